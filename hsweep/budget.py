@@ -1,0 +1,49 @@
+"""How long a trial trains, counted by the tool itself (never by calls to a scheduler)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hsweep.errors import UserError
+
+BudgetUnit = Literal["epochs", "steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A trial's full length.
+
+    Attributes:
+        amount: how many units a trial trains when nothing stops it.
+        unit: ``epochs`` (passes over the training set) or ``steps`` (optimizer updates).
+        report_every: units between two reports; evaluation, early stopping and checkpoints happen
+            at reports only. The last report always falls on ``amount``.
+
+    Raises:
+        UserError: an amount or interval below 1, or an unknown unit.
+    """
+
+    amount: int
+    unit: BudgetUnit = "epochs"
+    report_every: int = 1
+
+    def __post_init__(self) -> None:
+        if self.unit not in ("epochs", "steps"):
+            raise UserError(f"budget unit must be 'epochs' or 'steps', not {self.unit!r}")
+        for name, value in (("amount", self.amount), ("report_every", self.report_every)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise UserError(f"budget {name} must be a whole number of at least 1, not {value!r}")
+
+    def report_units(self) -> list[int]:
+        """Return the unit counts at which a trial reports, ascending, ending with ``amount``."""
+        units = list(range(self.report_every, self.amount, self.report_every))
+        return [*units, self.amount]
+
+
+def epochs(amount: int, *, report_every: int = 1) -> Budget:
+    """Return a budget of ``amount`` passes over the training set."""
+    return Budget(amount, "epochs", report_every)
+
+
+def steps(amount: int, *, report_every: int = 100) -> Budget:
+    """Return a budget of ``amount`` optimizer updates."""
+    return Budget(amount, "steps", min(report_every, max(amount, 1)))

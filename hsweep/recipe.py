@@ -1,0 +1,73 @@
+"""How a trial is optimised: a frozen value, and its learning-rate schedule."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from hsweep.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Optimizer, learning-rate schedule, batch and precision of one trial.
+
+    Attributes:
+        lr: peak learning rate.
+        batch_size: examples an optimizer step (the effective batch).
+        optimizer: ``adamw`` or ``sgd``.
+        betas: Adam's moment decay rates; for ``sgd`` the first is the momentum.
+        weight_decay: decoupled weight decay; vectors and scalars (norms, biases) are exempt.
+        warmup_fraction: share of all steps over which the rate rises linearly from zero.
+        schedule: ``cosine`` (to ``min_lr``), ``linear`` (to ``min_lr``) or ``constant``.
+        min_lr: the rate at the last step.
+        clip_norm: largest gradient norm, or None for no clipping.
+        precision: ``float32``, or ``bfloat16`` for autocast.
+
+    Raises:
+        UserError: a value outside its range.
+    """
+
+    lr: float = 1e-3
+    batch_size: int = 256
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.0
+    warmup_fraction: float = 0.0
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    min_lr: float = 0.0
+    clip_norm: float | None = None
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise UserError(f"lr must be a positive number, not {self.lr!r}")
+        if not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise UserError(
+                f"batch_size must be a whole number of at least 1, not {self.batch_size!r}"
+            )
+        if not 0 <= self.warmup_fraction < 1:
+            raise UserError(f"warmup_fraction must lie in [0, 1), not {self.warmup_fraction!r}")
+        if self.optimizer not in ("adamw", "sgd"):
+            raise UserError(f"optimizer must be 'adamw' or 'sgd', not {self.optimizer!r}")
+        if self.schedule not in ("cosine", "linear", "constant"):
+            raise UserError(
+                f"schedule must be 'cosine', 'linear' or 'constant', not {self.schedule!r}"
+            )
+        if self.precision not in ("float32", "bfloat16"):
+            raise UserError(f"precision must be 'float32' or 'bfloat16', not {self.precision!r}")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise UserError(f"clip_norm must be positive or None, not {self.clip_norm!r}")
+
+    def lr_at(self, step: int, num_steps: int) -> float:
+        """Return the learning rate of the update numbered ``step`` (from 0) of ``num_steps``.
+
+        A pure function of the position, so a resumed trial needs no scheduler state.
+        """
+        warmup = round(self.warmup_fraction * num_steps)
+        if step < warmup:
+            return self.lr * (step + 1) / warmup
+        if self.schedule == "constant":
+            return self.lr
+        done = (step - warmup) / max(1, num_steps - warmup)
+        share = 1 - done if self.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+        return self.min_lr + (self.lr - self.min_lr) * share

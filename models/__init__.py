@@ -1,0 +1,1 @@
+"""Architectures behind one shape: configurations, their counts and the modules they build."""

@@ -1,0 +1,54 @@
+"""The contract every model configuration fulfils."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PARAM_GROUPS: Final = ("embedding", "attention", "mlp", "norm", "head")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a model costs, from its structure alone.
+
+    Attributes:
+        params: number of parameters by group; the groups are ``PARAM_GROUPS``.
+        forward_flops: floating-point operations of a forward pass over one example, a
+            multiply-add counted as two.
+        activation_elements: numbers kept for the backward pass, for one example.
+    """
+
+    params: Mapping[str, int]
+    forward_flops: int
+    activation_elements: int
+
+    @property
+    def num_params(self) -> int:
+        """Parameters in all."""
+        return sum(self.params.values())
+
+    @property
+    def train_flops(self) -> int:
+        """Operations of a training step for one example: forward, and twice that backward
+        (Kaplan et al. 2020, section 2.1)."""
+        return 3 * self.forward_flops
+
+
+@runtime_checkable
+class ModelConfig(Protocol):
+    """A frozen, picklable value that says everything about a model before it is built.
+
+    Constructing an impossible one raises ValueError, naming the rule and the values.
+    """
+
+    def build(self) -> "nn.Module":
+        """Return the model, freshly initialised from torch's global generator, on torch's default
+        device (so it can be built on the meta device, without memory)."""
+        ...
+
+    def counts(self) -> Counts:
+        """Return parameters, operations and activations, computed without building."""
+        ...

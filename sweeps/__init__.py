@@ -1,0 +1,1 @@
+"""Studies, one lab note a file."""

@@ -1,0 +1,111 @@
+"""The contract every task fulfils.
+
+A *task* is a frozen value that says what is learned. Opening it gives *task data*: batches, a loss
+and an evaluation. Both are deterministic functions of the seeds and the step number, so that a
+trial resumed from a checkpoint sees the batches it would have seen.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+Batch = Any
+"""Whatever a task's own loss understands; usually a tuple of tensors on the training device."""
+
+
+class DataError(ValueError):
+    """A data set cannot be used: missing, unreadable or not what the task needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number a task reports.
+
+    Attributes:
+        name: as it appears in reports, for example ``nmse``.
+        goal: whether smaller or larger is better.
+        scale: ``error`` (positive, compared as log10), ``accuracy`` (in [0, 1]) or ``loss`` (nats).
+        description: what it measures and on which split.
+    """
+
+    name: str
+    goal: Literal["min", "max"]
+    scale: Literal["error", "accuracy", "loss"]
+    description: str
+
+
+@runtime_checkable
+class Task(Protocol):
+    """A frozen, picklable, hashable-by-content description of what is learned."""
+
+    @property
+    def name(self) -> str:
+        """A short name, the same for every setting of the task."""
+        ...
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Every number ``evaluate`` returns, the main one first."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Return a hash of the data's content (for generated data: of its definition).
+
+        Raises:
+            DataError: the data cannot be read.
+        """
+        ...
+
+    def open(
+        self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
+    ) -> "TaskData":
+        """Load or generate the data.
+
+        Args:
+            data_seed: decides what a generated data set contains.
+            sampling_seed: decides the order of examples and any augmentation.
+            batch_size: examples a batch; the last partial batch of an epoch is dropped, unless
+                the training set is smaller than one batch.
+            device: where batches are wanted.
+
+        Raises:
+            DataError: the data cannot be read or is not what the task needs.
+        """
+        ...
+
+
+class TaskData(Protocol):
+    """A task's data, opened for one trial."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one pass over the training set."""
+        ...
+
+    @property
+    def eval_size(self) -> int:
+        """Examples the main metric is computed on."""
+        ...
+
+    def batches(self, start_step: int) -> Iterator[Batch]:
+        """Yield training batches without end, beginning with the one of step ``start_step``.
+
+        The batch of a step depends on the seeds and the step number alone.
+        """
+        ...
+
+    def loss(self, model: "nn.Module", batch: Batch) -> "Tensor":
+        """Return the scalar training loss, the mean over the batch."""
+        ...
+
+    def evaluate(self, model: "nn.Module") -> Mapping[str, float]:
+        """Return every metric of the task. The model is in eval mode and gradients are off."""
+        ...
+
+    def warm_start(self, model: "nn.Module") -> None:
+        """Adapt freshly initialised weights to the data, for example a read-out bias; may do nothing."""
+        ...
