@@ -31,7 +31,9 @@ class Budget:
             raise UserError(f"budget unit must be 'epochs' or 'steps', not {self.unit!r}")
         for name, value in (("amount", self.amount), ("report_every", self.report_every)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UserError(f"budget {name} must be a whole number of at least 1, not {value!r}")
+                raise UserError(
+                    f"budget {name} must be a whole number of at least 1, not {value!r}"
+                )
 
     def report_units(self) -> list[int]:
         """Return the unit counts at which a trial reports, ascending, ending with ``amount``."""

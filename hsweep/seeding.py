@@ -32,7 +32,11 @@ def replicate_seeds(study_seed: int, replicate: int) -> Seeds:
     import numpy as np
 
     streams = [
-        int(np.random.SeedSequence(study_seed, spawn_key=(replicate, stream)).generate_state(1, np.uint64)[0])
+        int(
+            np.random.SeedSequence(study_seed, spawn_key=(replicate, stream)).generate_state(
+                1, np.uint64
+            )[0]
+        )
         & _MASK_63_BITS
         for stream in range(len(_STREAMS))
     ]

@@ -1,0 +1,300 @@
+"""The study's record: an append-only log in SQLite, written by the driver alone.
+
+The log is the only truth. A report and the status it leads to are one transaction, so a kill at
+any instant leaves either both or neither. Write-ahead logging lets other processes read while a
+study runs. The ``trials`` table holds what was planned and, for quick answers, where each stands.
+"""
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from hsweep.errors import UserError
+from hsweep.trial import Report, TrialStatus
+
+_SCHEMA_VERSION: Final = 1
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS trials (
+    key TEXT PRIMARY KEY,
+    ordinal INTEGER NOT NULL,
+    point TEXT NOT NULL,
+    replicate INTEGER NOT NULL,
+    stratum TEXT NOT NULL,
+    budget INTEGER NOT NULL,
+    counts TEXT NOT NULL,
+    status TEXT NOT NULL,
+    reason TEXT NOT NULL DEFAULT '',
+    attempt INTEGER NOT NULL DEFAULT 0,
+    unit INTEGER NOT NULL DEFAULT 0,
+    value REAL,
+    wall_seconds REAL NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS log (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    time REAL NOT NULL,
+    key TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    unit INTEGER,
+    payload TEXT NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS one_report_a_unit ON log (key, unit) WHERE kind = 'report';
+CREATE INDEX IF NOT EXISTS log_by_key ON log (key, seq);
+CREATE TABLE IF NOT EXISTS cursors (name TEXT PRIMARY KEY, seq INTEGER NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """A planned trial and where it stands.
+
+    Attributes:
+        counts: ``num_params``, ``flops_per_example``, ``train_memory_bytes``.
+        attempt: how often it was started.
+        unit: budget units of the last recorded report.
+        value: the study's metric at that report, None if there is none or it was not finite.
+        reason: why it failed, diverged or was stopped.
+    """
+
+    key: str
+    ordinal: int
+    point: Mapping[str, Any]
+    replicate: int
+    stratum: str
+    budget: int
+    counts: Mapping[str, int]
+    status: TrialStatus = TrialStatus.PLANNED
+    reason: str = ""
+    attempt: int = 0
+    unit: int = 0
+    value: float | None = None
+    wall_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """One entry of the log.
+
+    Attributes:
+        kind: ``report`` (payload: step, metrics, wall_seconds) or ``status`` (payload: status,
+            reason).
+        unit: budget units, for reports.
+    """
+
+    seq: int
+    time: float
+    key: str
+    attempt: int
+    kind: Literal["report", "status"]
+    unit: int | None
+    payload: Mapping[str, Any]
+
+
+class Journal:
+    """The record of one study.
+
+    Args:
+        path: the SQLite file.
+        create: make it if it is missing.
+        read_only: open for reading beside a running driver.
+
+    Raises:
+        UserError: the file is missing, is no journal, or is of a later version.
+    """
+
+    def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
+        if not create and not path.exists():
+            raise UserError(f"{path.parent} holds no study: its journal {path.name} is missing")
+        uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc' if create else 'rw'}"
+        try:
+            self._connection = sqlite3.connect(
+                uri, uri=True, isolation_level=None, timeout=30, check_same_thread=False
+            )
+            if not read_only:
+                self._connection.execute("PRAGMA journal_mode=WAL")
+                self._connection.execute("PRAGMA synchronous=NORMAL")
+                self._connection.executescript(_SCHEMA)
+            version = self.meta("schema_version")
+            if version is None and not read_only:
+                self.set_meta("schema_version", str(_SCHEMA_VERSION))
+            elif version is not None and int(version) > _SCHEMA_VERSION:
+                raise UserError(
+                    f"{path} was written by a later version of hsweep (schema {version}, this one "
+                    f"reads up to {_SCHEMA_VERSION}); use that version"
+                )
+        except sqlite3.DatabaseError as error:
+            raise UserError(f"the journal {path} cannot be read ({error})") from error
+
+    def close(self) -> None:
+        """Close the file; what was recorded is already on disk."""
+        self._connection.close()
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def meta(self, name: str) -> str | None:
+        """Return a value of the study as a whole, None if it was never set."""
+        row = self._connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def set_meta(self, name: str, value: str) -> None:
+        """Set a value of the study as a whole."""
+        self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    def add_trials(self, rows: Iterable[TrialRow]) -> None:
+        """Add planned trials; those already there are left as they are."""
+        with self._transaction():
+            self._connection.executemany(
+                "INSERT OR IGNORE INTO trials (key, ordinal, point, replicate, stratum, budget,"
+                " counts, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    (
+                        row.key,
+                        row.ordinal,
+                        json.dumps(dict(row.point)),
+                        row.replicate,
+                        row.stratum,
+                        row.budget,
+                        json.dumps(dict(row.counts)),
+                        TrialStatus.PLANNED,
+                    )
+                    for row in rows
+                ),
+            )
+
+    def begin_attempt(self, key: str) -> int:
+        """Mark a trial as running under a new attempt number, and return that number."""
+        with self._transaction():
+            (attempt,) = self._connection.execute(
+                "UPDATE trials SET attempt = attempt + 1, status = ?, reason = '' WHERE key = ?"
+                " RETURNING attempt",
+                (TrialStatus.RUNNING, key),
+            ).fetchone()
+            self._log_status(key, attempt, TrialStatus.RUNNING, "")
+        return int(attempt)
+
+    def record(
+        self,
+        key: str,
+        attempt: int,
+        report: Report,
+        value: float | None,
+        status: TrialStatus = TrialStatus.RUNNING,
+        reason: str = "",
+    ) -> bool:
+        """Record a report and the status it leads to, in one transaction.
+
+        A unit that is already recorded keeps its first report: on a resumed trial the second is
+        the same training again.
+
+        Returns:
+            Whether the report was new.
+        """
+        payload = {
+            "step": report.step,
+            "metrics": dict(report.metrics),
+            "wall_seconds": report.wall_seconds,
+        }
+        with self._transaction():
+            cursor = self._connection.execute(
+                "INSERT OR IGNORE INTO log (time, key, attempt, kind, unit, payload)"
+                " VALUES (?, ?, ?, 'report', ?, ?)",
+                (time.time(), key, attempt, report.unit, json.dumps(payload)),
+            )
+            is_new = cursor.rowcount > 0
+            self._connection.execute(
+                "UPDATE trials SET unit = ?, value = ?, wall_seconds = ? WHERE key = ? AND unit < ?",
+                (report.unit, value, report.wall_seconds, key, report.unit),
+            )
+            if status is not TrialStatus.RUNNING:
+                self._set_status(key, attempt, status, reason)
+        return is_new
+
+    def set_status(self, key: str, attempt: int, status: TrialStatus, reason: str = "") -> None:
+        """Record a change of status that no report led to."""
+        with self._transaction():
+            self._set_status(key, attempt, status, reason)
+
+    def _set_status(self, key: str, attempt: int, status: TrialStatus, reason: str) -> None:
+        self._connection.execute(
+            "UPDATE trials SET status = ?, reason = ? WHERE key = ?", (status, reason, key)
+        )
+        self._log_status(key, attempt, status, reason)
+
+    def _log_status(self, key: str, attempt: int, status: TrialStatus, reason: str) -> None:
+        self._connection.execute(
+            "INSERT INTO log (time, key, attempt, kind, unit, payload)"
+            " VALUES (?, ?, ?, 'status', NULL, ?)",
+            (time.time(), key, attempt, json.dumps({"status": status, "reason": reason})),
+        )
+
+    def trials(self) -> list[TrialRow]:
+        """Return every trial in the order of the plan."""
+        rows = self._connection.execute(
+            "SELECT key, ordinal, point, replicate, stratum, budget, counts, status, reason,"
+            " attempt, unit, value, wall_seconds FROM trials ORDER BY ordinal"
+        )
+        return [
+            TrialRow(
+                row[0], row[1], json.loads(row[2]), row[3], row[4], row[5], json.loads(row[6]),
+                TrialStatus(row[7]), *row[8:],
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    def status_counts(self) -> dict[TrialStatus, int]:
+        """Return how many trials stand where; every status has an entry."""
+        found = dict(
+            self._connection.execute("SELECT status, COUNT(*) FROM trials GROUP BY status")
+        )
+        return {status: int(found.get(status, 0)) for status in TrialStatus}
+
+    def reports(self, key: str | None = None) -> Iterator[LogRow]:
+        """Yield the reports of one trial, or of all, in the order they were recorded."""
+        where, values = ("", ()) if key is None else (" AND key = ?", (key,))
+        yield from self._select(f"kind = 'report'{where}", values)
+
+    def log_after(self, seq: int, limit: int) -> list[LogRow]:
+        """Return at most ``limit`` entries that follow entry ``seq``."""
+        return list(self._select("seq > ?", (seq,), limit))
+
+    def _select(self, where: str, values: tuple[object, ...], limit: int = -1) -> Iterator[LogRow]:
+        rows = self._connection.execute(
+            f"SELECT seq, time, key, attempt, kind, unit, payload FROM log WHERE {where}"
+            " ORDER BY seq LIMIT ?",
+            (*values, limit),
+        )
+        for row in rows:
+            yield LogRow(*row[:6], payload=json.loads(row[6]))
+
+    def last_seq(self) -> int:
+        """Return the number of the newest log entry, 0 if there is none."""
+        return int(self._connection.execute("SELECT COALESCE(MAX(seq), 0) FROM log").fetchone()[0])
+
+    def cursor(self, name: str) -> int:
+        """Return how far the reader called ``name`` has come in the log (0: nowhere yet)."""
+        row = self._connection.execute("SELECT seq FROM cursors WHERE name = ?", (name,)).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def set_cursor(self, name: str, seq: int) -> None:
+        """Remember how far the reader called ``name`` has come."""
+        self._connection.execute("INSERT OR REPLACE INTO cursors VALUES (?, ?)", (name, seq))

@@ -1,0 +1,148 @@
+"""Every file name the tool uses, in one place."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hsweep.errors import UserError
+
+_STUDY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def check_study_name(name: str) -> str:
+    """Return ``name`` if it can be a folder's name anywhere, and cannot leave the home.
+
+    Raises:
+        UserError: any other name.
+    """
+    if not _STUDY_NAME.fullmatch(name):
+        raise UserError(
+            "a study's name starts with a letter or digit and has at most 100 letters, digits, "
+            f"'.', '_' or '-'; got {name!r}"
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The folder that holds every study, the MLflow store and the calibration."""
+
+    root: Path
+
+    @property
+    def studies(self) -> Path:
+        """One folder a study."""
+        return self.root / "studies"
+
+    @property
+    def mlflow_database(self) -> Path:
+        """SQLite file of the default MLflow store."""
+        return self.root / "mlflow" / "mlflow.db"
+
+    @property
+    def mlflow_artifacts(self) -> Path:
+        """Artifacts of the default MLflow store."""
+        return self.root / "mlflow" / "artifacts"
+
+    @property
+    def default_tracking_uri(self) -> str:
+        """Tracking URI of the default MLflow store."""
+        return f"sqlite:///{self.mlflow_database}"
+
+    @property
+    def calibration(self) -> Path:
+        """Measured training speed, used by ``plan`` to estimate time."""
+        return self.root / "calibration.json"
+
+    def study(self, name: str) -> "StudyPaths":
+        """Return the paths of the study called ``name``."""
+        return StudyPaths(self.studies / check_study_name(name))
+
+    def create(self) -> "Home":
+        """Make the folders, if need be.
+
+        Raises:
+            UserError: the home cannot be written to.
+        """
+        try:
+            self.studies.mkdir(parents=True, exist_ok=True)
+            self.mlflow_artifacts.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"the home {self.root} cannot be created ({error.strerror}); give another with "
+                "--home or HSWEEP_HOME"
+            ) from error
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPaths:
+    """The files of one study."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return self.root.name
+
+    @property
+    def sweep_source(self) -> Path:
+        """The sweep file as it was when the study began."""
+        return self.root / "sweep.py"
+
+    @property
+    def manifest(self) -> Path:
+        """What was asked for, and where it came from."""
+        return self.root / "study.json"
+
+    @property
+    def plan(self) -> Path:
+        """The resolved plan."""
+        return self.root / "plan.json"
+
+    @property
+    def journal(self) -> Path:
+        """Every report and status change."""
+        return self.root / "journal.db"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that runs the study."""
+        return self.root / "lock"
+
+    @property
+    def holder(self) -> Path:
+        """Process and host of whoever holds the lock."""
+        return self.root / "holder.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Checkpoints, unless ``--storage`` puts them elsewhere."""
+        return self.root / "checkpoints"
+
+    @property
+    def ray(self) -> Path:
+        """Ray Tune's own files; nothing is ever read back from here."""
+        return self.root / "ray"
+
+    @property
+    def trials_table(self) -> Path:
+        """One row a trial."""
+        return self.root / "trials.parquet"
+
+    @property
+    def reports_table(self) -> Path:
+        """One row a report."""
+        return self.root / "reports.parquet"
+
+    @property
+    def analysis(self) -> Path:
+        """The answer, as JSON."""
+        return self.root / "analysis.json"
+
+    @property
+    def report(self) -> Path:
+        """The answer, as a page."""
+        return self.root / "report.html"

@@ -1,0 +1,133 @@
+"""A trial: one point of the space, one replicate, and what became of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from hsweep.budget import Budget
+from hsweep.errors import UserError
+from hsweep.question import Goal
+from hsweep.recipe import Recipe
+from hsweep.seeding import Seeds
+from models.base import Counts, ModelConfig
+from tasks.base import Task
+
+
+class TrialStatus(StrEnum):
+    """Where a trial stands. The last four are final: such a trial is never trained again."""
+
+    PLANNED = "planned"
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED_EARLY = "stopped_early"
+    DIVERGED = "diverged"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether a trial in this state is done with."""
+        return self not in (TrialStatus.PLANNED, TrialStatus.RUNNING)
+
+
+FINAL_STATUSES: Final = tuple(status for status in TrialStatus if status.is_final)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one trial occupies while it trains.
+
+    Attributes:
+        cpus: processor cores; a trial on the CPU computes with this many threads.
+        gpus: devices, possibly a fraction of one; above 0 the trial trains on CUDA.
+
+    Raises:
+        UserError: a negative amount, none at all, or more than one device that is not whole.
+    """
+
+    cpus: float = 1
+    gpus: float = 0
+
+    def __post_init__(self) -> None:
+        if self.cpus < 0 or self.gpus < 0 or self.cpus + self.gpus == 0:
+            raise UserError(
+                f"a trial needs cpus or gpus, neither negative; got cpus={self.cpus}, gpus={self.gpus}"
+            )
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise UserError(f"gpus above 1 must be a whole number, not {self.gpus}")
+
+    @property
+    def num_threads(self) -> int:
+        """Threads a trial computes with on the CPU."""
+        return max(1, int(self.cpus))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Everything that determines a trial, and nothing that depends on how it is run.
+
+    Attributes:
+        key: content hash of all that determines the result (see ``hsweep.identity``).
+        ordinal: position in the plan, from 0.
+        point: the axis values.
+        replicate: number of the seed, from 0.
+        stratum: the group whose trials compete in early stopping; empty when all do.
+    """
+
+    key: str
+    ordinal: int
+    point: Mapping[str, Any]
+    replicate: int
+    stratum: str
+    task: Task
+    model: ModelConfig
+    recipe: Recipe
+    budget: Budget
+    seeds: Seeds
+    resources: Resources
+    metric: str
+    goal: Goal
+    counts: Counts
+    train_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A trial handed to a worker.
+
+    Attributes:
+        attempt: 1 for the first start; a later attempt outranks an earlier one's leftovers.
+        recorded_through: the last unit whose report the record already holds (0: none); reports
+            of later units that a checkpoint remembers are sent again.
+        checkpoints: URI or path of the folder that holds every trial's checkpoints.
+        checkpoint_seconds: work at risk: the training time after which a report is followed by a
+            checkpoint.
+    """
+
+    trial: Trial
+    attempt: int
+    recorded_through: int
+    checkpoints: str
+    checkpoint_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a trial says at one point of its budget.
+
+    Attributes:
+        unit: budget units done (epochs or steps).
+        step: optimizer updates done.
+        metrics: every metric; a non-finite value is None, never a made-up number.
+        wall_seconds: training time so far, over all attempts.
+        is_last: the budget is used up.
+        diverged_at: the first update with a non-finite loss or the update after which a metric
+            was not finite; None while all is well.
+    """
+
+    unit: int
+    step: int
+    metrics: Mapping[str, float | None]
+    wall_seconds: float
+    is_last: bool
+    diverged_at: int | None = None
