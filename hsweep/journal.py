@@ -222,7 +222,8 @@ class Journal:
             )
             is_new = cursor.rowcount > 0
             self._connection.execute(
-                "UPDATE trials SET unit = ?, value = ?, wall_seconds = ? WHERE key = ? AND unit < ?",
+                "UPDATE trials SET unit = ?, value = ?, wall_seconds = ?"
+                " WHERE key = ? AND unit < ?",
                 (report.unit, value, report.wall_seconds, key, report.unit),
             )
             if status is not TrialStatus.RUNNING:
@@ -284,7 +285,8 @@ class Journal:
             (*values, limit),
         )
         for row in rows:
-            yield LogRow(*row[:6], payload=json.loads(row[6]))
+            seq, time_, key, attempt, kind, unit, payload = row
+            yield LogRow(seq, time_, key, attempt, kind, unit, json.loads(payload))
 
     def last_seq(self) -> int:
         """Return the number of the newest log entry, 0 if there is none."""

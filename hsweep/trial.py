@@ -51,7 +51,8 @@ class Resources:
     def __post_init__(self) -> None:
         if self.cpus < 0 or self.gpus < 0 or self.cpus + self.gpus == 0:
             raise UserError(
-                f"a trial needs cpus or gpus, neither negative; got cpus={self.cpus}, gpus={self.gpus}"
+                "a trial needs cpus or gpus, neither negative; "
+                f"got cpus={self.cpus}, gpus={self.gpus}"
             )
         if self.gpus > 1 and self.gpus != int(self.gpus):
             raise UserError(f"gpus above 1 must be a whole number, not {self.gpus}")

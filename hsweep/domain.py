@@ -1,0 +1,138 @@
+"""What values one axis may take."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hsweep.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+AxisValue = int | float | str | bool | None | tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A finite list of values, in the order given.
+
+    Raises:
+        UserError: no value, a repeated one, or one of an unusable type.
+    """
+
+    values: tuple[AxisValue, ...]
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise UserError("an axis needs at least one value, got an empty list")
+        for value in self.values:
+            if not isinstance(value, (int, float, str, bool, tuple, type(None))):
+                raise UserError(
+                    "axis values are numbers, strings, booleans, None or tuples of these; got "
+                    f"{value!r} of type {type(value).__name__}"
+                )
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UserError(f"axis values are finite numbers; got {value!r}")
+        seen = [(type(value).__name__, value) for value in self.values]
+        repeated = [value for i, (_, value) in enumerate(seen) if seen[i] in seen[:i]]
+        if repeated:
+            raise UserError(f"axis value {repeated[0]!r} is listed twice; list it once")
+
+    def finite(self) -> tuple[AxisValue, ...]:
+        """Return every value."""
+        return self.values
+
+    def draw(self, rng: "np.random.Generator") -> AxisValue:
+        """Return one value, each equally likely."""
+        return self.values[int(rng.integers(len(self.values)))]
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.values
+
+
+@dataclass(frozen=True, slots=True)
+class IntRange:
+    """Whole numbers ``low, low + step, ...`` up to ``high``, both ends included.
+
+    Raises:
+        UserError: an empty range or a step below 1.
+    """
+
+    low: int
+    high: int
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        if self.low > self.high or self.step < 1:
+            raise UserError(
+                "a range needs low <= high and step >= 1; got "
+                f"low={self.low}, high={self.high}, step={self.step}"
+            )
+
+    def finite(self) -> tuple[AxisValue, ...]:
+        """Return every value."""
+        return tuple(range(self.low, self.high + 1, self.step))
+
+    def draw(self, rng: "np.random.Generator") -> AxisValue:
+        """Return one value, each equally likely."""
+        return self.low + self.step * int(rng.integers((self.high - self.low) // self.step + 1))
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.finite()
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Real numbers between ``low`` and ``high``, evenly spread or evenly in their logarithm.
+
+    Raises:
+        UserError: low not below high, or a logarithmic interval that reaches zero.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise UserError(
+                f"an interval needs finite low < high; got low={self.low}, high={self.high}"
+            )
+        if self.log and self.low <= 0:
+            raise UserError(f"a logarithmic interval needs low > 0; got low={self.low}")
+
+    def finite(self) -> None:
+        """Return None: there are infinitely many values."""
+        return None
+
+    def draw(self, rng: "np.random.Generator") -> AxisValue:
+        """Return one value of the interval."""
+        if self.log:
+            drawn = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+            return min(max(drawn, self.low), self.high)
+        return float(rng.uniform(self.low, self.high))
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, (int, float)) and self.low <= value <= self.high
+
+
+Domain = Choice | IntRange | Interval
+
+
+def as_choice(values: Sequence[AxisValue] | AxisValue) -> Choice:
+    """Return the finite domain of a list of values, or of a single one."""
+    if isinstance(values, (list, range)):
+        values = tuple(values)
+    elif not isinstance(values, tuple):
+        values = (values,)
+    return Choice(tuple(_plain(value) for value in values))
+
+
+def _plain(value: Any) -> AxisValue:
+    """Turn numpy scalars and nested lists into plain Python values, so that they hash and print."""
+    if hasattr(value, "item") and not isinstance(value, (str, bytes)):
+        value = value.item()
+    if isinstance(value, (list, tuple)):
+        return tuple(_plain(part) for part in value)
+    return value  # type: ignore[no-any-return]

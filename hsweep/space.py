@@ -1,0 +1,472 @@
+"""Search spaces: an algebra of frozen values.
+
+A space is built from axes with ``*`` (every combination), ``+`` (either), ``zipped`` (in step),
+``.where`` (only those for which) and ``.derive`` (computed from the others). A finite space lists
+its points in a fixed order; any space can be sampled with a seed, and translates into Optuna's
+distributions and Ray Tune's domains through one flat set of *parameters*.
+"""
+
+import ast
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from hsweep.domain import AxisValue, Choice, Domain, Interval, IntRange, as_choice
+from hsweep.errors import UserError, unknown_name
+
+if TYPE_CHECKING:
+    import numpy as np
+    from optuna.distributions import BaseDistribution
+
+_MAX_REJECTIONS: Final = 10_000
+
+
+class Point(Mapping[str, Any]):
+    """One combination of axis values: an immutable mapping, its axes also readable as attributes.
+
+    Raises:
+        UserError: on reading an axis that the space does not have.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "_values", dict(values))
+
+    def __getitem__(self, axis: str) -> Any:
+        try:
+            return self._values[axis]
+        except KeyError:
+            raise unknown_name("axis", axis, self._values) from None
+
+    def __getattr__(self, axis: str) -> Any:
+        if axis.startswith("_"):
+            raise AttributeError(axis)
+        return self[axis]
+
+    def __setattr__(self, axis: str, value: object) -> None:
+        raise AttributeError(f"a point cannot be changed (tried to set {axis!r})")
+
+    def __contains__(self, axis: object) -> bool:
+        # Mapping's own version relies on KeyError, which reading an unknown axis does not raise.
+        return axis in self._values
+
+    def get(self, axis: str, default: Any = None) -> Any:
+        """Return the axis's value, or ``default`` if the space does not have it."""
+        return self._values.get(axis, default)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return f"Point({', '.join(f'{axis}={value!r}' for axis, value in self._values.items())})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Point, (self._values,)
+
+
+class Space(ABC):
+    """A set of points. Build one with ``grid``, ``choice``, ``int_range``, ``uniform``,
+    ``log_uniform`` or ``zipped``, and combine them."""
+
+    @property
+    @abstractmethod
+    def axes(self) -> tuple[str, ...]:
+        """Names of all axes, derived ones included, in order."""
+
+    @abstractmethod
+    def parameters(self, prefix: str = "") -> dict[str, Domain]:
+        """Return the independent choices that determine a point, for samplers."""
+
+    @abstractmethod
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        """Return the point that the parameters' values stand for, None if it is excluded."""
+
+    @abstractmethod
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        """Yield every point of a finite space."""
+
+    @abstractmethod
+    def override(self, axis: str, values: Sequence[AxisValue]) -> "Space":
+        """Return the same space with other values on one axis.
+
+        Raises:
+            UserError: an axis the space does not have, or one that cannot take these values.
+        """
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the points can be listed."""
+        return all(domain.finite() is not None for domain in self.parameters().values())
+
+    def points(self) -> Iterator[Point]:
+        """Yield every point, in an order that depends on the space alone.
+
+        Raises:
+            UserError: the space is infinite.
+        """
+        if not self.is_finite:
+            infinite = [name for name, d in self.parameters().items() if d.finite() is None]
+            raise UserError(
+                f"axis {infinite[0]!r} has infinitely many values, so the space cannot be listed; "
+                "use search=random_search(...) or optuna_search(...), or give it a list of values"
+            )
+        return map(Point, self._enumerate())
+
+    def sample(self, num_points: int, seed: int) -> list[Point]:
+        """Draw ``num_points`` different points (fewer, if a finite space has no more).
+
+        Raises:
+            UserError: next to no draw satisfies the space's ``where`` conditions.
+        """
+        import numpy as np
+
+        rng = np.random.default_rng(seed)
+        found: dict[Point, None] = {}
+        rejected = 0
+        while len(found) < num_points:
+            point = self.draw(rng)
+            if point is None or point in found:
+                rejected += 1
+                if rejected >= _MAX_REJECTIONS:
+                    break
+                continue
+            found[point] = None
+        if not found and num_points > 0:
+            raise UserError(
+                f"none of {_MAX_REJECTIONS} draws satisfies the space's where(...) conditions; "
+                "loosen them or narrow the axes"
+            )
+        return list(found)
+
+    def draw(self, rng: "np.random.Generator") -> Point | None:
+        """Draw one point; None if the draw is excluded by a ``where`` condition."""
+        decoded = self.decode({name: d.draw(rng) for name, d in self.parameters().items()})
+        return None if decoded is None else Point(decoded)
+
+    def to_optuna(self) -> "dict[str, BaseDistribution]":
+        """Return Optuna's distributions of the space's parameters (see ``decode``)."""
+        from optuna import distributions as optuna
+
+        def distribution(domain: Domain) -> "BaseDistribution":
+            if isinstance(domain, Choice):
+                return optuna.CategoricalDistribution(cast(Any, domain.values))
+            if isinstance(domain, IntRange):
+                return optuna.IntDistribution(domain.low, domain.high, step=domain.step)
+            return optuna.FloatDistribution(domain.low, domain.high, log=domain.log)
+
+        return {name: distribution(domain) for name, domain in self.parameters().items()}
+
+    def __mul__(self, other: "Space") -> "Space":
+        """Every combination of a point of each."""
+        return Product(self, other)
+
+    def __add__(self, other: "Space") -> "Space":
+        """The points of either."""
+        return Union(self, other)
+
+    def where(self, condition: Callable[[Point], bool]) -> "Space":
+        """Only the points for which ``condition`` holds."""
+        return Where(self, condition)
+
+    def derive(self, **axes: Callable[[Point], AxisValue]) -> "Space":
+        """Add axes computed from the others, for example
+        ``derive(embed_dim=lambda p: p.heads * p.head_dim)``."""
+        space: Space = self
+        for name, compute in axes.items():
+            space = Derived(space, name, compute)
+        return space
+
+
+@dataclass(frozen=True)
+class Axes(Space):
+    """Independent axes, each with its own domain."""
+
+    domains: tuple[tuple[str, Domain], ...]
+
+    def __post_init__(self) -> None:
+        for name, _ in self.domains:
+            if not name.isidentifier():
+                raise UserError(f"an axis name is a Python identifier; got {name!r}")
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.domains)
+
+    def parameters(self, prefix: str = "") -> dict[str, Domain]:
+        return {prefix + name: domain for name, domain in self.domains}
+
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        return {name: values[prefix + name] for name, _ in self.domains}
+
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        points: list[dict[str, Any]] = [{}]
+        for name, domain in self.domains:
+            values = domain.finite() or ()
+            points = [{**point, name: value} for point in points for value in values]
+        return iter(points)
+
+    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
+        _require_axis(self, axis)
+        return Axes(
+            tuple(
+                (name, as_choice(list(values)) if name == axis else domain)
+                for name, domain in self.domains
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Zipped(Space):
+    """Axes that change in step, like ``zip``."""
+
+    columns: tuple[tuple[str, Choice], ...]
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(column.values) for name, column in self.columns}
+        if len(set(lengths.values())) > 1:
+            raise UserError(f"zipped axes need equally many values; got {lengths}")
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.columns)
+
+    @property
+    def _parameter(self) -> str:
+        return "zip:" + ",".join(self.axes)
+
+    def parameters(self, prefix: str = "") -> dict[str, Domain]:
+        return {prefix + self._parameter: IntRange(0, len(self.columns[0][1].values) - 1)}
+
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        row = values[prefix + self._parameter]
+        return {name: column.values[row] for name, column in self.columns}
+
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        for row in range(len(self.columns[0][1].values)):
+            yield {name: column.values[row] for name, column in self.columns}
+
+    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
+        _require_axis(self, axis)
+        length = len(self.columns[0][1].values)
+        if len(values) not in (1, length):
+            raise UserError(
+                f"axis {axis!r} is zipped with {', '.join(n for n in self.axes if n != axis)}: "
+                f"give 1 or {length} values, not {len(values)}"
+            )
+        rest = tuple(column for column in self.columns if column[0] != axis)
+        if len(values) == 1:
+            fixed = Axes(((axis, as_choice(list(values))),))
+            return Product(Zipped(rest), fixed) if rest else fixed
+        return Zipped(
+            tuple(
+                (name, as_choice(list(values)) if name == axis else column)
+                for name, column in self.columns
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Product(Space):
+    """Every combination of a point of each side."""
+
+    left: Space
+    right: Space
+
+    def __post_init__(self) -> None:
+        both = set(self.left.axes) & set(self.right.axes)
+        if both:
+            raise UserError(
+                f"axis {min(both)!r} stands on both sides of a product; name it on one side only"
+            )
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.left.axes + self.right.axes
+
+    def parameters(self, prefix: str = "") -> dict[str, Domain]:
+        return {**self.left.parameters(prefix), **self.right.parameters(prefix)}
+
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        left = self.left.decode(values, prefix)
+        right = self.right.decode(values, prefix)
+        return None if left is None or right is None else {**left, **right}
+
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        right = list(self.right._enumerate())
+        return ({**one, **other} for one in self.left._enumerate() for other in right)
+
+    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
+        if axis in self.left.axes:
+            return replace(self, left=self.left.override(axis, values))
+        _require_axis(self, axis)
+        return replace(self, right=self.right.override(axis, values))
+
+
+@dataclass(frozen=True)
+class Union(Space):
+    """The points of either side; a point on both sides counts once."""
+
+    left: Space
+    right: Space
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.left.axes + self.right.axes))
+
+    def parameters(self, prefix: str = "") -> dict[str, Domain]:
+        return {
+            f"{prefix}side": Choice(("left", "right")),
+            **self.left.parameters(f"{prefix}left."),
+            **self.right.parameters(f"{prefix}right."),
+        }
+
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        if values[f"{prefix}side"] == "left":
+            return self.left.decode(values, f"{prefix}left.")
+        return self.right.decode(values, f"{prefix}right.")
+
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        seen = set()
+        for side in (self.left, self.right):
+            for values in side._enumerate():
+                point = Point(values)
+                if point not in seen:
+                    seen.add(point)
+                    yield values
+
+    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
+        _require_axis(self, axis)
+        sides = (
+            side.override(axis, values) if axis in side.axes else side
+            for side in (self.left, self.right)
+        )
+        return Union(*sides)
+
+
+@dataclass(frozen=True)
+class Where(Space):
+    """The points of ``inner`` that satisfy a condition."""
+
+    inner: Space
+    condition: Callable[[Point], bool]
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.inner.axes
+
+    def parameters(self, prefix: str = "") -> dict[str, Domain]:
+        return self.inner.parameters(prefix)
+
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        point = self.inner.decode(values, prefix)
+        return None if point is None or not self.condition(Point(point)) else point
+
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        return (point for point in self.inner._enumerate() if self.condition(Point(point)))
+
+    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
+        return replace(self, inner=self.inner.override(axis, values))
+
+
+@dataclass(frozen=True)
+class Derived(Space):
+    """``inner`` with one more axis, computed from the others."""
+
+    inner: Space
+    name: str
+    compute: Callable[[Point], AxisValue]
+
+    def __post_init__(self) -> None:
+        if self.name in self.inner.axes:
+            raise UserError(
+                f"axis {self.name!r} exists already, so it cannot be derived; choose another name"
+            )
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return (*self.inner.axes, self.name)
+
+    def _with_axis(self, point: dict[str, Any]) -> dict[str, Any]:
+        return {**point, self.name: self.compute(Point(point))}
+
+    def parameters(self, prefix: str = "") -> dict[str, Domain]:
+        return self.inner.parameters(prefix)
+
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        point = self.inner.decode(values, prefix)
+        return None if point is None else self._with_axis(point)
+
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        return map(self._with_axis, self.inner._enumerate())
+
+    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
+        if axis == self.name:
+            raise UserError(
+                f"axis {axis!r} is derived from {', '.join(self.inner.axes)}; set one of those"
+            )
+        return replace(self, inner=self.inner.override(axis, values))
+
+
+def _require_axis(space: Space, axis: str) -> None:
+    if axis not in space.axes:
+        raise unknown_name("axis", axis, space.axes)
+
+
+def grid(**axes: Sequence[AxisValue] | AxisValue) -> Space:
+    """Return every combination of the listed values; a single value fixes its axis."""
+    return Axes(tuple((name, as_choice(values)) for name, values in axes.items()))
+
+
+choice = grid
+"""The same set of points as ``grid``; the name to use for axes that are to be sampled."""
+
+
+def int_range(**axes: tuple[int, int] | tuple[int, int, int]) -> Space:
+    """Return whole-number axes, each given as (low, high) or (low, high, step), ends included."""
+    return Axes(tuple((name, IntRange(*ends)) for name, ends in axes.items()))
+
+
+def log_uniform(**axes: tuple[float, float]) -> Space:
+    """Return real axes drawn evenly in their logarithm, each given as (low, high)."""
+    return Axes(tuple((name, Interval(*ends, log=True)) for name, ends in axes.items()))
+
+
+def uniform(**axes: tuple[float, float]) -> Space:
+    """Return real axes drawn evenly, each given as (low, high)."""
+    return Axes(tuple((name, Interval(*ends)) for name, ends in axes.items()))
+
+
+def zipped(**axes: Sequence[AxisValue]) -> Space:
+    """Return axes that change in step: the first values together, then the second, and so on."""
+    return Zipped(tuple((name, as_choice(list(values))) for name, values in axes.items()))
+
+
+def parse_values(text: str) -> list[AxisValue]:
+    """Read the VALUE of ``--set NAME=VALUE``: one value, or several with commas between.
+
+    Each is a Python literal (number, True, None, a tuple in parentheses), else a plain string.
+    """
+    stripped = text.strip()
+    try:
+        literal = ast.literal_eval(stripped)
+    except (ValueError, SyntaxError):
+        return [_literal_or_text(part.strip()) for part in stripped.split(",")]
+    is_list = isinstance(literal, list) or (
+        isinstance(literal, tuple) and not stripped.startswith("(")
+    )
+    return list(literal) if is_list else [literal]
+
+
+def _literal_or_text(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
