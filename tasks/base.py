@@ -107,5 +107,8 @@ class TaskData(Protocol):
         ...
 
     def warm_start(self, model: "nn.Module") -> None:
-        """Adapt freshly initialised weights to the data, for example a read-out bias; may do nothing."""
+        """Adapt freshly initialised weights to the data, for example a read-out bias.
+
+        May do nothing.
+        """
         ...
