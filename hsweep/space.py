@@ -460,7 +460,8 @@ def parse_values(text: str) -> list[AxisValue]:
     except (ValueError, SyntaxError):
         return [_literal_or_text(part.strip()) for part in stripped.split(",")]
     is_list = isinstance(literal, list) or (
-        isinstance(literal, tuple) and not stripped.startswith("(")
+        isinstance(literal, tuple)
+        and (not stripped.startswith("(") or all(isinstance(part, tuple) for part in literal))
     )
     return list(literal) if is_list else [literal]
 

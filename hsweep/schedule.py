@@ -1,0 +1,185 @@
+"""Early stopping that fits the question: successive halving within strata.
+
+Asynchronous successive halving (ASHA; Li et al. 2020, "A System for Massively Parallel
+Hyperparameter Tuning", section 3.2, in its stopping variant) with three changes. Trials compete
+only within their stratum: in a study of head counts a one-head model is supposed to lose, and its
+final error is the measurement. Every stratum keeps a minimum of trials that run to the full
+budget. A rung takes a trial's value exactly at the rung's milestone: a value from later training
+never enters an earlier rung, and a value that is not finite never enters one.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hsweep.budget import Budget
+from hsweep.errors import UserError, unknown_name
+from hsweep.question import Goal
+
+_DEFAULT_MIN_SURVIVORS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SizeBand:
+    """Strata for a Pareto study: trials compete with models of about their own size.
+
+    Attributes:
+        factor: the upper end of a band over its lower end, in parameters.
+
+    Raises:
+        UserError: a factor not above 1.
+    """
+
+    factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.factor > 1:
+            raise UserError(f"a size band's factor must be above 1, not {self.factor!r}")
+
+    def label(self, num_params: int) -> str:
+        """Return the band of a model, named by its ends."""
+        # The small constant keeps a count that is an exact power in the band it opens.
+        band = math.floor(math.log(max(1, num_params)) / math.log(self.factor) + 1e-9)
+        low, high = self.factor**band, self.factor ** (band + 1)
+        return f"num_params={low:.3g}..{high:.3g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asha:
+    """Early stopping by successive halving within strata.
+
+    Attributes:
+        grace: budget units before the first rung; nothing is stopped earlier.
+        reduction_factor: a rung keeps the best 1/reduction_factor of its stratum.
+        strata: axes whose values make a stratum, or a ``SizeBand``; an empty tuple lets all
+            trials compete, which is wrong for a transition study.
+        min_survivors: trials of every stratum that are left to run to the full budget; three keep
+            the transition fit's answer at a third of the compute.
+
+    Raises:
+        UserError: a value outside its range.
+    """
+
+    grace: int
+    reduction_factor: int = 3
+    strata: tuple[str, ...] | SizeBand = ()
+    min_survivors: int = _DEFAULT_MIN_SURVIVORS
+
+    def __post_init__(self) -> None:
+        if self.grace < 1:
+            raise UserError(f"the grace period must be at least 1 budget unit, not {self.grace!r}")
+        if self.reduction_factor < 2:
+            raise UserError(f"the reduction factor must be at least 2, not {self.reduction_factor}")
+        if self.min_survivors < 1:
+            raise UserError(f"min_survivors must be at least 1, not {self.min_survivors!r}")
+
+    def milestones(self, budget: Budget) -> list[int]:
+        """Return the units at which trials are compared: grace * reduction_factor**k, each moved
+        up to the next report, below the full budget."""
+        units = budget.report_units()
+        rungs: list[int] = []
+        target = self.grace
+        while target < budget.amount:
+            unit = next(unit for unit in units if unit >= target)
+            if unit < budget.amount and unit not in rungs:
+                rungs.append(unit)
+            target *= self.reduction_factor
+        return rungs
+
+    def stratum(self, point: Mapping[str, Any], num_params: int) -> str:
+        """Return the label of the group a trial competes in.
+
+        Raises:
+            UserError: a stratum axis that the space does not have.
+        """
+        if isinstance(self.strata, SizeBand):
+            return self.strata.label(num_params)
+        for axis in self.strata:
+            if axis not in point:
+                raise unknown_name("axis in early_stopping strata", axis, point)
+        return ",".join(f"{axis}={point[axis]}" for axis in self.strata)
+
+
+@dataclass(slots=True)
+class _Stratum:
+    """One group's rungs: value by key at each milestone, and who is out of the race."""
+
+    rungs: dict[int, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    members: set[str] = field(default_factory=set)
+    out: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the scheduler says of a report: stop or go on, and why."""
+
+    stop: bool
+    reason: str = ""
+
+
+_GO_ON: Final = Verdict(False)
+
+
+class StratifiedAsha:
+    """The rungs of one study.
+
+    Feeding it the recorded reports in their order rebuilds it exactly, so nothing of it needs to
+    be saved: after a crash the record is replayed.
+
+    Args:
+        settings: None never stops a trial.
+        budget: the trials' common budget.
+        goal: whether smaller or larger is better.
+    """
+
+    def __init__(self, settings: Asha | None, budget: Budget, goal: Goal) -> None:
+        self._settings = settings
+        self._milestones = frozenset(settings.milestones(budget) if settings else ())
+        self._sign = 1.0 if goal == "min" else -1.0
+        self._strata: defaultdict[str, _Stratum] = defaultdict(_Stratum)
+
+    def add(self, key: str, stratum: str) -> None:
+        """Announce a planned trial: it counts as a possible survivor of its stratum."""
+        self._strata[stratum].members.add(key)
+
+    def leave(self, key: str, stratum: str) -> None:
+        """Note that a trial will not reach the full budget: stopped, failed or diverged."""
+        self._strata[stratum].out.add(key)
+
+    def record(self, key: str, stratum: str, unit: int, value: float | None) -> None:
+        """Enter a recorded report without asking for a decision."""
+        if unit in self._milestones and value is not None and math.isfinite(value):
+            self._strata[stratum].rungs[unit].setdefault(key, self._sign * value)
+
+    def decide(self, key: str, stratum: str, unit: int, value: float | None) -> Verdict:
+        """Enter a report and say whether its trial goes on.
+
+        A trial is stopped at a milestone if it is not among the best 1/reduction_factor of the
+        values its stratum has there so far (at least one always is), and if enough others are
+        left to meet ``min_survivors``.
+        """
+        self.record(key, stratum, unit, value)
+        if self._settings is None or unit not in self._milestones:
+            return _GO_ON
+        group = self._strata[stratum]
+        rung = group.rungs[unit]
+        if key not in rung:
+            return _GO_ON
+        rank = sum(other < rung[key] for other in rung.values())
+        kept = max(1, len(rung) // self._settings.reduction_factor)
+        if rank < kept:
+            return _GO_ON
+        others_in_race = len(group.members - group.out - {key})
+        if others_in_race < self._settings.min_survivors:
+            return _GO_ON
+        return Verdict(
+            True,
+            f"rank {rank + 1} of {len(rung)} at rung {unit} of stratum [{stratum or 'all'}]; "
+            f"the best {kept} go on",
+        )
+
+    def rung_sizes(self, stratum: str) -> dict[int, int]:
+        """Return how many values each milestone of a stratum has."""
+        return {unit: len(values) for unit, values in self._strata[stratum].rungs.items()}
