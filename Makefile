@@ -1,0 +1,46 @@
+# Each target prints the commands it runs; the same ones, typed by hand, do the same without make.
+PYTHON ?= python3
+BIN := .venv/bin
+# The first of demo-1, demo-2, ... that is not taken: every demo is a study of its own.
+DEMO = $(shell n=1; while test -e "$${HSWEEP_HOME:-hsweep-home}/studies/demo-$$n"; do \
+	n=$$((n + 1)); done; echo demo-$$n)
+
+# A stamp is written after everything before it succeeded, so a venv whose installation was
+# interrupted is installed again. The stamps lie inside the venv and go with it.
+READY_TO_RUN := .venv/.ready-to-run
+READY_TO_TEST := .venv/.ready-to-test
+
+.PHONY: demo test test-slow lint bench clean
+
+demo: $(READY_TO_RUN)
+	$(BIN)/hsweep run sweeps/retrieval_heads.py --study $(DEMO)
+
+test: $(READY_TO_TEST)
+	$(BIN)/pytest -m "not slow"
+
+test-slow: $(READY_TO_TEST)
+	$(BIN)/pytest -m slow
+
+lint: $(READY_TO_TEST)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(READY_TO_TEST)
+	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+# Removes what this file made; the studies in hsweep-home stay.
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/pip:
+	$(PYTHON) -m venv .venv
+
+$(READY_TO_RUN): pyproject.toml constraints.txt | $(BIN)/pip
+	$(BIN)/pip install -c constraints.txt -e .
+	@touch $@
+
+$(READY_TO_TEST): pyproject.toml constraints.txt | $(BIN)/pip
+	$(BIN)/pip install -c constraints.txt -e ".[test]"
+	@touch $@ $(READY_TO_RUN)

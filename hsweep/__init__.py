@@ -1,0 +1,1 @@
+"""Sweeps over transformer shapes: planned, run, recorded and resumed."""
