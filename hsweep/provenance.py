@@ -1,0 +1,169 @@
+"""Where a study's results come from: code, packages, machine and command line."""
+
+import importlib.metadata
+import os
+import platform
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+PACKAGES: Final = (
+    "hsweep", "torch", "timm", "transformers", "datasets", "ray", "optuna", "mlflow", "numpy",
+    "scipy", "pandas", "pyarrow", "scikit-learn",
+)  # fmt: skip
+
+_HIDDEN: Final = "***"
+_SUBPROCESS_SECONDS: Final = 10
+
+_SECRET_NAME: Final = (
+    r"(?:[\w-]*[-_])?(?:token|password|passwd|secret|credentials?|api[-_]?key|access[-_]?key)"
+)
+_USER_AND_PASSWORD: Final = re.compile(r"://[^\s\"'/:@]*:[^\s\"']*@")
+_USER_ALONE: Final = re.compile(r"://[^\s\"'/@]+@")
+_ASSIGNMENT: Final = re.compile(
+    rf"""(?<![\w-])(-*{_SECRET_NAME}=|--?{_SECRET_NAME}\s+)("[^"]*"|'[^']*'|[^\s&"']+)""",
+    re.IGNORECASE,
+)
+_HEADER: Final = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}")
+_FLAG_ALONE: Final = re.compile(rf"--?{_SECRET_NAME}", re.IGNORECASE)
+_FLAG_WITH_VALUE: Final = re.compile(rf"(-*{_SECRET_NAME}=).*", re.IGNORECASE | re.DOTALL)
+
+
+def redact(text: str) -> str:
+    """Return ``text`` with what looks like a secret replaced by ``***``.
+
+    Covered: ``user:password@`` and ``token@`` in a URL, the value of an option, variable or query
+    parameter whose name ends in token, password, secret, credential or key, and the ``Bearer`` and
+    ``Basic`` headers. When in doubt it hides too much.
+    """
+    text = _USER_AND_PASSWORD.sub(f"://{_HIDDEN}@", text)
+    text = _USER_ALONE.sub(f"://{_HIDDEN}@", text)
+    text = _ASSIGNMENT.sub(rf"\1{_HIDDEN}", text)
+    return _HEADER.sub(rf"\1 {_HIDDEN}", text)
+
+
+def redact_command(command: Sequence[str]) -> list[str]:
+    """Return a command line's arguments without secrets, also where an option's value follows it
+    as an argument of its own or contains spaces."""
+    safe: list[str] = []
+    hide_next = False
+    for argument in command:
+        if hide_next:
+            safe.append(_HIDDEN)
+        elif whole := _FLAG_WITH_VALUE.fullmatch(argument):
+            safe.append(f"{whole[1]}{_HIDDEN}")
+        else:
+            safe.append(redact(argument))
+        hide_next = not hide_next and _FLAG_ALONE.fullmatch(argument) is not None
+    return safe
+
+
+def _output(command: Sequence[str]) -> str | None:
+    """Return what a command prints, None if it is missing, fails or takes too long."""
+    # Inside a git hook, git's own variables would point every call at the hook's repository.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            command,
+            env=environment | {"GIT_OPTIONAL_LOCKS": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SUBPROCESS_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def git_state(file: Path) -> dict[str, Any] | None:
+    """Return the commit of the checkout that ``file`` lies in.
+
+    Returns:
+        ``commit``; ``dirty``: a tracked file differs from that commit, or ``file`` is not tracked;
+        ``tracked``: whether ``file`` is. None without git, a repository or a commit.
+    """
+    file = file.resolve()
+    git = ("git", "-C", str(file.parent))
+    commit = _output((*git, "rev-parse", "--verify", "HEAD"))
+    changes = _output((*git, "status", "--porcelain", "--untracked-files=no"))
+    if commit is None or changes is None:
+        return None
+    tracked = _output((*git, "ls-files", "--error-unmatch", "--", file.name)) is not None
+    return {"commit": commit.strip(), "dirty": bool(changes) or not tracked, "tracked": tracked}
+
+
+def _own_checkout() -> dict[str, Any] | None:
+    state = git_state(Path(__file__))
+    # An installed copy may sit in a virtual environment inside somebody else's checkout.
+    return state if state is not None and state["tracked"] else None
+
+
+def package_versions(names: Iterable[str] = PACKAGES) -> dict[str, str | None]:
+    """Return the version of each installed package, None for one that is not installed."""
+    versions: dict[str, str | None] = {}
+    for name in names:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    return versions
+
+
+def _cpu_model() -> str:
+    try:
+        info = Path("/proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        info = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def hardware() -> dict[str, Any]:
+    """Return this machine's processor, usable cores, memory in bytes and CUDA devices.
+
+    The devices are asked of ``nvidia-smi``: asking torch would start CUDA in this process.
+    """
+    import psutil
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    devices = _output(("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"))
+    driver = _output(("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"))
+    return {
+        "cpu": _cpu_model(),
+        "cores": cores,
+        "memory_bytes": int(psutil.virtual_memory().total),
+        "cuda_devices": [line.strip() for line in (devices or "").splitlines() if line.strip()],
+        "cuda_driver": (driver or "").split("\n")[0].strip() or None,
+        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+    }
+
+
+def collect(
+    *, command: Sequence[str], sweep_file: Path | None, packages: Iterable[str] = PACKAGES
+) -> dict[str, Any]:
+    """Return all that is needed to know what produced a result, ready for JSON.
+
+    Args:
+        command: the command line; secrets are removed.
+        sweep_file: the sweep, to note the state of the checkout it lies in.
+        packages: whose versions to note.
+    """
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "hostname": socket.gethostname(),
+        "command": redact_command(command),
+        "tool": _own_checkout(),
+        "sweep": git_state(sweep_file) if sweep_file is not None else None,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "packages": package_versions(packages),
+        "hardware": hardware(),
+    }
