@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from hsweep.seeding import derived_seed
 from hsweep.trial import Assignment, Report
 
 
-def train(assignment: Assignment, device: torch.device) -> Iterator[Report]:
+def train(assignment: Assignment, device: torch.device) -> Generator[Report, None, None]:
     """Train a trial and yield its reports.
 
     Starts from the newest valid checkpoint if there is one; reports the checkpoint remembers and

@@ -1,0 +1,160 @@
+"""Where the code comes from: sweep files by path, and import names that cannot be taken over.
+
+This project's packages have plain names (``models``, ``tasks``). A process started in a folder
+with a ``models/`` of its own would import that one, and a worker would silently train the wrong
+code. So the names are pinned to this installation, in the driver before anything else is imported
+and in every worker before it sees a trial.
+"""
+
+import hashlib
+import importlib.util
+import os
+import sys
+import sysconfig
+import traceback
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
+
+from hsweep.errors import UserError
+
+if TYPE_CHECKING:
+    from hsweep.sweep import Sweep
+
+PACKAGES: Final = ("hsweep", "models", "tasks", "analysis", "sweeps")
+SIBLINGS_VARIABLE: Final = "HSWEEP_SWEEP_FOLDER"
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+
+def pin_imports() -> None:
+    """Bind this project's import names to this installation.
+
+    Raises:
+        UserError: one of the names is already taken by a module from elsewhere.
+    """
+    for name in PACKAGES:
+        expected = ROOT / name / "__init__.py"
+        present = sys.modules.get(name)
+        if present is not None:
+            origin = Path(present.__file__ or "unknown").resolve()
+            if origin != expected:
+                raise UserError(
+                    f"the import name {name!r} belongs to hsweep ({expected}) but {origin} was "
+                    "imported under it; rename that module or start from another folder"
+                )
+            continue
+        if not expected.exists():
+            continue
+        spec = importlib.util.spec_from_file_location(
+            name, expected, submodule_search_locations=[str(expected.parent)]
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+
+
+def set_up_worker() -> None:
+    """Prepare a worker process: pinned names, and the folder of the sweep file last on the path,
+    so that a sweep can use helper modules beside it."""
+    pin_imports()
+    folder = os.environ.get(SIBLINGS_VARIABLE)
+    if folder:
+        _append_to_path(Path(folder))
+
+
+def worker_environment(sweep_folder: Path | None) -> dict[str, str]:
+    """Return the environment variables that workers need to find the same code."""
+    variables = {} if sweep_folder is None else {SIBLINGS_VARIABLE: str(sweep_folder)}
+    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    if str(ROOT) not in installed:
+        inherited = os.environ.get("PYTHONPATH")
+        variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([inherited] if inherited else [])])
+    return variables
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSweep:
+    """A sweep and the file it came from.
+
+    Attributes:
+        sweep: the file's ``SWEEP``, its docstring as description.
+        path: the file.
+        folder: whose modules the file may import.
+        module: the imported file.
+    """
+
+    sweep: "Sweep"
+    path: Path
+    folder: Path
+    module: ModuleType
+
+    def own_modules(self) -> list[ModuleType]:
+        """Return the sweep's module and those beside it that it imported.
+
+        Classes they define must travel to workers whole: another node need not have the files.
+        """
+        beside = [
+            module
+            for module in list(sys.modules.values())
+            if (origin := getattr(module, "__file__", None))
+            and module.__name__.split(".")[0] not in PACKAGES
+            and Path(origin).parent.resolve() == self.folder
+        ]
+        return [self.module, *(module for module in beside if module is not self.module)]
+
+
+def load_sweep(path: Path, *, siblings: Path | None = None) -> LoadedSweep:
+    """Import a sweep file and return its ``SWEEP``.
+
+    Args:
+        path: the Python file, anywhere on disk.
+        siblings: the folder whose modules the file may import; its own folder by default.
+
+    Raises:
+        UserError: the file is missing, fails, or defines no ``SWEEP``.
+    """
+    from hsweep.sweep import Sweep
+
+    pin_imports()
+    if not path.is_file():
+        kind = "is a folder" if path.is_dir() else "does not exist"
+        raise UserError(f"a sweep is a Python file; {path} {kind}")
+    folder = (siblings or path.parent).resolve()
+    _append_to_path(folder)
+    module = _import_file(path.resolve())
+    sweep = getattr(module, "SWEEP", None)
+    if not isinstance(sweep, Sweep):
+        what = "defines no SWEEP" if sweep is None else f"defines SWEEP as {sweep!r}"
+        raise UserError(f"a sweep file defines one Sweep object called SWEEP; {path} {what}")
+    if not sweep.description:
+        sweep = replace(sweep, description=(module.__doc__ or "").strip())
+    return LoadedSweep(sweep, path, folder, module)
+
+
+def _import_file(path: Path) -> ModuleType:
+    name = f"hsweep_sweep_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"a sweep is a Python file with the ending .py; got {path}")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses defined in the file look their module up by name.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    except (Exception, SystemExit) as error:
+        where = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        line = where[-1].lineno if where else getattr(error, "lineno", None)
+        at = f", line {line}" if line else ""
+        raise UserError(f"{path}{at} fails: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _append_to_path(folder: Path) -> None:
+    # Last, never first: a sweep's folder must not shadow anything.
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
