@@ -1,0 +1,512 @@
+"""The pictures of the report page, in plotly: what `analysis.pictures` computed, drawn.
+
+Every figure has a transparent background and light colours of `analysis.palette`, which the page
+exchanges for their dark partners. Text that came from data goes through `safe`, because plotly
+reads a part of HTML in labels.
+"""
+
+import html
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from analysis import palette
+from analysis.curves import LearningCurves
+from analysis.pictures import GridAxis, LengthSeries, length_series
+from analysis.results import Interval, TransitionResult
+from analysis.wording import interval_text, metric_title, number_text, p_text, percent_text, y_unit
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure with what stands around it.
+
+    Attributes:
+        name: identifier on the page.
+        title: heading.
+        caption: one plain sentence that says how to read it.
+        figure: the plotly figure.
+        is_wide: whether it takes the page's full width.
+    """
+
+    name: str
+    title: str
+    caption: str
+    figure: go.Figure
+    is_wide: bool = False
+
+
+def safe(text: object) -> str:
+    """Return text from data so that plotly shows it as it is."""
+    return html.escape(str(text), quote=False)
+
+
+def transition_pictures(result: TransitionResult) -> list[Picture]:
+    """Return the transition's pictures, leaving out those without a number to show."""
+    axis = GridAxis.of([run.x for run in result.runs] or list(result.level))
+    if not axis.values:
+        return []
+    pictures = [error_picture(result, axis)]
+    if any(math.isfinite(slope.estimate) for slope in result.gamma.values()):
+        pictures.append(slope_picture(result, axis))
+    if result.drops:
+        pictures.append(drop_picture(result))
+    if result.p_h:
+        pictures.append(location_picture(result, axis))
+    if result.success:
+        pictures.append(success_picture(result, axis))
+    return pictures
+
+
+def error_picture(result: TransitionResult, axis: GridAxis) -> Picture:
+    """Draw the error against x, one colour a length, every run a point."""
+    series = length_series(result)
+    shades = palette.ordered_shades(len(series))
+    figure = go.Figure()
+    for index, (line, shade) in enumerate(zip(series, shades, strict=True)):
+        offset = (index - (len(series) - 1) / 2) * min(0.1, 0.5 / len(series)) * axis.step
+        symbol = palette.SYMBOLS[index % len(palette.SYMBOLS)]
+        name = safe(f"{result.by} = {number_text(line.by)}") if line.by is not None else "runs"
+        _add_series(figure, line, axis, offset, name, shade.light, symbol)
+    style(
+        figure,
+        x_title=safe(result.x),
+        y_title=safe(metric_title(result.metric, result.scale)),
+        grid=axis,
+        log_y=result.scale != "loss",
+    )
+    shown = [value for line in series for _, value, _ in line.runs] + [
+        value for line in series for _, value in line.cells
+    ]
+    if result.scale != "loss":
+        figure.update_yaxes(**_decade_ticks(shown))
+    band = _add_bracket(figure, result, axis)
+    cell = {"typical": "the median", "attainable": "the expected best of as many runs"}
+    lengths = f" at one {result.by}" if result.by is not None else ""
+    return Picture(
+        "error",
+        f"{metric_title(result.metric, result.scale)} against {result.x}",
+        f"Each point is one full-budget run and each line joins {cell[result.reading]} of the "
+        f"seeds{lengths}; lower is better{band}.",
+        figure,
+        is_wide=True,
+    )
+
+
+def _add_series(
+    figure: go.Figure,
+    line: LengthSeries,
+    axis: GridAxis,
+    offset: float,
+    name: str,
+    colour: str,
+    symbol: str,
+) -> None:
+    figure.add_scatter(
+        x=[axis.at(x) + offset for x, _ in line.cells],
+        y=[value for _, value in line.cells],
+        mode="lines+markers",
+        name=name,
+        legendgroup=name,
+        line={"color": colour, "width": 2},
+        marker={"color": colour, "size": 3, "symbol": symbol},
+        hoverinfo="skip",
+        showlegend=not line.runs,
+    )
+    figure.add_scatter(
+        x=[axis.at(x) + offset for x, _, _ in line.runs],
+        y=[value for _, value, _ in line.runs],
+        mode="markers",
+        name=name,
+        legendgroup=name,
+        marker={"color": colour, "size": 7, "symbol": symbol, "opacity": 0.6},
+        customdata=[[number_text(x), safe(replicate)] for x, _, replicate in line.runs],
+        hovertemplate="%{y:.3g}<br>at %{customdata[0]}, seed %{customdata[1]}"
+        "<extra>%{fullData.name}</extra>",
+    )
+
+
+def _add_bracket(figure: go.Figure, result: TransitionResult, axis: GridAxis) -> str:
+    """Shade the bracket where a verdict claims one; return the caption's part about it."""
+    if result.bracket is None or result.verdict in ("none", "inconclusive"):
+        return ""
+    low, high = result.bracket
+    left = axis.at(low) if low > 0 or not axis.is_log else axis.at(axis.values[0]) - axis.step
+    figure.add_shape(
+        type="rect",
+        x0=left,
+        x1=axis.at(high),
+        y0=0,
+        y1=1,
+        yref="paper",
+        fillcolor=palette.BLUE.light,
+        opacity=0.13,
+        line_width=0,
+        layer="below",
+    )
+    return f"; the shaded band is the bracket ({number_text(low)}, {number_text(high)}] of the drop"
+
+
+def slope_picture(result: TransitionResult, axis: GridAxis) -> Picture:
+    """Draw the growth with length at each x against the slope that still counts as none."""
+    figure = go.Figure()
+    slopes = {x: slope for x, slope in result.gamma.items() if math.isfinite(slope.estimate)}
+    delta = result.settings.delta_T
+    tolerated = delta if delta is not None else math.inf
+    _add_intervals(
+        figure,
+        axis,
+        slopes,
+        {x: _slope_colour(slope, tolerated) for x, slope in slopes.items()},
+        "slope",
+    )
+    style(
+        figure,
+        x_title=safe(result.x),
+        y_title=f"slope ({y_unit(result.scale)} per tenfold {safe(result.by)})",
+        grid=axis,
+    )
+    _add_level(figure, 0.0, palette.AXIS.light, "")
+    limit = ""
+    if delta is not None:
+        _add_level(figure, delta, palette.MUTED.light, f"tolerated: {number_text(delta)}")
+        limit = (
+            "; blue intervals stay below the dashed line (no growth that matters), orange-red "
+            "ones lie above it, grey ones leave it open"
+        )
+    return Picture(
+        "slopes",
+        f"Growth with {result.by}",
+        f"How fast the error grows with {result.by} at each {result.x}, with 95 % intervals"
+        f"{limit}.",
+        figure,
+    )
+
+
+def _slope_colour(slope: Interval, tolerated: float) -> str:
+    if slope.high <= tolerated:
+        return palette.BLUE.light
+    return palette.VERMILLION.light if slope.low > tolerated else palette.GREY.light
+
+
+def drop_picture(result: TransitionResult) -> Picture:
+    """Draw how far the error falls on each step of the grid."""
+    figure = go.Figure()
+    unit = y_unit(result.scale)
+    names = [f"{number_text(step.x_from)} → {number_text(step.x_to)}" for step in result.drops]
+    figure.add_bar(
+        x=names,
+        y=[step.drop for step in result.drops],
+        marker_color=[
+            palette.BLUE.light if step.x_to == result.h_peak else palette.GREY.light
+            for step in result.drops
+        ],
+        width=0.6,
+        hovertemplate="%{x}: %{y:.3g} " + unit + "<extra></extra>",
+    )
+    style(figure, x_title=f"step in {safe(result.x)}", y_title=f"drop ({unit})")
+    figure.update_xaxes(type="category", showgrid=False)
+    _add_level(figure, 0.0, palette.AXIS.light, "")
+    if result.settings.min_drop is not None:
+        _add_level(
+            figure,
+            result.settings.min_drop,
+            palette.MUTED.light,
+            f"needed: {number_text(result.settings.min_drop)}",
+        )
+    tested = p_text(result.p_abrupt) if result.abrupt_testable else "not testable on this grid"
+    excess = f"{number_text(result.excess)} {unit}" if result.excess is not None else "not known"
+    return Picture(
+        "drops",
+        "Drop on each step",
+        f"How far the error falls from one value of {result.x} to the next (the largest in blue); "
+        f"abruptness against smooth diminishing returns: {tested}; excess over the decline before "
+        f"it: {excess}.",
+        figure,
+    )
+
+
+def location_picture(result: TransitionResult, axis: GridAxis) -> Picture:
+    """Draw the probability that each x is where the collapse ends."""
+    figure = go.Figure()
+    shown = sorted(set(axis.values) | set(result.p_h))
+    inside = set(result.h_set)
+    figure.add_bar(
+        x=[number_text(x) for x in shown],
+        y=[result.p_h.get(x, 0.0) for x in shown],
+        marker_color=[palette.BLUE.light if x in inside else palette.GREY.light for x in shown],
+        width=0.6,
+        hovertemplate=f"{safe(result.x)} = %{{x}}: %{{y:.1%}}<extra></extra>",
+    )
+    style(figure, x_title=safe(result.x), y_title="share of draws")
+    figure.update_xaxes(type="category", showgrid=False)
+    figure.update_yaxes(tickformat=".0%", range=[0, 1.04])
+    caution = (
+        ""
+        if result.verdict not in ("none", "inconclusive")
+        else "; it says where a collapse would be, not that there is one"
+    )
+    return Picture(
+        "location",
+        "Where the collapse would be",
+        f"Share of {result.settings.B} redrawn sweeps that place it at each {result.x}; blue bars "
+        f"form the {percent_text(result.settings.set_mass)} set{caution}.",
+        figure,
+    )
+
+
+def success_picture(result: TransitionResult, axis: GridAxis) -> Picture:
+    """Draw the share of runs below the middle of the collapse."""
+    figure = go.Figure()
+    shade = dict.fromkeys(result.success, palette.BLUE.light)
+    _add_intervals(figure, axis, result.success, shade, "success", joined=True)
+    style(figure, x_title=safe(result.x), y_title="share of runs that succeed", grid=axis)
+    figure.update_yaxes(tickformat=".0%", range=[-0.04, 1.04])
+    _add_level(figure, 0.5, palette.MUTED.light, "")
+    reached = (
+        f"; it reaches one half at {result.x} = {number_text(result.h_50)}"
+        if result.h_50 is not None
+        else "; it never reaches one half"
+    )
+    return Picture(
+        "success",
+        "Success rate",
+        "Share of runs whose error lies below the middle of the largest drop, with Jeffreys "
+        f"intervals{reached}.",
+        figure,
+    )
+
+
+def curve_picture(curves: LearningCurves, metric: str, unit: str) -> Picture | None:
+    """Draw the learning curves, or nothing where no trial has reported."""
+    if not curves.curves:
+        return None
+    figure = go.Figure()
+    shades = palette.shades_for([_plain_number(group) for group in curves.groups])
+    named = _named_groups(len(curves.groups))
+    for index, (group, shade) in enumerate(zip(curves.groups, shades, strict=True)):
+        members = [curve for curve in curves.curves if curve.group == group]
+        x: list[float | None] = []
+        y: list[float | None] = []
+        label: list[str] = []
+        for curve in members:
+            x += [*curve.units, None]
+            y += [value if math.isfinite(value) else None for value in curve.values] + [None]
+            label += [safe(curve.label)] * (len(curve.units) + 1)
+        figure.add_scatter(
+            x=x,
+            y=y,
+            text=label,
+            mode="lines" if any(len(curve.units) > 1 for curve in members) else "markers",
+            name=safe(_group_name(curves.grouped_by, group)),
+            line={"color": shade.light, "width": 1.4},
+            marker={"color": shade.light, "size": 6},
+            opacity=0.75,
+            connectgaps=False,
+            showlegend=curves.grouped_by is not None and index in named,
+            hovertemplate=f"%{{text}}<br>{safe(unit)} %{{x}}: %{{y:.4g}}<extra></extra>",
+        )
+    _add_endings(figure, curves)
+    style(figure, x_title=safe(unit), y_title=safe(metric), log_y=curves.is_log)
+    if curves.is_log:
+        drawn = [v for curve in curves.curves for v in curve.values if math.isfinite(v)]
+        figure.update_yaxes(**_decade_ticks(drawn))
+    figure.update_xaxes(rangemode="tozero")
+    drawn_lines = len(curves.curves)
+    some = (
+        f" Shown are {drawn_lines} of {curves.total} trials, spread evenly."
+        if drawn_lines < curves.total
+        else ""
+    )
+    coloured = f", coloured by {curves.grouped_by}" if curves.grouped_by else ""
+    return Picture(
+        "curves",
+        "Learning curves",
+        f"{metric} of every trial at each report{coloured}; a ring marks a trial stopped early, a "
+        f"cross one that diverged or failed.{some}",
+        figure,
+        is_wide=True,
+    )
+
+
+def _add_endings(figure: go.Figure, curves: LearningCurves) -> None:
+    endings = (
+        ("stopped early", ("stopped_early",), "circle-open"),
+        ("diverged or failed", ("diverged", "failed"), "x-thin-open"),
+    )
+    for name, statuses, symbol in endings:
+        ends = [
+            (curve.last, curve.label)
+            for curve in curves.curves
+            if curve.status in statuses and curve.last is not None
+        ]
+        if ends:
+            figure.add_scatter(
+                x=[last[0] for last, _ in ends if last],
+                y=[last[1] for last, _ in ends if last],
+                text=[safe(label) for _, label in ends],
+                mode="markers",
+                name=name,
+                marker={
+                    "symbol": symbol,
+                    "size": 8,
+                    "color": palette.INK.light,
+                    "line": {"width": 1.6, "color": palette.INK.light},
+                },
+                hovertemplate="%{text}: " + name + "<extra></extra>",
+            )
+
+
+def _named_groups(count: int) -> set[int]:
+    """Return which of ``count`` groups the legend names: all up to 12, else every so many."""
+    if count <= 12:
+        return set(range(count))
+    return {round(index * (count - 1) / 7) for index in range(8)}
+
+
+def _group_name(column: str | None, group: object) -> str:
+    if column in (None, "stratum"):
+        return str(group)
+    value = _plain_number(group)
+    return f"{column} = {number_text(value) if isinstance(value, int | float) else value}"
+
+
+def _plain_number(value: object) -> object:
+    """Return numpy's numbers as Python's."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _add_intervals(
+    figure: go.Figure,
+    axis: GridAxis,
+    intervals: Mapping[Any, Interval],
+    colours: Mapping[Any, str],
+    name: str,
+    *,
+    joined: bool = False,
+) -> None:
+    if joined:
+        figure.add_scatter(
+            x=[axis.at(x) for x in intervals],
+            y=[interval.estimate for interval in intervals.values()],
+            mode="lines",
+            line={"color": palette.GREY.light, "width": 1.5},
+            hoverinfo="skip",
+            showlegend=False,
+        )
+    for colour in dict.fromkeys(colours.values()):
+        chosen = {x: interval for x, interval in intervals.items() if colours[x] == colour}
+        figure.add_scatter(
+            x=[axis.at(x) for x in chosen],
+            y=[interval.estimate for interval in chosen.values()],
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": [interval.high - interval.estimate for interval in chosen.values()],
+                "arrayminus": [interval.estimate - interval.low for interval in chosen.values()],
+                "color": colour,
+                "thickness": 1.8,
+                "width": 5,
+            },
+            mode="markers",
+            marker={"color": colour, "size": 9},
+            name=name,
+            showlegend=False,
+            text=[f"{number_text(x)}: {interval_text(value)}" for x, value in chosen.items()],
+            hovertemplate="%{text}<extra></extra>",
+        )
+
+
+def _add_level(figure: go.Figure, y: float, colour: str, label: str) -> None:
+    figure.add_shape(
+        type="line",
+        x0=0,
+        x1=1,
+        xref="paper",
+        y0=y,
+        y1=y,
+        line={"color": colour, "width": 1.4, "dash": "dash" if label else "solid"},
+        layer="below",
+    )
+    if label:
+        figure.add_annotation(
+            x=1,
+            xref="paper",
+            xanchor="right",
+            y=y,
+            yanchor="bottom",
+            text=label,
+            showarrow=False,
+            font={"size": 12, "color": palette.MUTED.light},
+        )
+
+
+def _decade_ticks(values: list[float]) -> dict[str, Any]:
+    """Return ticks at whole decades, and at 2 and 5 as well where there are few decades."""
+    positive = [value for value in values if value > 0 and math.isfinite(value)]
+    if not positive:
+        return {}
+    decades = math.log10(max(positive) / min(positive))
+    return {
+        "dtick": 1 if decades > 2.5 else "D2",
+        "exponentformat": "power" if decades > 2.5 else "none",
+    }
+
+
+def style(
+    figure: go.Figure,
+    *,
+    x_title: str,
+    y_title: str,
+    grid: GridAxis | None = None,
+    log_y: bool = False,
+) -> None:
+    """Give a figure the look all of them share."""
+    shared = {
+        "gridcolor": palette.GRID.light,
+        "linecolor": palette.AXIS.light,
+        "tickcolor": palette.AXIS.light,
+        "zeroline": False,
+        "automargin": True,
+        "title": {"standoff": 10, "font": {"size": 14}},
+    }
+    figure.update_layout(
+        template="none",
+        font={"family": FONT, "size": 13, "color": palette.INK.light},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        margin={"l": 8, "r": 12, "t": 12, "b": 8},
+        hoverlabel={
+            "bgcolor": palette.PAGE.light,
+            "bordercolor": palette.AXIS.light,
+            "font": {"color": palette.INK.light, "family": FONT, "size": 13},
+            "align": "left",
+        },
+        legend={
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "font": {"size": 12},
+            "bgcolor": "rgba(0,0,0,0)",
+        },
+        dragmode="zoom",
+    )
+    figure.update_xaxes(
+        **shared, showline=True, ticks="outside", showgrid=False, title_text=x_title
+    )
+    figure.update_yaxes(**shared, showline=False, ticks="", title_text=y_title)
+    if log_y:
+        figure.update_yaxes(type="log")
+    if grid is not None and len(grid.values) <= 24:
+        figure.update_xaxes(
+            tickvals=grid.positions,
+            ticktext=grid.labels,
+            range=[grid.positions[0] - 0.45 * grid.step, grid.positions[-1] + 0.45 * grid.step],
+        )

@@ -1,0 +1,234 @@
+"""The report: one HTML file that answers the sweep's question offline, on a phone and in print.
+
+The page fetches nothing. Its content security policy allows exactly the scripts written here, by
+their hashes; whatever came from data is escaped.
+"""
+
+import base64
+import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from analysis import palette, tables
+from analysis.curves import learning_curves
+from analysis.figures import Picture, curve_picture, transition_pictures
+from analysis.front_figures import forest_picture, front_pictures
+from analysis.results import LeanResult, ParetoResult, TransitionResult
+from analysis.wording import Result, answer_sentence, verdict_badge
+from hsweep.question import Goal, Scale
+
+__all__ = ["ReportInput", "answer_sentence", "build_report", "write_report"]
+
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+_UNSAFE_IN_SCRIPT: Final = {
+    "<": "\\u003c",
+    ">": "\\u003e",
+    "&": "\\u0026",
+    "\u2028": "\\u2028",
+    "\u2029": "\\u2029",
+}
+
+
+@dataclass(frozen=True)
+class ReportInput:
+    """Everything a report shows.
+
+    Attributes:
+        study: the study's name.
+        sweep: the sweep file.
+        preset: the preset that was run.
+        question: the sweep file's docstring, plain text in paragraphs.
+        answer: one sentence with its uncertainty (`answer_sentence`).
+        metric: the metric column of ``trials`` and ``reports``.
+        goal: whether it is minimised or maximised.
+        scale: how it is put on an axis.
+        axes: the swept axes, columns of ``trials``.
+        transition: the transition, where one was asked for.
+        pareto: the front, where one was asked for.
+        lean: the lean equivalents, where they were asked for.
+        trials: one row a trial: ``key``, axes, ``seed``, ``stratum``, ``status``, ``reason``,
+            ``reached``, ``budget``, metrics, costs, ``mlflow_url``; any of them may be missing.
+        reports: one row a report: ``key``, ``unit``, ``step``, ``wall_seconds``, metrics.
+        provenance: versions, hashes, machine; nested mappings are allowed.
+        repeat_command: the command line that repeats the study.
+        warnings: what a reader has to know besides.
+        budget_unit: what ``unit`` counts: epochs or steps.
+    """
+
+    study: str
+    sweep: str
+    preset: str
+    question: str
+    answer: str
+    metric: str
+    goal: Goal
+    scale: Scale
+    axes: tuple[str, ...]
+    transition: TransitionResult | None
+    pareto: ParetoResult | None
+    lean: LeanResult | None
+    trials: pd.DataFrame
+    reports: pd.DataFrame
+    provenance: Mapping[str, Any]
+    repeat_command: str
+    warnings: tuple[str, ...] = ()
+    budget_unit: str = "budget units"
+
+    @property
+    def leading_result(self) -> Result | None:
+        """The result that answers the question."""
+        return self.transition or self.lean or self.pareto
+
+
+def pictures(report_input: ReportInput) -> list[Picture]:
+    """Return every picture that the input has numbers for, in the page's order."""
+    found: list[Picture] = []
+    if report_input.transition is not None:
+        found += transition_pictures(report_input.transition)
+    if report_input.pareto is not None:
+        found += front_pictures(report_input.pareto, report_input.lean, report_input.trials)
+    if report_input.lean is not None and (forest := forest_picture(report_input.lean)):
+        found.append(forest)
+    prefer = report_input.transition.x if report_input.transition is not None else None
+    curves = learning_curves(
+        report_input.trials,
+        report_input.reports,
+        report_input.metric,
+        report_input.axes,
+        prefer,
+        log=report_input.scale == "error",
+    )
+    if drawn := curve_picture(curves, report_input.metric, report_input.budget_unit):
+        found.append(drawn)
+    return found
+
+
+def all_warnings(report_input: ReportInput) -> list[str]:
+    """Return the warnings of the study and of every result, each once."""
+    results = (report_input.transition, report_input.pareto, report_input.lean)
+    inner = [text for result in results if result is not None for text in result.warnings]
+    return list(dict.fromkeys([*report_input.warnings, *inner]))
+
+
+def build_report(report_input: ReportInput) -> str:
+    """Return the whole page as HTML."""
+    drawn = pictures(report_input)
+    script = (_TEMPLATES / "report.js").read_text("utf-8")
+    badge, tone = verdict_badge(report_input.leading_result)
+    trials = tables.trial_table(report_input.trials, report_input.axes, report_input.metric)
+    first, *rest = _paragraphs(report_input.question) or ["No question was written down."]
+    transition, pareto, lean = report_input.transition, report_input.pareto, report_input.lean
+    missing = tables.missing_table(transition) if transition is not None else None
+    sections = [
+        ("Numbers of the transition", tables.reading_table(transition) if transition else None),
+        ("Trials that would settle it", missing if missing and missing.rows else None),
+        ("Candidates", tables.lean_table(lean) if lean else None),
+        ("Shapes", tables.pareto_table(pareto) if pareto else None),
+    ]
+    page = _environment().get_template("report.html.j2")
+    return page.render(
+        input=report_input,
+        badge=badge,
+        tone=tone,
+        question_first=first,
+        question_rest=rest,
+        counts=tables.status_counts(report_input.trials),
+        num_trials=len(report_input.trials),
+        pictures=drawn,
+        result_tables=[(title, table) for title, table in sections if table is not None],
+        cells=tables.cell_table(transition, report_input.trials, report_input.axes),
+        warnings=all_warnings(report_input),
+        settings=tables.settings_table(transition, pareto, lean),
+        provenance=tables.provenance_table(report_input.provenance),
+        statuses=[count for count in tables.status_counts(report_input.trials) if count.count],
+        css=Markup((_TEMPLATES / "report.css").read_text("utf-8")),
+        policy=_content_policy(_plotly_script(), script),
+        plotly_script=Markup(_plotly_script()),
+        page_script=Markup(script),
+        trials_json=_embed(
+            {
+                "columns": [dataclasses.asdict(column) for column in trials.columns],
+                "rows": trials.rows,
+                "statusLabels": tables.STATUS_LABELS,
+            }
+        ),
+        figures_json=_embed(
+            {
+                "figures": {picture.name: _figure_json(picture) for picture in drawn},
+                "dark": palette.dark_partners(),
+            }
+        ),
+    )
+
+
+def write_report(report_input: ReportInput, path: Path) -> Path:
+    """Write the page to ``path``, whole or not at all, and return ``path``."""
+    page = build_report(report_input)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(page)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _paragraphs(text: str) -> list[str]:
+    blocks = text.replace("\r\n", "\n").split("\n\n")
+    return [block.strip("\n") for block in blocks if block.strip()]
+
+
+def _figure_json(picture: Picture) -> Any:
+    return json.loads(picture.figure.to_json())
+
+
+def _embed(value: object) -> Markup:
+    """Return JSON that cannot end the script element it stands in."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    for character, escape in _UNSAFE_IN_SCRIPT.items():
+        text = text.replace(character, escape)
+    return Markup(text)
+
+
+@cache
+def _plotly_script() -> str:
+    # HTML parsers turn CR LF into LF before hashing; the library is written with LF alone.
+    return str(get_plotlyjs()).replace("\r\n", "\n")
+
+
+def _content_policy(*scripts: str) -> str:
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        for script in scripts
+    )
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

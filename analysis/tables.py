@@ -1,0 +1,394 @@
+"""What the tables of the report page show: pure functions from results and trials to rows."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import pandas as pd
+
+from analysis.results import (
+    LeanResult,
+    ParetoResult,
+    TransitionReading,
+    TransitionResult,
+)
+from analysis.wording import (
+    NONE,
+    cost_text,
+    cost_title,
+    interval_text,
+    number_text,
+    percent_text,
+    y_unit,
+)
+
+STATUS_LABELS: Final = {
+    "finished": "finished",
+    "stopped_early": "stopped early",
+    "failed": "failed",
+    "diverged": "diverged",
+    "running": "running",
+    "planned": "planned",
+}
+_ALWAYS_COUNTED: Final = ("finished", "stopped_early", "failed", "diverged")
+
+ColumnKind = Literal["number", "text", "status", "link"]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A small table in words.
+
+    Attributes:
+        header: column titles.
+        rows: cells as text; each as long as the header.
+        note: what to know before reading it.
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the table of trials."""
+
+    name: str
+    label: str
+    kind: ColumnKind
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTable:
+    """Every trial, as plain JSON values; None where nothing was recorded."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str | float | int | None, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCount:
+    """How many trials ended one way."""
+
+    status: str
+    label: str
+    count: int
+
+
+def status_counts(trials: pd.DataFrame) -> list[StatusCount]:
+    """Return how many trials ended in each way; the four endings always, others where they occur.
+
+    An unknown status is counted under its own name, never dropped.
+    """
+    found = _value_counts(trials, "status")
+    names = [*STATUS_LABELS, *(name for name in found if name not in STATUS_LABELS)]
+    return [
+        StatusCount(name, STATUS_LABELS.get(name, name), found.get(name, 0))
+        for name in names
+        if name in _ALWAYS_COUNTED or found.get(name, 0)
+    ]
+
+
+def _value_counts(trials: pd.DataFrame, column: str) -> dict[str, int]:
+    if column not in trials.columns:
+        return {}
+    counted = trials[column].astype(str).value_counts()
+    return {str(name): int(count) for name, count in counted.items()}
+
+
+def trial_table(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> TrialTable:
+    """Return every trial with its columns in reading order, empty columns left out.
+
+    The status comes first, then the shape, seed and result, then costs, and the keys last.
+    """
+    leading = ["status", *axes, "seed", metric, "reached", "budget", "num_params"]
+    trailing = ["stratum", "reason", "mlflow_url", "key"]
+    names = [str(name) for name in trials.columns]
+    middle = [name for name in names if name not in (*leading, *trailing)]
+    ordered = [name for name in dict.fromkeys([*leading, *middle, *trailing]) if name in names]
+    columns = []
+    cells = []
+    for name in ordered:
+        values = [_plain_cell(value) for value in trials[name]]
+        if any(value not in (None, "") for value in values) or name == "status":
+            columns.append(Column(name, _column_label(name), _kind(name, values)))
+            cells.append(values)
+    return TrialTable(tuple(columns), tuple(zip(*cells, strict=True)) if cells else ())
+
+
+def _column_label(name: str) -> str:
+    return {
+        "mlflow_url": "MLflow run",
+        "num_params": "parameters",
+        "wall_seconds": "wall time (s)",
+        "train_memory_bytes": "training memory (B)",
+        "flops_per_example": "FLOPs per example",
+    }.get(name, name)
+
+
+def _plain_cell(value: Any) -> str | float | int | None:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or value is pd.NaT or value is pd.NA:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return int(value) if value.is_integer() and abs(value) < 2**53 else float(f"{value:.7g}")
+    return str(value)
+
+
+def _kind(name: str, values: Sequence[str | float | int | None]) -> ColumnKind:
+    if name == "status":
+        return "status"
+    if name == "mlflow_url":
+        return "link"
+    present = [value for value in values if value is not None]
+    return "number" if all(isinstance(value, int | float) for value in present) else "text"
+
+
+def cell_table(
+    transition: TransitionResult | None, trials: pd.DataFrame, axes: Sequence[str]
+) -> Table:
+    """Return how the trials of every cell ended.
+
+    A cell is a pair of searched and modulating value where a transition was asked, a stratum where
+    there are several, else a shape. Planned trials have not started.
+    """
+    endings = ("started", "complete", "stopped early", "failed", "diverged")
+    if transition is not None and transition.counts:
+        axis_names = (transition.x,) if transition.by is None else (transition.x, transition.by)
+        rows = []
+        for cell in sorted(transition.counts, key=lambda cell: (cell.x, cell.by or 0)):
+            values = (cell.x,) if cell.by is None else (cell.x, cell.by)
+            ended = (cell.started, cell.complete, cell.pruned, cell.failed, cell.diverged)
+            rows.append((*map(number_text, values[: len(axis_names)]), *map(str, ended)))
+        return Table((*axis_names, *endings), tuple(rows))
+    names = [name for name in axes if name in trials.columns]
+    if "stratum" in trials.columns and trials["stratum"].astype(str).nunique() > 1:
+        names = ["stratum"]
+    if trials.empty or not names or "status" not in trials.columns:
+        return Table((), ())
+    rows = []
+    for key, members in trials.groupby(names, sort=True, dropna=False):
+        counted = _value_counts(members, "status")
+        started = sum(count for name, count in counted.items() if name != "planned")
+        rows.append(
+            (
+                *(_value_text(value) for value in key),
+                str(started),
+                *(str(counted.get(name, 0)) for name in _ALWAYS_COUNTED),
+            )
+        )
+    return Table((*names, *endings), tuple(rows))
+
+
+def _value_text(value: Any) -> str:
+    plain = _plain_cell(value)
+    return number_text(plain) if isinstance(plain, int | float) else (plain or NONE)
+
+
+def reading_table(result: TransitionResult) -> Table:
+    """Return the numbers of the transition, one column a reading of the seeds."""
+    readings = [
+        (name, reading)
+        for name, reading in (("typical", result.typical), ("attainable", result.attainable))
+        if reading is not None
+    ] or [(result.reading, result)]
+    header = ("", *(f"{name}{' (leads)' * (name == result.reading)}" for name, _ in readings))
+    columns = [_reading_numbers(result, reading) for _, reading in readings]
+    rows = tuple(
+        (label, *(column[label] for column in columns))
+        for label in columns[0]
+        if any(column[label] != NONE for column in columns)
+    )
+    note = "“Typical” reads the median seed of a cell, “attainable” the expected best of its seeds."
+    return Table(header, rows, note)
+
+
+def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> dict[str, str]:
+    unit = y_unit(result.scale)
+    x, by = result.x, result.by
+    flat = reading.h_T
+    d_eff = reading.d_eff
+    numbers = {
+        "verdict": reading.verdict.replace("_", " "),
+        f"{x} where the collapse ends": number_text(reading.h_star),
+        "bracket": (
+            f"({number_text(reading.bracket[0])}, {number_text(reading.bracket[1])}]"
+            if reading.bracket
+            else NONE
+        ),
+        f"{percent_text(result.settings.set_mass)} set": (
+            "{" + ", ".join(number_text(value) for value in reading.h_set) + "}"
+            if reading.h_set
+            else NONE
+        ),
+        "steps the collapse takes": number_text(reading.width),
+        f"largest drop ({unit})": number_text(reading.drop),
+        f"excess over the decline before ({unit})": number_text(reading.excess),
+        "abruptness, p": number_text(reading.p_abrupt, 2)
+        if reading.abrupt_testable
+        else "not testable on this grid",
+        f"{x} with half of the runs succeeding": number_text(reading.h_50),
+        "over-dispersion of the cells": number_text(reading.phi),
+    }
+    if by is not None:
+        for label, slope in (
+            (f"slope in {by} below", reading.gamma_below),
+            (f"slope in {by} from there on", reading.gamma_above),
+        ):
+            numbers[label] = interval_text(slope) if slope is not None else NONE
+        numbers[f"no growth with {by} from {x}"] = number_text(flat.point) + (
+            f", in ({number_text(flat.lo)}, {number_text(flat.hi)}]"
+            if flat.lo is not None or flat.hi is not None
+            else ""
+        )
+        numbers[f"law in {by} (AICc weights)"] = (
+            ", ".join(f"{law} {number_text(w, 2)}" for law, w in reading.law_weights.items())
+            or NONE
+        )
+        numbers[f"located at each {by} alone"] = (
+            ", ".join(f"{number_text(t)}: {number_text(h)}" for t, h in reading.per_T.items())
+            or NONE
+        )
+    if d_eff is not None:
+        span = (
+            f"> {d_eff.lo - 1}"
+            if d_eff.hi is None
+            else (str(d_eff.lo) if d_eff.lo == d_eff.hi else f"{d_eff.lo} to {d_eff.hi}")
+        )
+        guess = f", a conjecture for {d_eff.layers} layers" if d_eff.conjecture else ""
+        numbers["effective retrieval dimension"] = span + guess
+    return numbers
+
+
+def pareto_table(result: ParetoResult) -> Table:
+    """Return every shape with its mean, interval, costs and place on the front."""
+    header = (
+        "shape",
+        f"{result.metric} (mean)",
+        f"{percent_text(result.settings.confidence)} interval",
+        "runs",
+        "crashed",
+        *(cost_title(cost) for cost in result.costs),
+        "P(front)",
+        "class",
+    )
+    rows = tuple(
+        (
+            row.label,
+            number_text(row.mean, 4),
+            f"{number_text(row.ci.low, 4)} to {number_text(row.ci.high, 4)}",
+            str(row.n),
+            percent_text(row.crash_share),
+            *(cost_text(cost, row.costs.get(cost)) for cost in result.costs),
+            number_text(row.p_front, 2),
+            row.class_,
+        )
+        for row in result.table
+    )
+    volume = (
+        f"Hypervolume {interval_text(result.hv, result.settings.confidence)}. "
+        if result.hv is not None
+        else ""
+    )
+    return Table(header, rows, (volume + result.hv_note).strip())
+
+
+def lean_table(result: LeanResult) -> Table:
+    """Return every candidate with its difference, p values and savings."""
+    header = (
+        "shape",
+        f"difference in {result.metric}",
+        f"{percent_text(result.settings.confidence)} interval",
+        "runs",
+        "p",
+        "Holm p",
+        "no worse than the margin",
+        *(f"{cost_title(cost)} saved" for cost in result.costs),
+    )
+    rows = tuple(
+        (
+            row.label,
+            number_text(row.diff),
+            f"{number_text(row.ci.low)} to {number_text(row.ci.high)}",
+            str(row.n),
+            number_text(row.p_raw, 2),
+            number_text(row.p_holm, 2),
+            "established" if row.accepted else "not established",
+            *(
+                percent_text(round(row.saving[cost], 3)) if cost in row.saving else NONE
+                for cost in result.costs
+            ),
+        )
+        for row in result.table
+    )
+    spread = (
+        f"seed standard deviation {number_text(result.sd)}, so the margin is "
+        f"{number_text(result.margin_over_sd)} of them"
+        if result.sd is not None
+        else "no seed standard deviation (one run)"
+    )
+    note = (
+        f"Baseline {result.baseline_label}: {result.metric} {number_text(result.baseline_mean, 4)} "
+        f"over {result.baseline_n} run{'' if result.baseline_n == 1 else 's'}, {spread}. "
+        f"{result.power_note} {result.confirm}"
+    )
+    return Table(header, rows, note.strip())
+
+
+def settings_table(
+    transition: TransitionResult | None, pareto: ParetoResult | None, lean: LeanResult | None
+) -> Table:
+    """Return every choice that the analyses made."""
+    rows = []
+    for name, result in (("transition", transition), ("front", pareto), ("lean", lean)):
+        if result is not None:
+            for field in dataclasses.fields(result.settings):
+                value = getattr(result.settings, field.name)
+                shown = number_text(value, 6) if isinstance(value, int | float) else str(value)
+                rows.append((name, field.name, shown))
+    return Table(("analysis", "setting", "value"), tuple(rows))
+
+
+def provenance_table(provenance: Mapping[str, Any]) -> Table:
+    """Return what the study rests on, nested names joined by dots."""
+    return Table(("what", "value"), tuple(_flatten("", provenance)))
+
+
+def _flatten(prefix: str, values: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for name, value in values.items():
+        full = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            rows += _flatten(f"{full}.", value)
+        elif isinstance(value, list | tuple | set):
+            rows.append((full, json.dumps(list(value), default=str)))
+        else:
+            rows.append((full, NONE if value is None else str(value)))
+    return rows
+
+
+def missing_table(result: TransitionResult) -> Table:
+    """Return the trials that would settle an inconclusive transition."""
+    names = (result.x,) if result.by is None else (result.x, result.by)
+    rows = tuple(
+        (
+            number_text(cell.x),
+            *(() if result.by is None else (number_text(cell.by),)),
+            str(cell.trials),
+            cell.why,
+        )
+        for cell in result.missing
+    )
+    return Table((*names, "trials to add", "why"), rows)

@@ -1,0 +1,356 @@
+"""Small finished studies for the report's tests: results made by hand, no fit involved."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.report import ReportInput
+from analysis.results import (
+    CellCounts,
+    CellValue,
+    DropStep,
+    Estimate,
+    Interval,
+    LeanResult,
+    LeanRow,
+    LeanSettings,
+    LengthIndependence,
+    MissingTrials,
+    ParetoResult,
+    ParetoRow,
+    ParetoSettings,
+    RetrievalDimension,
+    RunValue,
+    TransitionResult,
+    TransitionSettings,
+)
+from analysis.wording import answer_sentence
+
+HEADS = (1, 2, 3, 4, 5, 6)
+LENGTHS = (8, 32, 128)
+SEEDS = (0, 1, 2)
+
+
+def log_error(heads: int, length: int, seed: int) -> float:
+    """A collapse at four heads; below it the error grows with the length."""
+    below = heads < 4
+    return (
+        (-1.6 - 0.15 * heads + 0.5 * math.log10(length / 8))
+        if below
+        else (-4.4 - 0.1 * (heads - 4))
+    ) + 0.05 * math.sin(7 * heads + 3 * length + 11 * seed)
+
+
+def transition_result(**changes: Any) -> TransitionResult:
+    """A sharp transition at four heads, with any field replaced."""
+    runs = tuple(
+        RunValue(h, t, str(s), 10 ** log_error(h, t, s), log_error(h, t, s))
+        for h in HEADS
+        for t in LENGTHS
+        for s in SEEDS
+    )
+    cells = tuple(
+        CellValue(h, t, float(np.median([log_error(h, t, s) for s in SEEDS])), len(SEEDS))
+        for h in HEADS
+        for t in LENGTHS
+    )
+    level = {h: float(np.mean([c.z for c in cells if c.x == h])) for h in HEADS}
+    drops = tuple(
+        DropStep(a, b, level[a] - level[b], level[a] - level[b], {})
+        for a, b in zip(HEADS, HEADS[1:], strict=False)
+    )
+    settings = TransitionSettings(delta_T=0.1, min_drop=0.5, min_excess=0.3, d_min=0.1)
+    result = TransitionResult(
+        verdict="transition",
+        reason="abrupt drop of 2.7 decades at heads = 4",
+        none_kind=None,
+        reading="typical",
+        h_star=4,
+        bracket=(3, 4),
+        h_peak=4,
+        width=1,
+        h_set=(4,),
+        p_h={3: 0.01, 4: 0.98, 5: 0.01},
+        p_abrupt=0.004,
+        abrupt_testable=True,
+        drop=2.7,
+        excess=2.5,
+        drops=drops,
+        gamma={h: Interval(g := 0.5 if h < 4 else 0.01, g - 0.06, g + 0.06) for h in HEADS},
+        gamma_below=Interval(0.5, 0.46, 0.54),
+        gamma_above=Interval(0.01, -0.02, 0.04),
+        h_T=LengthIndependence(4, 3, 4),
+        law_weights={"logT": 0.93, "T": 0.04, "1/T": 0.03},
+        level={h: Estimate(z, 0.02) for h, z in level.items()},
+        seed_sd=dict.fromkeys(HEADS, 0.05),
+        phi=1.1,
+        cells=cells,
+        success={
+            h: Interval(p := float(h >= 4), max(0, p - 0.25), min(1, p + 0.25)) for h in HEADS
+        },
+        h_50=4,
+        d_eff=RetrievalDimension(4, 4, 1, False),
+        per_T=dict.fromkeys(LENGTHS, 4),
+        typical=None,
+        attainable=None,
+        x="heads",
+        by="seq_len",
+        metric="nmse",
+        goal="min",
+        scale="error",
+        runs=runs,
+        counts=tuple(CellCounts(h, t, 3, 3, 0, 0, 0, 0, 0) for h in HEADS for t in LENGTHS),
+        missing=(),
+        n1_assumed_sd=None,
+        settings=settings,
+        warnings=(),
+    )
+    return dataclasses.replace(result, **changes)
+
+
+def inconclusive_result(**changes: Any) -> TransitionResult:
+    """Two cells without a full-budget run: nothing is claimed."""
+    return transition_result(
+        verdict="inconclusive",
+        reason="2 of 18 cells have no full-budget run",
+        h_star=None,
+        bracket=None,
+        h_set=(),
+        p_h={},
+        p_abrupt=None,
+        missing=(MissingTrials(5, 8, 3, "no run"), MissingTrials(6, 8, 3, "no run")),
+        warnings=("early stopping compared trials of different cells",),
+        **changes,
+    )
+
+
+def empty_result() -> TransitionResult:
+    """Nothing finished at all."""
+    return inconclusive_result(
+        cells=(), runs=(), level={}, gamma={}, drops=(), success={}, counts=(), seed_sd={}
+    )
+
+
+SHAPES = [(heads, depth) for depth in (2, 4, 6) for heads in (4, 8)]
+
+
+def _shape(heads: int, depth: int) -> dict[str, int | float | str]:
+    return {"heads": heads, "depth": depth}
+
+
+def _label(heads: int, depth: int) -> str:
+    return f"heads={heads}, depth={depth}"
+
+
+def _accuracy(heads: int, depth: int) -> float:
+    return 0.70 + 0.01 * heads + 0.012 * depth
+
+
+def _parameters(heads: int, depth: int) -> float:
+    return 1e5 * depth * (3 + heads)
+
+
+def pareto_result(**changes: Any) -> ParetoResult:
+    """Six shapes: two sure, two undecided, two off the front."""
+    classes = ("on", "undecided", "off", "undecided", "off", "on")
+    chances = (0.99, 0.6, 0.02, 0.4, 0.01, 0.97)
+    table = tuple(
+        ParetoRow(
+            config=_shape(*shape),
+            label=_label(*shape),
+            mean=_accuracy(*shape),
+            se_eb=0.004,
+            ci=Interval(_accuracy(*shape), _accuracy(*shape) - 0.01, _accuracy(*shape) + 0.01),
+            n=3,
+            values=(_accuracy(*shape),) * 3,
+            crash_share=0.25 if shape == (4, 4) else 0.0,
+            costs={"num_params": _parameters(*shape)},
+            p_front=chance,
+            class_=class_,
+            dominated_by=(),
+            p_epsilon=chance,
+            epsilon_class=class_,
+        )
+        for shape, class_, chance in zip(SHAPES, classes, chances, strict=True)
+    )
+    result = ParetoResult(
+        table=table,
+        hv=Interval(0.61, 0.58, 0.64),
+        hv_note="exact, two objectives",
+        epsilon=0.0,
+        metric="top1",
+        goal="max",
+        costs=("num_params",),
+        prior_sd=0.004,
+        prior_df=12.0,
+        settings=ParetoSettings(),
+        warnings=(),
+    )
+    return dataclasses.replace(result, **changes)
+
+
+def lean_result(**changes: Any) -> LeanResult:
+    """The baseline is the largest shape; the second largest is as good."""
+    baseline = (8, 6)
+    table = tuple(
+        LeanRow(
+            config=_shape(*shape),
+            label=_label(*shape),
+            mean=_accuracy(*shape),
+            n=5,
+            values=(_accuracy(*shape),) * 5,
+            sd_eb=0.006,
+            diff=(diff := _accuracy(*shape) - _accuracy(*baseline)),
+            ci=Interval(diff, diff - 0.008, diff + 0.008),
+            df=14.0,
+            p_raw=0.001 if shape == (8, 4) else 0.6,
+            p_holm=0.005 if shape == (8, 4) else 1.0,
+            accepted=shape == (8, 4),
+            costs={"num_params": _parameters(*shape)},
+            saving={"num_params": 1 - _parameters(*shape) / _parameters(*baseline)},
+            crash_share=0.0,
+        )
+        for shape in SHAPES
+        if shape != baseline
+    )
+    result = LeanResult(
+        verdict="found",
+        reason="heads=8, depth=4 is no worse than the margin",
+        baseline=_shape(*baseline),
+        baseline_label=_label(*baseline),
+        baseline_mean=_accuracy(*baseline),
+        baseline_values=(_accuracy(*baseline),) * 5,
+        baseline_n=5,
+        baseline_costs={"num_params": _parameters(*baseline)},
+        margin=0.04,
+        sd=0.006,
+        margin_over_sd=0.04 / 0.006,
+        table=table,
+        choice=_label(8, 4),
+        choice_config=_shape(8, 4),
+        power_note="Five seeds find an exactly equal shape in most sweeps.",
+        confirm="Run it again with fresh seeds.",
+        metric="top1",
+        goal="max",
+        costs=("num_params",),
+        settings=LeanSettings(),
+        warnings=(),
+    )
+    return dataclasses.replace(result, **changes)
+
+
+def trials_frame() -> pd.DataFrame:
+    """One row a run of the transition example; one stopped early, one failed, one diverged."""
+    rows = []
+    for number, (h, t, s) in enumerate((h, t, s) for h in HEADS for t in LENGTHS for s in SEEDS):
+        status = {5: "stopped_early", 7: "failed", 11: "diverged"}.get(number, "finished")
+        finished = status == "finished"
+        rows.append(
+            {
+                "key": f"{number:016x}",
+                "heads": h,
+                "seq_len": t,
+                "seed": s,
+                "stratum": f"heads={h}, seq_len={t}",
+                "status": status,
+                "reason": {"failed": "ValueError: no such file", "diverged": "loss is nan"}.get(
+                    status, ""
+                ),
+                "reached": 20 if finished else 5,
+                "budget": 20,
+                "nmse": 10 ** log_error(h, t, s) if finished else math.nan,
+                "num_params": 1000 * h,
+                "wall_seconds": 1.5 + 0.1 * number,
+                "mlflow_url": f"https://mlflow.example/#/experiments/1/runs/{number:032x}",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def reports_frame(trials: pd.DataFrame) -> pd.DataFrame:
+    """Four reports a trial, fewer where it ended early."""
+    rows = []
+    for trial in trials.to_dict("records"):
+        final = trial["nmse"] if math.isfinite(trial["nmse"]) else 0.1
+        for unit in range(5, int(trial["reached"]) + 1, 5):
+            rows.append(
+                {
+                    "key": trial["key"],
+                    "unit": unit,
+                    "step": 10 * unit,
+                    "wall_seconds": 0.1 * unit,
+                    "nmse": final * (20 / unit) ** 0.8,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def shape_trials() -> pd.DataFrame:
+    """Three seeds of each shape."""
+    return pd.DataFrame(
+        {
+            "key": f"{depth:02d}{heads:02d}{seed:02d}",
+            "heads": heads,
+            "depth": depth,
+            "seed": seed,
+            "stratum": "",
+            "status": "finished",
+            "top1": _accuracy(heads, depth) + 0.003 * (seed - 1),
+            "num_params": _parameters(heads, depth),
+            "mlflow_url": f"https://mlflow.example/runs/{depth}{heads}{seed}abcdef",
+        }
+        for heads, depth in SHAPES
+        for seed in SEEDS
+    )
+
+
+def report_input(**changes: Any) -> ReportInput:
+    """A finished study of the transition, with any field replaced."""
+    trials = trials_frame()
+    result = transition_result()
+    base = ReportInput(
+        study="retrieval",
+        sweep="sweeps/retrieval_heads.py",
+        preset="quick",
+        question="How many heads does retrieval need?\n\nExpected: a collapse at D heads.",
+        answer=answer_sentence(result),
+        metric="nmse",
+        goal="min",
+        scale="error",
+        axes=("heads", "seq_len"),
+        transition=result,
+        pareto=None,
+        lean=None,
+        trials=trials,
+        reports=reports_frame(trials),
+        provenance={"git": {"commit": "abc123", "dirty": False}, "torch": "2.13"},
+        repeat_command="hsweep run sweeps/retrieval_heads.py --preset quick",
+        warnings=("one node went away",),
+        budget_unit="epochs",
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def lean_input(**changes: Any) -> ReportInput:
+    """A finished study of shapes against a baseline, with any field replaced."""
+    lean = lean_result()
+    return report_input(
+        **{
+            "study": "vit-lean",
+            "answer": answer_sentence(lean),
+            "metric": "top1",
+            "goal": "max",
+            "scale": "accuracy",
+            "axes": ("heads", "depth"),
+            "transition": None,
+            "pareto": pareto_result(),
+            "lean": lean,
+            "trials": shape_trials(),
+            "reports": pd.DataFrame(),
+            "warnings": (),
+            **changes,
+        }
+    )
