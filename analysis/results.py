@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
 class TransitionSettings(Jsonable):
     """Every choice the transition analysis makes.
 
-    The four thresholds left at None take the default of the metric's scale (`analysis.scale`).
+    What is left at None takes the default of the metric's scale (`analysis.scale`).
 
     Attributes:
         alpha: level of every test.
@@ -73,7 +73,7 @@ class TransitionSettings(Jsonable):
     rng_seed: int = 0
     set_mass: float = 0.95
     min_cell_share: float = 0.9
-    assumed_sd: float = 0.1
+    assumed_sd: float | None = None
     stuck_share: float = 0.08
     reading: Literal["auto", "typical", "attainable"] = "auto"
 

@@ -1,0 +1,314 @@
+"""Tables of runs: reading them, checking them, and one canonical form for every analysis.
+
+A run is a result only if it trained for its full budget. A run that was stopped early is a bound on
+what it would have reached, never its last value.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from analysis.scale import check_goal, transform
+from hsweep.errors import UserError, unknown_name
+from hsweep.question import Goal, Scale
+
+STATUSES: Final = ("finished", "stopped_early", "failed", "diverged", "running", "planned")
+_SYNONYMS: Final = {
+    "complete": "finished",
+    "completed": "finished",
+    "terminated": "finished",
+    "pruned": "stopped_early",
+    "fail": "failed",
+    "error": "failed",
+    "waiting": "planned",
+    "pending": "planned",
+}
+"""Words that Ray Tune and Optuna use for the same states."""
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """The runs of a sweep over ``x`` and ``by`` in canonical form.
+
+    Attributes:
+        frame: one row a run, columns ``x`` (float), ``by`` (float, NaN without a modulating axis),
+            ``replicate`` (str), ``value`` (float, NaN unless known), ``y`` (float, NaN unless
+            complete), ``status`` (one of `STATUSES`), ``complete`` (bool), ``reached`` and
+            ``budget`` (float, NaN if unknown).
+        x: name of the searched axis.
+        by: name of the modulating axis, or None.
+        metric: name of the metric column.
+        goal: min or max.
+        scale: how ``value`` became ``y``.
+        warnings: choices made on the way.
+    """
+
+    frame: pd.DataFrame
+    x: str
+    by: str | None
+    metric: str
+    goal: Goal
+    scale: Scale
+    warnings: tuple[str, ...]
+
+
+def read_table(path: Path | str) -> pd.DataFrame:
+    """Return the table at ``path`` (.parquet or .csv).
+
+    Raises:
+        UserError: a missing, unreadable or empty file, or another ending.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise UserError(f"no table at {file}: the file does not exist")
+    ending = file.suffix.lower()
+    if ending not in (".parquet", ".csv"):
+        raise UserError(f"cannot read {file}: the name must end in .parquet or .csv")
+    try:
+        frame = pd.read_parquet(file) if ending == ".parquet" else pd.read_csv(file)
+    except pd.errors.EmptyDataError:
+        raise UserError(f"the table at {file} is empty") from None
+    except (ValueError, OSError) as error:  # pyarrow's and pandas' parsing errors derive from these
+        raise UserError(f"cannot read {file} as {ending[1:]}: {error}") from error
+    if frame.empty:
+        raise UserError(f"the table at {file} is empty: it has no rows")
+    return frame
+
+
+def canonical(
+    frame: pd.DataFrame,
+    *,
+    x: str,
+    by: str | None,
+    metric: str,
+    goal: Goal,
+    scale: Scale,
+    replicate: str | None = "seed",
+    status_column: str | None = None,
+    complete: str = "finished",
+    budget_column: str | None = None,
+    target_budget: float | None = None,
+    eval_size: int | None = None,
+    nuisance: Sequence[str] = (),
+) -> RunTable:
+    """Check a table of runs and bring it into canonical form.
+
+    Args:
+        frame: one row a run.
+        x: ordered axis that is searched.
+        by: modulating axis, positive numbers, or None.
+        metric: the result.
+        goal: min or max.
+        scale: error, accuracy or loss.
+        replicate: column that tells the runs of a cell apart; None numbers them in order.
+        status_column: how each run ended; None uses a column named ``status`` if there is one.
+        complete: the status word of a full-budget run.
+        budget_column: how far each run got; rows short of ``target_budget`` are not complete.
+        target_budget: full budget; None takes the largest seen.
+        eval_size: evaluation examples behind an accuracy.
+        nuisance: axes (a learning rate, say) whose settings compete within a cell: of the settings
+            with the most full-budget runs the one with the best median is kept.
+
+    Raises:
+        UserError: anything about the table that would make an answer wrong.
+    """
+    check_goal(goal, scale)
+    axes = [x] if by is None else [x, by]
+    runs, warnings = clean_runs(
+        frame,
+        keys=[*axes, *nuisance],
+        metric=metric,
+        replicate=replicate,
+        status_column=status_column,
+        complete=complete,
+        budget_column=budget_column,
+        target_budget=target_budget,
+    )
+    runs = runs.rename(columns={x: "x"})
+    runs["x"] = _axis(runs["x"], x, positive=False)
+    if by is None:
+        runs["by"] = np.nan
+    else:
+        runs = runs.rename(columns={by: "by"})
+        runs["by"] = _axis(runs["by"], by, positive=True)
+    done = runs["complete"].to_numpy(bool)
+    y = np.full(len(runs), np.nan)
+    y[done], notes = transform(
+        runs.loc[done, "value"].to_numpy(np.float64), scale, eval_size, metric
+    )
+    runs["y"] = y
+    warnings += notes
+    if nuisance:
+        runs, notes = _best_setting(runs, list(nuisance))
+        warnings += notes
+    columns = ["x", "by", "replicate", "value", "y", "status", "complete", "reached", "budget"]
+    runs = runs.sort_values(["x", "by", "replicate"], kind="stable")[columns]
+    return RunTable(
+        runs.reset_index(drop=True), x, by, metric, goal, scale, tuple(dict.fromkeys(warnings))
+    )
+
+
+def clean_runs(
+    frame: pd.DataFrame,
+    *,
+    keys: Sequence[str],
+    metric: str,
+    replicate: str | None,
+    status_column: str | None = None,
+    complete: str = "finished",
+    budget_column: str | None = None,
+    target_budget: float | None = None,
+    numbers: Sequence[str] = (),
+) -> tuple[pd.DataFrame, list[str]]:
+    """Return one checked row a run, and warnings.
+
+    Columns: ``keys`` and ``numbers`` as they were, then replicate, value, status, complete,
+    reached, budget as in `RunTable`.
+
+    Raises:
+        UserError: a missing column, a metric or ``numbers`` column that is not finite numbers, an
+            unknown status, or two rows of one run.
+    """
+    if frame.empty:
+        raise UserError("the table is empty: it has no rows")
+    if status_column is None and "status" in frame.columns and "status" not in keys:
+        status_column = "status"
+    optional = (replicate, status_column, budget_column)
+    _require(frame, [*keys, metric, *(name for name in optional if name is not None), *numbers])
+    warnings: list[str] = []
+    runs = frame[list(dict.fromkeys([*keys, *numbers]))].copy().reset_index(drop=True)
+    for name in keys:
+        if runs[name].isna().any():
+            raise UserError(f"column {name!r} has empty entries; every run needs its {name}")
+    for name in numbers:
+        runs[name] = _numbers(frame[name], name)
+    runs["value"] = _numbers(frame[metric], metric)
+    runs["status"] = (
+        "finished"
+        if status_column is None
+        else _statuses(frame[status_column], status_column, complete).to_numpy()
+    )
+    runs["reached"] = np.nan
+    runs["budget"] = np.nan
+    if budget_column is not None:
+        reached = _numbers(frame[budget_column], budget_column)
+        full = float(np.nanmax(reached)) if target_budget is None else float(target_budget)
+        runs["reached"], runs["budget"] = reached, full
+        short = runs["status"].eq("finished") & ~(reached >= full)
+        runs.loc[short, "status"] = "stopped_early"
+    if replicate is None:
+        runs["replicate"] = runs.groupby(list(keys), sort=False).cumcount().astype(str)
+    else:
+        runs["replicate"] = frame[replicate].astype(str).to_numpy()
+    if budget_column is not None:
+        runs = _furthest_row(runs, list(keys))
+    _refuse_duplicates(runs, list(keys), replicate)
+    blank = runs["status"].eq("finished") & runs["value"].isna()
+    if blank.any():
+        runs.loc[blank, "status"] = "failed"
+        warnings.append(f"{int(blank.sum())} finished runs have no {metric}; counted as failed")
+    runs["complete"] = runs["status"].eq("finished")
+    return runs, warnings
+
+
+def _require(frame: pd.DataFrame, names: Sequence[str]) -> None:
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        present = ", ".join(str(name) for name in frame.columns)
+        raise UserError(f"the table has no column {missing[0]!r}; it has: {present}")
+
+
+def _numbers(column: "pd.Series[Any]", name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    if pd.api.types.is_bool_dtype(column):
+        raise UserError(f"column {name!r} holds true and false, not numbers")
+    try:
+        values = pd.to_numeric(column).to_numpy(dtype=np.float64, na_value=np.nan)
+    except (ValueError, TypeError):
+        example = next(value for value in column if not isinstance(value, int | float))
+        raise UserError(f"column {name!r} is not numeric: it holds {example!r}") from None
+    infinite = np.flatnonzero(np.isinf(values))
+    if infinite.size:
+        raise UserError(
+            f"column {name!r} holds an infinity in row {int(infinite[0])}; leave the entry of a"
+            " diverged run empty and give it the status 'diverged'"
+        )
+    return values
+
+
+def _axis(column: "pd.Series[Any]", name: str, *, positive: bool) -> "pd.Series[float]":
+    values = pd.Series(_numbers(column, name), index=column.index)
+    if positive and (values <= 0).any():
+        raise UserError(
+            f"axis {name!r} holds {float(values.min())!r}; its logarithm is used, so it must be"
+            " above 0"
+        )
+    return values
+
+
+def _statuses(column: "pd.Series[Any]", name: str, complete: str) -> "pd.Series[str]":
+    words = column.astype(str).str.strip().str.lower()
+    finished = complete.strip().lower()
+    known = {**{word: word for word in STATUSES}, **_SYNONYMS, finished: "finished"}
+    if set(words) <= {"true", "false"} and finished in ("true", "false"):
+        known |= {word: "stopped_early" for word in ("true", "false") if word != finished}
+    for word in words.unique():
+        if word not in known:
+            raise unknown_name(f"status in column {name!r}:", word, known)
+    return words.map(known)
+
+
+def _furthest_row(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Of several rows of one run at different budgets, keep the furthest."""
+    same = [*keys, "replicate"]
+    repeated_at_one_budget = runs.duplicated([*same, "reached"]).any()
+    if repeated_at_one_budget or not runs.duplicated(same).any():
+        return runs
+    last = runs.sort_values("reached", kind="stable").groupby(same, sort=False).tail(1)
+    return last.sort_index().reset_index(drop=True)
+
+
+def _refuse_duplicates(runs: pd.DataFrame, keys: list[str], replicate: str | None) -> None:
+    duplicated = runs.duplicated([*keys, "replicate"])
+    if not duplicated.any():
+        return
+    first = runs.loc[duplicated].iloc[0]
+    where = ", ".join(f"{name}={first[name]}" for name in keys)
+    raise UserError(
+        f"{int(duplicated.sum())} rows repeat a run, the first at {where},"
+        f" {replicate}={first['replicate']}; keep one row a run, name the column that tells"
+        " replicates apart, or list competing settings as nuisance axes"
+    )
+
+
+def _best_setting(runs: pd.DataFrame, nuisance: list[str]) -> tuple[pd.DataFrame, list[str]]:
+    """Keep one nuisance setting a cell: the best median among those with the most full runs."""
+    kept: list[pd.DataFrame] = []
+    chosen: list[str] = []
+    sizes: list[int] = []
+    for _, cell in runs.groupby(["x", "by"], sort=True, dropna=False):
+        x, by = float(cell["x"].iloc[0]), float(cell["by"].iloc[0])
+        settings = [(setting, rows) for setting, rows in cell.groupby(nuisance, sort=True)]
+        most = max(int(rows["complete"].sum()) for _, rows in settings)
+        best_setting, best_rows = min(
+            (entry for entry in settings if int(entry[1]["complete"].sum()) == most),
+            key=lambda entry: float(entry[1]["y"].median()) if most else 0.0,
+        )
+        kept.append(best_rows)
+        sizes.append(len(settings))
+        words = ", ".join(
+            f"{name}={value}" for name, value in zip(nuisance, best_setting, strict=True)
+        )
+        place = f"x={x:g}" if np.isnan(by) else f"x={x:g}, by={by:g}"
+        chosen.append(f"{place}: {words} (of {len(settings)})")
+    if max(sizes) == 1:
+        return runs, []
+    note = (
+        f"{', '.join(nuisance)} compete within a cell, chosen by best median: "
+        + "; ".join(chosen)
+        + ". The choice and the value come from the same runs, so values are optimistic"
+    )
+    return pd.concat(kept), [note]

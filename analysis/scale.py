@@ -1,0 +1,126 @@
+"""How a metric becomes y, and what counts as much on that axis.
+
+Errors and 1 - accuracy live on log10 axes, where a constant factor is a constant step. A loss with
+an irreducible part (cross-entropy on text) stays in nats: its logarithm would shrink every step
+near the floor.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsweep.errors import UserError, unknown_name
+from hsweep.question import Goal, Scale
+
+FloatArray = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What counts as a change on a scale's y axis.
+
+    Attributes:
+        unit: unit of y, for sentences.
+        min_drop: smallest drop that counts as a transition.
+        min_excess: smallest unexplained part of it.
+        delta_T: largest slope of y in log10 T that counts as no growth (0.10 decades: a factor of
+            1.32 over a 16-fold T).
+        d_min: smallest next drop that can move h* up.
+        assumed_sd: seed sd assumed when no cell holds two runs.
+        sd_floor: smallest seed sd believed (identical runs are not noiseless).
+    """
+
+    unit: str
+    min_drop: float
+    min_excess: float
+    delta_T: float  # noqa: N815
+    d_min: float
+    assumed_sd: float
+    sd_floor: float
+
+
+_DECADES: Final = Thresholds("decades", 0.5, 0.3, 0.10, 0.1, 0.1, 1e-3)
+_NATS: Final = Thresholds("nats", 0.05, 0.03, 0.02, 0.01, 0.01, 1e-4)
+THRESHOLDS: Final[dict[Scale, Thresholds]] = {
+    "error": _DECADES,
+    "accuracy": _DECADES,
+    "loss": _NATS,
+}
+
+
+def check_goal(goal: Goal, scale: Scale) -> None:
+    """Refuse an unknown scale or goal, and a goal that contradicts the scale.
+
+    Raises:
+        UserError: with the known choices.
+    """
+    if scale not in THRESHOLDS:
+        raise unknown_name("scale", scale, THRESHOLDS)
+    if goal not in ("min", "max"):
+        raise unknown_name("goal", goal, ("min", "max"))
+    needed = "max" if scale == "accuracy" else "min"
+    if goal != needed:
+        raise UserError(
+            f"goal {goal!r} contradicts scale {scale!r}: {scale} needs goal {needed!r}"
+            " (scales: error and loss are minimised, accuracy is maximised)"
+        )
+
+
+def transform(
+    values: FloatArray, scale: Scale, eval_size: int | None, metric: str
+) -> tuple[FloatArray, list[str]]:
+    """Return y (lower is better) and warnings.
+
+    Args:
+        values: finite metric values, any shape.
+        scale: ``error``: log10; ``accuracy``: log10(max(1 - acc, 0.5 / eval_size)); ``loss``:
+            unchanged.
+        eval_size: evaluation examples behind an accuracy; None takes half the smallest error seen
+            as the floor of perfect runs.
+        metric: name of the column, for messages.
+
+    Raises:
+        UserError: values that the scale cannot hold.
+    """
+    warnings: list[str] = []
+    if scale == "loss" or values.size == 0:
+        return values.copy(), warnings
+    if scale == "error":
+        if np.any(values <= 0):
+            raise UserError(
+                f"metric {metric!r} holds {float(values.min())!r}; scale 'error' takes a logarithm"
+                " and needs values above 0 (use scale 'loss' for a quantity that can be 0 or less)"
+            )
+        return np.log10(values), warnings
+    if np.any(values > 1):
+        raise UserError(
+            f"metric {metric!r} holds {float(values.max())!r}; an accuracy cannot be above 1"
+            " (divide percentages by 100)"
+        )
+    if np.any(values < 0):
+        raise UserError(
+            f"metric {metric!r} holds {float(values.min())!r}; an accuracy cannot be below 0"
+        )
+    if eval_size is not None and eval_size < 1:
+        raise UserError(f"eval_size must be at least 1, not {eval_size!r}")
+    errors = 1.0 - values
+    if eval_size is not None:
+        floor = 0.5 / eval_size
+    elif np.any(errors <= 0):
+        seen = errors[errors > 0]
+        if seen.size == 0:
+            raise UserError(
+                f"every run has {metric!r} = 1; give eval_size (the number of evaluation examples)"
+                " so that a perfect run has a place on the log axis"
+            )
+        floor = float(seen.min()) / 2
+        warnings.append(
+            f"eval_size is unknown: runs with {metric} = 1 were given the error {floor:.3g}, half"
+            " the smallest seen; state eval_size to fix this"
+        )
+    else:
+        floor = float(errors.min())
+    return np.log10(np.maximum(errors, floor)), warnings

@@ -1,0 +1,251 @@
+"""At which head count does the error collapse, and is that more than diminishing returns?
+
+Location and existence are two procedures: the largest drop finds the place well and proves nothing;
+a test against every convex decline decides whether there is anything to find.
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+import pandas as pd
+
+from analysis.cells import Grid, build_grid, read_cells, seed_noise
+from analysis.coverage import (
+    Coverage,
+    audit,
+    trials_for_more_heads,
+    trials_for_more_lengths,
+    trials_to_fill,
+)
+from analysis.jsonable import number
+from analysis.load import RunTable, canonical
+from analysis.reading import Context, read
+from analysis.results import (
+    MissingTrials,
+    RetrievalDimension,
+    RunValue,
+    TransitionReading,
+    TransitionResult,
+    TransitionSettings,
+)
+from analysis.scale import THRESHOLDS
+from analysis.verdict import Limits
+from hsweep.errors import UserError
+from hsweep.question import Goal, Scale
+
+_DEFAULT_SETTINGS = TransitionSettings()
+
+
+def fit(
+    table: pd.DataFrame | RunTable,
+    *,
+    metric: str | None = None,
+    x: str = "heads",
+    by: str | None = "seq_len",
+    goal: Goal = "min",
+    scale: Scale = "error",
+    replicate: str | None = "seed",
+    eval_size: int | None = None,
+    status_column: str | None = None,
+    complete: str = "finished",
+    budget_column: str | None = None,
+    target_budget: float | None = None,
+    nuisance: Sequence[str] = (),
+    layers: int = 1,
+    settings: TransitionSettings = _DEFAULT_SETTINGS,
+) -> TransitionResult:
+    """Fit the transition of ``metric`` along ``x``, modulated by ``by``.
+
+    Args:
+        table: one row a run; or a `RunTable`, which carries the arguments up to ``nuisance``.
+        metric: column of the result.
+        x: ordered axis that is searched.
+        by: modulating axis, or None for a sweep at one length.
+        goal: min or max.
+        scale: error, accuracy or loss (see `analysis.scale`).
+        replicate: column of the seeds; None numbers the runs of a cell.
+        eval_size: evaluation examples behind an accuracy.
+        status_column: how each run ended; ``status`` is used if it is there.
+        complete: status word of a full-budget run.
+        budget_column: how far each run got.
+        target_budget: full budget.
+        nuisance: axes whose settings compete within a cell.
+        layers: attention layers of the models, for the retrieval dimension.
+        settings: levels, thresholds, draws and the seed.
+
+    Raises:
+        UserError: a table that cannot be used, with what to change.
+    """
+    if not isinstance(table, RunTable):
+        if metric is None:
+            raise UserError("metric must name the column of the result")
+        table = canonical(
+            table,
+            x=x,
+            by=by,
+            metric=metric,
+            goal=goal,
+            scale=scale,
+            replicate=replicate,
+            status_column=status_column,
+            complete=complete,
+            budget_column=budget_column,
+            target_budget=target_budget,
+            eval_size=eval_size,
+            nuisance=nuisance,
+        )
+    if layers < 1:
+        raise UserError(f"layers must be at least 1, not {layers!r}")
+    settings = _filled(settings, table.scale)
+    coverage = audit(table.frame, settings.min_cell_share)
+    grid = build_grid(table.frame)
+    context = Context(
+        settings=settings,
+        limits=_limits(settings, table.scale),
+        d_min=_given(settings.d_min),
+        layers=layers,
+        counts_heads="head" in table.x,
+        has_by=table.by is not None,
+        coverage=coverage,
+    )
+    warnings = [*table.warnings, *coverage.warnings]
+    noise = seed_noise(grid, THRESHOLDS[table.scale], _given(settings.assumed_sd))
+    if noise.assumed and len(grid.heads):
+        warnings.append(
+            f"no cell holds two runs: a seed sd of {settings.assumed_sd:g}"
+            f" {context.limits.unit} is assumed, not measured"
+        )
+    typical, needs_lengths = read(read_cells(grid, noise, None), context)
+    attainable: TransitionReading | None = None
+    best_of = 0 if coverage.pruned_inside else _smallest_count(grid)
+    if coverage.pruned_inside or best_of >= 2:
+        attainable, also = read(read_cells(grid, noise, best_of), context)
+        needs_lengths |= also
+    leading = _leading(typical, attainable, grid, best_of, context)
+    return TransitionResult(
+        **{field.name: getattr(leading, field.name) for field in fields(TransitionReading)},
+        typical=typical,
+        attainable=attainable,
+        x=table.x,
+        by=table.by,
+        metric=table.metric,
+        goal=table.goal,
+        scale=table.scale,
+        runs=_run_values(table.frame),
+        counts=coverage.counts,
+        missing=_missing(leading, coverage, needs_lengths, len(grid.heads)),
+        n1_assumed_sd=settings.assumed_sd if noise.assumed else None,
+        settings=settings,
+        warnings=tuple(dict.fromkeys(warnings)),
+    )
+
+
+def common_dimension(dimensions: Sequence[RetrievalDimension]) -> RetrievalDimension | None:
+    """Return the intersection of several sweeps' dimensions, or None where they disagree.
+
+    Raises:
+        UserError: no dimension given.
+    """
+    if not dimensions:
+        raise UserError("need at least one retrieval dimension to intersect")
+    lo = max(dimension.lo for dimension in dimensions)
+    bounds = [dimension.hi for dimension in dimensions if dimension.hi is not None]
+    hi = min(bounds) if bounds else None
+    if hi is not None and hi < lo:
+        return None
+    return RetrievalDimension(
+        lo,
+        hi,
+        max(dimension.layers for dimension in dimensions),
+        any(dimension.conjecture for dimension in dimensions),
+    )
+
+
+def _filled(settings: TransitionSettings, scale: Scale) -> TransitionSettings:
+    """Return the settings with the scale's thresholds where none were given."""
+    defaults = THRESHOLDS[scale]
+    missing = {
+        name: getattr(defaults, name)
+        for name in ("delta_T", "min_drop", "min_excess", "d_min", "assumed_sd")
+        if getattr(settings, name) is None
+    }
+    return replace(settings, **missing)
+
+
+def _given(value: float | None) -> float:
+    assert value is not None
+    return value
+
+
+def _limits(settings: TransitionSettings, scale: Scale) -> Limits:
+    return Limits(
+        alpha=settings.alpha,
+        min_drop=_given(settings.min_drop),
+        min_excess=_given(settings.min_excess),
+        delta_T=_given(settings.delta_T),
+        unit=THRESHOLDS[scale].unit,
+    )
+
+
+def _smallest_count(grid: Grid) -> int:
+    counts = grid.counts
+    return int(counts[counts > 0].min()) if (counts > 0).any() else 0
+
+
+def _leading(
+    typical: TransitionReading,
+    attainable: TransitionReading | None,
+    grid: Grid,
+    best_of: int,
+    context: Context,
+) -> TransitionReading:
+    """Return the reading that leads: attainable when runs get stuck or were selected."""
+    wish = context.settings.reading
+    if attainable is None or wish == "typical":
+        return typical
+    if wish == "attainable" or context.coverage.pruned_inside:
+        return attainable
+    if best_of < 3:
+        return typical
+    share = _stuck_share(attainable, grid, context)
+    return attainable if share >= context.settings.stuck_share else typical
+
+
+def _stuck_share(reading: TransitionReading, grid: Grid, context: Context) -> float:
+    """Return the share of runs at h >= h* that lie over half the drop above their cell's best."""
+    if reading.h_star is None or reading.drop is None or reading.drop < context.limits.min_drop:
+        return 0.0
+    rows = [row for head, row in zip(grid.heads, grid.runs, strict=True) if head >= reading.h_star]
+    behind = np.concatenate([cell - cell.min() for row in rows for cell in row if cell.size])
+    return float(np.mean(behind > reading.drop / 2))
+
+
+def _run_values(frame: pd.DataFrame) -> tuple[RunValue, ...]:
+    done = frame.loc[frame["complete"]]
+    return tuple(
+        RunValue(
+            number(float(x)),
+            None if np.isnan(by) else number(float(by)),
+            str(seed),
+            float(value),
+            float(y),
+        )
+        for x, by, seed, value, y in zip(
+            done["x"], done["by"], done["replicate"], done["value"], done["y"], strict=True
+        )
+    )
+
+
+def _missing(
+    leading: TransitionReading, coverage: Coverage, needs_lengths: bool, num_heads: int
+) -> tuple[MissingTrials, ...]:
+    if leading.verdict != "inconclusive":
+        return ()
+    if coverage.refusal:
+        return trials_to_fill(coverage)
+    if num_heads < 3:
+        return trials_for_more_heads(coverage, 4 - num_heads)
+    if needs_lengths:
+        return trials_for_more_lengths(coverage)
+    return trials_to_fill(coverage)
