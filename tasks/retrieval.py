@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tasks.base import Metric, TaskData
 from tasks.digest import definition_digest
+from tasks.settings import one_of, whole_number
 
 if TYPE_CHECKING:
     import torch
@@ -69,14 +70,10 @@ class Retrieval:
         least = {"seq_len": 1, "dim": 1, "num_train": 2, "num_validation": 2}
         if self.input_dim is not None:
             least["input_dim"] = 1
-        for field, smallest in least.items():
-            value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
-                raise ValueError(
-                    f"{field} must be a whole number of at least {smallest}, not {value!r}"
-                )
-        if self.directions not in ("orthonormal", "iid"):
-            raise ValueError(f"directions must be 'orthonormal' or 'iid', not {self.directions!r}")
+        for field, minimum in least.items():
+            value = whole_number(field, getattr(self, field), minimum=minimum)
+            object.__setattr__(self, field, value)
+        one_of("directions", self.directions, ("orthonormal", "iid"))
         if self.directions == "orthonormal" and self.dim > self.token_dim:
             raise ValueError(
                 f"at most input_dim directions can be orthonormal: dim={self.dim} is more than "

@@ -149,7 +149,7 @@ def test_data_of_equal_settings_are_made_once_a_process() -> None:
         ({"input_dim": 0}, "input_dim must be a whole number"),
         ({"num_train": 0}, "num_train must be a whole number of at least 2, not 0"),
         ({"num_validation": 1}, "num_validation must be"),
-        ({"directions": "random"}, "directions must be 'orthonormal' or 'iid', not 'random'"),
+        ({"directions": "random"}, "directions must be one of 'orthonormal', 'iid', not 'random'"),
         ({"dim": 5, "input_dim": 4}, "dim=5 is more than input_dim=4"),
     ],
 )

@@ -1,0 +1,80 @@
+"""Arrays that are made once and then memory-mapped, by any number of processes."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from tasks.base import DataError
+
+CACHE_VARIABLE = "HSWEEP_CACHE"
+
+
+def cache_folder() -> Path:
+    """Return the folder named by HSWEEP_CACHE, ``~/.cache/hsweep`` without it; made if missing.
+
+    Raises:
+        DataError: it cannot be made.
+    """
+    folder = Path(os.environ.get(CACHE_VARIABLE) or "~/.cache/hsweep").expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"cannot make the cache folder {folder}: {error}; set {CACHE_VARIABLE} to a folder "
+            "that can be written"
+        ) from error
+    return folder
+
+
+def cached_arrays(
+    key: str, make: Callable[[], Mapping[str, NDArray[np.generic]]]
+) -> dict[str, NDArray[np.generic]]:
+    """Return the arrays that ``make`` makes, from the cache folder where it has made them before.
+
+    The lock spares processes that start together the same work; the rename alone keeps a half
+    written entry from ever being seen, also where the file system does not honour locks.
+
+    Args:
+        key: names the entry, a file name that changes with whatever ``make`` depends on.
+        make: called when there is no such entry.
+
+    Returns:
+        The arrays by name, memory-mapped copy on write.
+
+    Raises:
+        DataError: the cache folder cannot be written, or an entry in it is damaged.
+    """
+    entry = cache_folder() / key
+    if not entry.is_dir():
+        try:
+            with FileLock(entry.with_name(f"{entry.name}.lock")):
+                if not entry.is_dir():
+                    _write(entry, make())
+        except OSError as error:
+            raise DataError(
+                f"cannot write {entry}: {error}; free some space, or set {CACHE_VARIABLE} to "
+                "another folder"
+            ) from error
+    try:
+        return {path.stem: np.load(path, mmap_mode="c") for path in sorted(entry.glob("*.npy"))}
+    except (OSError, ValueError) as error:
+        raise DataError(f"{entry} is damaged ({error}); delete it to have it made anew") from error
+
+
+def _write(entry: Path, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+    temporary = Path(tempfile.mkdtemp(prefix=f"{entry.name}.", dir=entry.parent))
+    try:
+        for name, array in arrays.items():
+            np.save(temporary / f"{name}.npy", array)
+        temporary.replace(entry)
+    except OSError:
+        if not entry.is_dir():  # otherwise another process was first with the same content
+            raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

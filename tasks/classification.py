@@ -1,0 +1,110 @@
+"""Scoring a classifier: the metrics that image tasks share."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tasks.base import Metric
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_LEAST_CLASSES_FOR_TOP5 = 11
+"""Among ten classes, five guesses are right half the time by chance alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSpec:
+    """What a model has to know about a task's images, known without training anything.
+
+    Attributes:
+        image_size: height and width the model is given, in pixels.
+        in_chans: colour channels.
+        num_classes: classes, and so logits.
+    """
+
+    image_size: int
+    in_chans: int
+    num_classes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How well a classifier does on a set of examples.
+
+    Attributes:
+        top1: share of examples whose class has the largest logit.
+        top5: share of examples whose class is among the five largest; None below eleven classes.
+        loss: mean cross-entropy in nats, without label smoothing.
+    """
+
+    top1: float
+    top5: float | None
+    loss: float
+
+
+def classification_metrics(num_classes: int) -> tuple[Metric, ...]:
+    """Return the metrics of an image task, ``top1`` first."""
+    top5 = Metric("top5", "max", "accuracy", "top-5 accuracy, validation images")
+    return (
+        Metric("top1", "max", "accuracy", "top-1 accuracy, validation images"),
+        *([top5] if num_classes >= _LEAST_CLASSES_FOR_TOP5 else []),
+        Metric("train_top1", "max", "accuracy", "top-1 accuracy, training images unaugmented"),
+        Metric("validation_loss", "min", "loss", "cross-entropy in nats, validation images"),
+        Metric("train_loss", "min", "loss", "cross-entropy in nats, training images unaugmented"),
+    )
+
+
+def named_scores(train: Scores, validation: Scores) -> dict[str, float]:
+    """Return the scores of both splits under the names of ``classification_metrics``."""
+    top5 = {} if validation.top5 is None else {"top5": validation.top5}
+    return {
+        "top1": validation.top1,
+        **top5,
+        "train_top1": train.top1,
+        "validation_loss": validation.loss,
+        "train_loss": train.loss,
+    }
+
+
+def logits_of(model: "nn.Module", images: "Tensor", num_classes: int) -> "Tensor":
+    """Return the model's logits, (batch, num_classes).
+
+    Raises:
+        ValueError: the model returns another shape.
+    """
+    logits: Tensor = model(images)
+    if logits.shape != (len(images), num_classes):
+        raise ValueError(
+            f"the model must return logits of shape ({len(images)}, {num_classes}) for "
+            f"{len(images)} images, not {tuple(logits.shape)}"
+        )
+    return logits
+
+
+def score(
+    model: "nn.Module", batches: "Iterable[tuple[Tensor, Tensor]]", num_classes: int
+) -> Scores:
+    """Score ``model`` on (images, labels) pairs; sums stay on the device until the end.
+
+    Args:
+        model: maps (batch, channels, height, width) to (batch, num_classes).
+        batches: images and int64 labels of shape (batch,); at least one example in all.
+        num_classes: logits expected.
+    """
+    import torch
+    from torch.nn import functional
+
+    guesses = 5 if num_classes >= _LEAST_CLASSES_FOR_TOP5 else 1
+    total = torch.zeros(3, dtype=torch.float64)
+    examples = 0
+    for images, labels in batches:
+        logits = logits_of(model, images, num_classes).float()
+        hit = logits.topk(guesses, dim=1).indices == labels[:, None]
+        loss = functional.cross_entropy(logits, labels, reduction="none").double().sum()
+        total = total.to(logits.device) + torch.stack(
+            (hit[:, 0].sum().double(), hit.sum().double(), loss)
+        )
+        examples += len(labels)
+    top1, top5, mean_loss = (total / examples).tolist()
+    return Scores(top1, top5 if guesses == 5 else None, mean_loss)
