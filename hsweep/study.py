@@ -1,0 +1,248 @@
+"""A study on disk: one folder that holds everything needed to read it, resume it, repeat it."""
+
+import contextlib
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from filelock import FileLock, Timeout
+
+from hsweep.errors import UserError
+from hsweep.journal import Journal
+from hsweep.paths import Home, StudyPaths
+from hsweep.tables import study_tables, write_table
+from hsweep.trial import TrialStatus
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MANIFEST_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What was asked for when the study began.
+
+    Attributes:
+        name: of the study.
+        sweep: of its sweep.
+        preset: the variant.
+        settings: what ``--set`` replaced, in order: (name, values).
+        limits: the plan's bounds, by name.
+        seed: the study seed.
+        metric, goal, metrics: what decides, and all that is reported.
+        question: the analysis asked for, as plain content; None for none.
+        description: the lab note.
+        axes: of the space.
+        sweep_folder: whose modules the sweep file may import.
+        storage: where checkpoints lie; None for the study's own folder.
+        tracking_uri: of the MLflow store, without secrets.
+        command: that started the study, without secrets.
+        created: seconds since the epoch.
+        provenance: versions, hardware, commits and data fingerprints.
+    """
+
+    name: str
+    sweep: str
+    preset: str
+    settings: Sequence[tuple[str, Sequence[Any]]]
+    limits: Mapping[str, int | None]
+    seed: int
+    metric: str
+    goal: str
+    metrics: Sequence[str]
+    question: Mapping[str, Any] | None
+    description: str
+    axes: Sequence[str]
+    sweep_folder: str
+    storage: str | None
+    tracking_uri: str
+    command: str
+    created: float
+    provenance: Mapping[str, Any]
+    version: int = _MANIFEST_VERSION
+
+
+class Study:
+    """A study's folder.
+
+    Args:
+        paths: where it lies.
+        manifest: what was asked for.
+    """
+
+    def __init__(self, paths: StudyPaths, manifest: Manifest) -> None:
+        self.paths = paths
+        self.manifest = manifest
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return self.paths.name
+
+    @classmethod
+    def create(
+        cls, home: Home, manifest: Manifest, *, sweep_source: str, plan: Mapping[str, Any]
+    ) -> "Study":
+        """Make a new study's folder.
+
+        Raises:
+            UserError: the name is taken.
+        """
+        paths = home.study(manifest.name)
+        try:
+            paths.root.mkdir(parents=True)
+        except FileExistsError:
+            raise UserError(
+                f"a study called {manifest.name!r} exists in {home.root}; go on with it by "
+                f"`hsweep resume {manifest.name}`, or start another with --study NAME"
+            ) from None
+        paths.sweep_source.write_text(sweep_source)
+        write_json(paths.plan, plan)
+        Journal(paths.journal, create=True).close()
+        # Written last: a folder without it is no study yet.
+        write_json(paths.manifest, _manifest_json(manifest))
+        return cls(paths, manifest)
+
+    @classmethod
+    def open(cls, home: Home, name: str) -> "Study":
+        """Open an existing study.
+
+        Raises:
+            UserError: there is none of that name, or it cannot be read.
+        """
+        paths = home.study(name)
+        if not paths.manifest.is_file():
+            known = [study.name for study in list_studies(home)]
+            listed = f"studies there: {', '.join(known)}" if known else "it holds no study yet"
+            raise UserError(f"no study called {name!r} in {home.root}; {listed}")
+        try:
+            content = json.loads(paths.manifest.read_text())
+            manifest = Manifest(**content)
+        except (OSError, ValueError, TypeError) as error:
+            raise UserError(
+                f"the study {name!r} cannot be read: {paths.manifest}: {error}"
+            ) from error
+        return cls(paths, manifest)
+
+    def journal(self, *, read_only: bool = True) -> Journal:
+        """Open the record."""
+        return Journal(self.paths.journal, read_only=read_only)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the study for this process; the lock of a dead process does not count.
+
+        Raises:
+            UserError: another process holds it.
+        """
+        lock = FileLock(self.paths.lock)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(
+                f"the study {self.name!r} is being run by {self._holder()}; wait for it, or stop it"
+            ) from None
+        try:
+            write_json(
+                self.paths.holder,
+                {"pid": os.getpid(), "host": platform.node(), "since": time.time()},
+            )
+            yield
+        finally:
+            self.paths.holder.unlink(missing_ok=True)
+            lock.release()
+
+    def is_running(self) -> bool:
+        """Whether a living process of this machine runs the study."""
+        lock = FileLock(self.paths.lock)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return True
+        except OSError:
+            return False
+        lock.release()
+        return False
+
+    def _holder(self) -> str:
+        try:
+            holder = json.loads(self.paths.holder.read_text())
+            return f"process {holder['pid']} on {holder['host']}"
+        except (OSError, ValueError, KeyError):
+            return "another process"
+
+    def checkpoints(self) -> str:
+        """Return the folder or URI that holds the checkpoints."""
+        if self.manifest.storage is None:
+            return str(self.paths.checkpoints.absolute())
+        return f"{self.manifest.storage.rstrip('/')}/{self.name}/checkpoints"
+
+    def scratch(self) -> str:
+        """Return the folder or URI for the scheduler's own files."""
+        if self.manifest.storage is None:
+            return str(self.paths.ray.absolute())
+        return f"{self.manifest.storage.rstrip('/')}/{self.name}/ray"
+
+    def tables(self) -> "tuple[pa.Table, pa.Table]":
+        """Return the trials and the reports as they stand."""
+        with self.journal() as journal:
+            return study_tables(journal, self.name, self.manifest.metrics)
+
+    def write_tables(self) -> None:
+        """Write ``trials.parquet`` and ``reports.parquet``."""
+        trials, reports = self.tables()
+        write_table(trials, self.paths.trials_table)
+        write_table(reports, self.paths.reports_table)
+
+    def status(self) -> dict[str, Any]:
+        """Return how the study stands, as plain content."""
+        with self.journal() as journal:
+            counts = journal.status_counts()
+            rows = journal.trials()
+        running = self.is_running()
+        total = sum(counts.values())
+        open_trials = counts[TrialStatus.PLANNED] + counts[TrialStatus.RUNNING]
+        state = "running" if running else "complete" if open_trials == 0 else "interrupted"
+        budget = max((row.budget for row in rows), default=0)
+        return {
+            "study": self.name,
+            "sweep": self.manifest.sweep,
+            "preset": self.manifest.preset,
+            "state": state,
+            "created": self.manifest.created,
+            "trials": total,
+            **{str(status): number for status, number in counts.items()},
+            "units_done": sum(row.unit for row in rows),
+            "budget": budget,
+            "wall_seconds": sum(row.wall_seconds for row in rows),
+            "folder": str(self.paths.root),
+        }
+
+
+def list_studies(home: Home) -> list[StudyPaths]:
+    """Return the studies of a home, newest first."""
+    if not home.studies.is_dir():
+        return []
+    found = [
+        StudyPaths(folder)
+        for folder in home.studies.iterdir()
+        if StudyPaths(folder).manifest.is_file()
+    ]
+    return sorted(found, key=lambda paths: paths.manifest.stat().st_mtime, reverse=True)
+
+
+def _manifest_json(manifest: Manifest) -> dict[str, Any]:
+    return {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__}
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write plain content under a temporary name, then rename it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(content, indent=1, default=str) + "\n")
+    temporary.replace(path)

@@ -1,0 +1,178 @@
+"""The study as tables: one declared schema for trials, one for reports."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hsweep.errors import UserError
+from hsweep.journal import Journal, TrialRow
+from hsweep.trial import TrialStatus
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+EXPORT_FORMATS: Final = (".parquet", ".csv", ".json")
+
+
+def axis_kinds(rows: Iterable[TrialRow]) -> dict[str, str]:
+    """Return each axis's column type: ``bool``, ``int64``, ``float64`` or ``string``.
+
+    A missing value (an axis that only part of a union has, or None) fits any type; mixed kinds
+    and tuples become strings.
+    """
+    kinds: dict[str, set[str]] = {}
+    for row in rows:
+        for axis, value in row.point.items():
+            kind = {bool: "bool", int: "int64", float: "float64", type(None): ""}.get(
+                type(value), "string"
+            )
+            kinds.setdefault(axis, set()).update({kind} - {""})
+    return {
+        axis: found.pop()
+        if len(found) == 1
+        else "float64"
+        if found == {"int64", "float64"}
+        else "string"
+        for axis, found in kinds.items()
+    }
+
+
+def trials_schema(axes: Mapping[str, str], metrics: Sequence[str]) -> "pa.Schema":
+    """Return the schema of the trials table: fixed columns, one column an axis (by the names and
+    types of ``axis_kinds``) and one a metric (its last reported value)."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("key", pa.string()),
+            ("study", pa.string()),
+            ("ordinal", pa.int64()),
+            *((axis, pa.type_for_alias(kind)) for axis, kind in axes.items()),
+            ("seed", pa.int64()),
+            ("stratum", pa.string()),
+            ("status", pa.string()),
+            ("reason", pa.string()),
+            ("attempt", pa.int64()),
+            ("reached", pa.int64()),
+            ("budget", pa.int64()),
+            *((metric, pa.float64()) for metric in metrics),
+            ("num_params", pa.int64()),
+            ("flops_per_example", pa.int64()),
+            ("train_flops_per_example", pa.int64()),
+            ("train_memory_bytes", pa.int64()),
+            ("wall_seconds", pa.float64()),
+        ]
+    )
+
+
+def reports_schema(metrics: Sequence[str]) -> "pa.Schema":
+    """Return the schema of the reports table: one row a report, one column a metric."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("key", pa.string()),
+            ("unit", pa.int64()),
+            ("step", pa.int64()),
+            ("attempt", pa.int64()),
+            ("time", pa.float64()),
+            ("wall_seconds", pa.float64()),
+            *((metric, pa.float64()) for metric in metrics),
+        ]
+    )
+
+
+def study_tables(
+    journal: Journal, study: str, metrics: Sequence[str]
+) -> "tuple[pa.Table, pa.Table]":
+    """Return a study's trials and reports.
+
+    A trial's metrics are those of its last report: for a trial that did not finish they are what
+    it had reached, and ``status`` says so.
+    """
+    import pyarrow as pa
+
+    reports: dict[str, list[Any]] = {name: [] for name in reports_schema(metrics).names}
+    last: dict[str, Mapping[str, Any]] = {}
+    for entry in journal.reports():
+        values = entry.payload["metrics"]
+        last[entry.key] = values
+        reports["key"].append(entry.key)
+        reports["unit"].append(entry.unit)
+        reports["step"].append(entry.payload["step"])
+        reports["attempt"].append(entry.attempt)
+        reports["time"].append(entry.time)
+        reports["wall_seconds"].append(entry.payload["wall_seconds"])
+        for metric in metrics:
+            reports[metric].append(values.get(metric))
+    rows = journal.trials()
+    axes = axis_kinds(rows)
+    trials = [
+        {
+            "key": row.key,
+            "study": study,
+            "ordinal": row.ordinal,
+            **{axis: _cell(row.point.get(axis), kind) for axis, kind in axes.items()},
+            "seed": row.replicate,
+            "stratum": row.stratum,
+            "status": str(row.status),
+            "reason": row.reason,
+            "attempt": row.attempt,
+            "reached": row.unit,
+            "budget": row.budget,
+            **{metric: last.get(row.key, {}).get(metric) for metric in metrics},
+            **row.counts,
+            "wall_seconds": row.wall_seconds,
+        }
+        for row in rows
+    ]
+    return (
+        pa.Table.from_pylist(trials, schema=trials_schema(axes, metrics)),
+        pa.table(reports, schema=reports_schema(metrics)),
+    )
+
+
+def _cell(value: Any, kind: str) -> Any:
+    if kind != "string" or value is None or isinstance(value, str):
+        return value
+    return json.dumps(value)
+
+
+def write_table(table: "pa.Table", path: Path) -> None:
+    """Write a table, by the path's ending, under a temporary name first.
+
+    Raises:
+        UserError: an ending that no format goes with.
+    """
+    if path.suffix not in EXPORT_FORMATS:
+        raise UserError(
+            f"a table is written as {', '.join(EXPORT_FORMATS)}; {path.name!r} ends in "
+            f"{path.suffix!r}"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    if path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(table, temporary)
+    elif path.suffix == ".csv":
+        import pyarrow.csv
+
+        pyarrow.csv.write_csv(table, temporary)
+    else:
+        temporary.write_text(json.dumps(table.to_pylist(), indent=1))
+    temporary.replace(path)
+
+
+def frame(table: "pa.Table") -> "pd.DataFrame":
+    """Return a table as a pandas frame."""
+    converted: pd.DataFrame = table.to_pandas()
+    return converted
+
+
+def final_statuses(rows: Iterable[TrialRow]) -> dict[TrialStatus, int]:
+    """Return how many trials stand where."""
+    statuses = [row.status for row in rows]
+    return {status: statuses.count(status) for status in TrialStatus}
