@@ -19,11 +19,13 @@ class Counts:
         forward_flops: floating-point operations of a forward pass over one example, a
             multiply-add counted as two.
         activation_elements: numbers kept for the backward pass, for one example.
+        float32_activation_elements: those of them that stay in float32 under autocast.
     """
 
     params: Mapping[str, int]
     forward_flops: int
     activation_elements: int
+    float32_activation_elements: int = 0
 
     @property
     def num_params(self) -> int:

@@ -1,0 +1,157 @@
+"""Multi-head attention with heads and head_dim free of embed_dim, and its class-token form.
+
+Tensor legend: B examples, T tokens, E embed_dim, H heads, N head_dim, F features of a token
+before the linear map that makes it E wide.
+"""
+
+# ruff: noqa: N803, N806  tensors carry their shape as a suffix
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class MultiHeadAttention(nn.Module):
+    """Self-attention over all tokens.
+
+    Vaswani et al. 2017, section 3.2.2, with an inner width of ``heads * head_dim`` that the output
+    projection brings back to ``embed_dim``, whatever the inner width is.
+
+    Args:
+        embed_dim: width of a token.
+        heads: number of heads.
+        head_dim: width of a head.
+        bias: whether queries, keys and values have biases; the output projection always has one.
+        learnable_temperature: whether each head learns a factor on its logits, starting at 1.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        heads: int,
+        head_dim: int,
+        *,
+        bias: bool = False,
+        learnable_temperature: bool = False,
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.head_dim = head_dim
+        self.qkv = nn.Linear(embed_dim, 3 * heads * head_dim, bias=bias)
+        self.proj = nn.Linear(heads * head_dim, embed_dim)
+        self.log_temperature = nn.Parameter(torch.zeros(heads)) if learnable_temperature else None
+
+    def forward(
+        self,
+        x_BTE: Tensor,
+        *,
+        query_only: int = 0,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """Return the attention's output, (B, T, E).
+
+        Args:
+            x_BTE: the tokens.
+            query_only: so many tokens at the front ask, but are not attended to.
+            mask: what may be attended to, as ``F.scaled_dot_product_attention`` takes it.
+            causal: whether a token attends to itself and earlier tokens only.
+        """
+        qkv_BT3HN = self.qkv(x_BTE).view(*x_BTE.shape[:2], 3, self.heads, self.head_dim)
+        query, key, value = qkv_BT3HN.permute(2, 0, 3, 1, 4).unbind(0)
+        if query_only:
+            key, value = key[:, :, query_only:], value[:, :, query_only:]
+        if self.log_temperature is not None:
+            query = query * self.log_temperature.exp().view(-1, 1, 1)
+        mixed_BHTN = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=causal
+        )
+        projected: Tensor = self.proj(mixed_BHTN.transpose(1, 2).flatten(2))
+        return projected
+
+
+class ClassTokenAttention(MultiHeadAttention):
+    """Attention of which only the class token's output is wanted: one query, keys over T tokens.
+
+    It has the parameters of ``MultiHeadAttention`` and returns what that would return for the
+    class token, at a cost that hardly depends on ``head_dim``: see ``class_token_heads``.
+    """
+
+    def forward(  # type: ignore[override]
+        self,
+        class_token: Tensor,
+        tokens_BTF: Tensor,
+        *,
+        token_map: nn.Linear | None = None,
+    ) -> Tensor:
+        """Return the class token's output, (B, E).
+
+        Args:
+            class_token: (E) if all examples share it, else (B, E). It is not attended to itself.
+            tokens_BTF: the tokens, or what ``token_map`` makes them from.
+            token_map: the linear map that ends the tokens' computation, if left to do here.
+        """
+        heads_BI = class_token_heads(
+            class_token,
+            tokens_BTF,
+            self.qkv,
+            heads=self.heads,
+            log_temperature=self.log_temperature,
+            token_map=token_map,
+        )
+        projected: Tensor = self.proj(heads_BI)
+        return projected
+
+
+def class_token_heads(
+    class_token: Tensor,
+    tokens_BTF: Tensor,
+    qkv: nn.Linear,
+    *,
+    heads: int,
+    log_temperature: Tensor | None = None,
+    token_map: nn.Linear | None = None,
+) -> Tensor:
+    """Return the heads' outputs for one query, side by side: (B, H * N).
+
+    No token is ever projected to a key or a value. A logit q.(W_k x) is (W_k' q).x, so the query
+    is carried into the tokens' space instead; a head's output sum_t p_t W_v x_t is
+    W_v (sum_t p_t x_t), so the tokens are mixed first. Both are the associative law, hence exact
+    up to rounding. The weights of a head sum to one, hence biases of values and of ``token_map``
+    pass through the mixing, and biases of keys (the same for every token) leave the softmax alone.
+    For one token this takes 4 H F operations instead of 4 E H N + 4 H N.
+
+    Args:
+        class_token: (E) if all examples share it, else (B, E).
+        tokens_BTF: what is attended to; F = E unless there is a ``token_map``.
+        qkv: queries', keys' and values' projection, E to 3 H N.
+        heads: number of heads, H.
+        log_temperature: (H), logarithm of a factor on each head's logits.
+        token_map: linear map from F to E that turns features into tokens.
+    """
+    embed_dim = qkv.in_features
+    query_weight, key_weight, value_weight = qkv.weight.view(3, heads, -1, embed_dim).unbind(0)
+    head_dim = key_weight.shape[1]
+    query_bias = value_bias = None
+    if qkv.bias is not None:
+        query_bias, _, value_bias = qkv.bias.view(3, -1).unbind(0)
+
+    query = F.linear(class_token.view(-1, embed_dim), query_weight.flatten(0, 1), query_bias)
+    query_HbN = query.view(-1, heads, head_dim).transpose(0, 1) / math.sqrt(head_dim)
+    if log_temperature is not None:
+        query_HbN = query_HbN * log_temperature.exp().view(-1, 1, 1)
+    sought = torch.bmm(query_HbN, key_weight).transpose(0, 1)
+    if class_token.dim() == 1:
+        sought = sought.squeeze(0)
+    if token_map is not None:
+        sought = sought @ token_map.weight
+
+    logits_BTH = tokens_BTF @ sought.mT
+    mixed = torch.bmm(logits_BTH.transpose(1, 2).softmax(-1), tokens_BTF)
+    if token_map is not None:
+        mixed = token_map(mixed)
+    heads_HBN = torch.bmm(mixed.transpose(0, 1), value_weight.mT)
+    heads_BI = heads_HBN.transpose(0, 1).flatten(1)
+    return heads_BI if value_bias is None else heads_BI + value_bias

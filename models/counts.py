@@ -1,0 +1,254 @@
+"""Parameters, operations and memory from a model's structure, before anything is built.
+
+A model's counts are a sum of blocks, each a ``Cost``. Operations are those of matrix products
+alone, a multiply-add counted as two, as in Kaplan et al. 2020 (arXiv 2001.08361), section 2.1, and
+in ``torch.utils.flop_counter``; normalisations, activations and additions are left out.
+Activations are the numbers that torch's autograd keeps for the backward pass. A tensor kept by
+several operations is one tensor: each block counts the inputs it keeps, and says so where another
+block has counted them already. Free of torch until a model is built.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+from models.base import PARAM_GROUPS, Counts, ModelConfig
+from models.shape import Shape, whole_number
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_FLOAT32_BYTES: Final = 4
+_ACTIVATION_BYTES: Final = {"float32": 4, "bfloat16": 2}
+_OPTIMIZER_STATES: Final = {"adamw": 2, "sgd": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one block adds.
+
+    Attributes:
+        params: number of parameters.
+        flops: operations of a forward pass over one example.
+        kept: numbers kept for the backward pass over one example.
+        kept_float32: those of ``kept`` that stay in float32 under autocast.
+    """
+
+    params: int = 0
+    flops: int = 0
+    kept: int = 0
+    kept_float32: int = 0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.params + other.params,
+            self.flops + other.flops,
+            self.kept + other.kept,
+            self.kept_float32 + other.kept_float32,
+        )
+
+    def __mul__(self, times: int) -> "Cost":
+        return Cost(
+            self.params * times, self.flops * times, self.kept * times, self.kept_float32 * times
+        )
+
+
+def linear(
+    rows: int, inputs: int, outputs: int, *, bias: bool = True, keeps_input: bool = True
+) -> Cost:
+    """Return the cost of ``x W' + b`` over ``rows`` vectors: 2 * rows * inputs * outputs.
+
+    The input is kept, for the gradient of W, unless the block that made it keeps it anyway.
+    """
+    return Cost(
+        params=(inputs + bias) * outputs,
+        flops=2 * rows * inputs * outputs,
+        kept=rows * inputs * keeps_input,
+    )
+
+
+def gelu(elements: int) -> Cost:
+    """Return the cost of a GELU, which keeps its input."""
+    return Cost(kept=elements)
+
+
+def layer_norm(rows: int, width: int) -> Cost:
+    """Return the cost of a layer norm with gain and bias.
+
+    It keeps its input and each row's mean and inverse deviation, in float32 under autocast.
+    """
+    kept = rows * (width + 2)
+    return Cost(params=2 * width, kept=kept, kept_float32=kept)
+
+
+def attention_core(heads: int, head_dim: int, *, queries: int, keys: int) -> Cost:
+    """Return the cost of softmax(Q K' / sqrt(head_dim)) V in all heads, without projections.
+
+    Scores and mixing take 2 * queries * keys * head_dim operations each and head (Vaswani et al.
+    2017, section 3.2.1). A fused kernel keeps queries, keys, values, its output and one
+    normaliser per query and head, but no scores (Dao et al. 2022, arXiv 2205.14135, section 3.1).
+    """
+    inner = heads * head_dim
+    return Cost(
+        flops=4 * queries * keys * inner,
+        kept=2 * (queries + keys) * inner + queries * heads,
+    )
+
+
+def self_attention(shape: Shape, *, qkv_bias: bool, query_only: int = 0) -> Cost:
+    """Return the cost of one attention block over ``shape.seq_len`` tokens.
+
+    Args:
+        shape: width, heads and head width.
+        qkv_bias: whether queries, keys and values have biases; the output projection has one.
+        query_only: further tokens that ask but are not attended to; keys and values are
+            computed for them too, because one product makes all three.
+    """
+    rows = shape.seq_len + query_only
+    core = attention_core(shape.heads, shape.head_width, queries=rows, keys=shape.seq_len)
+    unused_keys_and_values = Cost(kept=2 * query_only * shape.inner_dim)
+    return (
+        linear(rows, shape.embed_dim, 3 * shape.inner_dim, bias=qkv_bias)
+        + core
+        + unused_keys_and_values
+        + linear(rows, shape.inner_dim, shape.embed_dim, keeps_input=False)
+    )
+
+
+def class_token_read(
+    shape: Shape,
+    *,
+    tokens: int,
+    qkv_bias: bool,
+    shared_query: bool = False,
+    token_features: int | None = None,
+) -> Cost:
+    """Return the cost of an attention block of which only the class token is read.
+
+    Counts ``models.attention.class_token_heads``, which projects no token to keys or values: each
+    of ``tokens`` takes 4 * heads * width operations, the class token 8 * embed_dim * inner_dim.
+
+    Args:
+        shape: width, heads and head width.
+        tokens: tokens that are attended to, and kept; the class token is the caller's to count.
+        qkv_bias: whether queries, keys and values have biases; the output projection has one.
+        shared_query: whether all examples share the class token, so that nothing is kept for
+            each; its operations are counted as for a batch of one.
+        token_features: width of what a linear map turns into tokens if that map is left to the
+            read. Its operations are counted here, its parameters where the map belongs.
+    """
+    embed, heads, inner = shape.embed_dim, shape.heads, shape.inner_dim
+    width = embed if token_features is None else token_features
+    mixing = Cost(flops=4 * tokens * heads * width, kept=tokens * (width + heads) + heads * width)
+    mapping = Cost()
+    if token_features is not None:
+        mapping = Cost(flops=4 * heads * embed * token_features, kept=heads * embed)
+    query = Cost(flops=4 * embed * inner, kept=0 if shared_query else inner + heads * embed)
+    return (
+        Cost(params=3 * (embed + qkv_bias) * inner)
+        + query
+        + mixing
+        + mapping
+        + Cost(flops=2 * inner * embed)
+        + linear(1, inner, embed)
+    )
+
+
+def mlp(rows: int, shape: Shape) -> Cost:
+    """Return the cost of a two-layer GELU feed-forward block with biases."""
+    return (
+        linear(rows, shape.embed_dim, shape.mlp_dim)
+        + gelu(rows * shape.mlp_dim)
+        + linear(rows, shape.mlp_dim, shape.embed_dim)
+    )
+
+
+def total(**groups: Cost) -> Counts:
+    """Return the counts of a model made of these costs, by parameter group.
+
+    Groups that are left out have no parameters.
+    """
+    assert set(groups) <= set(PARAM_GROUPS), f"unknown parameter groups in {sorted(groups)}"
+    whole = sum(groups.values(), start=Cost())
+    return Counts(
+        params={name: groups.get(name, Cost()).params for name in PARAM_GROUPS},
+        forward_flops=whole.flops,
+        activation_elements=whole.kept,
+        float32_activation_elements=whole.kept_float32,
+    )
+
+
+def train_memory_bytes(counts: Counts, *, batch_size: int, optimizer: str, precision: str) -> int:
+    """Return an estimate of a training step's peak memory, in bytes.
+
+    Float32 weights, their gradients, the optimizer's state (two moments for ``adamw``, one
+    momentum for ``sgd``) and the batch's activations, all alive at once. Under ``bfloat16``
+    autocast a bfloat16 copy of the weights is alive too, and activations take two bytes, those
+    of normalisations four. Left out: the loss's own tensors, workspaces, and an allocator's
+    slack.
+
+    Raises:
+        ValueError: a batch size below 1, an unknown optimizer or precision.
+    """
+    batch_size = whole_number("batch_size", batch_size)
+    if optimizer not in _OPTIMIZER_STATES:
+        raise ValueError(f"optimizer must be one of {sorted(_OPTIMIZER_STATES)}, not {optimizer!r}")
+    if precision not in _ACTIVATION_BYTES:
+        raise ValueError(f"precision must be one of {sorted(_ACTIVATION_BYTES)}, not {precision!r}")
+    copies = 2 + _OPTIMIZER_STATES[optimizer]
+    parameter_bytes = counts.num_params * copies * _FLOAT32_BYTES
+    if precision == "bfloat16":
+        parameter_bytes += counts.num_params * _ACTIVATION_BYTES["bfloat16"]
+    narrow = counts.activation_elements - counts.float32_activation_elements
+    activation_bytes = narrow * _ACTIVATION_BYTES[precision]
+    activation_bytes += counts.float32_activation_elements * _FLOAT32_BYTES
+    return parameter_bytes + batch_size * activation_bytes
+
+
+def checked_build(config: ModelConfig) -> "nn.Module":
+    """Build ``config`` on the meta device, hold its counts against it, and return the model.
+
+    Raises:
+        AssertionError: the parameters built are not those counted; the counts are wrong.
+    """
+    import torch
+
+    with torch.device("meta"):
+        model = config.build()
+    built = sum(parameter.numel() for parameter in model.parameters())
+    counted = config.counts().num_params
+    if built != counted:
+        raise AssertionError(f"{config} counts {counted:,} parameters, but builds {built:,}")
+    return model
+
+
+@runtime_checkable
+class TraceableConfig(Protocol):
+    """A model configuration without counts of its own; they are traced instead."""
+
+    def build(self) -> "nn.Module":
+        """Return the model, on torch's default device."""
+        ...
+
+    def example_input(self) -> object:
+        """Return the model's input for one example, a batch of one: a tensor, a tuple or list of
+        positional arguments, or a dictionary of keyword arguments."""
+        ...
+
+
+def counts_of(config: object) -> Counts:
+    """Return ``config.counts()``; for a configuration without it, counts traced on meta tensors.
+
+    Raises:
+        ValueError: ``config`` has neither ``counts()`` nor both ``build()`` and
+            ``example_input()``.
+    """
+    if isinstance(config, ModelConfig):
+        return config.counts()
+    if isinstance(config, TraceableConfig):
+        from models.tracing import traced_counts
+
+        return traced_counts(config.build, config.example_input())
+    raise ValueError(
+        "a model configuration must have build() and either counts() or example_input(), "
+        f"which {type(config).__name__} lacks"
+    )

@@ -1,0 +1,163 @@
+"""The generalised-retrieval transformer of paper H ("The Effect of Attention Head Count on
+Transformer Approximation", arXiv 2510.06662), with the choices the paper leaves open made
+explicit."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models import counts as count
+from models.attention import ClassTokenAttention, MultiHeadAttention
+from models.base import Counts
+from models.shape import Shape, whole_number, yes_or_no
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalTransformer:
+    """A token encoder, ``depth`` attention layers, and a read-out of the class token.
+
+    Paper H, section on synthetic experiments: one layer, the head width fixed while the heads
+    vary, no positions, no residual and no normalisation, a two-layer GELU read-out. A learned
+    class token asks; keys and values come from the ``seq_len`` tokens alone. With more layers the
+    tokens attend to each other in all but the last one, the class token asks with the same
+    weights, and each layer's query is the class token's output of the layer before.
+
+    Attributes:
+        heads: heads in each layer.
+        head_dim: width of a head.
+        seq_len: tokens of an example (the class token not counted).
+        input_dim: width of a raw token.
+        output_dim: outputs; 1 gives predictions of shape (batch,).
+        depth: attention layers.
+        embed_dim: width of a token; None for ``heads * head_dim``. Given, it stays fixed while
+            heads and their width vary, and the output projection leads back to it.
+        encoder_hidden: hidden width of the two-layer GELU encoder, shared over positions.
+        readout_hidden: hidden width of the two-layer GELU read-out (the paper's N).
+        residual: whether a layer's output is added to its input.
+        learnable_temperature: whether each head learns a factor on its logits.
+
+    Raises:
+        ValueError: a size that is not a whole number of at least 1, a switch that is no boolean.
+    """
+
+    heads: int
+    head_dim: int
+    seq_len: int
+    input_dim: int
+    output_dim: int = 1
+    depth: int = 1
+    embed_dim: int | None = None
+    encoder_hidden: int = 32
+    readout_hidden: int = 32
+    residual: bool = False
+    learnable_temperature: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "head_dim", "seq_len", "input_dim", "output_dim", "depth"):
+            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+        for name in ("encoder_hidden", "readout_hidden"):
+            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+        if self.embed_dim is not None:
+            object.__setattr__(self, "embed_dim", whole_number("embed_dim", self.embed_dim))
+        yes_or_no("residual", self.residual)
+        yes_or_no("learnable_temperature", self.learnable_temperature)
+
+    @property
+    def shape(self) -> Shape:
+        """The transformer's shape; there is no feed-forward block between the layers."""
+        return Shape(
+            embed_dim=self.heads * self.head_dim if self.embed_dim is None else self.embed_dim,
+            depth=self.depth,
+            heads=self.heads,
+            head_dim=self.head_dim,
+            mlp_ratio=0,
+            seq_len=self.seq_len,
+        )
+
+    def build(self) -> "RetrievalNetwork":
+        """Return the network: (batch, seq_len, input_dim) to (batch,) or (batch, output_dim)."""
+        return RetrievalNetwork(self)
+
+    def counts(self) -> Counts:
+        """Return the network's counts, from its structure."""
+        shape, tokens, folded = self.shape, self.seq_len, self.depth == 1
+        encoder = count.linear(tokens, self.input_dim, self.encoder_hidden)
+        encoder += count.gelu(tokens * self.encoder_hidden)
+        to_tokens = count.linear(tokens, self.encoder_hidden, shape.embed_dim)
+        if folded:
+            to_tokens = count.Cost(params=to_tokens.params)
+        last = count.class_token_read(
+            shape,
+            tokens=tokens,
+            qkv_bias=False,
+            shared_query=folded,
+            token_features=self.encoder_hidden if folded else None,
+        )
+        if not folded:
+            last += count.Cost(kept=shape.embed_dim)
+        full = count.self_attention(shape, qkv_bias=False, query_only=1)
+        if self.learnable_temperature:
+            last += count.Cost(params=self.heads, kept=0 if folded else shape.inner_dim)
+            full += count.Cost(params=self.heads, kept=(tokens + 1) * shape.inner_dim)
+        readout = count.linear(1, shape.embed_dim, self.readout_hidden)
+        readout += count.gelu(self.readout_hidden)
+        readout += count.linear(1, self.readout_hidden, self.output_dim)
+        return count.total(
+            embedding=encoder + to_tokens + count.Cost(params=shape.embed_dim),
+            attention=full * (self.depth - 1) + last,
+            head=readout,
+        )
+
+
+class RetrievalNetwork(nn.Module):
+    """What ``RetrievalTransformer`` builds.
+
+    Initialised as torch initialises linear layers, the class token from a standard normal.
+    """
+
+    def __init__(self, config: RetrievalTransformer) -> None:
+        super().__init__()
+        shape = config.shape
+        self.residual = config.residual
+        self.encoder = nn.Linear(config.input_dim, config.encoder_hidden)
+        self.to_tokens = nn.Linear(config.encoder_hidden, shape.embed_dim)
+        self.class_token = nn.Parameter(torch.randn(shape.embed_dim))
+
+        def layer(kind: type[MultiHeadAttention]) -> MultiHeadAttention:
+            return kind(
+                shape.embed_dim,
+                shape.heads,
+                shape.head_width,
+                learnable_temperature=config.learnable_temperature,
+            )
+
+        self.layers = nn.ModuleList(layer(MultiHeadAttention) for _ in range(config.depth - 1))
+        self.last_layer = layer(ClassTokenAttention)
+        self.readout_hidden = nn.Linear(shape.embed_dim, config.readout_hidden)
+        self.readout = nn.Linear(config.readout_hidden, config.output_dim)
+
+    @property
+    def readout_bias(self) -> nn.Parameter:
+        """The last bias: started at the targets' mean, it leaves only their variation to learn."""
+        return self.readout.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the predictions for ``x`` of shape (batch, tokens, input_dim)."""
+        features = F.gelu(self.encoder(x))
+        if len(self.layers) == 0:
+            class_token: Tensor = self.class_token
+            read = self.last_layer(class_token, features, token_map=self.to_tokens)
+        else:
+            tokens = self.to_tokens(features)
+            first = self.class_token.expand(len(x), 1, -1)
+            sequence = torch.cat((first, tokens), dim=1)
+            for layer in self.layers:
+                update = layer(sequence, query_only=1)
+                sequence = sequence + update if self.residual else update
+            class_token = sequence[:, 0]
+            read = self.last_layer(class_token, sequence[:, 1:])
+        summary = class_token + read if self.residual else read
+        output: Tensor = self.readout(F.gelu(self.readout_hidden(summary)))
+        return output.squeeze(-1) if output.shape[-1] == 1 else output

@@ -1,0 +1,88 @@
+"""timm's vision transformer with what it lacks: a head width of one's own, and a last block that
+computes only what is read. Importing this module imports timm, which takes seconds."""
+
+# ruff: noqa: E402  torchvision must be made importable before timm imports it
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from models.attention import class_token_heads
+from models.torchvision_compat import make_torchvision_importable
+
+make_torchvision_importable()
+
+from timm.layers.attention import Attention
+from timm.models.vision_transformer import Block, VisionTransformer
+
+if TYPE_CHECKING:
+    from models.vit import ViT
+
+
+@cache
+def attention_of_head_dim(head_dim: int) -> type[Attention]:
+    """Return timm's attention with heads of width ``head_dim``.
+
+    A class, because timm's blocks pass no ``attn_head_dim`` on and refuse a partial.
+    """
+
+    class DecoupledAttention(Attention):
+        """timm's attention with a head width that does not follow from its other arguments."""
+
+        def __init__(self, dim: int, **settings: Any) -> None:
+            super().__init__(dim, attn_head_dim=head_dim, **settings)
+
+    return DecoupledAttention
+
+
+class ClassTokenBlock(Block):
+    """The last block of a model that reads its class token only: (B, N, E) to (B, 1, E).
+
+    It has the parameters of timm's block and returns the first of its tokens; the others are
+    attended to, but not updated.
+    """
+
+    attn: Attention
+    mlp: nn.Module
+
+    def forward(
+        self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        """Return the class token's output.
+
+        Raises:
+            ValueError: a mask is given, which a class token that sees every token cannot use.
+        """
+        if attn_mask is not None or is_causal:
+            raise ValueError("a last block that reads only the class token takes no mask")
+        tokens = self.norm1(x)
+        heads = class_token_heads(tokens[:, 0], tokens, self.attn.qkv, heads=self.attn.num_heads)
+        update = self.attn.proj(heads).unsqueeze(1)
+        class_token = x[:, :1] + self.drop_path1(update)
+        output: Tensor = class_token + self.drop_path2(self.mlp(self.norm2(class_token)))
+        return output
+
+
+def build_vision_transformer(config: "ViT") -> VisionTransformer:
+    """Return timm's model of this configuration, freshly initialised."""
+
+    def block(**settings: Any) -> Block:
+        reads_one_token = config.reads_class_token_only and settings["depth"] == config.depth - 1
+        return (ClassTokenBlock if reads_one_token else Block)(**settings)
+
+    return VisionTransformer(
+        img_size=config.image_size,
+        patch_size=config.patch_size,
+        in_chans=config.in_chans,
+        num_classes=config.num_classes,
+        global_pool="token" if config.class_token else "avg",
+        class_token=config.class_token,
+        embed_dim=config.embed_dim,
+        depth=config.depth,
+        num_heads=config.heads,
+        mlp_ratio=config.mlp_ratio,
+        drop_path_rate=config.drop_path,
+        attn_layer=attention_of_head_dim(config.shape.head_width),
+        block_fn=block,  # type: ignore[arg-type]  # timm only calls it
+    )

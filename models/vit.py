@@ -1,0 +1,164 @@
+"""Vision transformers through timm, with a head width free of the embedding's."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from torch import nn
+
+from models import counts as count
+from models.base import Counts
+from models.shape import Shape, real_number, whole_number, yes_or_no
+
+_WHOLE_NUMBERS: Final = ("image_size", "patch_size", "in_chans", "num_classes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViT:
+    """timm's VisionTransformer: pre-norm blocks, learned positions, biases throughout.
+
+    Dosovitskiy et al. 2021 (arXiv 2010.11929), section 3.1. With ``head_dim`` given, the width of
+    attention is ``heads * head_dim`` whatever ``embed_dim`` is, as in the ViT and DeiT rows of
+    paper L ("Leaner Transformers: More Heads, Less Depth", arXiv 2505.20802), tables 4 and 5.
+
+    Attributes:
+        embed_dim: width of a token.
+        depth: number of blocks.
+        heads: heads in each block.
+        head_dim: width of a head, or None for ``embed_dim / heads``.
+        mlp_ratio: hidden width of the feed-forward blocks over ``embed_dim``.
+        image_size: height and width of an image, in pixels.
+        patch_size: height and width of a patch, in pixels; divides ``image_size``.
+        in_chans: channels of an image.
+        num_classes: classes that are told apart.
+        drop_path: stochastic depth's rate in the last block; it rises to it linearly from 0.
+        class_token: whether a class token is read; otherwise the mean over all patches is.
+        skip_unread_tokens: whether the last block leaves out what never reaches the class token.
+            The outputs are the same up to rounding and the parameters are the same; the last
+            block's other tokens do not exist then. Without a class token it changes nothing.
+
+    Raises:
+        ValueError: an impossible shape, a size that is not a whole number of at least 1, a rate
+            outside [0, 1), or a patch size that does not divide the image size.
+    """
+
+    embed_dim: int
+    depth: int
+    heads: int
+    head_dim: int | None = None
+    mlp_ratio: float = 4.0
+    image_size: int = 224
+    patch_size: int = 16
+    in_chans: int = 3
+    num_classes: int = 1000
+    drop_path: float = 0.0
+    class_token: bool = True
+    skip_unread_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        for name in _WHOLE_NUMBERS:
+            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+        if self.image_size % self.patch_size:
+            raise ValueError(
+                "patch_size must divide image_size: "
+                f"{self.image_size} is not a multiple of {self.patch_size}"
+            )
+        object.__setattr__(self, "drop_path", real_number("drop_path", self.drop_path, below=1.0))
+        yes_or_no("class_token", self.class_token)
+        yes_or_no("skip_unread_tokens", self.skip_unread_tokens)
+        shape = self.shape
+        for name in ("embed_dim", "depth", "heads", "head_dim", "mlp_ratio"):
+            object.__setattr__(self, name, getattr(shape, name))
+        if shape.mlp_dim == 0:
+            raise ValueError("mlp_ratio must be positive: a block has a feed-forward part")
+
+    @property
+    def shape(self) -> Shape:
+        """The transformer's shape; ``seq_len`` counts patches and the class token."""
+        return Shape(
+            embed_dim=self.embed_dim,
+            depth=self.depth,
+            heads=self.heads,
+            head_dim=self.head_dim,
+            mlp_ratio=self.mlp_ratio,
+            seq_len=self.num_patches + self.class_token,
+        )
+
+    @property
+    def num_patches(self) -> int:
+        """Patches of an image."""
+        return (self.image_size // self.patch_size) ** 2
+
+    @property
+    def reads_class_token_only(self) -> bool:
+        """Whether the last block computes the class token's output alone."""
+        return self.class_token and self.skip_unread_tokens
+
+    def build(self) -> nn.Module:
+        """Return timm's model: (batch, in_chans, height, width) to (batch, num_classes) logits."""
+        from models.timm_vit import build_vision_transformer
+
+        return build_vision_transformer(self)
+
+    def counts(self) -> Counts:
+        """Return the model's counts, from its structure."""
+        shape = self.shape
+        tokens, embed, depth = shape.seq_len, shape.embed_dim, shape.depth
+        patch = self.in_chans * self.patch_size**2
+        tokens_and_positions = count.Cost(params=(tokens + self.class_token) * embed)
+        attention = count.self_attention(shape, qkv_bias=True) * depth
+        mlp = count.mlp(tokens, shape) * depth
+        norm = count.layer_norm(tokens, embed) * (2 * depth)
+        pooled = count.layer_norm(tokens if self.class_token else 1, embed)
+        head = count.linear(1, embed, self.num_classes, keeps_input=not self.class_token)
+        if self.class_token:
+            head += count.Cost(kept=tokens * embed)  # a row of the normalised tokens keeps them all
+        if self.reads_class_token_only:
+            attention = count.self_attention(shape, qkv_bias=True) * (depth - 1)
+            attention += count.class_token_read(shape, tokens=tokens, qkv_bias=True)
+            mlp = count.mlp(tokens, shape) * (depth - 1) + count.mlp(1, shape)
+            norm = count.layer_norm(tokens, embed) * (2 * depth - 1) + count.layer_norm(1, embed)
+            pooled = count.layer_norm(1, embed)
+            head = count.linear(1, embed, self.num_classes)
+        return count.total(
+            embedding=count.linear(self.num_patches, patch, embed) + tokens_and_positions,
+            attention=attention,
+            mlp=mlp,
+            norm=norm + pooled,
+            head=head,
+        )
+
+
+def vit_base(
+    *,
+    depth: int = 12,
+    heads: int = 12,
+    head_dim: int | None = 64,
+    mlp_ratio: float = 4.0,
+    **settings: Any,
+) -> ViT:
+    """Return a ViT-B/16 of width 768, its heads 64 wide however many there are.
+
+    ``vit_base(depth=7, heads=16, mlp_ratio=2)`` is the lean model of paper L, table 4. Other
+    ``settings`` are fields of ``ViT``; ``head_dim=None`` couples the heads to the width.
+    """
+    return ViT(
+        embed_dim=768, depth=depth, heads=heads, head_dim=head_dim, mlp_ratio=mlp_ratio, **settings
+    )
+
+
+def vit_large(
+    *,
+    depth: int = 24,
+    heads: int = 16,
+    head_dim: int | None = 64,
+    mlp_ratio: float = 4.0,
+    **settings: Any,
+) -> ViT:
+    """Return a ViT-L/16 of width 1024, its heads 64 wide however many there are.
+
+    The large models of paper L, table 5, have ``mlp_ratio=2``, the one called original too:
+    its printed count of 203.6 M parameters is that of a hidden width of 2048.
+    """
+    return ViT(
+        embed_dim=1024, depth=depth, heads=heads, head_dim=head_dim, mlp_ratio=mlp_ratio, **settings
+    )

@@ -1,0 +1,170 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from models.attention import ClassTokenAttention, MultiHeadAttention
+
+
+def torch_twin(ours: MultiHeadAttention, embed_dim: int) -> nn.MultiheadAttention:
+    """Return torch's attention with the weights of ``ours``; torch couples the head width."""
+    twin = nn.MultiheadAttention(embed_dim, ours.heads, batch_first=True)
+    with torch.no_grad():
+        twin.in_proj_weight.copy_(ours.qkv.weight)
+        twin.in_proj_bias.copy_(ours.qkv.bias)
+        twin.out_proj.weight.copy_(ours.proj.weight)
+        twin.out_proj.bias.copy_(ours.proj.bias)
+    return twin
+
+
+@pytest.mark.parametrize(("embed_dim", "heads"), [(24, 1), (24, 4), (32, 8), (6, 6)])
+def test_attention_equals_torchs_where_the_head_width_is_coupled(
+    embed_dim: int, heads: int
+) -> None:
+    torch.manual_seed(0)
+    ours = MultiHeadAttention(embed_dim, heads, embed_dim // heads, bias=True)
+    twin = torch_twin(ours, embed_dim)
+    x = torch.randn(3, 7, embed_dim)
+    torch.testing.assert_close(ours(x), twin(x, x, x)[0], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("embed_dim", "heads"), [(24, 1), (24, 4), (32, 8), (6, 6)])
+def test_the_class_tokens_attention_equals_torchs_with_one_query(
+    embed_dim: int, heads: int, shared: bool
+) -> None:
+    torch.manual_seed(0)
+    ours = ClassTokenAttention(embed_dim, heads, embed_dim // heads, bias=True)
+    twin = torch_twin(ours, embed_dim)
+    tokens = torch.randn(5, 9, embed_dim)
+    class_token = torch.randn(embed_dim) if shared else torch.randn(5, embed_dim)
+    query = class_token.expand(5, embed_dim).unsqueeze(1)
+    expected = twin(query, tokens, tokens)[0].squeeze(1)
+    torch.testing.assert_close(ours(class_token, tokens), expected, atol=1e-6, rtol=0)
+
+
+SIZES = st.integers(1, 9)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    embed_dim=SIZES,
+    heads=SIZES,
+    head_dim=SIZES,
+    tokens=SIZES,
+    batch=st.integers(1, 4),
+    bias=st.booleans(),
+    temperature=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_the_class_tokens_attention_is_that_over_all_tokens_outputs_and_gradients(
+    embed_dim: int,
+    heads: int,
+    head_dim: int,
+    tokens: int,
+    batch: int,
+    bias: bool,
+    temperature: bool,
+    seed: int,
+) -> None:
+    torch.manual_seed(seed)
+    kinds = [
+        kind(embed_dim, heads, head_dim, bias=bias, learnable_temperature=temperature).double()
+        for kind in (MultiHeadAttention, ClassTokenAttention)
+    ]
+    every, one = kinds
+    if every.log_temperature is not None:
+        nn.init.normal_(every.log_temperature)
+    one.load_state_dict(every.state_dict())
+    x = torch.randn(batch, tokens + 1, embed_dim, dtype=torch.float64)
+
+    from_all = every(x, query_only=1)[:, 0]
+    from_one = one(x[:, 0], x[:, 1:])
+    torch.testing.assert_close(from_one, from_all)
+    target = torch.randn_like(from_all)
+    for output in (from_all, from_one):
+        F.mse_loss(output, target).backward()
+    for (name, parameter), twin in zip(every.named_parameters(), one.parameters(), strict=True):
+        assert parameter.grad is not None
+        assert twin.grad is not None
+        torch.testing.assert_close(twin.grad, parameter.grad, msg=name)
+
+
+def test_a_linear_map_left_to_the_read_gives_what_mapping_the_tokens_first_gives() -> None:
+    torch.manual_seed(0)
+    attention = ClassTokenAttention(12, 3, 5, bias=True).double()
+    token_map = nn.Linear(7, 12).double()
+    features = torch.randn(4, 6, 7, dtype=torch.float64)
+    for class_token in (torch.randn(12).double(), torch.randn(4, 12).double()):
+        torch.testing.assert_close(
+            attention(class_token, features, token_map=token_map),
+            attention(class_token, token_map(features)),
+        )
+
+
+def test_tokens_that_only_ask_do_not_influence_the_others() -> None:
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(8, 2, 3)
+    x = torch.randn(2, 5, 8)
+    changed = x.clone()
+    changed[:, 0] += 1.0
+    torch.testing.assert_close(attention(changed, query_only=1)[:, 1:], attention(x[:, 1:]))
+    assert not torch.allclose(attention(changed)[:, 1:], attention(x)[:, 1:])
+
+
+def test_causal_attention_does_not_look_ahead() -> None:
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(8, 2, 3)
+    x = torch.randn(2, 5, 8)
+    changed = x.clone()
+    changed[:, -1] += 1.0
+    before, after = attention(x, causal=True), attention(changed, causal=True)
+    torch.testing.assert_close(after[:, :-1], before[:, :-1])
+    assert not torch.allclose(after[:, -1], before[:, -1])
+
+
+def test_a_masked_token_is_not_attended_to() -> None:
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(8, 2, 3)
+    x = torch.randn(2, 5, 8)
+    mask = torch.ones(5, 5, dtype=torch.bool)
+    mask[:, -1] = False
+    torch.testing.assert_close(attention(x, mask=mask)[:, :-1], attention(x[:, :-1]))
+
+
+@pytest.mark.parametrize("kind", [MultiHeadAttention, ClassTokenAttention])
+def test_a_large_learned_temperature_makes_attention_pick_one_token(
+    kind: type[MultiHeadAttention],
+) -> None:
+    torch.manual_seed(0)
+    attention = kind(4, 1, 4, learnable_temperature=True)
+    assert attention.log_temperature is not None
+    with torch.no_grad():
+        attention.log_temperature.fill_(20.0)
+        attention.qkv.weight.copy_(torch.eye(4).repeat(3, 1))
+        attention.proj.weight.copy_(torch.eye(4))
+        attention.proj.bias.zero_()
+    x = torch.randn(1, 6, 4)
+    query = x[:, 0]
+    output: Tensor = attention(query, x) if kind is ClassTokenAttention else attention(x)[:, 0]
+    picked = x[0, (x[0] @ query[0]).argmax()]
+    torch.testing.assert_close(output[0], picked)
+
+
+@pytest.mark.parametrize(("embed_dim", "heads", "head_dim"), [(32, 4, 8), (768, 16, 64)])
+def test_reading_the_class_token_alone_takes_a_small_share_of_the_operations(
+    embed_dim: int, heads: int, head_dim: int
+) -> None:
+    def operations(attention: nn.Module, *inputs: Tensor) -> int:
+        with FlopCounterMode(display=False) as counter:
+            attention(*inputs)
+        return int(counter.get_total_flops())
+
+    with torch.device("meta"):
+        x = torch.empty(1, 65, embed_dim)
+        every = operations(MultiHeadAttention(embed_dim, heads, head_dim), x)
+        one = operations(ClassTokenAttention(embed_dim, heads, head_dim), x[:, 0], x[:, 1:])
+    assert one * 8 < every
