@@ -90,6 +90,7 @@ class Coordinator:
     _attempts: dict[str, int] = field(default_factory=dict)
     _failures: dict[str, int] = field(default_factory=dict)
     _best: dict[str, tuple[float, str]] = field(default_factory=dict)
+    _values: dict[str, float | None] = field(default_factory=dict)
     _waiting: deque[str] = field(default_factory=deque)
     _asha: StratifiedAsha = field(init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -109,7 +110,7 @@ class Coordinator:
             if known is not None and entry.unit is not None:
                 value = entry.payload["metrics"].get(self.sweep.metric)
                 self._asha.record(entry.key, known.stratum, entry.unit, value)
-                self._note_best(known, value)
+                self._note_value(known, value)
         unfinished = [t for t in self._by_key.values() if not self._status[t.key].is_final]
         self._waiting.extend(trial.key for trial in sorted(unfinished, key=self._priority))
 
@@ -195,7 +196,7 @@ class Coordinator:
             if recorded is None:
                 return False
             self._units[key] = max(self._units[key], report.unit)
-            self._note_best(trial, value)
+            self._note_value(trial, value)
             self._notify(lambda observer: observer.reported(trial, report))
             if status is TrialStatus.RUNNING:
                 return True
@@ -270,6 +271,14 @@ class Coordinator:
                 },
             )
 
+    def final_keys(self) -> list[str]:
+        """Return the keys of all trials that are done with."""
+        return [key for key, status in self._status.items() if status.is_final]
+
+    def value(self, key: str) -> float | None:
+        """Return a trial's last reported value of the study's metric."""
+        return self._values.get(key)
+
     def planned_trials(self) -> list[Trial]:
         """Return every trial known so far, finished or not."""
         return list(self._by_key.values())
@@ -283,7 +292,8 @@ class Coordinator:
             self._guarded(lambda: proposer.tell(trial, status, value))
         self._notify(lambda observer: observer.ended(trial, status, reason))
 
-    def _note_best(self, trial: Trial, value: float | None) -> None:
+    def _note_value(self, trial: Trial, value: float | None) -> None:
+        self._values[trial.key] = value
         if value is None:
             return
         best = self._best.get(trial.stratum)

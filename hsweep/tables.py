@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError
 from hsweep.journal import Journal, TrialRow
-from hsweep.trial import TrialStatus
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -170,9 +169,3 @@ def frame(table: "pa.Table") -> "pd.DataFrame":
     """Return a table as a pandas frame."""
     converted: pd.DataFrame = table.to_pandas()
     return converted
-
-
-def final_statuses(rows: Iterable[TrialRow]) -> dict[TrialStatus, int]:
-    """Return how many trials stand where."""
-    statuses = [row.status for row in rows]
-    return {status: statuses.count(status) for status in TrialStatus}

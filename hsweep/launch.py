@@ -1,0 +1,313 @@
+"""From a plan to a finished study: the one place where all the parts of a run meet."""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from rich.console import Console
+
+from hsweep.calibration import Calibration
+from hsweep.checkpoints import CheckpointStore
+from hsweep.coordinator import Coordinator, Proposer, stop_after
+from hsweep.errors import UserError
+from hsweep.identity import describe
+from hsweep.journal import Journal
+from hsweep.paths import Home
+from hsweep.plan import Limits, Plan, Planner
+from hsweep.progress import Progress, duration
+from hsweep.provenance import collect, hardware
+from hsweep.runner import InlineRunner, Runner
+from hsweep.study import Manifest, Study
+from hsweep.tracking import Tracker, TrackingSummary, TrackingTarget, provenance_tags
+from hsweep.trial import Trial, TrialStatus
+from hsweep.workspace import LoadedSweep
+
+if TYPE_CHECKING:
+    from hsweep.ray_runner import RayRunner
+
+_CLOSE_SECONDS: Final = 60.0
+EXIT_INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a study is run; none of it changes a result.
+
+    Attributes:
+        runner: Ray, or one trial after another in this process.
+        max_concurrent: trials at once; None for as many as fit.
+        address: an existing Ray cluster.
+        time_budget: seconds after which the run ends, its trials checkpointed.
+        target: the MLflow store.
+    """
+
+    runner: Literal["ray", "inline"]
+    max_concurrent: int | None
+    address: str | None
+    time_budget: float | None
+    target: TrackingTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        counts: trials by status.
+        stop_reason: why it ended before its trials did; None if it did not.
+        was_interrupted: by the user.
+        tracking: what reached the tracker.
+        wall_seconds: of this run.
+    """
+
+    counts: dict[TrialStatus, int]
+    stop_reason: str | None
+    was_interrupted: bool
+    tracking: TrackingSummary
+    wall_seconds: float
+
+    @property
+    def has_results(self) -> bool:
+        """Whether any trial ran to its end."""
+        return self.counts[TrialStatus.FINISHED] > 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every trial reached a final state."""
+        return not (self.counts[TrialStatus.PLANNED] or self.counts[TrialStatus.RUNNING])
+
+
+def new_manifest(
+    name: str,
+    loaded: LoadedSweep,
+    plan: Plan,
+    *,
+    settings: list[tuple[str, list[Any]]],
+    limits: Limits,
+    storage: str | None,
+    target: TrackingTarget,
+) -> Manifest:
+    """Return what to record of a study before it begins."""
+    sweep = plan.sweep
+    provenance = collect(command=sys.argv, sweep_file=loaded.path)
+    tasks = {repr(trial.task): trial.task for trial in plan.trials}
+    provenance["data"] = [
+        {"task": describe(task), "fingerprint": task.fingerprint()} for task in tasks.values()
+    ]
+    return Manifest(
+        name=name,
+        sweep=sweep.name,
+        preset=plan.preset,
+        settings=settings,
+        limits=describe(limits),
+        seed=plan.study_seed,
+        metric=sweep.metric,
+        goal=sweep.goal,
+        metrics=[metric.name for metric in plan.trials[0].task.metrics],
+        question=describe(sweep.question),
+        description=sweep.description,
+        axes=list(sweep.space.axes),
+        sweep_folder=str(loaded.folder),
+        storage=storage,
+        tracking_uri=target.shown_uri,
+        command=" ".join(provenance["command"]),
+        created=time.time(),
+        provenance=provenance,
+    )
+
+
+def make_runner(
+    options: RunOptions, home: Home, name: str, storage: str | None, loaded: LoadedSweep
+) -> "RayRunner | InlineRunner":
+    """Return the runner that the options ask for."""
+    if options.runner == "inline":
+        return InlineRunner()
+    from hsweep.ray_runner import RayRunner
+
+    scratch = (
+        f"{storage.rstrip('/')}/{name}/ray" if storage else str(home.study(name).ray.absolute())
+    )
+    return RayRunner(
+        scratch=scratch,
+        address=options.address,
+        max_concurrent=options.max_concurrent,
+        own_modules=tuple(loaded.own_modules()),
+        sweep_folder=loaded.folder,
+    )
+
+
+def prepare_runner(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
+    """Connect, and refuse what cannot run before anything is recorded.
+
+    Raises:
+        UserError: the cluster cannot be reached or cannot hold a trial.
+    """
+    if isinstance(runner, InlineRunner):
+        return
+    runner.connect()
+    runner.check({trial.key: trial.resources for trial in plan.trials})
+
+
+def run_study(
+    study: Study,
+    plan: Plan,
+    planner: Planner,
+    runner: Runner,
+    options: RunOptions,
+    console: Console,
+    home: Home,
+) -> Outcome:
+    """Run everything of a study that is not finished.
+
+    Raises:
+        UserError: another process runs it.
+    """
+    started = time.monotonic()
+    with study.locked(), study.journal(read_only=False) as journal:
+        coordinator = _coordinator(study, plan, planner, journal)
+        trials = coordinator.planned_trials()
+        progress = Progress(console, plan.sweep.metric, trials)
+        coordinator.observer = progress
+        tracker = Tracker(
+            study.paths.journal,
+            options.target,
+            study=study.name,
+            tags={
+                **provenance_tags(study.manifest.provenance),
+                "hsweep.sweep": study.manifest.sweep,
+                "hsweep.preset": study.manifest.preset,
+            },
+            metric=plan.sweep.metric,
+        )
+        tracker.attach(study.paths.plan)
+        tracker.start()
+        timer = stop_after(coordinator, options.time_budget) if options.time_budget else None
+        try:
+            with _stopping_on_signals(coordinator, study), progress.showing(coordinator):
+                runner.run(coordinator)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            coordinator.settle()
+            study.write_tables()
+        _remove_checkpoints(study, coordinator)
+        _calibrate(home, journal, trials)
+        counts = journal.status_counts()
+        summary = tracker.close(wait_seconds=_CLOSE_SECONDS)
+    return Outcome(
+        counts=counts,
+        stop_reason=coordinator.stop_reason,
+        was_interrupted=coordinator.stop_reason == _INTERRUPTED,
+        tracking=summary,
+        wall_seconds=time.monotonic() - started,
+    )
+
+
+def _coordinator(study: Study, plan: Plan, planner: Planner, journal: Journal) -> Coordinator:
+    trials: list[Trial] = list(plan.trials)
+    proposer: Proposer | None = None
+    if plan.is_adaptive:
+        from hsweep.ray_search import OptunaProposer
+
+        adaptive = OptunaProposer(plan.sweep, planner, journal, plan.study_seed)
+        trials, proposer = adaptive.known_trials, adaptive
+    return Coordinator(
+        journal=journal,
+        sweep=plan.sweep,
+        trials=trials,
+        checkpoints=study.checkpoints(),
+        proposer=proposer,
+    )
+
+
+_INTERRUPTED: Final = "interrupted"
+
+
+@contextlib.contextmanager
+def _stopping_on_signals(coordinator: Coordinator, study: Study) -> Iterator[None]:
+    """Let the first interrupt end the study cleanly, and the second at once."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if coordinator.stop_requested:
+            sys.stderr.write(f"\nstopped at once; go on by: {resume_line(study)}\n")
+            sys.stderr.flush()
+            os._exit(EXIT_INTERRUPTED)
+        coordinator.request_stop(_INTERRUPTED)
+        sys.stderr.write("\nending cleanly: trials write their checkpoints (again: stop at once)\n")
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before: dict[signal.Signals, Callable[..., Any] | int | None] = {}
+    try:
+        for number in numbers:
+            before[number] = signal.signal(number, handle)
+    except ValueError:
+        # Not in the main thread: whoever runs us there has the signals.
+        before.clear()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def resume_line(study: Study) -> str:
+    """Return the command that goes on with a study."""
+    return f"hsweep resume {study.name} --home {study.paths.root.parent.parent}"
+
+
+def _remove_checkpoints(study: Study, coordinator: Coordinator) -> None:
+    """Remove what no trial can go on from; a failure to remove costs only space."""
+    root = study.checkpoints()
+    final = set(coordinator.final_keys())
+    with contextlib.suppress(OSError):
+        for key in final:
+            CheckpointStore(root, key, attempt=0).remove()
+
+
+def _calibrate(home: Home, journal: Journal, trials: list[Trial]) -> None:
+    by_key = {trial.key: trial for trial in trials}
+    measured = [
+        (by_key[row.key], row.wall_seconds, row.unit)
+        for row in journal.trials()
+        if row.status is TrialStatus.FINISHED and row.key in by_key
+    ]
+    with contextlib.suppress(OSError):
+        Calibration(home.calibration, hardware()).add(measured)
+
+
+def closing_lines(outcome: Outcome, study: Study) -> list[str]:
+    """Return what to say at the end of a run, before the answer."""
+    counts = ", ".join(
+        f"{number} {str(status).replace('_', ' ')}"
+        for status, number in outcome.counts.items()
+        if number
+    )
+    lines = [f"{counts} in {duration(outcome.wall_seconds)}"]
+    if outcome.tracking.pending or outcome.tracking.error:
+        why = f" ({outcome.tracking.error})" if outcome.tracking.error else ""
+        lines.append(
+            f"MLflow has not got {outcome.tracking.pending} records yet{why}; they are kept in the "
+            "study and delivered when it is resumed"
+        )
+    if not outcome.is_complete:
+        lines.append(f"ended early: {outcome.stop_reason}; go on by: {resume_line(study)}")
+    return lines
+
+
+def sweep_source(path: Path) -> str:
+    """Return a sweep file's text.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the sweep file {path} cannot be read: {error}") from error
