@@ -129,7 +129,7 @@ def read_cells(grid: Grid, noise: SeedNoise, best_of: int | None) -> Cells:
             for row in grid.runs
         ]
     )
-    inflation = np.where(counts >= 3, _MEDIAN_VARIANCE, 1.0) if best_of is None else 1.0
+    inflation = _MEDIAN_VARIANCE if best_of is None else 1.0
     with np.errstate(divide="ignore"):
         variance = np.where(counts > 0, inflation * noise.sd[:, None] ** 2 / counts, np.nan)
     reading: ReadingName = "typical" if best_of is None else "attainable"

@@ -185,6 +185,10 @@ def transition_sweep(family: str, seed: int) -> Sweep:
         "hurts": lambda: collapse(rng, after=0.15),
         "second": lambda: collapse(rng, heads=(1, 2, 3, 4, 5), h_star=2),
     }[family]()
+    if family in ("sharp", "second"):
+        shape.slope[shape.heads.index(shape.h_star or 0) :] = rng.uniform(-0.2, 0.0)
+    if family == "sharp" and rng.random() < 0.5:
+        shape.lengths = (8, 32, 128)
     if family == "noisy":
         shape.seed_sd = 0.3
     if family == "few_cells":
@@ -272,3 +276,71 @@ def _pruned(family: str, rng: np.random.Generator) -> Sweep:
             )
     frame = frame.assign(nmse=10**recorded, status=status)
     return Sweep(frame, sweep.h_star, sweep.slopes, {"metric": "nmse"})
+
+
+SHAPE_OPTIONS: dict[str, Any] = {"config": ["shape"], "metric": "top1", "costs": ["num_params"]}
+
+
+def shapes_sweep(family: str, seed: int, *, shapes: int = 16, seeds: int = 5) -> pd.DataFrame:
+    """Accuracy of ``shapes`` shapes by cost with the truth in column ``true``.
+
+    Families: homo (one seed sd), hetero (sd varies four-fold), ties (one shape in five repeats
+    the truth of a cheaper one), heavy (t noise with 2 % crashes).
+    """
+    rng = np.random.default_rng([zlib.crc32(f"pareto_{family}".encode()), seed])
+    cost = np.sort(rng.uniform(1, 10, shapes))
+    true = 0.6 + 0.08 * np.log(cost) + 0.02 * rng.standard_normal(shapes)
+    if family == "ties":
+        for k in range(1, shapes, 5):
+            true[k] = true[k - 1]
+    sd = np.full(shapes, 0.006)
+    if family == "hetero":
+        sd *= np.exp(rng.uniform(np.log(0.5), np.log(2.0), shapes))
+    return _shape_runs(cost, true, sd, seeds, family == "heavy", rng)
+
+
+def lean_sweep(
+    family: str,
+    seed: int,
+    *,
+    candidates: int = 8,
+    seeds: int = 5,
+    margin: float = 0.015,
+) -> pd.DataFrame:
+    """A baseline (the last, dearest shape) and cheaper shapes, truth in column ``true``.
+
+    Families: null (every candidate exactly at the margin), null_hetero, null_heavy; mixed (three
+    candidates equal the baseline, the others lie two margins below), mixed_hetero, mixed_heavy.
+    """
+    rng = np.random.default_rng([zlib.crc32(f"lean_{family}".encode()), seed])
+    cost = np.arange(1.0, candidates + 2)
+    true = np.full(candidates + 1, 0.8)
+    if family.startswith("null"):
+        true[:-1] -= margin
+    else:
+        true[: candidates - 3] -= 2 * margin
+    sd = np.full(candidates + 1, margin / 2)
+    if family.endswith("hetero"):
+        sd *= np.exp(rng.uniform(np.log(0.5), np.log(2.0), candidates + 1))
+    return _shape_runs(cost, true, sd, seeds, family.endswith("heavy"), rng)
+
+
+def _shape_runs(
+    cost: np.ndarray,
+    true: np.ndarray,
+    sd: np.ndarray,
+    seeds: int,
+    heavy: bool,
+    rng: np.random.Generator,
+) -> pd.DataFrame:
+    noise = rng.standard_normal((len(cost), seeds))
+    if heavy:
+        noise = rng.standard_t(3, (len(cost), seeds))
+        noise = np.where(rng.random(noise.shape) < 0.02, -40.0, noise)
+    top1 = np.clip(true[:, None] + sd[:, None] * noise, 0, 1)
+    rows = [
+        (f"s{k:02d}", seed, top1[k, seed], cost[k], true[k])
+        for k in range(len(cost))
+        for seed in range(seeds)
+    ]
+    return pd.DataFrame(rows, columns=["shape", "seed", "top1", "num_params", "true"])

@@ -1,0 +1,139 @@
+"""A table of runs grouped by model shape, for the Pareto and the lean analysis."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.load import clean_runs
+from analysis.moderated import screen_crashes
+from analysis.results import AxisValue, Config
+from analysis.scale import FloatArray
+from hsweep.errors import UserError, unknown_name
+from hsweep.question import Goal
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One model shape with its full-budget runs.
+
+    Attributes:
+        config: axis values.
+        label: the same in words.
+        values: metric of every full-budget run that did not crash, in the table's order.
+        costs: mean of each cost over the runs that have it.
+        cost_values: each cost, run by run, as long as ``values``.
+        crash_share: screened, failed and diverged runs among all that ended.
+    """
+
+    config: Config
+    label: str
+    values: FloatArray
+    costs: dict[str, float]
+    cost_values: dict[str, FloatArray]
+    crash_share: float
+
+
+def group_configurations(
+    frame: pd.DataFrame,
+    *,
+    config: Sequence[str],
+    metric: str,
+    goal: Goal,
+    costs: Sequence[str],
+    replicate: str | None,
+    status_column: str | None,
+    complete: str,
+    budget_column: str | None,
+    target_budget: float | None,
+    crash_sd: float,
+) -> tuple[list[Configuration], list[str]]:
+    """Return the configurations with a full-budget run, cheapest first, and warnings.
+
+    Raises:
+        UserError: no axis or cost named, a bad table (see `analysis.load.clean_runs`), a missing
+            cost, or no full-budget run at all.
+    """
+    if goal not in ("min", "max"):
+        raise unknown_name("goal", goal, ("min", "max"))
+    if not config:
+        raise UserError("name at least one configuration column (heads, depth, ...)")
+    if not costs:
+        raise UserError("name at least one cost column (num_params, ...)")
+    runs, warnings = clean_runs(
+        frame,
+        keys=list(config),
+        metric=metric,
+        replicate=replicate,
+        status_column=status_column,
+        complete=complete,
+        budget_column=budget_column,
+        target_budget=target_budget,
+        numbers=list(costs),
+    )
+    sign = 1.0 if goal == "max" else -1.0
+    groups = [rows for _, rows in runs.groupby(list(config), sort=True)]
+    usable = [rows for rows in groups if rows["complete"].any()]
+    if not usable:
+        raise UserError(f"no run of the table reached its full budget with a {metric}")
+    if len(usable) < len(groups):
+        warnings.append(f"{len(groups) - len(usable)} configurations have no full-budget run")
+    done = [rows.loc[rows["complete"]] for rows in usable]
+    crashed = screen_crashes([sign * rows["value"].to_numpy(np.float64) for rows in done], crash_sd)
+    found = [
+        _configuration(rows, good.loc[~bad], int(bad.sum()), config, costs)
+        for rows, good, bad in zip(usable, done, crashed, strict=True)
+    ]
+    screened = sum(int(bad.sum()) for bad in crashed)
+    if screened:
+        warnings.append(
+            f"{screened} crashed runs (over {crash_sd:g} seed sd below their configuration's"
+            " median) are left out of the means and shown as crash share"
+        )
+    sizes = {configuration.values.size for configuration in found}
+    if len(sizes) > 1:
+        warnings.append(f"configurations hold between {min(sizes)} and {max(sizes)} runs")
+    found.sort(key=lambda item: (*(item.costs[name] for name in costs), item.label))
+    return found, warnings
+
+
+def describe(config: Mapping[str, AxisValue]) -> str:
+    """Return axis values in words: ``depth=8, heads=14``."""
+    return ", ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in config.items()
+    )
+
+
+def _configuration(
+    rows: pd.DataFrame,
+    good: pd.DataFrame,
+    num_screened: int,
+    config: Sequence[str],
+    costs: Sequence[str],
+) -> Configuration:
+    axis_values = {name: _plain(rows[name].iloc[0]) for name in config}
+    label = describe(axis_values)
+    for name in costs:
+        if good[name].isna().any():
+            raise UserError(f"cost {name!r} is missing for a full-budget run of {label}")
+    ended = rows["status"].isin(["finished", "stopped_early", "failed", "diverged"]).sum()
+    lost = rows["status"].isin(["failed", "diverged"]).sum() + num_screened
+    cost_values = {name: good[name].to_numpy(np.float64) for name in costs}
+    return Configuration(
+        axis_values,
+        label,
+        good["value"].to_numpy(np.float64),
+        {name: float(values.mean()) for name, values in cost_values.items()},
+        cost_values,
+        float(lost / ended),
+    )
+
+
+def _plain(value: object) -> AxisValue:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, int | float | str):
+        return value
+    return str(value)

@@ -1,0 +1,277 @@
+"""Which shapes lie on the front of metric and cost, given what the seeds can tell?
+
+Seed means are drawn from their moderated t distributions; a shape's P_front is the share of draws
+in which no other shape costs at most as much and is at least as good, with one of the two strict.
+"""
+
+from collections.abc import Sequence
+from types import ModuleType
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from analysis.configurations import Configuration, group_configurations
+from analysis.moderated import Moderated, moderate
+from analysis.results import (
+    FrontClass,
+    Interval,
+    ParetoResult,
+    ParetoRow,
+    ParetoSettings,
+)
+from analysis.scale import FloatArray
+from hsweep.question import Goal
+
+_DEFAULT_SETTINGS = ParetoSettings()
+
+
+def fit(
+    table: pd.DataFrame,
+    *,
+    config: Sequence[str],
+    metric: str,
+    goal: Goal = "max",
+    costs: Sequence[str] = ("num_params",),
+    replicate: str | None = "seed",
+    status_column: str | None = None,
+    complete: str = "finished",
+    budget_column: str | None = None,
+    target_budget: float | None = None,
+    settings: ParetoSettings = _DEFAULT_SETTINGS,
+) -> ParetoResult:
+    """Return the front of ``metric`` against ``costs`` with its uncertainty.
+
+    Args:
+        table: one row a run.
+        config: columns that name a shape.
+        metric: column of the result.
+        goal: whether it is minimised or maximised.
+        costs: columns to keep small. A cost that varies between the runs of a shape (latency) is
+            drawn like the metric; the others are exact.
+        replicate: column of the seeds; None numbers the runs of a shape.
+        status_column: how each run ended; ``status`` is used if it is there.
+        complete: status word of a full-budget run.
+        budget_column: how far each run got.
+        target_budget: full budget.
+        settings: draws, seed, class limits, epsilon.
+
+    Raises:
+        UserError: a table that cannot be used, with what to change.
+    """
+    found, warnings = group_configurations(
+        table,
+        config=config,
+        metric=metric,
+        goal=goal,
+        costs=costs,
+        replicate=replicate,
+        status_column=status_column,
+        complete=complete,
+        budget_column=budget_column,
+        target_budget=target_budget,
+        crash_sd=settings.crash_sd,
+    )
+    sign = 1.0 if goal == "max" else -1.0
+    rng = np.random.default_rng(settings.rng_seed)
+    quality = [sign * item.values for item in found]
+    spread = moderate(quality)
+    mean = np.array([values.mean() for values in quality])
+    size = np.array([values.size for values in quality], dtype=np.float64)
+    cost = np.array([[item.costs[name] for name in costs] for item in found])
+    known = bool(np.isfinite(spread.sd).all())
+    mean_draws = _draw(mean, size, spread, settings.draws, rng) if known else mean[None, :]
+    cost_draws, noisy = _cost_draws(found, costs, cost, settings.draws if known else 1, rng)
+    if noisy:
+        warnings.append(f"costs that vary between seeds are drawn too: {', '.join(noisy)}")
+    if known:
+        p_front = 1 - dominated(mean_draws, cost_draws, 0.0).mean(axis=0)
+        p_epsilon = 1 - dominated(mean_draws, cost_draws, settings.epsilon).mean(axis=0)
+    else:
+        p_front = p_epsilon = np.full(len(found), np.nan)
+        warnings.append(
+            "some seed sd is unknown (single runs): no probability can be given, every shape is"
+            " undecided and dominated_by compares single runs"
+        )
+    hv, hv_note = _hypervolume(mean, cost, mean_draws, cost_draws, known, settings)
+    rows = tuple(
+        _row(k, found, mean, spread, size, sign, cost, p_front, p_epsilon, settings)
+        for k in range(len(found))
+    )
+    return ParetoResult(
+        table=rows,
+        hv=hv,
+        hv_note=hv_note,
+        epsilon=settings.epsilon,
+        metric=metric,
+        goal=goal,
+        costs=tuple(costs),
+        prior_sd=spread.prior_sd,
+        prior_df=spread.prior_df,
+        settings=settings,
+        warnings=tuple(warnings),
+    )
+
+
+def dominated(quality: FloatArray, cost: FloatArray, epsilon: float) -> FloatArray:
+    """Return in which draws each shape is dominated, shape [draws, shapes].
+
+    Args:
+        quality: higher is better, shape [draws, shapes].
+        cost: lower is better, shape [draws or 1, shapes, costs].
+        epsilon: a cheaper shape also dominates if it is worse by no more than this.
+    """
+    result = np.zeros(quality.shape, dtype=bool)
+    for k in range(quality.shape[1]):
+        at_most = (cost <= cost[:, k : k + 1]).all(axis=2)
+        cheaper = at_most & (cost < cost[:, k : k + 1]).any(axis=2)
+        equal = at_most & ~cheaper
+        own = quality[:, k : k + 1]
+        beats = (cheaper & (quality >= own - epsilon)) | (equal & (quality > own))
+        result[:, k] = beats.any(axis=1)
+    return result.astype(np.float64)
+
+
+def _draw(
+    mean: FloatArray, size: FloatArray, spread: Moderated, draws: int, rng: np.random.Generator
+) -> FloatArray:
+    """Return draws of the true means: mean + sd / sqrt(n) * t."""
+    t = np.stack([rng.standard_t(df, draws) for df in spread.df], axis=1)
+    return np.asarray(mean + spread.sd / np.sqrt(size) * t, dtype=np.float64)
+
+
+def _cost_draws(
+    found: list[Configuration],
+    costs: Sequence[str],
+    cost: FloatArray,
+    draws: int,
+    rng: np.random.Generator,
+) -> tuple[FloatArray, list[str]]:
+    """Return costs [draws or 1, shapes, costs] and the names of those that had to be drawn."""
+    noisy = [name for name in costs if any(np.ptp(item.cost_values[name]) > 0 for item in found)]
+    if draws == 1 or not noisy:
+        return cost[None], noisy
+    drawn = np.repeat(cost[None], draws, axis=0)
+    for column, name in enumerate(costs):
+        groups = [item.cost_values[name] for item in found]
+        spread = moderate(groups)
+        if name in noisy and np.isfinite(spread.sd).all():
+            size = np.array([group.size for group in groups], dtype=np.float64)
+            drawn[:, :, column] = _draw(cost[:, column], size, spread, draws, rng)
+    return drawn, noisy
+
+
+def _row(
+    k: int,
+    found: list[Configuration],
+    mean: FloatArray,
+    spread: Moderated,
+    size: FloatArray,
+    sign: float,
+    cost: FloatArray,
+    p_front: FloatArray,
+    p_epsilon: FloatArray,
+    settings: ParetoSettings,
+) -> ParetoRow:
+    item = found[k]
+    se = float(spread.sd[k] / np.sqrt(size[k]))
+    reach = se * float(stats.t.ppf((1 + settings.confidence) / 2, spread.df[k]))
+    centre = float(sign * mean[k])
+    beaten_by = [
+        other.label
+        for j, other in enumerate(found)
+        if (cost[j] <= cost[k]).all()
+        and mean[j] >= mean[k]
+        and ((cost[j] < cost[k]).any() or mean[j] > mean[k])
+    ]
+    return ParetoRow(
+        config=item.config,
+        label=item.label,
+        mean=centre,
+        se_eb=se,
+        ci=Interval(centre, centre - reach, centre + reach),
+        n=int(size[k]),
+        values=tuple(float(value) for value in item.values),
+        crash_share=item.crash_share,
+        costs=item.costs,
+        p_front=float(p_front[k]),
+        class_=_front_class(p_front[k], settings),
+        dominated_by=tuple(beaten_by),
+        p_epsilon=float(p_epsilon[k]),
+        epsilon_class=_front_class(p_epsilon[k], settings),
+    )
+
+
+def _front_class(probability: float, settings: ParetoSettings) -> FrontClass:
+    if probability >= settings.on:
+        return "on"
+    return "off" if probability <= settings.off else "undecided"
+
+
+def _hypervolume(
+    mean: FloatArray,
+    cost: FloatArray,
+    mean_draws: FloatArray,
+    cost_draws: FloatArray,
+    known: bool,
+    settings: ParetoSettings,
+) -> tuple[Interval | None, str]:
+    """Return the hypervolume of the front of seed means and its interval over the draws.
+
+    Best-of-seeds fronts and averages of per-seed fronts are biased upwards; the front of seed means
+    is not.
+    """
+    if len(mean) < 2:
+        return None, "a hypervolume needs at least two shapes"
+    num_costs = cost.shape[1]
+    moocore = _moocore()
+    if num_costs > 1 and moocore is None:
+        return None, "a hypervolume of three or more objectives needs the optional package moocore"
+    losses = np.concatenate([-mean[:, None], cost], axis=1)
+    best, worst = losses.min(axis=0), losses.max(axis=0)
+    extent = np.where(worst > best, worst - best, 1.0)
+    centre = (losses - best) / extent
+    drawn = np.concatenate(
+        [
+            -mean_draws[:, :, None],
+            np.broadcast_to(cost_draws, (len(mean_draws), *cost_draws.shape[1:])),
+        ],
+        axis=2,
+    )
+    drawn = (drawn - best) / extent
+
+    def volume(points: FloatArray) -> float:
+        if moocore is None or num_costs == 1:
+            return area(points)
+        return float(moocore.hypervolume(points, ref=np.ones(points.shape[1])))
+
+    estimate = volume(centre)
+    note = (
+        "front of seed means; metric and costs scaled to [0, 1] over the shapes, reference point at"
+        " the worst of each"
+    )
+    if not known:
+        return Interval(estimate, np.nan, np.nan), note + "; no interval from single runs"
+    tail = (1 - settings.confidence) / 2
+    low, high = np.quantile([volume(points) for points in drawn], [tail, 1 - tail])
+    return Interval(estimate, float(low), float(high)), note
+
+
+def area(points: FloatArray) -> float:
+    """Return the area dominated by ``points`` [n, 2] (both minimised) within (-inf, 1]^2."""
+    inside = points[(points < 1).all(axis=1)]
+    inside = inside[np.lexsort((inside[:, 0], inside[:, 1]))]
+    total, edge = 0.0, 1.0
+    for loss, cost in inside:
+        if loss < edge:
+            total += (edge - loss) * (1 - cost)
+            edge = loss
+    return float(total)
+
+
+def _moocore() -> ModuleType | None:
+    try:
+        import moocore
+    except ImportError:
+        return None
+    return moocore  # type: ignore[no-any-return]
