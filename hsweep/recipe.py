@@ -17,7 +17,8 @@ class Recipe:
         optimizer: ``adamw`` or ``sgd``.
         betas: Adam's moment decay rates; for ``sgd`` the first is the momentum.
         weight_decay: decoupled weight decay; vectors and scalars (norms, biases) are exempt.
-        warmup_fraction: share of all steps over which the rate rises linearly from zero.
+        warmup_fraction: share of all steps over which the rate rises linearly.
+        warmup_lr: the rate that the warm-up starts from.
         schedule: ``cosine`` (to ``min_lr``), ``linear`` (to ``min_lr``) or ``constant``.
         min_lr: the rate at the last step.
         clip_norm: largest gradient norm, or None for no clipping.
@@ -33,6 +34,7 @@ class Recipe:
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0
     warmup_fraction: float = 0.0
+    warmup_lr: float = 0.0
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     min_lr: float = 0.0
     clip_norm: float | None = None
@@ -65,7 +67,7 @@ class Recipe:
         """
         warmup = round(self.warmup_fraction * num_steps)
         if step < warmup:
-            return self.lr * (step + 1) / warmup
+            return self.warmup_lr + (self.lr - self.warmup_lr) * (step + 1) / warmup
         if self.schedule == "constant":
             return self.lr
         done = (step - warmup) / max(1, num_steps - warmup)

@@ -1,0 +1,136 @@
+"""Can a vision transformer trade depth for heads?
+
+Question. "Leaner Transformers: More Heads, Less Depth" reports that more heads in fewer layers
+give the same accuracy with 30 to 50 % fewer parameters. The width of a head is kept apart from the
+width of a token here: attention is heads * head_dim wide, whatever embed_dim is, as in the paper's
+ViT rows, so more heads mean more attention parameters and must earn them.
+
+Expectation. Shallow shapes with many heads lie on the front of accuracy against parameters, and
+one of them is not worse than the deep baseline by more than the margin.
+
+Cost. `quick`: scikit-learn's 1,797 digits, a few minutes on two cores. `cifar10`: a GPU for about
+a day, `--set data=PATH_OR_HUB_NAME`. `paper`: ViT-B/16 on ImageNet-1k, 300 epochs with the paper's
+recipe; the baseline alone is 2e19 FLOPs, about 56 hours of a GPU that sustains 100 TFLOP/s.
+
+    hsweep run sweeps/vit_lean.py
+    hsweep plan sweeps/vit_lean.py --preset paper --max-params 60M
+"""
+
+from hsweep import (
+    Asha,
+    Point,
+    Recipe,
+    Resources,
+    SizeBand,
+    Sweep,
+    epochs,
+    grid,
+    lean,
+    preset,
+    zipped,
+)
+from models.vit import ViT
+from tasks.images import Images
+from tasks.streamed_images import StreamedImages
+
+
+def small_task(point: Point) -> Images:
+    """A set of images that fits in memory; augmented unless it is the tiny digits."""
+    if point.data == "digits":
+        return Images(data="digits")
+    return Images(data=point.data, crop_padding=4, flip=True)
+
+
+def small_vit(point: Point) -> ViT:
+    """A small ViT on whatever size of image the data has."""
+    images = small_task(point).spec()
+    return ViT(
+        embed_dim=point.embed_dim,
+        depth=point.depth,
+        heads=point.heads,
+        head_dim=point.head_dim,
+        mlp_ratio=point.mlp_ratio,
+        image_size=images.image_size,
+        patch_size=point.patch_size,
+        in_chans=images.in_chans,
+        num_classes=images.num_classes,
+    )
+
+
+def imagenet_task(point: Point) -> StreamedImages:
+    """ImageNet-1k with the paper's augmentation (its Table 6)."""
+    return StreamedImages(data=point.data)
+
+
+def vit_b16(point: Point) -> ViT:
+    """ViT-B/16 with the paper's changes of heads, depth and MLP."""
+    return ViT(
+        embed_dim=768,
+        depth=point.depth,
+        heads=point.heads,
+        head_dim=point.head_dim,
+        mlp_ratio=point.mlp_ratio,
+        drop_path=0.1,
+    )
+
+
+SWEEP = Sweep(
+    name="vit_lean",
+    space=grid(heads=[2, 4, 8], depth=[2, 4, 6], mlp_ratio=[2, 4])
+    * grid(data="digits", patch_size=2, embed_dim=48, head_dim=12),
+    task=small_task,
+    model=small_vit,
+    recipe=Recipe(lr=2e-3, batch_size=128, weight_decay=0.05, warmup_fraction=0.1, clip_norm=1.0),
+    metric="top1",
+    goal="max",
+    budget=epochs(27),
+    replicates=3,
+    early_stopping=Asha(grace=3, strata=SizeBand(factor=2.0)),
+    question=lean(baseline={"heads": 4, "depth": 6, "mlp_ratio": 4}, margin=0.02),
+    presets={
+        "cifar10": preset(
+            note="CIFAR-10 at its native size, patch 4; give a local copy by --set data=PATH, or "
+            "set HSWEEP_HUB=1 to let it be downloaded",
+            space=grid(heads=[2, 4, 8, 12], depth=[3, 6, 9, 12], mlp_ratio=[2, 4])
+            * grid(data="uoft-cs/cifar10", patch_size=4, embed_dim=192, head_dim=32),
+            recipe=Recipe(
+                lr=1e-3, batch_size=256, weight_decay=0.05, warmup_fraction=0.05, clip_norm=1.0
+            ),
+            budget=epochs(100),
+            early_stopping=Asha(grace=10, strata=SizeBand(factor=2.0)),
+            question=lean(baseline={"heads": 8, "depth": 12, "mlp_ratio": 4}, margin=0.01),
+        ),
+        "paper": preset(
+            note="ViT-B/16 on ImageNet-1k: figure 3's grid and table 4's lean row; about 56 hours "
+            "a trial of baseline size on a GPU that sustains 100 TFLOP/s",
+            space=(
+                grid(heads=list(range(2, 20, 2)), depth=[12, 8], mlp_ratio=4)
+                + zipped(heads=[12, 16], depth=[12, 7], mlp_ratio=[4, 2])
+            )
+            * grid(data="imagenet-1k", head_dim=64),
+            task=imagenet_task,
+            model=vit_b16,
+            recipe=Recipe(
+                lr=3e-3,
+                batch_size=1024,
+                weight_decay=0.3,
+                warmup_fraction=20 / 300,
+                warmup_lr=1e-5,
+                precision="bfloat16",
+            ),
+            budget=epochs(300),
+            early_stopping=Asha(grace=30, strata=SizeBand(factor=1.5)),
+            resources=Resources(cpus=8, gpus=1),
+            question=lean(baseline={"heads": 12, "depth": 12, "mlp_ratio": 4}, margin=0.005),
+        ),
+        "smoke": preset(
+            note="half a minute, to see that everything works; far too short for an answer",
+            space=grid(heads=[2, 8], depth=[2], mlp_ratio=[2])
+            * grid(data="digits", patch_size=2, embed_dim=48, head_dim=12),
+            budget=epochs(2),
+            replicates=1,
+            early_stopping=None,
+            question=lean(baseline={"heads": 8}, margin=0.02),
+        ),
+    },
+)
