@@ -86,13 +86,15 @@ def error_picture(result: TransitionResult, axis: GridAxis) -> Picture:
     if result.scale != "loss":
         figure.update_yaxes(**_decade_ticks(shown))
     band = _add_bracket(figure, result, axis)
-    cell = {"typical": "the median", "attainable": "the expected best of as many runs"}
-    lengths = f" at one {result.by}" if result.by is not None else ""
+    drawn = sum(len(line.runs) for line in series)
+    some = f" Shown are {drawn} of {len(result.runs)} runs." if drawn < len(result.runs) else ""
+    cell = {"typical": "median", "attainable": "expected best"}[result.reading]
+    lengths = f", one {result.by} a colour" if result.by is not None else ""
     return Picture(
         "error",
         f"{metric_title(result.metric, result.scale)} against {result.x}",
-        f"Each point is one full-budget run and each line joins {cell[result.reading]} of the "
-        f"seeds{lengths}; lower is better{band}.",
+        f"Each point is one full-budget run and each line joins the {cell} seeds{lengths}; lower "
+        f"is better{band}.{some}",
         figure,
         is_wide=True,
     )
@@ -168,7 +170,7 @@ def slope_picture(result: TransitionResult, axis: GridAxis) -> Picture:
     style(
         figure,
         x_title=safe(result.x),
-        y_title=f"slope ({y_unit(result.scale)} per tenfold {safe(result.by)})",
+        y_title=f"{y_unit(result.scale)} per tenfold {safe(result.by)}",
         grid=axis,
     )
     _add_level(figure, 0.0, palette.AXIS.light, "")
@@ -182,7 +184,7 @@ def slope_picture(result: TransitionResult, axis: GridAxis) -> Picture:
     return Picture(
         "slopes",
         f"Growth with {result.by}",
-        f"How fast the error grows with {result.by} at each {result.x}, with 95 % intervals"
+        f"How fast the error grows with {result.by} at each value of {result.x}, with 95% intervals"
         f"{limit}.",
         figure,
     )
@@ -207,10 +209,19 @@ def drop_picture(result: TransitionResult) -> Picture:
             for step in result.drops
         ],
         width=0.6,
+        text=[_drop_note(result) if step.x_to == result.h_peak else "" for step in result.drops],
+        textposition="outside",
+        textangle=0,
+        constraintext="none",
+        textfont={"size": 12, "color": palette.INK.light},
+        cliponaxis=False,
         hovertemplate="%{x}: %{y:.3g} " + unit + "<extra></extra>",
     )
     style(figure, x_title=f"step in {safe(result.x)}", y_title=f"drop ({unit})")
     figure.update_xaxes(type="category", showgrid=False)
+    heights = [step.drop for step in result.drops if math.isfinite(step.drop)]
+    low, high = min([0.0, *heights]), max([0.0, *heights])
+    figure.update_yaxes(range=[low - 0.04 * (high - low), high + 0.22 * (high - low)])
     _add_level(figure, 0.0, palette.AXIS.light, "")
     if result.settings.min_drop is not None:
         _add_level(
@@ -218,6 +229,7 @@ def drop_picture(result: TransitionResult) -> Picture:
             result.settings.min_drop,
             palette.MUTED.light,
             f"needed: {number_text(result.settings.min_drop)}",
+            left=True,
         )
     tested = p_text(result.p_abrupt) if result.abrupt_testable else "not testable on this grid"
     excess = f"{number_text(result.excess)} {unit}" if result.excess is not None else "not known"
@@ -229,6 +241,13 @@ def drop_picture(result: TransitionResult) -> Picture:
         f"it: {excess}.",
         figure,
     )
+
+
+def _drop_note(result: TransitionResult) -> str:
+    tested = p_text(result.p_abrupt) if result.abrupt_testable else "not testable"
+    if result.excess is None:
+        return tested
+    return f"{tested}<br>excess {number_text(result.excess)}"
 
 
 def location_picture(result: TransitionResult, axis: GridAxis) -> Picture:
@@ -253,9 +272,9 @@ def location_picture(result: TransitionResult, axis: GridAxis) -> Picture:
     )
     return Picture(
         "location",
-        "Where the collapse would be",
-        f"Share of {result.settings.B} redrawn sweeps that place it at each {result.x}; blue bars "
-        f"form the {percent_text(result.settings.set_mass)} set{caution}.",
+        "Location of the collapse",
+        f"Share of {result.settings.B} redrawn sweeps that place it at each value of {result.x}; "
+        f"blue bars form the {percent_text(result.settings.set_mass)} set{caution}.",
         figure,
     )
 
@@ -267,7 +286,7 @@ def success_picture(result: TransitionResult, axis: GridAxis) -> Picture:
     _add_intervals(figure, axis, result.success, shade, "success", joined=True)
     style(figure, x_title=safe(result.x), y_title="share of runs that succeed", grid=axis)
     figure.update_yaxes(tickformat=".0%", range=[-0.04, 1.04])
-    _add_level(figure, 0.5, palette.MUTED.light, "")
+    _add_level(figure, 0.5, palette.MUTED.light, "one half", left=True)
     reached = (
         f"; it reaches one half at {result.x} = {number_text(result.h_50)}"
         if result.h_50 is not None
@@ -422,7 +441,7 @@ def _add_intervals(
         )
 
 
-def _add_level(figure: go.Figure, y: float, colour: str, label: str) -> None:
+def _add_level(figure: go.Figure, y: float, colour: str, label: str, *, left: bool = False) -> None:
     figure.add_shape(
         type="line",
         x0=0,
@@ -430,14 +449,14 @@ def _add_level(figure: go.Figure, y: float, colour: str, label: str) -> None:
         xref="paper",
         y0=y,
         y1=y,
-        line={"color": colour, "width": 1.4, "dash": "dash" if label else "solid"},
+        line={"color": colour, "width": 1.4, "dash": "6px,4px" if label else "solid"},
         layer="below",
     )
     if label:
         figure.add_annotation(
-            x=1,
+            x=0 if left else 1,
             xref="paper",
-            xanchor="right",
+            xanchor="left" if left else "right",
             y=y,
             yanchor="bottom",
             text=label,

@@ -55,7 +55,7 @@ def _front_picture(pareto: ParetoResult, cost: str, points: list[FrontPoint]) ->
             mode="lines",
             line={"color": palette.BLUE.light, "width": 1.4, "shape": "hv"},
             opacity=0.6,
-            name="front of the means",
+            name="mean front",
             hoverinfo="skip",
         )
     for class_, name in _CLASS_NAMES.items():
@@ -66,16 +66,15 @@ def _front_picture(pareto: ParetoResult, cost: str, points: list[FrontPoint]) ->
     style(figure, x_title=_cost_axis(cost), y_title=safe(pareto.metric))
     if min(point.cost for point in points) > 0:
         figure.update_xaxes(type="log", **_cost_ticks([point.cost for point in points]))
-    figure.update_xaxes(ticksuffix=cost_unit(cost), showgrid=True)
+    figure.update_xaxes(showgrid=True)
     better = "lower" if pareto.goal == "min" else "higher"
-    joint = f"jointly over {len(pareto.costs)} costs" if len(pareto.costs) > 1 else "by its means"
-    chance = "P(front), the chance that nothing dominates it"
+    joint = f" in all {len(pareto.costs)} costs at once" if len(pareto.costs) > 1 else ""
     return Picture(
         f"front-{pareto.costs.index(cost)}",
         f"{pareto.metric} against {cost_title(cost)}",
         f"Each point is one shape with its {percent_text(pareto.settings.confidence)} interval "
-        f"over seeds; left and {better} is better, and the fainter a point the smaller {chance}"
-        f"{' ' + joint if len(pareto.costs) > 1 else ''}. Click a point to see its trials below.",
+        f"over seeds; left and {better} is better, and the fainter a point the smaller P(front), "
+        f"the chance that nothing beats it{joint}. Click a point to see its trials below.",
         figure,
         is_wide=True,
     )
@@ -83,9 +82,7 @@ def _front_picture(pareto: ParetoResult, cost: str, points: list[FrontPoint]) ->
 
 def _cost_axis(cost: str) -> str:
     unit = cost_unit(cost)
-    return safe(
-        f"{cost_title(cost)} ({unit}, log scale)" if unit else f"{cost_title(cost)} (log scale)"
-    )
+    return safe(f"{cost_title(cost)} ({unit + ', ' if unit else ''}log scale)")
 
 
 def _cost_ticks(costs: list[float]) -> dict[str, object]:
@@ -136,7 +133,7 @@ def _hover(point: FrontPoint) -> str:
 
 
 def _mark_roles(figure: go.Figure, points: list[FrontPoint]) -> None:
-    for role, symbol in (("baseline", "circle-open"), ("chosen equivalent", "star-open")):
+    for role, symbol in (("baseline", "circle-open"), ("chosen", "star-open")):
         marked = [point for point in points if point.role == role]
         if marked:
             figure.add_scatter(
@@ -163,7 +160,7 @@ def forest_picture(lean: LeanResult) -> Picture | None:
     names = _unique([short_label(row.config, axes) for row in rows])
     figure = go.Figure()
     groups = (
-        ("no worse than the margin", [row.accepted for row in rows], palette.BLUE, "circle"),
+        ("established", [row.accepted for row in rows], palette.BLUE, "circle"),
         ("not established", [not row.accepted for row in rows], palette.GREY, "circle-open"),
     )
     for name, chosen, shade, symbol in groups:
@@ -173,7 +170,7 @@ def forest_picture(lean: LeanResult) -> Picture | None:
     style(
         figure,
         x_title=f"difference in {safe(lean.metric)} (right is better)",
-        y_title=safe(" · ".join(axes)),
+        y_title="",
     )
     figure.update_yaxes(
         tickvals=list(range(len(rows))),
@@ -181,7 +178,8 @@ def forest_picture(lean: LeanResult) -> Picture | None:
         range=[len(rows) - 0.4, -0.6],
         showgrid=True,
     )
-    for x, dash in ((-lean.margin, "dash"), (0.0, "solid")):
+    figure.update_xaxes(range=_forest_range(lean, rows))
+    for x, dash in ((-lean.margin, "6px,4px"), (0.0, "solid")):
         figure.add_shape(
             type="line",
             x0=x,
@@ -198,13 +196,21 @@ def forest_picture(lean: LeanResult) -> Picture | None:
     return Picture(
         "forest",
         "Candidates against the baseline",
-        f"Difference of each cheaper shape to the baseline with its "
+        f"Difference of each cheaper shape ({' · '.join(axes)}) to the baseline with its "
         f"{percent_text(lean.settings.confidence)} interval, cheapest at the top; the dashed line "
-        f"is the margin of {number_text(-lean.margin)}, and filled blue points are established to "
-        f"lie right of it (Holm over {len(lean.table)} candidates).{some}",
+        f"is the margin of {number_text(-lean.margin)}, and filled blue points are established "
+        f"to lie right of it (Holm over {len(lean.table)} candidates).{some}",
         figure,
         is_wide=True,
     )
+
+
+def _forest_range(lean: LeanResult, rows: list[LeanRow]) -> list[float]:
+    ends = [-lean.margin, 0.0]
+    for row in rows:
+        ends += [end for end in (row.diff, row.ci.low, row.ci.high) if math.isfinite(end)]
+    margin = 0.05 * (max(ends) - min(ends))
+    return [min(ends) - margin, max(ends) + margin]
 
 
 def _unique(names: list[str]) -> list[str]:

@@ -40,7 +40,7 @@ CLASS_SHADES: Final[dict[FrontClass, Shade]] = {"on": BLUE, "undecided": ORANGE,
 
 _STEPS: Final = 64
 _LIGHT_RANGE: Final = (0.0, 0.80)
-_DARK_RANGE: Final = (0.30, 1.0)
+_DARK_RANGE: Final = (0.42, 1.0)
 
 
 def _viridis(low: float, high: float) -> list[str]:

@@ -23,6 +23,7 @@ from analysis.wording import NONE, cost_text, cost_title, number_text, percent_t
 from hsweep.question import Goal, Scale
 
 MAX_FOREST_ROWS: Final = 40
+MAX_RUN_POINTS: Final = 1500
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +87,15 @@ def error_of(y: float, scale: Scale) -> float:
 
 
 def length_series(result: TransitionResult) -> list[LengthSeries]:
-    """Return one series a length, ascending."""
+    """Return one series a length, ascending, with at most about `MAX_RUN_POINTS` runs in all."""
+    every = math.ceil(len(result.runs) / MAX_RUN_POINTS) or 1
     keys = {run.by for run in result.runs} | {cell.by for cell in result.cells}
     return [
         LengthSeries(
             by=by,
             runs=tuple(
                 (run.x, error_of(run.y, result.scale), run.replicate)
-                for run in result.runs
-                if run.by == by
+                for run in [run for run in result.runs if run.by == by][::every]
             ),
             cells=tuple(
                 (cell.x, error_of(cell.z, result.scale))
@@ -231,7 +232,7 @@ def _role(config: Config, lean: LeanResult | None) -> str:
     if _matches(lean.baseline, config):
         return "baseline"
     if lean.choice_config is not None and _matches(lean.choice_config, config):
-        return "chosen equivalent"
+        return "chosen"
     return ""
 
 

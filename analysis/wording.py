@@ -74,14 +74,14 @@ def p_text(p: float | None) -> str:
 def interval_text(interval: Interval, confidence: float = 0.95) -> str:
     """Return an estimate with its interval in words."""
     return (
-        f"{number_text(interval.estimate)} ({percent_text(confidence)} interval "
-        f"{number_text(interval.low)} to {number_text(interval.high)})"
+        f"{number_text(interval.estimate)}, {percent_text(confidence)} interval "
+        f"{number_text(interval.low)} to {number_text(interval.high)}"
     )
 
 
 def percent_text(share: float) -> str:
     """Return a share as a percentage with up to three digits."""
-    return f"{number_text(100 * share)} %"
+    return f"{number_text(100 * share)}%"
 
 
 def y_unit(scale: Scale) -> str:
@@ -191,7 +191,14 @@ def _growth_above(result: TransitionResult, joint: str) -> str:
     slope = f"slope {interval_text(result.gamma_above)}"
     if result.verdict == "jump_only":
         return f", {joint} above it the error still grows with {result.by} ({slope})"
-    return f", {joint} from there on it does not grow with {result.by} ({slope})"
+    delta = result.settings.delta_T
+    vanishes = delta is not None and result.gamma_above.high <= delta
+    if result.verdict == "threshold" or vanishes:
+        return f", {joint} from there on it no longer grows with {result.by} ({slope})"
+    # A transition only needs that growth is not shown to persist, which is less than its absence.
+    return (
+        f", {joint} growth with {result.by} from there on is neither shown nor excluded ({slope})"
+    )
 
 
 def _lean_sentence(result: LeanResult) -> str:
@@ -213,7 +220,7 @@ def _lean_sentence(result: LeanResult) -> str:
     )
     return (
         f"The leanest shape established as no worse than {result.baseline_label} by {margin} is "
-        f"{chosen.label}: it saves {savings or 'nothing that was recorded'}, with a difference of "
+        f"{chosen.label}, which saves {savings or 'nothing that was recorded'}; its difference is "
         f"{interval_text(chosen.ci, result.settings.confidence)} "
         f"(Holm {p_text(chosen.p_holm)} over {tried}, {chosen.n} seeds)."
     )

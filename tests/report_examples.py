@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,7 @@ def transition_result(**changes: Any) -> TransitionResult:
     )
     level = {h: float(np.mean([c.z for c in cells if c.x == h])) for h in HEADS}
     drops = tuple(
-        DropStep(a, b, level[a] - level[b], level[a] - level[b], {})
-        for a, b in zip(HEADS, HEADS[1:], strict=False)
+        DropStep(a, b, level[a] - level[b], level[a] - level[b], {}) for a, b in pairwise(HEADS)
     )
     settings = TransitionSettings(delta_T=0.1, min_drop=0.5, min_excess=0.3, d_min=0.1)
     result = TransitionResult(

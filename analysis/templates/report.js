@@ -25,6 +25,10 @@
     const figure = themed(figures.figures[holder.dataset.figure], dark.matches && !printing);
     const layout = Object.assign({ autosize: true }, figure.layout, { uirevision: "kept" });
     if (layout.height) holder.style.height = layout.height + "px";
+    // Side by side in two columns, a phone's legend leaves room for the picture.
+    if (holder.clientWidth < 520 && layout.legend) {
+      layout.legend = Object.assign({}, layout.legend, { entrywidth: 0.48, entrywidthmode: "fraction" });
+    }
     // A picture that catches every touch would keep a phone's page from scrolling.
     if (coarse.matches) layout.dragmode = false;
     if (printing) Object.assign(layout, { autosize: false, width: PRINT_WIDTH, height: holder.clientHeight });
@@ -56,6 +60,7 @@
   const trials = table ? read("trials-data") : { columns: [], rows: [] };
   const scroller = document.getElementById("trials-scroll");
   const state = { column: -1, ascending: true, status: "", terms: [], order: [], rendered: 0 };
+  const grouped = new Intl.NumberFormat("en-US");
   const statusAt = trials.columns.findIndex((column) => column.kind === "status");
 
   function shown(value, column) {
@@ -64,7 +69,7 @@
     if (column.name === "key") return String(value).slice(0, 12);
     if (typeof value !== "number") return value;
     const size = Math.abs(value);
-    if (Number.isInteger(value)) return size < 1e15 ? value.toLocaleString("en-US") : value.toExponential(3);
+    if (Number.isInteger(value)) return size < 1e15 ? grouped.format(value) : value.toExponential(3);
     const text = size < 1e-3 || size >= 1e6 ? value.toExponential(3) : String(Number(value.toPrecision(5)));
     return text;
   }
@@ -108,7 +113,7 @@
   function textOf(index) {
     if (texts[index] === undefined) {
       texts[index] = trials.rows[index]
-        .map((value, at) => (value === null ? "" : value + " " + shown(value, trials.columns[at])))
+        .map((value, at) => (at === statusAt ? value + " " + shown(value, trials.columns[at]) : value === null ? "" : value))
         .join("\n")
         .toLowerCase();
     }
@@ -145,7 +150,7 @@
     scroller.scrollTop = 0;
     renderMore(CHUNK);
     document.getElementById("shown-count").textContent =
-      state.order.length.toLocaleString("en-US") + " of " + trials.rows.length.toLocaleString("en-US") +
+      grouped.format(state.order.length) + " of " + grouped.format(trials.rows.length) +
       (trials.rows.length === 1 ? " trial" : " trials");
   }
 
