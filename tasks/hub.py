@@ -1,13 +1,14 @@
 """Data sets in the layouts of the Hugging Face hub: local folders, and downloads when allowed."""
 
 import functools
+import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.base import DataError
 from tasks.cache import cache_folder
-from tasks.digest import files_digest, folder_digest
+from tasks.digest import files_digest, folder_digest, listing_digest
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
@@ -71,6 +72,24 @@ def content_digest(data: str, config: str | None = None) -> str:
         for entry in split.cache_files
     }
     return "-".join(files_digest(path.parent, [path]) for path in sorted(names))
+
+
+def size_digest(data: str) -> str:
+    """Return a hash of the names and sizes of the data set's files, which are not read.
+
+    Raises:
+        DataError: as ``load_splits``.
+    """
+    folder = local_folder(data)
+    if folder is not None:
+        return listing_digest(folder)
+    paths = [
+        Path(entry["filename"])
+        for split in load_splits(data).values()
+        for entry in split.cache_files
+    ]
+    sizes = sorted({(path.name, path.stat().st_size) for path in paths})
+    return hashlib.sha256(repr(sizes).encode()).hexdigest()
 
 
 @functools.lru_cache(maxsize=8)

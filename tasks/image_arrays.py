@@ -131,13 +131,13 @@ def _hub_source(data: str, columns: Columns, digest: str) -> ImageSource:
     for name in splits_in_use:
         if len(splits[name]) == 0:
             raise DataError(f"split {name!r} of {data!r} has no rows; it needs at least one")
-    image = _column(splits["train"], data, columns.image, _IMAGE_COLUMNS, "image")
-    label = _column(splits["train"], data, columns.label, _LABEL_COLUMNS, "label")
+    image = existing_column(splits["train"], data, columns.image, _IMAGE_COLUMNS, "image")
+    label = existing_column(splits["train"], data, columns.label, _LABEL_COLUMNS, "label")
     num_classes = _num_classes(splits["train"], label)
     for name in splits_in_use:
-        _column(splits[name], data, image, (image,), "image")
-        _column(splits[name], data, label, (label,), "label")
-        _labels(splits[name], label, f"{data}, split {name!r}", num_classes)
+        existing_column(splits[name], data, image, (image,), "image")
+        existing_column(splits[name], data, label, (label,), "label")
+        checked_labels(splits[name], label, f"{data}, split {name!r}", num_classes)
     first = _pixels(_encoded(splits["train"], image)[0][image], f"{data}, split 'train', row 0")
     in_chans, height, width = first.shape
     if height != width:
@@ -174,7 +174,7 @@ def _decode(
     shape: tuple[int, ...],
     num_classes: int,
 ) -> dict[str, NDArray[np.generic]]:
-    labels = _labels(dataset, label, where, num_classes)
+    labels = checked_labels(dataset, label, where, num_classes)
     pixels = np.empty((len(labels), *shape), dtype=np.uint8)
     for row, example in enumerate(_encoded(dataset, image)):
         decoded = _pixels(example[image], f"{where}, row {row}")
@@ -222,9 +222,14 @@ def _encoded(dataset: "Dataset", image: str) -> "Dataset":
     return dataset.select_columns([image]).cast_column(image, datasets.Image(decode=False))
 
 
-def _column(
+def existing_column(
     dataset: "Dataset", data: str, given: str | None, usual: tuple[str, ...], role: str
 ) -> str:
+    """Return the column ``given``, or the first of the ``usual`` ones that there is.
+
+    Raises:
+        DataError: there is none, or the role is ``image`` and it holds something else.
+    """
     wanted = usual if given is None else (given,)
     found = next((name for name in wanted if name in dataset.column_names), None)
     if found is None:
@@ -247,7 +252,15 @@ def _num_classes(dataset: "Dataset", label: str) -> int:
     return int(values.max()) + 1 if np.issubdtype(values.dtype, np.integer) else 0
 
 
-def _labels(dataset: "Dataset", label: str, where: str, num_classes: int) -> NDArray[np.int64]:
+def checked_labels(
+    dataset: "Dataset", label: str, where: str, num_classes: int
+) -> NDArray[np.int64]:
+    """Return the labels in column ``label``, (n,).
+
+    Raises:
+        DataError: one is not a whole number in 0..num_classes - 1; the message begins with
+            ``where`` and names the first such row.
+    """
     values = np.asarray(dataset.data.column(label))
     if not np.issubdtype(values.dtype, np.integer):
         raise DataError(
