@@ -160,6 +160,20 @@ class Journal:
         """Set a value of the study as a whole."""
         self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
+    def metas(self, prefix: str) -> dict[str, str]:
+        """Return the values whose names begin with ``prefix``, by the rest of the name."""
+        rows = self._connection.execute(
+            "SELECT substr(name, ?), value FROM meta WHERE substr(name, 1, ?) = ?",
+            (len(prefix) + 1, len(prefix), prefix),
+        )
+        return {str(name): str(value) for name, value in rows}
+
+    def clear_metas(self, prefix: str) -> None:
+        """Forget the values whose names begin with ``prefix``."""
+        self._connection.execute(
+            "DELETE FROM meta WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)
+        )
+
     def add_trials(self, rows: Iterable[TrialRow]) -> None:
         """Add planned trials; those already there are left as they are."""
         with self._transaction():
@@ -291,6 +305,12 @@ class Journal:
     def last_seq(self) -> int:
         """Return the number of the newest log entry, 0 if there is none."""
         return int(self._connection.execute("SELECT COALESCE(MAX(seq), 0) FROM log").fetchone()[0])
+
+    def count_after(self, seq: int) -> int:
+        """Return how many entries follow entry ``seq``; the numbers may have gaps."""
+        return int(
+            self._connection.execute("SELECT COUNT(*) FROM log WHERE seq > ?", (seq,)).fetchone()[0]
+        )
 
     def cursor(self, name: str) -> int:
         """Return how far the reader called ``name`` has come in the log (0: nowhere yet)."""

@@ -118,6 +118,11 @@ class StudyPaths:
         return self.root / "holder.json"
 
     @property
+    def tracking_lock(self) -> Path:
+        """Held while log entries are delivered to MLflow."""
+        return self.root / "tracking.lock"
+
+    @property
     def checkpoints(self) -> Path:
         """Checkpoints, unless ``--storage`` puts them elsewhere."""
         return self.root / "checkpoints"

@@ -1,0 +1,141 @@
+import posixpath
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsweep.errors import UserError
+from hsweep.journal import TrialRow
+from hsweep.paths import Home
+from hsweep.tracking_names import run_name, run_params, safe_names
+from hsweep.tracking_target import TrackingTarget, tracking_target, ui_command
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+def test_by_default_runs_go_to_the_home(home: Home) -> None:
+    target = tracking_target(None, home, "heads")
+    assert target.sqlite_file == home.mlflow_database
+    assert target.artifact_location == home.mlflow_artifacts.as_uri()
+    assert target.experiment == "heads"
+
+
+def test_a_relative_database_becomes_absolute_with_its_artifacts_beside_it(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = tracking_target("sqlite:///runs/mlflow.db", home, "heads")
+    assert target.uri == f"sqlite:///{tmp_path}/runs/mlflow.db"
+    assert target.artifact_location == (tmp_path / "runs" / "artifacts").as_uri()
+
+
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:5000", "https://ann:pw@host/mlflow"])
+def test_a_server_decides_where_artifacts_go(uri: str, home: Home) -> None:
+    target = tracking_target(uri, home, "heads")
+    assert (target.uri, target.artifact_location, target.sqlite_file) == (uri, None, None)
+    assert target.is_server
+
+
+def test_a_remote_database_keeps_artifacts_in_the_home(home: Home) -> None:
+    target = tracking_target("postgresql+psycopg2://ann:pw@host/mlflow", home, "heads")
+    assert target.artifact_location == home.mlflow_artifacts.as_uri()
+    assert not target.is_server
+
+
+@pytest.mark.parametrize("uri", ["runs", "/data/mlruns", "file:///data/mlruns", "", "databricks"])
+def test_a_folder_is_refused_with_the_way_out(uri: str, home: Home) -> None:
+    with pytest.raises(UserError, match=r"no longer keeps runs in a folder.*sqlite:////"):
+        tracking_target(uri, home, "heads")
+
+
+def test_the_path_of_a_database_file_is_suggested_as_it_is(home: Home) -> None:
+    with pytest.raises(UserError, match=r"give sqlite:////data/mlflow\.db$"):
+        tracking_target("/data/mlflow.db", home, "heads")
+
+
+@pytest.mark.parametrize(
+    "uri", ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:////data/", "SQLite:///a.db"]
+)
+def test_sqlite_needs_a_file(uri: str, home: Home) -> None:
+    with pytest.raises(UserError, match="SQLite store needs a file"):
+        tracking_target(uri, home, "heads")
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/x", "http://", "ftp://a:pw@host", "postgresql://"])
+def test_other_schemes_are_refused_without_showing_secrets(uri: str, home: Home) -> None:
+    with pytest.raises(UserError, match="--tracking-uri must be") as refused:
+        tracking_target(uri, home, "heads")
+    assert "pw" not in str(refused.value)
+
+
+def test_a_changed_password_is_the_same_store_and_another_experiment_is_not() -> None:
+    first = TrackingTarget("http://ann:old@host", None, "heads")
+    assert first.scope == TrackingTarget("http://ann:new@host", None, "heads").scope
+    assert first.scope != TrackingTarget("http://ann:old@host", None, "depth").scope
+    assert first.scope != TrackingTarget("http://ann:old@other", None, "heads").scope
+    assert "old" not in first.shown_uri
+
+
+def test_the_pages_are_served_on_loopback_from_the_local_store(home: Home) -> None:
+    target = tracking_target(None, home, "heads")
+    command = ui_command(target, port=5001)
+    assert command[:4] == [sys.executable, "-m", "mlflow", "server"]
+    options = dict(zip(command[4::2], command[5::2], strict=True))
+    assert options == {
+        "--backend-store-uri": target.uri,
+        "--artifacts-destination": target.artifact_location,
+        "--host": "127.0.0.1",
+        "--port": "5001",
+        "--workers": "1",
+    }
+
+
+def test_a_server_needs_no_second_one(home: Home) -> None:
+    target = tracking_target("http://ann:pw@host:5000", home, "heads")
+    with pytest.raises(UserError, match=r"open http://\*\*\*@host:5000 in a browser"):
+        ui_command(target)
+
+
+def test_names_that_mlflow_accepts_stay() -> None:
+    names = ["nmse", "top-1", "val/loss", "a b", "f1.0"]
+    assert safe_names(names) == {name: name for name in names}
+
+
+def test_names_that_would_collide_stay_apart() -> None:
+    names = safe_names(["a(b)", "a@b@", "a_b_"])
+    assert names["a_b_"] == "a_b_"
+    assert len(set(names.values())) == 3
+
+
+def is_accepted_by_mlflow(name: str) -> bool:
+    """The rules of mlflow.utils.validation, for every operating system."""
+    normal = posixpath.normpath(name)
+    return (
+        re.fullmatch(r"[/\w.\- ]*", name) is not None
+        and normal == name
+        and name != "."
+        and not name.startswith(("..", "/"))
+        and len(name) <= 250
+    )
+
+
+@given(st.lists(st.text(max_size=300) | st.text("./a_ ", max_size=8), unique=True, max_size=6))
+def test_any_names_become_different_acceptable_ones(names: list[str]) -> None:
+    safe = safe_names(names)
+    assert list(map(is_accepted_by_mlflow, safe.values())) == [True] * len(names)
+    assert len(set(safe.values())) == len(names)
+    assert safe == safe_names(reversed(names))
+
+
+def test_a_run_is_named_and_compared_by_its_shape() -> None:
+    trial = TrialRow("k", 0, {"heads": 3, "seq_len": 16}, 1, "", 8, {"num_params": 10})
+    assert run_name(trial) == "heads=3 seq_len=16 #1"
+    assert run_params(trial) == {
+        "heads": "3", "seq_len": "16", "replicate": "1", "num_params": "10",
+    }  # fmt: skip
