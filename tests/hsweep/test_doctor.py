@@ -1,0 +1,221 @@
+import json
+import os
+import shutil
+import socket
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from hsweep import checks, doctor, probes
+from hsweep.checks import Check
+from hsweep.paths import Home
+from hsweep.probes import Probe
+
+HANG = "import json, threading; print(json.dumps({}), flush=True); threading.Event().wait()"
+
+
+@pytest.fixture
+def blocked(tmp_path: Path) -> Path:
+    """Return a place where nobody, root included, can make a folder: below a file."""
+    file = tmp_path / "file"
+    file.write_text("")
+    return file / "home"
+
+
+def by_name(found: list[Check]) -> dict[str, Check]:
+    assert len({check.name for check in found}) == len(found)
+    return {check.name: check for check in found}
+
+
+def test_a_healthy_machine_has_no_problems_and_is_left_as_it_was(tmp_path: Path) -> None:
+    home, store = Home(tmp_path / "home"), f"sqlite:///{tmp_path / 'mlflow.db'}"
+    found = by_name(doctor.diagnose(home, tracking_uri=store))
+    assert {name: check.detail for name, check in found.items() if check.status == "problem"} == {}
+    assert {"python", "torch", "model families", "ray", "mlflow", "home", "journal"} <= set(found)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_quick_starts_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "run", lambda probe: pytest.fail(f"started {probe}"))
+    found = by_name(doctor.diagnose(Home(tmp_path), quick=True))
+    assert "ray" not in found
+    assert found["journal"].status == "ok"
+
+
+def test_whatever_is_not_ok_says_what_to_do(blocked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HSWEEP_DATA", str(blocked))
+    monkeypatch.setenv("HSWEEP_CACHE", str(blocked))
+    found = doctor.diagnose(Home(blocked), quick=True)
+    bad = [check for check in found if check.status != "ok"]
+    assert {"home", "cache", "data sets"} <= {check.name for check in bad}
+    assert [check for check in bad if not check.remedy] == []
+
+
+def test_a_home_that_cannot_be_written_to_is_a_problem(blocked: Path) -> None:
+    check = checks.writable(blocked, "home", "give another")
+    assert check.status == "problem"
+    assert str(blocked) in check.detail
+
+
+@pytest.mark.parametrize(("free", "status"), [(10, "ok"), (3, "warning"), (0.1, "problem")])
+def test_the_disk_is_judged_by_what_is_free(
+    free: float, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = SimpleNamespace(total=100 * 2**30, free=int(free * 2**30))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    check = checks.disk(tmp_path / "not" / "yet", "disk", need_gib=0.5, want_gib=5)
+    assert check.status == status
+
+
+@pytest.mark.parametrize(("kind", "status"), [("ext4", "ok"), ("nfs4", "warning")])
+def test_a_journal_on_a_network_file_system_is_warned_of(
+    kind: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = [
+        SimpleNamespace(mountpoint="/", fstype="xfs"),
+        SimpleNamespace(mountpoint=str(tmp_path.resolve()), fstype=kind),
+    ]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)  # noqa: A006
+    assert checks.write_ahead_log(tmp_path / "home").status == status
+
+
+def test_a_home_without_write_ahead_logging_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "_write_and_read_beside", lambda file: ("delete", 1))
+    check = checks.write_ahead_log(tmp_path)
+    assert check.status == "problem"
+    assert "delete" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("ahead", "status"), [(0, "ok"), (3600, "warning"), (-3600, "warning"), (-2e9, "problem")]
+)
+def test_a_clock_unlike_the_files_is_noticed(ahead: float, status: str, tmp_path: Path) -> None:
+    assert checks.clock(tmp_path, lambda: time.time() + ahead).status == status
+
+
+def test_a_port_in_use_is_warned_of() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = taken.getsockname()[1]
+        assert checks.port(number, "pages", "take another").status == "warning"
+    assert checks.port(number, "pages", "take another").status == "ok"
+
+
+def test_data_sets_are_the_folders_under_the_root(tmp_path: Path) -> None:
+    assert checks.data_sets(None).status == "ok"
+    assert checks.data_sets(tmp_path / "missing").status == "problem"
+    assert checks.data_sets(tmp_path).status == "warning"
+    (tmp_path / "cifar10").mkdir()
+    check = checks.data_sets(tmp_path)
+    assert (check.status, check.detail.endswith(": cifar10")) == ("ok", True)
+
+
+@pytest.mark.parametrize("allowed", ["1", "0"])
+def test_downloads_are_as_the_hub_switch_says(
+    allowed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HSWEEP_HUB", allowed)
+    found = by_name(doctor.diagnose(Home(tmp_path), quick=True))
+    assert found["hub"].detail.startswith("downloads" if allowed == "1" else "no downloads")
+
+
+def test_a_probe_answers_with_its_last_line() -> None:
+    finding = probes.run(Probe(("-c", "print('noise'); print('{\"version\": 1}')")))
+    assert finding.facts == {"version": 1}
+
+
+def test_a_probe_that_fails_says_what_was_raised() -> None:
+    finding = probes.run(Probe(("-c", "raise OSError('libcudart.so is missing\\n(a hint)')")))
+    assert (finding.facts, finding.failure) == (None, "OSError: libcudart.so is missing")
+
+
+def test_a_probe_that_dies_without_a_word_is_a_failure() -> None:
+    assert probes.run(Probe(("-c", "import os; os.abort()"))).failure == "exit status -6"
+
+
+def test_a_probe_that_answers_nonsense_is_a_failure() -> None:
+    assert "hello" in probes.run(Probe(("-c", "print('hello')"))).failure
+
+
+def test_a_probe_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    code = (
+        "import os, subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {HANG!r}], stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\n"
+        f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
+        "child.wait()\n"
+    )
+    finding = probes.run(Probe(("-c", code), timeout=8))
+    assert finding.failure == "no answer within 8 s"
+    alive = [pid for pid in map(int, pids.read_text().split()) if is_running(pid)]
+    assert alive == []
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_probe_runs_our_packages_wherever_it_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models.py").write_text("raise RuntimeError('not ours')")
+    monkeypatch.chdir(tmp_path)
+    code = "import json, models; print(json.dumps({'file': models.__file__}))"
+    facts = probes.run(Probe(("-c", code))).facts
+    assert facts is not None
+    assert Path(facts["file"]).parents[1] == Path(probes.__file__).parents[1]
+
+
+def test_torch_on_gpus_names_each_with_its_memory() -> None:
+    gpus = [{"name": "H200", "bytes": 139 * 2**30}]
+    facts = {"version": "2.13.0", "threads": 8, "gpus": gpus}
+    check = probes.judge_torch(facts, has_nvidia_driver=True)
+    assert (check.status, check.detail) == ("ok", "torch 2.13.0 on H200 (139 GiB)")
+
+
+def test_a_gpu_that_torch_cannot_use_is_warned_of() -> None:
+    facts = {"version": "2.13.0+cpu", "threads": 8, "gpus": []}
+    assert probes.judge_torch(facts, has_nvidia_driver=True).status == "warning"
+    assert probes.judge_torch(facts, has_nvidia_driver=False).status == "ok"
+
+
+def test_a_damaged_mlflow_store_is_a_problem(tmp_path: Path) -> None:
+    home = Home(tmp_path).create()
+    home.mlflow_database.write_text("this is no database, and too long to be an empty one")
+    check = probes.mlflow(home)
+    assert check.status == "problem"
+    assert "not a database" in check.detail
+    assert str(home.mlflow_database) in check.remedy
+
+
+def test_an_mlflow_server_that_is_down_is_a_problem(tmp_path: Path) -> None:
+    check = probes.mlflow(Home(tmp_path), f"http://127.0.0.1:{closed_port()}")
+    assert (check.status, "--tracking-uri" in check.remedy) == ("problem", True)
+
+
+def test_a_ray_cluster_that_is_down_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{closed_port()}")
+    check = probes.ray()
+    assert (check.status, os.environ["RAY_ADDRESS"] in check.remedy) == ("problem", True)
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_checks_can_be_written_as_json(tmp_path: Path) -> None:
+    found = doctor.diagnose(Home(tmp_path), quick=True)
+    assert json.loads(json.dumps([asdict(check) for check in found]))[0]["name"] == "python"

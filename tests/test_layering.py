@@ -1,0 +1,128 @@
+"""Dependencies run one way, and each outside library has one owner."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("hsweep", "models", "tasks", "analysis", "sweeps")
+MAY_IMPORT = {
+    "sweeps": ("sweeps", "hsweep", "tasks", "models"),
+    "hsweep": (
+        *("hsweep", "tasks.base"),
+        *("models.base", "models.counts", "models.torchvision_compat"),
+    ),
+    "tasks": ("tasks", "models.torchvision_compat"),
+    "models": ("models",),
+    "analysis": (
+        *("analysis", "hsweep.question", "hsweep.trial", "hsweep.study"),
+        *("hsweep.errors", "hsweep.paths", "hsweep.journal"),
+    ),
+}
+OWNERS = {
+    "ray": ("hsweep/ray_*.py",),
+    "mlflow": ("hsweep/tracking.py", "hsweep/mlflow_*.py"),
+    "optuna": ("hsweep/space.py", "hsweep/search.py", "hsweep/ray_*.py"),
+    "matplotlib": ("analysis/plots.py",),
+}
+TORCH_AT_THE_TOP = ("models/*.py", "tasks/*.py", "hsweep/train.py", "hsweep/checkpoints.py")
+
+
+class Import(NamedTuple):
+    module: str
+    when: str  # "import" of the file, "call" of a function, or "never" (for type checkers alone)
+
+    @property
+    def library(self) -> str:
+        return self.module.split(".")[0]
+
+
+def imports(node: ast.AST, when: str = "import") -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (Import(alias.name, when) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.module, "relative imports hide where a name comes from"
+            package = (ROOT / child.module.replace(".", "/")).is_dir()
+            names = (alias.name for alias in child.names)
+            modules = {f"{child.module}.{name}" if package else child.module for name in names}
+            yield from (Import(module, when) for module in sorted(modules))
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from imports(child, "call")
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from imports(child, "never")
+        else:
+            yield from imports(child, when)
+
+
+FILES = {
+    path.relative_to(ROOT).as_posix(): list(imports(ast.parse(path.read_text("utf-8"))))
+    for package in PACKAGES
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
+
+
+def matches(file: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(file, pattern) for pattern in patterns)
+
+
+def within(module: str, allowed: tuple[str, ...]) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in allowed)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_only_the_packages_below_it(package: str) -> None:
+    wrong = [
+        (file, found.module)
+        for file, all_found in FILES.items()
+        for found in all_found
+        if file.startswith(f"{package}/")
+        and found.library in PACKAGES
+        and not within(found.module, MAY_IMPORT[package])
+        and not (file == "hsweep/cli.py" and found.when == "call")
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("library", OWNERS)
+def test_only_its_owner_imports_a_library(library: str) -> None:
+    users = {file for file, found in FILES.items() if library in {one.library for one in found}}
+    assert {file for file in users if not matches(file, OWNERS[library])} == set()
+
+
+def test_torch_is_imported_at_the_top_only_where_tensors_are_the_subject() -> None:
+    users = {file for file, found in FILES.items() if Import("torch", "import") in found}
+    assert {file for file in users if not matches(file, TORCH_AT_THE_TOP)} == set()
+
+
+def test_analysis_never_imports_torch() -> None:
+    users = {file for file, found in FILES.items() if "torch" in {one.library for one in found}}
+    assert {file for file in users if file.startswith("analysis/")} == set()
+
+
+ANALYSIS = [
+    file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+    for file in FILES
+    if file.startswith("analysis/")
+]
+
+
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [
+        pytest.param(["hsweep.cli"], "torch ray mlflow pandas scipy", id="the command line"),
+        pytest.param(ANALYSIS, "torch ray mlflow", id="the analysis"),
+    ],
+)
+def test_importing_it_stays_clear_of(modules: list[str], heavy: str) -> None:
+    code = f"import sys, {', '.join(modules)}\nprint(*set({heavy.split()}) & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr

@@ -1,0 +1,124 @@
+"""What the project's own files promise: that they agree with each other and name no machine."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT = PYPROJECT["project"]
+PACKAGES = PYPROJECT["tool"]["setuptools"]["packages"]
+RUN = [Requirement(line) for line in PROJECT["dependencies"]]
+TEST = [Requirement(line) for line in PROJECT["optional-dependencies"]["test"]]
+
+
+def pins() -> dict[str, Version]:
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pairs = [line.split("==") for line in lines if not line.startswith("#")]
+    return {canonicalize_name(name): Version(version) for name, version in pairs}
+
+
+def committed_files() -> list[Path]:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def commands_of(target: str, folder: Path) -> list[str]:
+    """Return what ``make`` runs for ``target`` in a folder that has no venv yet."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, folder)
+    dry = subprocess.run(
+        ["make", "--no-print-directory", "-n", target],
+        cwd=folder,
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [line for line in dry.stdout.splitlines() if not line.startswith("touch ")]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_the_readme_lists_what_make_runs(target: str, tmp_path: Path) -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    assert commands_of(target, tmp_path) in [block.splitlines() for block in blocks]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_every_demo_is_a_study_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "hsweep-home" / "studies" / "demo-1").mkdir(parents=True)
+    assert commands_of("demo", tmp_path)[-1].endswith("--study demo-2")
+
+
+def test_every_package_is_listed() -> None:
+    folders = {
+        path.parent.relative_to(ROOT).as_posix().replace("/", ".")
+        for top in PACKAGES
+        for path in (ROOT / top).rglob("*.py")
+    }
+    assert folders == set(PACKAGES)
+
+
+def test_every_imported_library_is_declared() -> None:
+    declared = {canonicalize_name(requirement.name) for requirement in (*RUN, *TEST)}
+    provided = packages_distributions()
+    imported = {
+        name.split(".")[0]
+        for top in PACKAGES
+        for path in (ROOT / top).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [a.name for a in node.names]
+        )
+    }
+    outside = imported - set(PACKAGES) - set(sys.stdlib_module_names) - {"_typeshed"}
+    undeclared = {
+        name
+        for name in outside
+        if not declared & {canonicalize_name(one) for one in provided.get(name, [name])}
+    }
+    assert undeclared == set()
+
+
+@pytest.mark.parametrize("requirement", [*RUN, *TEST], ids=str)
+def test_the_constraints_pin_what_is_declared(requirement: Requirement) -> None:
+    assert requirement.specifier.contains(pins()[canonicalize_name(requirement.name)])
+
+
+def test_the_constraints_suit_every_index() -> None:
+    assert [name for name, version in pins().items() if version.local] == []
+    assert [name for name in pins() if name.startswith("nvidia")] == []
+
+
+MACHINE = re.compile(
+    r"pypi\.(?:org|io)|pythonhosted|download\.pytorch|registry\.npmjs|deb\.debian"
+    r"|(?<![\w.$}<])/(?:root/|work/|opt/|(?:home|Users)/(?!ann\b))\w"  # Ann is in the examples
+)
+
+
+def test_no_committed_file_names_a_registry_or_a_developers_folder() -> None:
+    named = {
+        f"{path.relative_to(ROOT)}: {found.group()}"
+        for path in committed_files()
+        if path != Path(__file__)
+        for found in MACHINE.finditer(path.read_text("utf-8", errors="ignore"))
+    }
+    assert named == set()
