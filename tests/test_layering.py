@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "tasks": ("tasks", "models.torchvision_compat"),
     "models": ("models",),
     "analysis": (
-        *("analysis", "hsweep.question", "hsweep.trial", "hsweep.study"),
+        *("analysis", "hsweep.question", "hsweep.trial", "hsweep.study", "hsweep.tables"),
         *("hsweep.errors", "hsweep.paths", "hsweep.journal"),
     ),
 }
