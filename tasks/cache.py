@@ -63,7 +63,7 @@ def cached_arrays(
             ) from error
     try:
         return {path.stem: np.load(path, mmap_mode="c") for path in sorted(entry.glob("*.npy"))}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{entry} is damaged ({error}); delete it to have it made anew") from error
 
 
