@@ -287,28 +287,30 @@ def _refuse_duplicates(runs: pd.DataFrame, keys: list[str], replicate: str | Non
 def _best_setting(runs: pd.DataFrame, nuisance: list[str]) -> tuple[pd.DataFrame, list[str]]:
     """Keep one nuisance setting a cell: the best median among those with the most full runs."""
     kept: list[pd.DataFrame] = []
-    chosen: list[str] = []
-    sizes: list[int] = []
+    places: dict[str, list[str]] = {}
+    competed = False
     for _, cell in runs.groupby(["x", "by"], sort=True, dropna=False):
-        x, by = float(cell["x"].iloc[0]), float(cell["by"].iloc[0])
-        settings = [(setting, rows) for setting, rows in cell.groupby(nuisance, sort=True)]
+        settings = list(cell.groupby(nuisance, sort=True))
+        competed |= len(settings) > 1
         most = max(int(rows["complete"].sum()) for _, rows in settings)
         best_setting, best_rows = min(
             (entry for entry in settings if int(entry[1]["complete"].sum()) == most),
             key=lambda entry: float(entry[1]["y"].median()) if most else 0.0,
         )
         kept.append(best_rows)
-        sizes.append(len(settings))
         words = ", ".join(
             f"{name}={value}" for name, value in zip(nuisance, best_setting, strict=True)
         )
-        place = f"x={x:g}" if np.isnan(by) else f"x={x:g}, by={by:g}"
-        chosen.append(f"{place}: {words} (of {len(settings)})")
-    if max(sizes) == 1:
+        x, by = float(cell["x"].iloc[0]), float(cell["by"].iloc[0])
+        places.setdefault(words, []).append(f"{x:g}" if np.isnan(by) else f"({x:g}, {by:g})")
+    if not competed:
         return runs, []
+    chosen = (
+        f"{words} in every cell" if len(places) == 1 else f"{words} at {', '.join(cells)}"
+        for words, cells in places.items()
+    )
     note = (
-        f"{', '.join(nuisance)} compete within a cell, chosen by best median: "
-        + "; ".join(chosen)
-        + ". The choice and the value come from the same runs, so values are optimistic"
+        f"{', '.join(nuisance)} compete within a cell, best median kept: {'; '.join(chosen)}."
+        " Choice and value come from the same runs, so values are optimistic"
     )
     return pd.concat(kept), [note]

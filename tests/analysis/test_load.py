@@ -1,0 +1,170 @@
+"""What a table must be, and what is said when it is not."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.load import canonical, clean_runs, read_table
+
+
+def small(**columns: object) -> pd.DataFrame:
+    frame = pd.DataFrame(
+        {
+            "heads": [1, 1, 2, 2],
+            "seq_len": [8, 8, 8, 8],
+            "seed": [0, 1, 0, 1],
+            "nmse": [0.1, 0.2, 0.01, 0.02],
+        }
+    )
+    return frame.assign(**columns)
+
+
+def load(frame: pd.DataFrame, **changes: object):
+    options = {"x": "heads", "by": "seq_len", "metric": "nmse", "goal": "min", "scale": "error"}
+    return canonical(frame, **(options | changes))
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_written_table_is_read_back(tmp_path, ending):
+    path = tmp_path / f"runs.{ending}"
+    frame = small()
+    frame.to_parquet(path) if ending == "parquet" else frame.to_csv(path, index=False)
+    pd.testing.assert_frame_equal(read_table(path), frame)
+
+
+def test_files_that_cannot_be_read_say_why(tmp_path):
+    with pytest.raises(ValueError, match="does not exist"):
+        read_table(tmp_path / "none.csv")
+    (tmp_path / "runs.txt").write_text("x")
+    with pytest.raises(ValueError, match=r"must end in \.parquet or \.csv"):
+        read_table(tmp_path / "runs.txt")
+    (tmp_path / "bad.parquet").write_text("not parquet")
+    with pytest.raises(ValueError, match="cannot read"):
+        read_table(tmp_path / "bad.parquet")
+    (tmp_path / "bad.csv").write_bytes(b"\xff\xfe\x00\x81")
+    with pytest.raises(ValueError, match="cannot read"):
+        read_table(tmp_path / "bad.csv")
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(ValueError, match="is empty"):
+        read_table(tmp_path / "empty.csv")
+    small().iloc[:0].to_csv(tmp_path / "header.csv", index=False)
+    with pytest.raises(ValueError, match="no rows"):
+        read_table(tmp_path / "header.csv")
+
+
+@pytest.mark.parametrize(
+    ("frame", "changes", "message"),
+    [
+        (small().iloc[:0], {}, "no rows"),
+        (small(), {"metric": "loss"}, "no column 'loss'; it has: heads, seq_len, seed, nmse"),
+        (small(), {"replicate": "rep"}, "no column 'rep'"),
+        (small(), {"status_column": "state"}, "no column 'state'"),
+        (small(nmse=["a", 0.2, 0.3, 0.4]), {}, "'nmse' is not numeric: it holds 'a'"),
+        (small(nmse=[True, False, True, True]), {}, "true and false"),
+        (small(nmse=[0.1, np.inf, 0.2, 0.3]), {}, "infinity in row 1"),
+        (small(nmse=[0.1, -0.1, 0.2, 0.3]), {}, "above 0"),
+        (small(heads=[1, np.nan, 2, 2]), {}, "'heads' has empty entries"),
+        (small(heads=["a", "b", "c", "d"]), {}, "'heads' is not numeric"),
+        (small(seq_len=[0, 0, 8, 8]), {}, "above 0"),
+        (small(seed=[0, 0, 0, 1]), {}, "1 rows repeat a run, the first at heads=1, seq_len=8"),
+        (small(), {"goal": "max"}, "goal 'max' contradicts scale 'error'"),
+        (small(), {"scale": "accuracy"}, "goal 'min' contradicts scale 'accuracy'"),
+        (small(), {"scale": "acc"}, "unknown scale 'acc'; known: accuracy, error, loss"),
+        (small(), {"goal": "down"}, "unknown goal 'down'"),
+        (small(status=["finished", "ok", "failed", "failed"]), {}, "'ok'; known: .*stopped_early"),
+        (
+            small(nmse=[0.5, 93.0, 0.2, 0.3]),
+            {"goal": "max", "scale": "accuracy"},
+            "cannot be above 1",
+        ),
+        (small(nmse=-0.5), {"goal": "max", "scale": "accuracy"}, "cannot be below 0"),
+        (small(nmse=1.0), {"goal": "max", "scale": "accuracy"}, "give eval_size"),
+        (
+            small(nmse=1.0),
+            {"goal": "max", "scale": "accuracy", "eval_size": 0},
+            "eval_size must be at least 1",
+        ),
+    ],
+)
+def test_bad_tables_are_refused_with_the_reason(frame, changes, message):
+    with pytest.raises(ValueError, match=message):
+        load(frame, **changes)
+
+
+def test_only_finished_runs_are_results():
+    status = ["finished", "stopped_early", "diverged", "planned"]
+    frame = load(small(status=status)).frame
+    assert frame["status"].tolist() == status
+    assert frame["complete"].tolist() == [True, False, False, False]
+    assert frame["y"].notna().tolist() == [True, False, False, False]
+
+
+def test_words_of_ray_and_optuna_mean_the_same_states():
+    frame = load(small(status=["COMPLETE", "PRUNED", "TERMINATED", "FAIL"])).frame
+    assert frame["status"].tolist() == ["finished", "stopped_early", "finished", "failed"]
+
+
+def test_a_column_of_true_and_false_can_say_what_is_complete():
+    frame = load(small(done=[True, False, True, True]), status_column="done", complete="true").frame
+    assert frame["complete"].tolist() == [True, False, True, True]
+
+
+def test_a_run_short_of_the_budget_is_not_a_result():
+    runs = small(epochs=[10, 4, 10, 10])
+    assert load(runs, budget_column="epochs").frame["complete"].tolist() == [
+        True, False, True, True,
+    ]  # fmt: skip
+    assert not load(runs, budget_column="epochs", target_budget=20).frame["complete"].any()
+
+
+def test_of_several_reports_of_one_run_the_furthest_counts():
+    runs = pd.concat([small(epochs=5, nmse=0.9), small(epochs=10)])
+    frame = load(runs, budget_column="epochs").frame
+    assert frame["value"].tolist() == [0.1, 0.2, 0.01, 0.02]
+
+
+def test_a_finished_run_without_a_metric_counts_as_failed_and_is_reported():
+    table = load(small(nmse=[0.1, np.nan, 0.2, 0.3]))
+    assert table.frame["status"].tolist()[1] == "failed"
+    assert any("1 finished runs have no nmse" in note for note in table.warnings)
+
+
+def test_accuracy_is_floored_at_half_an_example():
+    runs = small(nmse=[1.0, 0.9, 0.99, 1.0])
+    table = load(runs, goal="max", scale="accuracy", eval_size=500)
+    np.testing.assert_allclose(table.frame["y"], np.log10([0.001, 0.1, 0.01, 0.001]))
+    guessed = load(runs, goal="max", scale="accuracy")
+    assert guessed.frame["y"].min() == pytest.approx(np.log10(0.005))
+    assert any("eval_size is unknown" in note for note in guessed.warnings)
+
+
+def test_a_loss_stays_in_nats():
+    np.testing.assert_array_equal(
+        load(small(nmse=[2.0, 0.0, -1.0, 1.0]), scale="loss").frame["y"], [2.0, 0.0, -1.0, 1.0]
+    )
+
+
+def test_nuisance_settings_compete_and_never_pool():
+    good, bad = small(lr=0.1), small(lr=0.2, nmse=[1.0, 2.0, 0.001, 0.002])
+    table = load(pd.concat([good, bad]), nuisance=["lr"])
+    assert table.frame["value"].tolist() == [0.1, 0.2, 0.001, 0.002]
+    assert any("lr=0.1 at (1, 8); lr=0.2 at (2, 8)" in note for note in table.warnings)
+
+
+def test_the_setting_with_more_full_runs_beats_a_better_median():
+    fewer = small(lr=0.2, nmse=1e-4, status=["finished", "failed", "finished", "failed"])
+    table = load(pd.concat([small(lr=0.1, status="finished"), fewer]), nuisance=["lr"])
+    assert table.frame["value"].tolist() == [0.1, 0.2, 0.01, 0.02]
+
+
+def test_without_a_replicate_column_runs_are_numbered():
+    frame = load(small().drop(columns="seed"), replicate=None).frame
+    assert frame["replicate"].tolist() == ["0", "1", "0", "1"]
+
+
+def test_costs_are_checked_like_the_metric():
+    with pytest.raises(ValueError, match="'params' is not numeric"):
+        clean_runs(
+            small(params="many"), keys=["heads"], metric="nmse", replicate="seed",
+            numbers=["params"],
+        )  # fmt: skip
