@@ -1,5 +1,6 @@
 """Delivery to a real MLflow store on SQLite, and to servers that are down."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -238,6 +239,55 @@ def test_a_crash_before_the_run_ids_were_written_creates_no_second_runs(
     deliver(journal_path, target)
     assert set(runs_by_key(target)) == {"a", "parent"}
     assert run_ids(journal, target) == before
+
+
+class Killed(BaseException):
+    """What nothing catches, as a killed process catches nothing."""
+
+
+def test_a_kill_after_any_single_call_to_the_store_does_no_harm(
+    journal: Journal, journal_path: Path, target: TrackingTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan(journal, "a", "b", "c")
+    for key in ("a", "b", "c"):
+        journal.begin_attempt(key)
+        report(journal, key, range(1, 4), TrialStatus.FINISHED)
+    calls_left = 0
+
+    def dies_after(method: str) -> None:
+        real = getattr(MlflowClient, method)
+
+        def call(self: MlflowClient, *values: Any, **named: Any) -> Any:
+            nonlocal calls_left
+            result = real(self, *values, **named)
+            calls_left -= 1
+            if calls_left == 0:
+                raise Killed
+            return result
+
+        monkeypatch.setattr(MlflowClient, method, call)
+
+    for method in ("create_experiment", "create_run", "log_batch", "set_terminated"):
+        dies_after(method)
+    kills = 0
+    # The journal's memory of the store is lost with each kill, which is worse than a real one.
+    while pending_rows(journal_path, target):
+        calls_left = kills + 1
+        with contextlib.suppress(Killed):
+            deliver(journal_path, target)
+        kills += 1
+        if pending_rows(journal_path, target):
+            journal.clear_metas(target.run_prefix)
+    assert kills > 6, "a batch of three finished trials takes six calls once its runs exist"
+    monkeypatch.undo()
+    deliver(journal_path, target)
+    runs = runs_by_key(target)
+    assert set(runs) == {"a", "b", "c", "parent"}
+    for key in ("a", "b", "c"):
+        assert history(target, runs[key], "nmse") == recorded(journal, key)
+        assert len(history(target, runs[key], "final/nmse")) == 1
+        assert runs[key].data.params["heads"]
+        assert runs[key].info.status == "FINISHED"
 
 
 def test_a_failure_within_a_batch_is_made_up_for(
