@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsweep.provenance import collect, git_state, package_versions, redact, redact_command
+from hsweep.provenance import (
+    collect,
+    git_state,
+    hardware,
+    package_versions,
+    redact,
+    redact_command,
+)
 
 SECRET = "s3cr3t-XyZ"
 
@@ -123,6 +130,21 @@ def test_a_git_hooks_variables_do_not_mislead(
 ) -> None:
     monkeypatch.setenv("GIT_DIR", str(committed_sweep.parent / ".git"))
     assert git_state(tmp_path_factory.mktemp("elsewhere") / "sweep.py") is None
+
+
+def test_cuda_devices_are_asked_of_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(
+        "#!/bin/sh\ncase $1 in *name*) echo 'H200, 143771 MiB'; echo 'H200, 143771 MiB';;"
+        " *) echo 570.1; echo 570.1;; esac\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    found = hardware()
+    assert found["cuda_devices"] == ["H200, 143771 MiB"] * 2
+    assert found["cuda_driver"] == "570.1"
 
 
 def test_a_missing_package_has_no_version() -> None:
