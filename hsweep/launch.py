@@ -111,6 +111,7 @@ def new_manifest(
         metric=sweep.metric,
         goal=sweep.goal,
         metrics=[metric.name for metric in plan.trials[0].task.metrics],
+        budget=describe(sweep.budget),
         question=describe(sweep.question),
         description=sweep.description,
         axes=list(sweep.space.axes),

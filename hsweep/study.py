@@ -36,6 +36,7 @@ class Manifest:
         limits: the plan's bounds, by name.
         seed: the study seed.
         metric, goal, metrics: what decides, and all that is reported.
+        budget: of every trial, as plain content.
         question: the analysis asked for, as plain content; None for none.
         description: the lab note.
         axes: of the space.
@@ -56,6 +57,7 @@ class Manifest:
     metric: str
     goal: str
     metrics: Sequence[str]
+    budget: Mapping[str, Any]
     question: Mapping[str, Any] | None
     description: str
     axes: Sequence[str]

@@ -5,9 +5,11 @@ and outages. A store is served from one daemon thread while the study runs, or a
 Cursor and run ids belong to one store, so naming another store delivers the whole study to it.
 """
 
+import math
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -191,6 +193,7 @@ def sync(
     metric: str,
     artifacts: Iterable[Path] = (),
     is_running: bool = False,
+    wait_seconds: float = math.inf,
 ) -> TrackingSummary:
     """Deliver everything the store has not got, now and in this thread.
 
@@ -202,6 +205,7 @@ def sync(
         metric: the study's main metric.
         artifacts: files to upload to the study's own run; missing ones are left out.
         is_running: the study is running elsewhere, so its own run is not ended.
+        wait_seconds: begin no further batch or upload after so long.
 
     Returns:
         What was delivered; a failure of the store is in ``error``, not raised.
@@ -211,17 +215,21 @@ def sync(
     """
     source = Source(journal_path, target, study, dict(tags), metric)
     pending_rows(journal_path, target)
-    delivered, error = 0, None
+    delivered = 0
+    error: str | None = None
     left = list(artifacts)
+    deadline = time.monotonic() + wait_seconds
     try:
         delivery = Delivery(source, reopen=is_running)
         try:
-            while count := delivery.deliver_rows():
+            while time.monotonic() < deadline and (count := delivery.deliver_rows()):
                 delivered += count
-            while left:
+            while time.monotonic() < deadline and left:
                 delivery.attach(left[0])
                 del left[0]
-            if not is_running:
+            if time.monotonic() >= deadline:
+                error = f"not done within {wait_seconds:g} s"
+            elif not is_running:
                 delivery.end_study()
         finally:
             delivery.close()

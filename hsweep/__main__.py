@@ -1,0 +1,5 @@
+"""``python -m hsweep``."""
+
+from hsweep.cli import main
+
+main()

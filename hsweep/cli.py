@@ -1,0 +1,365 @@
+"""The command line: verbs only. Everything heavy is imported inside the verb that needs it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from hsweep.errors import UserError
+from hsweep.options import (
+    console_for,
+    exit_with,
+    home_option,
+    json_option,
+    run_options,
+    sweep_options,
+    tracking_option,
+)
+from hsweep.paths import Home
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXIT_NOTHING_USABLE: Final = 1
+EXIT_USAGE: Final = 2
+
+_SWEEP = click.argument("sweep_file", metavar="SWEEP", type=click.Path(path_type=Path))
+_STUDY = click.argument("study_name", metavar="STUDY")
+
+
+class _Verbs(click.Group):
+    """Turns what a user got wrong into one message and exit code 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb."""
+        from hsweep.quiet import no_calls_home
+
+        no_calls_home()
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            click.echo(f"hsweep: {error}", err=True)
+            ctx.exit(EXIT_USAGE)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hsweep")
+def main() -> None:
+    """How many heads, how deep, how wide does my transformer need?
+
+    Plans, runs and analyses sweeps over the shape of transformers. A SWEEP is a Python file; a
+    STUDY is one run of a sweep, kept under the home. Sweep files are code and run with your
+    rights.
+    """
+
+
+@main.command()
+@_SWEEP
+@sweep_options
+@home_option
+@json_option
+def plan(sweep_file: Path, home: Home, as_json: bool, **chosen: Any) -> None:
+    """Show every trial of SWEEP before any trains: shape, parameters, FLOPs, memory."""
+    from hsweep import request
+    from hsweep.render import print_json, show_plan
+
+    prepared = request.prepare(sweep_file, **chosen)
+    seconds = request.estimate(prepared.plan, home)
+    if as_json:
+        print_json({**prepared.plan.to_json(), "estimated_seconds": seconds})
+    else:
+        show_plan(console_for(as_json=False), prepared.plan, seconds)
+
+
+@main.command()
+@_SWEEP
+@click.option("--study", "study_name", metavar="NAME", help="The study's name.")
+@sweep_options
+@run_options
+@click.option("--storage", metavar="URI", help="Folder or URI for checkpoints; shared by nodes.")
+@home_option
+@json_option
+def run(
+    sweep_file: Path,
+    study_name: str | None,
+    storage: str | None,
+    home: Home,
+    as_json: bool,
+    runner: str,
+    max_concurrent: int | None,
+    address: str | None,
+    time_budget: float | None,
+    tracking_uri: str | None,
+    **chosen: Any,
+) -> None:
+    """Plan SWEEP, train it and answer its question."""
+    from hsweep import request
+
+    console = console_for(as_json=as_json)
+    prepared = request.prepare(sweep_file, **chosen)
+    options = request.run_options(
+        home, prepared.plan.sweep.name, runner, max_concurrent, address, time_budget, tracking_uri
+    )
+    _finish(
+        *request.start(prepared, options, home, study_name, storage, console),
+        home,
+        as_json,
+        console,
+    )
+
+
+@main.command()
+@_STUDY
+@run_options
+@home_option
+@json_option
+def resume(
+    study_name: str,
+    home: Home,
+    as_json: bool,
+    runner: str,
+    max_concurrent: int | None,
+    address: str | None,
+    time_budget: float | None,
+    tracking_uri: str | None,
+) -> None:
+    """Go on with STUDY: finished trials stay, the others continue from their checkpoints."""
+    from hsweep import request
+    from hsweep.study import Study
+
+    console = console_for(as_json=as_json)
+    study = Study.open(home, study_name)
+    uri = tracking_uri or request.recorded_tracking_uri(study)
+    options = request.run_options(
+        home, study.manifest.sweep, runner, max_concurrent, address, time_budget, uri
+    )
+    _finish(*request.go_on(study, options, home, console), home, as_json, console)
+
+
+def _finish(
+    study: Any, outcome: Any, options: Any, home: Home, as_json: bool, console: "Console"
+) -> None:
+    """Answer the question, say where everything is, and choose the exit code."""
+    from hsweep.launch import EXIT_INTERRUPTED, closing_lines
+    from hsweep.render import print_json
+
+    answer = _write_answer(study, options.target)
+    for line in closing_lines(outcome, study):
+        console.print(line, soft_wrap=True)
+    console.print()
+    console.print(answer.sentence, style="bold", soft_wrap=True)
+    console.print()
+    console.print(f"report   {study.paths.report}", soft_wrap=True)
+    console.print(f"MLflow   {options.target.shown_uri}", soft_wrap=True)
+    console.print(f"         browse it with: hsweep ui --home {home.root}", soft_wrap=True)
+    if as_json:
+        print_json({**study.status(), **answer.to_json(), "report": str(study.paths.report)})
+    if outcome.was_interrupted:
+        exit_with(EXIT_INTERRUPTED)
+    if not outcome.has_results:
+        exit_with(EXIT_NOTHING_USABLE)
+
+
+def _write_answer(study: Any, target: Any) -> Any:
+    """Analyse a study, write analysis and report beside its record, and hand them to MLflow."""
+    from analysis.answer import answer_study, report_input
+    from analysis.report import write_report
+    from hsweep.study import write_json
+    from hsweep.tracking import provenance_tags, run_urls, sync
+
+    answer = answer_study(study)
+    write_json(study.paths.analysis, answer.to_json())
+    with study.journal() as journal:
+        urls = run_urls(journal, target)
+    write_report(report_input(study, answer, urls), study.paths.report)
+    if not study.is_running():
+        sync(
+            study.paths.journal,
+            target,
+            study=study.name,
+            tags=provenance_tags(study.manifest.provenance),
+            metric=study.manifest.metric,
+            artifacts=[study.paths.analysis, study.paths.report],
+        )
+    return answer
+
+
+@main.command("list")
+@home_option
+@json_option
+def list_(home: Home, as_json: bool) -> None:
+    """List the studies of the home."""
+    from hsweep.render import print_json, show_studies
+    from hsweep.study import Study, list_studies
+
+    rows: list[dict[str, Any]] = []
+    for paths in list_studies(home):
+        try:
+            rows.append(Study.open(home, paths.name).status())
+        except UserError as error:
+            rows.append({"study": paths.name, "state": "unreadable", "error": str(error)})
+    if as_json:
+        print_json(rows)
+    elif rows:
+        show_studies(console_for(as_json=False), rows)
+    else:
+        click.echo(f"{home.root} holds no study yet; begin one with: hsweep run SWEEP")
+
+
+@main.command()
+@_STUDY
+@home_option
+@json_option
+def show(study_name: str, home: Home, as_json: bool) -> None:
+    """Show how STUDY and its trials stand, also while it runs."""
+    from hsweep.render import print_json, show_study
+    from hsweep.study import Study
+
+    study = Study.open(home, study_name)
+    status = study.status()
+    if as_json:
+        trials, _ = study.tables()
+        print_json({**status, "trials_list": trials.to_pylist()})
+    else:
+        show_study(console_for(as_json=False), study, status)
+
+
+@main.command()
+@click.argument("study_name", metavar="[STUDY]", required=False)
+@click.option("--table", type=click.Path(path_type=Path), help="A parquet or csv file instead.")
+@click.option("--kind", type=click.Choice(["transition", "pareto", "lean"]), help="What to ask.")
+@click.option("--x", help="Transition: the axis that is searched.  [default: heads]")
+@click.option("--by", help="Transition: the modulating axis; '' for none.  [default: seq_len]")
+@click.option("--metric", help="Column of the result.")
+@click.option("--goal", type=click.Choice(["min", "max"]), help="Whether smaller is better.")
+@click.option("--scale", type=click.Choice(["error", "accuracy", "loss"]), help="Of the metric.")
+@click.option("--eval-size", type=click.IntRange(1), help="Examples behind an accuracy.")
+@click.option("--replicate", default="seed", show_default=True, help="Column of the seeds.")
+@click.option("--config", "config", multiple=True, help="Pareto, lean: a column of the shape.")
+@click.option("--cost", "costs", multiple=True, help="Pareto, lean: a column to keep small.")
+@click.option("--baseline", help="Lean: the baseline, as heads=12,depth=12, or its name.")
+@click.option("--margin", type=float, help="Lean: how much worse still counts as equal.")
+@click.option("--status-column", help="How each run ended.")
+@click.option("--complete", default="finished", show_default=True, help="Its word for full runs.")
+@click.option("--budget-column", help="How far each run got.")
+@click.option("--target-budget", type=float, help="The full budget.")
+@home_option
+@json_option
+def analyze(
+    study_name: str | None, table: Path | None, home: Home, as_json: bool, **asked: Any
+) -> None:
+    """Answer the question of STUDY, or one put to any table."""
+    from analysis.ask import ask_table
+    from analysis.summary import show_answer
+
+    from analysis.answer import answer_study
+    from hsweep.render import print_json
+    from hsweep.study import Study, write_json
+
+    if (study_name is None) == (table is None):
+        raise UserError("give the name of a study, or a table with --table FILE --kind KIND")
+    if table is not None:
+        answer = ask_table(table, **asked)
+    else:
+        assert study_name is not None
+        study = Study.open(home, study_name)
+        answer = answer_study(study)
+        if not study.is_running():
+            write_json(study.paths.analysis, answer.to_json())
+    if as_json:
+        print_json(answer.to_json())
+    else:
+        show_answer(console_for(as_json=False), answer)
+
+
+@main.command()
+@_STUDY
+@click.option("--figures", type=click.Path(path_type=Path), help="Also write PNG, SVG and PDF.")
+@home_option
+@tracking_option
+def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str | None) -> None:
+    """Write the report of STUDY: one HTML file that needs no network."""
+    from analysis.answer import answer_study, report_input
+    from analysis.report import write_report
+    from hsweep import request
+    from hsweep.study import Study
+    from hsweep.tracking import run_urls, tracking_target
+
+    study = Study.open(home, study_name)
+    uri = tracking_uri or request.recorded_tracking_uri(study)
+    target = tracking_target(uri, home, study.manifest.sweep)
+    with study.journal() as journal:
+        urls = run_urls(journal, target)
+    content = report_input(study, answer_study(study), urls)
+    click.echo(str(write_report(content, study.paths.report)))
+    if figures is not None:
+        from analysis.plots import save_figures
+
+        for path in save_figures(content, figures):
+            click.echo(str(path))
+
+
+@main.command()
+@_STUDY
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option(
+    "--what",
+    type=click.Choice(["trials", "reports"]),
+    default="trials",
+    show_default=True,
+    help="One row a trial, or one a report.",
+)
+@home_option
+def export(study_name: str, file: Path, what: str, home: Home) -> None:
+    """Write the trials of STUDY to FILE (.parquet, .csv or .json)."""
+    from hsweep.study import Study
+    from hsweep.tables import write_table
+
+    study = Study.open(home, study_name)
+    trials, reports = study.tables()
+    table = trials if what == "trials" else reports
+    write_table(table, file)
+    study.write_tables()
+    click.echo(f"{table.num_rows} {what} in {file}")
+
+
+@main.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
+@home_option
+def ui(host: str, port: int, home: Home) -> None:
+    """Serve the MLflow UI on the home's store."""
+    from hsweep.tracking import serve_ui, tracking_target
+
+    if host not in ("127.0.0.1", "localhost", "::1"):
+        click.echo(
+            f"hsweep: anyone who reaches {host}:{port} can read and delete these runs", err=True
+        )
+    home.create()
+    click.echo(f"MLflow UI at http://{host}:{port}; end it with Ctrl-C")
+    serve_ui(tracking_target(None, home, "hsweep"), host=host, port=port)
+
+
+@main.command()
+@click.option("--quick", is_flag=True, help="Leave out what starts a library.")
+@home_option
+@tracking_option
+@json_option
+def doctor(quick: bool, home: Home, tracking_uri: str | None, as_json: bool) -> None:
+    """Check this machine, and say what to do about each problem."""
+    from dataclasses import asdict
+
+    from hsweep.doctor import diagnose
+    from hsweep.render import print_json, show_checks
+
+    checks = diagnose(home, quick=quick, tracking_uri=tracking_uri)
+    if as_json:
+        print_json([asdict(check) for check in checks])
+    else:
+        show_checks(console_for(as_json=False), checks)
+    if any(check.status == "problem" for check in checks):
+        exit_with(EXIT_NOTHING_USABLE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Options that several verbs share, and the kinds of value they take."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from hsweep.paths import Home
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+_DURATION: Final = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
+_PREFIXES: Final = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
+
+
+class Duration(click.ParamType[float]):
+    """A time such as 90s, 30m, 2h or 1h30m; a bare number is seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return seconds."""
+        if isinstance(value, (int, float)):
+            return float(value)
+        text = str(value).strip().lower()
+        if re.fullmatch(r"\d+(\.\d+)?", text):
+            text += "s"
+        match = _DURATION.fullmatch(text)
+        if not match or not any(match.groups()):
+            self.fail(f"{value!r} is no time; write 90s, 30m, 2h or 1h30m", param, ctx)
+        hours, minutes, seconds = (float(part or 0) for part in match.groups())
+        total = 3600 * hours + 60 * minutes + seconds
+        if total <= 0:
+            self.fail(f"a time must be above zero, not {value!r}", param, ctx)
+        return total
+
+
+class Count(click.ParamType[int]):
+    """A whole number, possibly with a decimal prefix: 60M, 1.5G, 200k."""
+
+    name = "count"
+    _unit = ""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        text = str(value).strip().lower().replace(",", "").replace("_", "").replace(" ", "")
+        match = re.fullmatch(rf"(\d+(?:\.\d+)?)([kmgtp]?){self._unit}", text)
+        if not match:
+            self.fail(f"{value!r} is no amount; write 60M, 1.5G or 200k", param, ctx)
+        return round(float(match[1]) * _PREFIXES[match[2]])
+
+
+class Bytes(Count):
+    """A number of bytes, with decimal prefixes: 8G, 500MB."""
+
+    name = "bytes"
+    _unit = "b?"
+
+
+class Setting(click.ParamType[tuple[str, list[Any]]]):
+    """NAME=VALUE; several values with commas between."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, list[Any]]:
+        """Return the name and its values."""
+        from hsweep.space import parse_values
+
+        name, equals, text = str(value).partition("=")
+        if not equals or not name.strip() or not text.strip():
+            self.fail(f"{value!r} is not of the form NAME=VALUE", param, ctx)
+        return name.strip(), parse_values(text)
+
+
+class HomeFolder(click.ParamType[Home]):
+    """The folder that holds every study."""
+
+    name = "folder"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Home:
+        """Return the home."""
+        return value if isinstance(value, Home) else Home(Path(value).expanduser().absolute())
+
+
+def _together(*options: Callable[[Verb], Verb]) -> Callable[[Verb], Verb]:
+    def decorate(verb: Verb) -> Verb:
+        for option in reversed(options):
+            verb = option(verb)
+        return verb
+
+    return decorate
+
+
+home_option = click.option(
+    "--home",
+    type=HomeFolder(),
+    default="hsweep-home",
+    envvar="HSWEEP_HOME",
+    show_default="./hsweep-home",
+    help="Where studies, the MLflow store and measured speeds are kept.",
+)
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON alone; messages go to standard error."
+)
+
+tracking_option = click.option(
+    "--tracking-uri", metavar="URI", help="An MLflow store; by default SQLite under the home."
+)
+
+sweep_options = _together(
+    click.option("--preset", metavar="NAME", help="A variant of the sweep.  [default: quick]"),
+    click.option(
+        "--set",
+        "settings",
+        type=Setting(),
+        multiple=True,
+        help="Replace an axis (heads=1,2,4), the budget (epochs=50), report_every, replicates, "
+        "cpus or gpus.",
+    ),
+    click.option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Study seed."
+    ),
+    click.option("--max-params", type=Count(), help="Skip larger models, for example 60M."),
+    click.option("--min-params", type=Count(), help="Skip smaller models."),
+    click.option("--max-memory", type=Bytes(), help="Skip what needs more training memory: 8G."),
+    click.option("--max-flops", type=Count(), help="Skip dearer forward passes, for example 5G."),
+)
+
+run_options = _together(
+    click.option(
+        "--runner",
+        type=click.Choice(["ray", "inline"]),
+        default="ray",
+        show_default=True,
+        help="Ray, or one trial after another in this process.",
+    ),
+    click.option("--max-concurrent", type=click.IntRange(1), help="Trials at once."),
+    click.option("--address", metavar="ADDR", help="An existing Ray cluster, host:port or auto."),
+    click.option("--time-budget", type=Duration(), help="End cleanly after 30m, 2h, ..."),
+    tracking_option,
+)
+
+
+def console_for(*, as_json: bool) -> "Console":
+    """Return where messages go: standard output, or standard error beside JSON."""
+    from rich.console import Console
+
+    console = Console(stderr=as_json, highlight=False)
+    if not console.is_terminal and not console.is_jupyter:
+        # In a file or a pipe a line is as long as what it says.
+        console.width = max(console.width, 160)
+    return console
+
+
+def exit_with(code: int) -> None:
+    """Leave with an exit code once everything printed is out."""
+    sys.stdout.flush()
+    sys.exit(code)

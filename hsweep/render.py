@@ -1,0 +1,154 @@
+"""Plans, studies and checks as tables for people."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from hsweep.plan import Plan
+from hsweep.progress import STATUS_STYLES, duration, number, point_label, varying_axes
+from hsweep.study import Study
+from hsweep.trial import TrialStatus
+
+_MAX_ROWS: Final = 200
+_CHECK_STYLES: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+def print_json(content: Any) -> None:
+    """Write plain content to standard output, alone."""
+    json.dump(content, sys.stdout, indent=1, default=str, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def quantity(value: float, unit: str = "") -> str:
+    """Return a large number as people write it: 86.568 M, 1.2 G."""
+    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.3f} {prefix}{unit}".rstrip()
+    return f"{value:g} {unit}".rstrip()
+
+
+def show_plan(console: Console, plan: Plan, seconds: float | None) -> None:
+    """Print a plan."""
+    totals = plan.totals()
+    trials = list(plan.trials)
+    axes = varying_axes(trials)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("point")
+    for heading in ("seeds", "params", "FLOPs/example", "training memory"):
+        table.add_column(heading, justify="right")
+    points: dict[str, list[Any]] = {}
+    for trial in trials:
+        points.setdefault(point_label(trial.point, axes), []).append(trial)
+    for label, group in list(points.items())[:_MAX_ROWS]:
+        counts = group[0].counts
+        table.add_row(
+            label,
+            str(len(group)),
+            quantity(counts.num_params),
+            quantity(counts.forward_flops),
+            quantity(group[0].train_memory_bytes, "B"),
+        )
+    console.print(table)
+    if len(points) > _MAX_ROWS:
+        console.print(f"... and {len(points) - _MAX_ROWS} more points (--json lists all)")
+    for skipped in plan.skipped[:_MAX_ROWS]:
+        console.print(f"skipped {point_label(skipped.point)}: {skipped.reason}", style="yellow")
+    if plan.is_adaptive:
+        console.print("points are proposed during the run; these are random draws for orientation")
+    budget = plan.sweep.budget
+    console.print(
+        f"{totals['trials']} trials ({totals['points']} points) of {budget.amount} {budget.unit}; "
+        f"{totals['skipped']} points skipped, {totals['merged']} doubles merged"
+    )
+    if seconds is not None:
+        console.print(f"about {duration(seconds)} of training in all, by what was measured here")
+    for problem in plan.data_problems:
+        console.print(f"data: {problem}", style="yellow")
+    preset = plan.sweep.presets.get(plan.preset)
+    if preset is not None and preset.note:
+        console.print(f"preset {plan.preset}: {preset.note}")
+
+
+def show_studies(console: Console, studies: Sequence[Mapping[str, Any]]) -> None:
+    """Print one line a study."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("study", "state", "finished", "stopped early", "failed", "trials", "created"):
+        left = heading in ("study", "state", "created")
+        table.add_column(heading, justify="left" if left else "right")
+    for study in studies:
+        if "error" in study:
+            table.add_row(study["study"], "unreadable", "", "", "", "", study["error"])
+            continue
+        table.add_row(
+            study["study"],
+            study["state"],
+            str(study["finished"]),
+            str(study["stopped_early"]),
+            str(study["failed"] + study["diverged"]),
+            str(study["trials"]),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(study["created"])),
+        )
+    console.print(table)
+
+
+def show_study(console: Console, study: Study, status: Mapping[str, Any]) -> None:
+    """Print a study and its trials."""
+    console.print(
+        f"{status['study']} ({status['sweep']}, preset {status['preset']}): {status['state']}",
+        style="bold",
+    )
+    with study.journal() as journal:
+        rows = journal.trials()
+    table = Table(box=None, pad_edge=False)
+    for heading in ("trial", "seed", "status", "done", study.manifest.metric, "time", "reason"):
+        left = heading in ("trial", "status", "reason")
+        table.add_column(heading, justify="left" if left else "right")
+    varying = _varying([row.point for row in rows])
+    for row in rows[:_MAX_ROWS]:
+        shown = row.status
+        is_left_behind = shown is TrialStatus.RUNNING and status["state"] != "running"
+        word = "interrupted" if is_left_behind else str(shown).replace("_", " ")
+        reason = row.reason.strip().splitlines()[-1] if row.reason.strip() else ""
+        table.add_row(
+            point_label(row.point, varying),
+            str(row.replicate),
+            f"[{STATUS_STYLES[shown]}]{word}[/]",
+            f"{row.unit}/{row.budget}",
+            number(row.value),
+            duration(row.wall_seconds),
+            reason,
+        )
+    console.print(table)
+    if len(rows) > _MAX_ROWS:
+        console.print(f"... and {len(rows) - _MAX_ROWS} more trials (--json lists all)")
+    counts = ", ".join(
+        f"{status[str(each)]} {str(each).replace('_', ' ')}"
+        for each in TrialStatus
+        if status[str(each)]
+    )
+    console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
+
+
+def show_checks(console: Console, checks: Sequence[Any]) -> None:
+    """Print what the doctor found."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("check", "", "found", "what to do"):
+        table.add_column(heading, overflow="fold")
+    for check in checks:
+        style = _CHECK_STYLES[check.status]
+        table.add_row(check.name, f"[{style}]{check.status}[/]", check.detail, check.remedy)
+    console.print(table)
+
+
+def _varying(points: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    values: dict[str, set[str]] = {}
+    for point in points:
+        for axis, value in point.items():
+            values.setdefault(axis, set()).add(repr(value))
+    varying = tuple(axis for axis, found in values.items() if len(found) > 1)
+    return varying or tuple(values)

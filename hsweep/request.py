@@ -1,0 +1,245 @@
+"""From what a user asked for to a study that runs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from rich.console import Console
+
+from hsweep.calibration import Calibration
+from hsweep.errors import UserError
+from hsweep.journal import Journal
+from hsweep.launch import (
+    Outcome,
+    RunOptions,
+    make_runner,
+    new_manifest,
+    prepare_runner,
+    run_study,
+    sweep_source,
+)
+from hsweep.paths import Home
+from hsweep.plan import Limits, Plan, Planner, apply_settings, make_plan
+from hsweep.provenance import hardware
+from hsweep.study import Study
+from hsweep.sweep import DEFAULT_PRESET
+from hsweep.tracking import tracking_target
+from hsweep.workspace import LoadedSweep, load_sweep
+
+Settings = list[tuple[str, list[Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A sweep, planned."""
+
+    loaded: LoadedSweep
+    plan: Plan
+    settings: Settings
+    limits: Limits
+
+
+def prepare(
+    sweep_file: Path,
+    *,
+    preset: str | None,
+    settings: Settings,
+    seed: int,
+    siblings: Path | None = None,
+    **limits: int | None,
+) -> Prepared:
+    """Load a sweep file and plan its trials.
+
+    Raises:
+        UserError: anything about the file, the preset, the settings or the plan.
+    """
+    loaded = load_sweep(sweep_file, siblings=siblings)
+    sweep = apply_settings(loaded.sweep, preset, settings)
+    bounds = Limits(**limits)
+    plan = make_plan(sweep, preset=preset or DEFAULT_PRESET, study_seed=seed, limits=bounds)
+    return Prepared(loaded, plan, list(settings), bounds)
+
+
+def estimate(plan: Plan, home: Home) -> float | None:
+    """Return the training seconds of a plan by what was measured on this machine, if anything."""
+    return Calibration(home.calibration, hardware()).estimate(plan.trials)
+
+
+def run_options(
+    home: Home,
+    sweep: str,
+    runner: str,
+    max_concurrent: int | None,
+    address: str | None,
+    time_budget: float | None,
+    tracking_uri: str | None,
+) -> RunOptions:
+    """Check how a study shall be run.
+
+    Raises:
+        UserError: options that do not go together, or a tracking URI of no use.
+    """
+    if runner == "inline" and address is not None:
+        raise UserError(f"--address {address} is for the ray runner; leave out --runner inline")
+    if runner == "inline" and max_concurrent not in (None, 1):
+        raise UserError(
+            f"the inline runner trains one trial at a time; --max-concurrent {max_concurrent} "
+            "needs --runner ray"
+        )
+    return RunOptions(
+        runner=cast(Literal["ray", "inline"], runner),
+        max_concurrent=max_concurrent,
+        address=address,
+        time_budget=time_budget,
+        target=tracking_target(tracking_uri, home, sweep),
+    )
+
+
+def recorded_tracking_uri(study: Study) -> str:
+    """Return the store a study reports to.
+
+    Raises:
+        UserError: its URI held a secret, which is not recorded.
+    """
+    uri = study.manifest.tracking_uri
+    if "***" in uri:
+        raise UserError(
+            f"the study {study.name!r} reports to {uri}, whose password is not kept; give it again "
+            "with --tracking-uri"
+        )
+    return uri
+
+
+def start(
+    prepared: Prepared,
+    options: RunOptions,
+    home: Home,
+    name: str | None,
+    storage: str | None,
+    console: Console,
+) -> tuple[Study, Outcome, RunOptions]:
+    """Begin a new study and run it.
+
+    Raises:
+        UserError: anything that stands in the way before the first trial.
+    """
+    plan = prepared.plan
+    if plan.data_problems:
+        raise UserError("; ".join(plan.data_problems))
+    home.create()
+    name = name or f"{plan.sweep.name}-{plan.preset}"
+    _refuse_taken(home, name)
+    storage = _absolute(storage)
+    runner = make_runner(options, home, name, storage, prepared.loaded)
+    try:
+        prepare_runner(runner, plan)
+        study = Study.create(
+            home,
+            new_manifest(
+                name,
+                prepared.loaded,
+                plan,
+                settings=prepared.settings,
+                limits=prepared.limits,
+                storage=storage,
+                target=options.target,
+            ),
+            sweep_source=sweep_source(prepared.loaded.path),
+            plan=plan.to_json(),
+        )
+        _greet(console, study, plan, runner, home)
+        planner = Planner(plan.sweep, plan.study_seed, prepared.limits)
+        return study, run_study(study, plan, planner, runner, options, console, home), options
+    finally:
+        _close(runner)
+
+
+def go_on(
+    study: Study, options: RunOptions, home: Home, console: Console
+) -> tuple[Study, Outcome, RunOptions]:
+    """Resume a study from its own record.
+
+    Raises:
+        UserError: its code or data have changed, so that its trials are no longer the same.
+    """
+    manifest = study.manifest
+    prepared = prepare(
+        study.paths.sweep_source,
+        preset=manifest.preset,
+        settings=[(name, list(values)) for name, values in manifest.settings],
+        seed=manifest.seed,
+        siblings=Path(manifest.sweep_folder),
+        **dict(manifest.limits),
+    )
+    plan = prepared.plan
+    if plan.data_problems:
+        raise UserError("; ".join(plan.data_problems))
+    if not plan.is_adaptive:
+        with study.journal() as journal:
+            _refuse_changed(study, plan, journal)
+    runner = make_runner(options, home, study.name, manifest.storage, prepared.loaded)
+    try:
+        prepare_runner(runner, plan)
+        _greet(console, study, plan, runner, home)
+        planner = Planner(plan.sweep, plan.study_seed, prepared.limits)
+        return study, run_study(study, plan, planner, runner, options, console, home), options
+    finally:
+        _close(runner)
+
+
+def _refuse_taken(home: Home, name: str) -> None:
+    if home.study(name).manifest.exists():
+        status = Study.open(home, name).status()
+        done = status["trials"] - status["planned"] - status["running"]
+        raise UserError(
+            f"a study called {name!r} exists in {home.root} ({done} of {status['trials']} trials "
+            f"done); go on with it by `hsweep resume {name}`, or start another with --study NAME"
+        )
+
+
+def _refuse_changed(study: Study, plan: Plan, journal: Journal) -> None:
+    recorded = {row.key: row for row in journal.trials()}
+    planned = {trial.key for trial in plan.trials}
+    # A study killed before its first trial has nothing on record to differ from.
+    gone = [row for key, row in recorded.items() if key not in planned]
+    if not gone:
+        return
+    raise UserError(
+        f"{len(gone)} of {len(recorded)} trials of {study.name!r} are no longer the same: the code "
+        "of their model, task or training, or their data, has changed since the study began, so "
+        "their results could not be compared. Restore it (the study's commit is in "
+        f"{study.paths.manifest}), or start a new study with `hsweep run`"
+    )
+
+
+def _absolute(storage: str | None) -> str | None:
+    """A relative folder would mean another place on every node."""
+    if storage is None or "://" in storage:
+        return storage
+    return str(Path(storage).expanduser().absolute())
+
+
+def _greet(console: Console, study: Study, plan: Plan, runner: Any, home: Home) -> None:
+    budget = plan.sweep.budget
+    console.print(
+        f"study {study.name}: {len(plan.trials)} trials of {budget.amount} {budget.unit}"
+        f"{', proposed one by one' if plan.is_adaptive else ''}",
+        style="bold",
+        soft_wrap=True,
+    )
+    for skipped in plan.skipped[:5]:
+        console.print(f"skipped {dict(skipped.point)}: {skipped.reason}", soft_wrap=True)
+    if len(plan.skipped) > 5:
+        console.print(f"... {len(plan.skipped)} points skipped in all (hsweep plan lists them)")
+    url = getattr(runner, "dashboard_url", None)
+    if url:
+        console.print(
+            f"Ray dashboard  {url}  (it asks for a token: ray get-auth-token)", soft_wrap=True
+        )
+    console.print(f"MLflow UI      hsweep ui --home {home.root}", soft_wrap=True)
+
+
+def _close(runner: Any) -> None:
+    close = getattr(runner, "close", None)
+    if close is not None:
+        close()
