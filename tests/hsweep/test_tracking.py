@@ -543,6 +543,17 @@ def test_close_waits_no_longer_than_asked(
     assert not tracker._thread.is_alive()
 
 
+def test_sync_begins_no_batch_after_its_time_is_up(
+    journal: Journal, journal_path: Path, target: TrackingTarget
+) -> None:
+    plan(journal, "a")
+    journal.begin_attempt("a")
+    report_file = journal_path.with_name("report.html")
+    summary = sync(journal_path, target, **STUDY, artifacts=[report_file], wait_seconds=0)
+    assert summary == TrackingSummary(0, 1, "not done within 0 s", (report_file,))
+    assert deliver(journal_path, target) == TrackingSummary(1, 0)
+
+
 def test_a_broken_journal_is_an_error_text_and_not_an_exception(
     tmp_path: Path, target: TrackingTarget
 ) -> None:
