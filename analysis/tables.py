@@ -104,12 +104,13 @@ def _value_counts(trials: pd.DataFrame, column: str) -> dict[str, int]:
 def trial_table(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> TrialTable:
     """Return every trial with its columns in reading order, empty columns left out.
 
-    The status comes first, then the shape, seed and result, then costs, and the keys last.
+    The status comes first, then the shape, seed and result, then costs, and the keys last. The
+    study's own name, the page's title, is not repeated.
     """
     leading = ["status", *axes, "seed", metric, "reached", "budget", "num_params"]
-    trailing = ["stratum", "reason", "mlflow_url", "key"]
+    trailing = ["reason", "mlflow_url", "stratum", "ordinal", "attempt", "key"]
     names = [str(name) for name in trials.columns]
-    middle = [name for name in names if name not in (*leading, *trailing)]
+    middle = [name for name in names if name not in (*leading, *trailing, "study")]
     ordered = [name for name in dict.fromkeys([*leading, *middle, *trailing]) if name in names]
     columns = []
     cells = []
@@ -128,6 +129,7 @@ def _column_label(name: str) -> str:
         "wall_seconds": "wall time (s)",
         "train_memory_bytes": "training memory (B)",
         "flops_per_example": "FLOPs per example",
+        "train_flops_per_example": "training FLOPs per example",
     }.get(name, name)
 
 

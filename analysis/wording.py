@@ -112,7 +112,7 @@ def cost_text(cost: str, value: float | None) -> str:
 def verdict_badge(result: Result | None) -> tuple[str, Tone]:
     """Return the verdict's name as a reader sees it and the tone it is shown in."""
     if result is None:
-        return "no statistical question", "unknown"
+        return "no verdict", "unknown"
     if isinstance(result, ParetoResult):
         undecided = any(row.class_ == "undecided" for row in result.table)
         if not result.table:
