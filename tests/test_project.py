@@ -1,6 +1,7 @@
 """What the project's own files promise: that they agree with each other and name no machine."""
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -37,32 +38,71 @@ def committed_files() -> list[Path]:
     return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
-def commands_of(target: str, folder: Path) -> list[str]:
-    """Return what ``make`` runs for ``target`` in a folder that has no venv yet."""
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def make(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run ``make`` in ``folder``, which gets the files that the Makefile needs if it has none."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, folder)
-    dry = subprocess.run(
-        ["make", "--no-print-directory", "-n", target],
+        if not (folder / name).exists():
+            shutil.copy(ROOT / name, folder)
+    return subprocess.run(
+        ["make", "--no-print-directory", *arguments],
         cwd=folder,
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin", **variables},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    return [line for line in dry.stdout.splitlines() if not line.startswith("touch ")]
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def commands_of(target: str, folder: Path) -> list[str]:
+    """Return what ``make`` runs for ``target`` in a folder that has no venv yet."""
+    lines = make(folder, "-n", target).stdout.splitlines()
+    return [line for line in lines if not line.startswith("touch ")]
+
+
+@needs_make
 @pytest.mark.parametrize("target", ["demo", "test"])
 def test_the_readme_lists_what_make_runs(target: str, tmp_path: Path) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     assert commands_of(target, tmp_path) in [block.splitlines() for block in blocks]
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@needs_make
 def test_every_demo_is_a_study_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "hsweep-home" / "studies" / "demo-1").mkdir(parents=True)
     assert commands_of("demo", tmp_path)[-1].endswith("--study demo-2")
+
+
+A_PYTHON_WHOSE_VENVS_ONLY_TAKE_NOTES = """#!/bin/sh
+mkdir -p .venv/bin
+for name in pip hsweep; do
+    printf '#!/bin/sh\\necho %s >> notes\\nexit ${FAILS:-0}\\n' $name > .venv/bin/$name
+    chmod +x .venv/bin/$name
+done
+"""
+
+
+@needs_make
+def test_installing_is_repeated_after_a_failure_or_a_change_and_not_otherwise(
+    tmp_path: Path,
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(A_PYTHON_WHOSE_VENVS_ONLY_TAKE_NOTES)
+    python.chmod(0o755)
+
+    def demo(**variables: str) -> tuple[bool, list[str]]:
+        (tmp_path / "notes").write_text("")
+        done = make(tmp_path, "demo", f"PYTHON={python}", **variables)
+        return done.returncode == 0, (tmp_path / "notes").read_text().split()
+
+    assert demo(FAILS="1") == (False, ["pip"])
+    assert demo() == (True, ["pip", "hsweep"])
+    assert demo() == (True, ["hsweep"])
+    later = (tmp_path / "constraints.txt").stat().st_mtime + 3600
+    os.utime(tmp_path / "constraints.txt", (later, later))
+    assert demo() == (True, ["pip", "hsweep"])
 
 
 def test_every_package_is_listed() -> None:
