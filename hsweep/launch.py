@@ -23,6 +23,7 @@ from hsweep.paths import Home
 from hsweep.plan import Limits, Plan, Planner
 from hsweep.progress import Progress, duration
 from hsweep.provenance import collect, hardware
+from hsweep.ray_environment import prepare_ray
 from hsweep.runner import InlineRunner, Runner
 from hsweep.study import Manifest, Study
 from hsweep.tracking import Tracker, TrackingSummary, TrackingTarget, provenance_tags
@@ -130,6 +131,7 @@ def make_runner(
     """Return the runner that the options ask for."""
     if options.runner == "inline":
         return InlineRunner()
+    prepare_ray()
     from hsweep.ray_runner import RayRunner
 
     scratch = (

@@ -33,22 +33,6 @@ from hsweep.workspace import worker_environment
 _PARCEL: Final = "parcel"
 _REPORT: Final = "report"
 
-_DRIVER_ENVIRONMENT: Final = {
-    # Our own terminal output and our own record replace Tune's.
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_GLOBAL_CHECKPOINT_S": "3600",
-    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-    # Interrupts are ours: the first ends the study cleanly.
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    # Token authentication is the default of current Ray; said aloud so that an address given by
-    # the user works the same way.
-    "RAY_AUTH_MODE": "token",
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
-
 
 class _Parcel:
     """An assignment on its way to a worker, opaque to Tune.
@@ -64,6 +48,25 @@ class _Parcel:
 
     def __repr__(self) -> str:
         return f"{self.assignment.trial.key}-{self.assignment.attempt}"
+
+
+class _Link:
+    """The coordinator, held by objects that Tune pickles into files nobody reads back."""
+
+    def __init__(self, coordinator: Coordinator | None) -> None:
+        self._coordinator = coordinator
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """The coordinator of this process."""
+        assert self._coordinator is not None, "a pickled link leads nowhere"
+        return self._coordinator
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Link, (None,)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Link":
+        return self
 
 
 class TrialActor(tune.Trainable):
@@ -102,9 +105,9 @@ class TrialActor(tune.Trainable):
 class _CoordinatedSearcher(Searcher):
     """Lets Tune run what the coordinator hands out."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, link: _Link) -> None:
         super().__init__()
-        self._coordinator = coordinator
+        self._link = link
 
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
@@ -114,10 +117,10 @@ class _CoordinatedSearcher(Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """Return the next assignment, None for "not now", or that there will be no more."""
-        assignment = self._coordinator.take()
+        assignment = self._link.coordinator.take()
         if assignment is not None:
             return {_PARCEL: _Parcel(assignment)}
-        return Searcher.FINISHED if self._coordinator.is_exhausted else None
+        return Searcher.FINISHED if self._link.coordinator.is_exhausted else None
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -135,13 +138,13 @@ class _CoordinatedSearcher(Searcher):
 class _CoordinatedScheduler(FIFOScheduler):
     """Asks the coordinator, and so the rungs, whether a trial goes on."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, link: _Link) -> None:
         super().__init__()
-        self._coordinator = coordinator
+        self._link = link
 
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: Any) -> str:
         """Record a report and return Tune's word for the decision."""
-        goes_on = self._coordinator.report(_assignment(trial), result[_REPORT])
+        goes_on = self._link.coordinator.report(_assignment(trial), result[_REPORT])
         decision: str = TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP
         return decision
 
@@ -149,8 +152,8 @@ class _CoordinatedScheduler(FIFOScheduler):
 class _FailureCallback(tune.Callback):
     """Tells the coordinator of trials whose process failed."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, link: _Link) -> None:
+        self._link = link
 
     def on_trial_error(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any
@@ -161,21 +164,21 @@ class _FailureCallback(tune.Callback):
             text = getattr(error, "traceback_str", None) or str(error)
         except Exception as unreadable:
             text = f"the worker failed, and its error could not be read: {unreadable}"
-        self._coordinator.failed(_assignment(trial), text)
+        self._link.coordinator.failed(_assignment(trial), text)
 
 
 class _StopWhenAsked(tune.Stopper):
     """Ends the experiment once the coordinator was asked to stop."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, link: _Link) -> None:
+        self._link = link
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
     def stop_all(self) -> bool:
         """Return whether the run shall end now; workers then write their checkpoints."""
-        return self._coordinator.stop_requested
+        return self._link.coordinator.stop_requested
 
 
 def _assignment(trial: TuneTrial) -> Assignment:
@@ -211,8 +214,6 @@ class RayRunner:
         """
         if ray.is_initialized():
             return
-        for name, value in _DRIVER_ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
         environment = {**worker_environment(self.sweep_folder), "RAY_CHDIR_TO_TRIAL_DIR": "0"}
         local: dict[str, Any] = {"include_dashboard": True}
         if self.address is None:
@@ -276,12 +277,13 @@ class RayRunner:
         concurrent = self.max_concurrent or max(
             (self.slots(request) for request in requests), default=1
         )
+        link = _Link(coordinator)
         with _quiet_tune():
             tune.Tuner(
                 tune.with_resources(TrialActor, _placement),
                 tune_config=tune.TuneConfig(
-                    search_alg=_CoordinatedSearcher(coordinator),
-                    scheduler=_CoordinatedScheduler(coordinator),
+                    search_alg=_CoordinatedSearcher(link),
+                    scheduler=_CoordinatedScheduler(link),
                     num_samples=-1,
                     max_concurrent_trials=max(1, concurrent),
                     reuse_actors=True,
@@ -293,8 +295,8 @@ class RayRunner:
                     storage_path=self.scratch,
                     verbose=0,
                     failure_config=tune.FailureConfig(max_failures=0),
-                    callbacks=[_FailureCallback(coordinator)],
-                    stop=_StopWhenAsked(coordinator),
+                    callbacks=[_FailureCallback(link)],
+                    stop=_StopWhenAsked(link),
                     log_to_file=False,
                 ),
             ).fit()

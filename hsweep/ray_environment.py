@@ -1,0 +1,26 @@
+"""Ray's settings, which it reads when it is imported; does not import it."""
+
+import os
+from collections.abc import MutableMapping
+from typing import Final
+
+_SETTINGS: Final = {
+    # Our own terminal output and our own record replace Tune's.
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    # Interrupts are ours: the first ends the study cleanly.
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # Token authentication is the default of current Ray, but only where it starts the cluster;
+    # said aloud, an address given by the user works the same way.
+    "RAY_AUTH_MODE": "token",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+def prepare_ray(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Set what Ray reads on import; a variable the user has set is left alone."""
+    for name, value in _SETTINGS.items():
+        environment.setdefault(name, value)
