@@ -34,7 +34,8 @@ class ViT:
         class_token: whether a class token is read; otherwise the mean over all patches is.
         skip_unread_tokens: whether the last block leaves out what never reaches the class token.
             The outputs are the same up to rounding and the parameters are the same; the last
-            block's other tokens do not exist then. Without a class token it changes nothing.
+            block's other tokens do not exist then, which matters to a probe of its attention
+            (set it to False for one). Without a class token it changes nothing.
 
     Raises:
         ValueError: an impossible shape, a size that is not a whole number of at least 1, a rate
@@ -101,29 +102,27 @@ class ViT:
 
     def counts(self) -> Counts:
         """Return the model's counts, from its structure."""
-        shape = self.shape
-        tokens, embed, depth = shape.seq_len, shape.embed_dim, shape.depth
+        shape, tokens, embed = self.shape, self.shape.seq_len, self.embed_dim
         patch = self.in_chans * self.patch_size**2
         tokens_and_positions = count.Cost(params=(tokens + self.class_token) * embed)
-        attention = count.self_attention(shape, qkv_bias=True) * depth
-        mlp = count.mlp(tokens, shape) * depth
-        norm = count.layer_norm(tokens, embed) * (2 * depth)
-        pooled = count.layer_norm(tokens if self.class_token else 1, embed)
-        head = count.linear(1, embed, self.num_classes, keeps_input=not self.class_token)
-        if self.class_token:
-            head += count.Cost(kept=tokens * embed)  # a row of the normalised tokens keeps them all
+        whole_blocks = self.depth - self.reads_class_token_only
+        attention = count.self_attention(shape, qkv_bias=True) * whole_blocks
+        mlp = count.mlp(tokens, shape) * whole_blocks
+        norm = count.layer_norm(tokens, embed) * (2 * whole_blocks)
         if self.reads_class_token_only:
-            attention = count.self_attention(shape, qkv_bias=True) * (depth - 1)
             attention += count.class_token_read(shape, tokens=tokens, qkv_bias=True)
-            mlp = count.mlp(tokens, shape) * (depth - 1) + count.mlp(1, shape)
-            norm = count.layer_norm(tokens, embed) * (2 * depth - 1) + count.layer_norm(1, embed)
-            pooled = count.layer_norm(1, embed)
-            head = count.linear(1, embed, self.num_classes)
+            mlp += count.mlp(1, shape)
+            norm += count.layer_norm(tokens, embed) + count.layer_norm(1, embed)
+        # timm takes the mean over patches before the last norm, the class token after it: the
+        # head's input is then one row of all normalised tokens, and keeps every one alive.
+        rows = tokens if self.class_token and not self.reads_class_token_only else 1
+        head = count.linear(1, embed, self.num_classes, keeps_input=False)
+        head += count.Cost(kept=rows * embed)
         return count.total(
             embedding=count.linear(self.num_patches, patch, embed) + tokens_and_positions,
             attention=attention,
             mlp=mlp,
-            norm=norm + pooled,
+            norm=norm + count.layer_norm(rows, embed),
             head=head,
         )
 

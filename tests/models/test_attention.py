@@ -49,7 +49,7 @@ def test_the_class_tokens_attention_equals_torchs_with_one_query(
 SIZES = st.integers(1, 9)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, derandomize=True, max_examples=40)
 @given(
     embed_dim=SIZES,
     heads=SIZES,
