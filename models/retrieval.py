@@ -82,6 +82,8 @@ class RetrievalTransformer:
 
     def counts(self) -> Counts:
         """Return the network's counts, from its structure."""
+        # A lone layer leaves the tokens' last linear map to the read, which applies it to one
+        # mixture a head instead of to every token, and its query depends on no example.
         shape, tokens, folded = self.shape, self.seq_len, self.depth == 1
         encoder = count.linear(tokens, self.input_dim, self.encoder_hidden)
         encoder += count.gelu(tokens * self.encoder_hidden)
