@@ -20,6 +20,11 @@ from hsweep.paths import Home
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from analysis.answer import Answer
+    from hsweep.launch import Outcome
+    from hsweep.study import Study
+    from hsweep.tracking import TrackingTarget
+
 EXIT_NOTHING_USABLE: Final = 1
 EXIT_USAGE: Final = 2
 
@@ -100,12 +105,11 @@ def run(
     options = request.run_options(
         home, prepared.plan.sweep.name, runner, max_concurrent, address, time_budget, tracking_uri
     )
-    _finish(
-        *request.start(prepared, options, home, study_name, storage, console),
-        home,
-        as_json,
-        console,
+    conclusion = _Conclusion(options.target)
+    study, outcome = request.start(
+        prepared, options, home, study_name, storage, console, conclusion
     )
+    _finish(study, outcome, conclusion, home, as_json, console)
 
 
 @main.command()
@@ -133,24 +137,59 @@ def resume(
     options = request.run_options(
         home, study.manifest.sweep, runner, max_concurrent, address, time_budget, uri
     )
-    _finish(*request.go_on(study, options, home, console), home, as_json, console)
+    conclusion = _Conclusion(options.target)
+    outcome = request.go_on(study, options, home, console, conclusion)
+    _finish(study, outcome, conclusion, home, as_json, console)
+
+
+class _Conclusion:
+    """Analyses a study that has just run and writes its analysis and report."""
+
+    def __init__(self, target: "TrackingTarget") -> None:
+        self.target = target
+        self.answer: Answer | None = None
+
+    def __call__(self, study: "Study") -> list[Path]:
+        """Return the files written."""
+        from analysis.answer import answer_study
+        from hsweep.study import write_json
+
+        self.answer = answer_study(study)
+        write_json(study.paths.analysis, self.answer.to_json())
+        return [study.paths.analysis, _write_report(study, self.answer, self.target)]
+
+
+def _write_report(study: "Study", answer: "Answer", target: "TrackingTarget") -> Path:
+    from analysis.answer import report_input
+    from analysis.report import write_report
+    from hsweep.tracking import run_urls
+
+    with study.journal() as journal:
+        urls = run_urls(journal, target)
+    return write_report(report_input(study, answer, urls), study.paths.report)
 
 
 def _finish(
-    study: Any, outcome: Any, options: Any, home: Home, as_json: bool, console: "Console"
+    study: "Study",
+    outcome: "Outcome",
+    conclusion: _Conclusion,
+    home: Home,
+    as_json: bool,
+    console: "Console",
 ) -> None:
-    """Answer the question, say where everything is, and choose the exit code."""
+    """Say the answer and where everything is, and choose the exit code."""
     from hsweep.launch import EXIT_INTERRUPTED, closing_lines
     from hsweep.render import print_json
 
-    answer = _write_answer(study, options.target)
+    answer = conclusion.answer
+    assert answer is not None
     for line in closing_lines(outcome, study):
         console.print(line, soft_wrap=True)
     console.print()
     console.print(answer.sentence, style="bold", soft_wrap=True)
     console.print()
     console.print(f"report   {study.paths.report}", soft_wrap=True)
-    console.print(f"MLflow   {options.target.shown_uri}", soft_wrap=True)
+    console.print(f"MLflow   {conclusion.target.shown_uri}", soft_wrap=True)
     console.print(f"         browse it with: hsweep ui --home {home.root}", soft_wrap=True)
     if as_json:
         print_json({**study.status(), **answer.to_json(), "report": str(study.paths.report)})
@@ -158,30 +197,6 @@ def _finish(
         exit_with(EXIT_INTERRUPTED)
     if not outcome.has_results:
         exit_with(EXIT_NOTHING_USABLE)
-
-
-def _write_answer(study: Any, target: Any) -> Any:
-    """Analyse a study, write analysis and report beside its record, and hand them to MLflow."""
-    from analysis.answer import answer_study, report_input
-    from analysis.report import write_report
-    from hsweep.study import write_json
-    from hsweep.tracking import provenance_tags, run_urls, sync
-
-    answer = answer_study(study)
-    write_json(study.paths.analysis, answer.to_json())
-    with study.journal() as journal:
-        urls = run_urls(journal, target)
-    write_report(report_input(study, answer, urls), study.paths.report)
-    if not study.is_running():
-        sync(
-            study.paths.journal,
-            target,
-            study=study.name,
-            tags=provenance_tags(study.manifest.provenance),
-            metric=study.manifest.metric,
-            artifacts=[study.paths.analysis, study.paths.report],
-        )
-    return answer
 
 
 @main.command("list")
@@ -249,10 +264,9 @@ def analyze(
     study_name: str | None, table: Path | None, home: Home, as_json: bool, **asked: Any
 ) -> None:
     """Answer the question of STUDY, or one put to any table."""
+    from analysis.answer import answer_study
     from analysis.ask import ask_table
     from analysis.summary import show_answer
-
-    from analysis.answer import answer_study
     from hsweep.render import print_json
     from hsweep.study import Study, write_json
 
@@ -280,22 +294,18 @@ def analyze(
 def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str | None) -> None:
     """Write the report of STUDY: one HTML file that needs no network."""
     from analysis.answer import answer_study, report_input
-    from analysis.report import write_report
     from hsweep import request
     from hsweep.study import Study
-    from hsweep.tracking import run_urls, tracking_target
+    from hsweep.tracking import tracking_target
 
     study = Study.open(home, study_name)
     uri = tracking_uri or request.recorded_tracking_uri(study)
-    target = tracking_target(uri, home, study.manifest.sweep)
-    with study.journal() as journal:
-        urls = run_urls(journal, target)
-    content = report_input(study, answer_study(study), urls)
-    click.echo(str(write_report(content, study.paths.report)))
+    answer = answer_study(study)
+    click.echo(str(_write_report(study, answer, tracking_target(uri, home, study.manifest.sweep))))
     if figures is not None:
         from analysis.plots import save_figures
 
-        for path in save_figures(content, figures):
+        for path in save_figures(report_input(study, answer, {}), figures):
             click.echo(str(path))
 
 

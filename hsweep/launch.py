@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from hsweep.ray_runner import RayRunner
 
 _CLOSE_SECONDS: Final = 60.0
+
+Conclude = Callable[[Study], Sequence[Path]]
+"""Writes what is to be said of a study, and returns the files to keep with its tracked run."""
+
 EXIT_INTERRUPTED: Final = 130
 
 
@@ -166,8 +170,9 @@ def run_study(
     options: RunOptions,
     console: Console,
     home: Home,
+    conclude: Conclude,
 ) -> Outcome:
-    """Run everything of a study that is not finished.
+    """Run everything of a study that is not finished, then conclude it.
 
     Raises:
         UserError: another process runs it.
@@ -203,6 +208,8 @@ def run_study(
         _remove_checkpoints(study, coordinator)
         _calibrate(home, journal, trials)
         counts = journal.status_counts()
+        for path in conclude(study):
+            tracker.attach(path)
         summary = tracker.close(wait_seconds=_CLOSE_SECONDS)
     return Outcome(
         counts=counts,

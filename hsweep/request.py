@@ -10,6 +10,7 @@ from hsweep.calibration import Calibration
 from hsweep.errors import UserError
 from hsweep.journal import Journal
 from hsweep.launch import (
+    Conclude,
     Outcome,
     RunOptions,
     make_runner,
@@ -117,7 +118,8 @@ def start(
     name: str | None,
     storage: str | None,
     console: Console,
-) -> tuple[Study, Outcome, RunOptions]:
+    conclude: Conclude,
+) -> tuple[Study, Outcome]:
     """Begin a new study and run it.
 
     Raises:
@@ -149,14 +151,14 @@ def start(
         )
         _greet(console, study, plan, runner, home)
         planner = Planner(plan.sweep, plan.study_seed, prepared.limits)
-        return study, run_study(study, plan, planner, runner, options, console, home), options
+        return study, run_study(study, plan, planner, runner, options, console, home, conclude)
     finally:
         _close(runner)
 
 
 def go_on(
-    study: Study, options: RunOptions, home: Home, console: Console
-) -> tuple[Study, Outcome, RunOptions]:
+    study: Study, options: RunOptions, home: Home, console: Console, conclude: Conclude
+) -> Outcome:
     """Resume a study from its own record.
 
     Raises:
@@ -182,7 +184,7 @@ def go_on(
         prepare_runner(runner, plan)
         _greet(console, study, plan, runner, home)
         planner = Planner(plan.sweep, plan.study_seed, prepared.limits)
-        return study, run_study(study, plan, planner, runner, options, console, home), options
+        return run_study(study, plan, planner, runner, options, console, home, conclude)
     finally:
         _close(runner)
 

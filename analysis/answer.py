@@ -1,0 +1,170 @@
+"""A study's answer: the question of its sweep, put to its own tables."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pandas as pd
+
+from analysis import lean, pareto, transition
+from analysis.report import ReportInput
+from analysis.results import LeanResult, ParetoResult, TransitionResult
+from analysis.wording import answer_sentence
+from hsweep.errors import UserError
+from hsweep.study import Study
+from hsweep.tables import frame
+
+_NO_QUESTION: Final = "the sweep asks no question; the report shows its learning curves"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a study's trials say to its question.
+
+    Attributes:
+        sentence: the answer with its uncertainty, or why there is none.
+        transition, pareto, lean: the results behind it; None for what was not asked.
+        problem: why the question could not be answered; None if it was.
+    """
+
+    sentence: str
+    transition: TransitionResult | None = None
+    pareto: ParetoResult | None = None
+    lean: LeanResult | None = None
+    problem: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the answer as plain JSON content.
+
+        The fields of the result that answers the question stand at the top; the front of a lean
+        question is under ``pareto``.
+        """
+        leading = self.transition or self.lean or self.pareto
+        kinds = {TransitionResult: "transition", LeanResult: "lean", ParetoResult: "pareto"}
+        content: dict[str, Any] = {
+            "kind": kinds[type(leading)] if leading is not None else None,
+            "answer": self.sentence,
+            "problem": self.problem,
+            **(leading.to_json() if leading is not None else {}),
+        }
+        if self.pareto is not None and leading is not self.pareto:
+            content["pareto"] = self.pareto.to_json()
+        return content
+
+
+def answer_study(study: Study) -> Answer:
+    """Answer a study's question from what it has recorded so far."""
+    trials, _ = study.tables()
+    return answer_table(frame(trials), study)
+
+
+def answer_table(trials: pd.DataFrame, study: Study) -> Answer:
+    """Answer a study's question from its table of trials."""
+    question = study.manifest.question
+    if question is None:
+        return Answer(_NO_QUESTION)
+    if not (trials["status"] == "finished").any():
+        return _unanswered("no trial has run to its full budget yet")
+    try:
+        if question["type"] == "Transition":
+            return _transition(trials, question, study)
+        return _lean(trials, question, study)
+    except UserError as error:
+        return _unanswered(str(error))
+
+
+def _unanswered(why: str) -> Answer:
+    return Answer(f"No answer: {why}.", problem=why)
+
+
+def _transition(trials: pd.DataFrame, question: Mapping[str, Any], study: Study) -> Answer:
+    x, by = question["x"], question["by"]
+    if by is not None and trials[by].nunique() < 1:
+        by = None
+    asked = {x, by}
+    depths = set(trials["depth"]) if "depth" in trials and x != "depth" else set()
+    result = transition.fit(
+        trials,
+        metric=study.manifest.metric,
+        x=x,
+        by=by,
+        goal=_goal(study),
+        scale=question["scale"],
+        eval_size=question["eval_size"],
+        nuisance=[axis for axis in varying(trials, study.manifest.axes) if axis not in asked],
+        layers=int(depths.pop()) if len(depths) == 1 else 1,
+    )
+    return Answer(answer_sentence(result), transition=result)
+
+
+def _lean(trials: pd.DataFrame, question: Mapping[str, Any], study: Study) -> Answer:
+    baseline = dict(question["baseline"])
+    axes = varying(trials, study.manifest.axes)
+    config = [axis for axis in study.manifest.axes if axis in axes or axis in baseline]
+    metric, goal = study.manifest.metric, _goal(study)
+    front = pareto.fit(trials, config=config, metric=metric, goal=goal, costs=question["costs"])
+    try:
+        equivalents = lean.fit(
+            trials,
+            baseline=baseline,
+            margin=question["margin"],
+            config=config,
+            metric=metric,
+            goal=goal,
+            costs=question["costs"],
+        )
+    except UserError as error:
+        # Typically the baseline has not finished; the front stands without it.
+        return Answer(
+            f"{answer_sentence(front)} No lean equivalent can be named: {error}.",
+            pareto=front,
+            problem=str(error),
+        )
+    return Answer(answer_sentence(equivalents), pareto=front, lean=equivalents)
+
+
+def varying(trials: pd.DataFrame, axes: Sequence[str]) -> list[str]:
+    """Return the axes that take more than one value in the table."""
+    return [axis for axis in axes if axis in trials and trials[axis].nunique(dropna=False) > 1]
+
+
+def _goal(study: Study) -> Any:
+    return study.manifest.goal
+
+
+def report_input(study: Study, answer: Answer, run_urls: Mapping[str, str]) -> ReportInput:
+    """Return everything a study's report shows."""
+    trials_table, reports_table = study.tables()
+    trials, reports = frame(trials_table), frame(reports_table)
+    if run_urls:
+        trials["mlflow_url"] = trials["key"].map(dict(run_urls))
+    manifest = study.manifest
+    question = manifest.question
+    return ReportInput(
+        study=study.name,
+        sweep=manifest.sweep,
+        preset=manifest.preset,
+        question=manifest.description,
+        answer=answer.sentence,
+        metric=manifest.metric,
+        goal=_goal(study),
+        scale=question["scale"] if question else "loss",
+        axes=tuple(manifest.axes),
+        transition=answer.transition,
+        pareto=answer.pareto,
+        lean=answer.lean,
+        trials=trials,
+        reports=reports,
+        provenance=manifest.provenance,
+        repeat_command=manifest.command,
+        warnings=_warnings(answer, trials),
+        budget_unit=str(manifest.budget["unit"]),
+    )
+
+
+def _warnings(answer: Answer, trials: pd.DataFrame) -> tuple[str, ...]:
+    found: list[str] = [answer.problem] if answer.problem else []
+    unfinished = int(trials["status"].isin(["planned", "running"]).sum())
+    if unfinished:
+        found.append(f"{unfinished} trials have not ended yet; the answer may change")
+    return tuple(found)

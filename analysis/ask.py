@@ -1,0 +1,132 @@
+"""A question put to any table, as `hsweep analyze --table` does."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+from analysis import lean, pareto, transition
+from analysis.answer import Answer
+from analysis.load import read_table
+from analysis.wording import answer_sentence
+from hsweep.errors import UserError, unknown_name
+from hsweep.question import Goal, Scale
+from hsweep.space import parse_values
+
+_MEASURED: Final = ("num_params", "flops_per_example", "train_memory_bytes", "wall_seconds")
+
+
+def ask_table(
+    path: Path,
+    *,
+    kind: str | None,
+    metric: str | None,
+    goal: Goal | None,
+    x: str | None,
+    by: str | None,
+    scale: Scale | None,
+    eval_size: int | None,
+    replicate: str,
+    config: Sequence[str],
+    costs: Sequence[str],
+    baseline: str | None,
+    margin: float | None,
+    status_column: str | None,
+    complete: str,
+    budget_column: str | None,
+    target_budget: float | None,
+) -> Answer:
+    """Answer a question from the table at ``path``; the arguments are the command's options.
+
+    Raises:
+        UserError: an option that is missing or does not fit the table.
+    """
+    if kind is None:
+        raise UserError("a table needs --kind transition, pareto or lean")
+    if metric is None:
+        raise UserError("a table needs --metric, the column of the result")
+    frame = read_table(path)
+    if metric not in frame:
+        raise unknown_name("column", metric, map(str, frame.columns))
+    common: dict[str, Any] = {
+        "metric": metric,
+        "replicate": replicate if replicate in frame else None,
+        "status_column": status_column,
+        "complete": complete,
+        "budget_column": budget_column,
+        "target_budget": target_budget,
+    }
+    if kind == "transition":
+        by = "seq_len" if by is None else by or None
+        found = transition.fit(
+            frame,
+            x=x or "heads",
+            by=by,
+            goal=goal or ("max" if scale == "accuracy" else "min"),
+            scale=scale or "error",
+            eval_size=eval_size,
+            **common,
+        )
+        return Answer(answer_sentence(found), transition=found)
+    shape = list(config) or _shape_columns(frame, metric, replicate, costs, common)
+    common |= {
+        "config": shape,
+        "goal": goal or ("min" if scale in ("error", "loss") else "max"),
+        "costs": tuple(costs) or ("num_params",),
+    }
+    if kind == "pareto":
+        front = pareto.fit(frame, **common)
+        return Answer(answer_sentence(front), pareto=front)
+    if baseline is None or margin is None:
+        raise UserError(
+            "a lean question needs --baseline (heads=12,depth=12, or a name) and --margin: how "
+            "much worse still counts as equal has no default"
+        )
+    equivalents = lean.fit(frame, baseline=_baseline(baseline, shape), margin=margin, **common)
+    return Answer(answer_sentence(equivalents), lean=equivalents)
+
+
+def _shape_columns(
+    frame: pd.DataFrame, metric: str, replicate: str, costs: Sequence[str], common: dict[str, Any]
+) -> list[str]:
+    """Return the columns that can name a shape: a single ``config``, else all that are nothing
+    else and hold names or whole numbers."""
+    if "config" in frame:
+        return ["config"]
+    other = {metric, replicate, *costs, *_MEASURED, "status", common["status_column"]}
+    other |= {common["budget_column"], "reached", "budget", "key"}
+    shape = [
+        str(name) for name in frame.columns if name not in other and not _is_measured(frame[name])
+    ]
+    if not shape:
+        raise UserError("no column names the shape; give one with --config COLUMN")
+    return shape
+
+
+def _is_measured(column: "pd.Series[Any]") -> bool:
+    if not pd.api.types.is_float_dtype(column):
+        return False
+    return bool((column.dropna() % 1 != 0).any()) and column.nunique() > len(column) // 2
+
+
+def _baseline(text: str, shape: Sequence[str]) -> dict[str, Any]:
+    """Read a baseline: column=value pairs with commas between, or a single column's value."""
+    if "=" not in text:
+        if len(shape) != 1:
+            raise UserError(
+                f"--baseline {text!r} names no column; write {shape[0]}=VALUE,... for the shape's "
+                f"columns {', '.join(shape)}"
+            )
+        return {shape[0]: _single(text)}
+    pairs = [part.partition("=") for part in text.split(",")]
+    for column, equals, value in pairs:
+        if not equals or not value:
+            raise UserError(f"--baseline is COLUMN=VALUE,COLUMN=VALUE; got {text!r}")
+        if column.strip() not in shape:
+            raise unknown_name("column in --baseline", column.strip(), shape)
+    return {column.strip(): _single(value) for column, _, value in pairs}
+
+
+def _single(text: str) -> Any:
+    return parse_values(text)[0]

@@ -1,0 +1,42 @@
+"""An answer as text for the terminal."""
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from analysis.answer import Answer
+from analysis.tables import Table, lean_table, missing_table, pareto_table, reading_table
+
+
+def show_answer(console: Console, answer: Answer) -> None:
+    """Print an answer: its sentence, the numbers behind it, and what to know besides."""
+    console.print(answer.sentence, style="bold", soft_wrap=True)
+    for title, table in _tables(answer):
+        if table.rows:
+            console.print()
+            _print(console, title, table)
+    for result in (answer.transition, answer.pareto, answer.lean):
+        for warning in result.warnings if result is not None else ():
+            console.print(f"note: {warning}", style="yellow", soft_wrap=True)
+
+
+def _tables(answer: Answer) -> list[tuple[str, Table]]:
+    found: list[tuple[str, Table]] = []
+    if answer.transition is not None:
+        found.append(("numbers", reading_table(answer.transition)))
+        found.append(("trials that would settle it", missing_table(answer.transition)))
+    if answer.lean is not None:
+        found.append(("candidates", lean_table(answer.lean)))
+    if answer.pareto is not None:
+        found.append(("shapes", pareto_table(answer.pareto)))
+    return found
+
+
+def _print(console: Console, title: str, table: Table) -> None:
+    drawn = RichTable(title=title, title_justify="left", box=None, pad_edge=False)
+    for name in table.header:
+        drawn.add_column(name, overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*row)
+    console.print(drawn)
+    if table.note:
+        console.print(table.note, style="dim", soft_wrap=True)
