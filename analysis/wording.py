@@ -48,9 +48,7 @@ def number_text(value: float | None, digits: int = 3) -> str:
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
         text = f"{mantissa}e{int(exponent)}"
     else:
-        text = f"{value:.{digits}g}"
-        if "e" in text:
-            text = str(int(float(text)))
+        text = f"{value:.{digits}g}" if abs(value) < 10**digits - 0.5 else f"{value:.0f}"
     return text.replace("-", MINUS)
 
 

@@ -1,0 +1,221 @@
+"""The page is one file that says what was found, escapes what it is given and fetches nothing."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import report_examples as examples
+
+from analysis import palette
+from analysis.report import (
+    ReportInput,
+    all_warnings,
+    answer_sentence,
+    build_report,
+    pictures,
+    write_report,
+)
+
+ATTACK = "<script>window.injected = 1</script><img src=x onerror='window.injected = 2'>"
+
+
+class Page(HTMLParser):
+    """Collects elements, attributes and the text outside scripts and styles."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+        self._silent = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        self._silent = tag in ("script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._silent = False
+
+    def handle_data(self, data: str) -> None:
+        if not self._silent:
+            self.text += data
+
+
+INPUTS = {
+    "transition": examples.report_input,
+    "none": lambda: examples.report_input(
+        transition=examples.transition_result(verdict="none", reason="no abrupt drop")
+    ),
+    "inconclusive": lambda: examples.report_input(transition=examples.inconclusive_result()),
+    "nothing read": lambda: examples.report_input(transition=examples.empty_result()),
+    "one length": lambda: examples.report_input(
+        transition=examples.transition_result(by=None, gamma={}, gamma_below=None, gamma_above=None)
+    ),
+    "lean": examples.lean_input,
+    "front only": lambda: examples.lean_input(lean=None),
+    "empty front": lambda: examples.lean_input(lean=None, pareto=examples.pareto_result(table=())),
+    "no question": lambda: examples.report_input(transition=None, answer=answer_sentence(None)),
+    "no trials": lambda: examples.report_input(
+        transition=None, trials=pd.DataFrame(), reports=pd.DataFrame()
+    ),
+    "bare trials": lambda: examples.report_input(
+        transition=None,
+        trials=pd.DataFrame({"key": ["a"], "status": ["failed"]}),
+        reports=pd.DataFrame(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_every_kind_of_study_gets_a_whole_page(name: str) -> None:
+    report_input: ReportInput = INPUTS[name]()
+    page = Page(build_report(report_input))
+    assert report_input.answer in page.text
+    for heading in ("Question", "Answer", "Trials", "Warnings", "Provenance", "Repeat the study"):
+        assert heading in page.text
+    assert report_input.repeat_command in page.text
+
+
+def test_the_page_follows_the_order_question_answer_counts_pictures_trials() -> None:
+    html = build_report(examples.report_input())
+    places = [
+        html.index(f'id="{name}"')
+        for name in (
+            "question",
+            "answer",
+            "counts",
+            "pictures",
+            "trials",
+            "cells",
+            "warnings",
+            "settings",
+            "provenance",
+        )
+    ]
+    assert places == sorted(places)
+
+
+def test_the_page_names_no_address_to_fetch_from() -> None:
+    page = Page(build_report(examples.lean_input()))
+    fetched = [v for n, v in page.attributes if n in ("src", "srcset", "action", "poster")]
+    links = [value for name, value in page.attributes if name == "href"]
+    assert fetched == []
+    assert all(link.startswith(("#", "data:")) for link in links)
+
+
+def test_plotly_is_embedded_once_and_only_where_there_is_a_picture() -> None:
+    assert build_report(examples.report_input()).count("plotly.js v") == 1
+    empty = build_report(INPUTS["no trials"]())
+    assert "plotly.js v" not in empty
+    assert "There is nothing to draw yet" in empty
+
+
+def test_text_from_data_cannot_become_markup() -> None:
+    trials = examples.trials_frame().astype({"heads": object})
+    trials.loc[0, ["reason", "heads", "stratum", "mlflow_url"]] = ATTACK
+    hostile = examples.report_input(
+        study=ATTACK,
+        sweep=ATTACK,
+        preset=ATTACK,
+        question=f"{ATTACK}\n\n{ATTACK}",
+        answer=ATTACK,
+        axes=("heads", ATTACK),
+        trials=trials,
+        warnings=(ATTACK,),
+        provenance={ATTACK: {ATTACK: ATTACK}},
+        repeat_command=ATTACK,
+        budget_unit=ATTACK,
+        transition=examples.transition_result(
+            x=ATTACK, by=ATTACK, metric=ATTACK, reason=ATTACK, warnings=(ATTACK,)
+        ),
+    )
+    clean, attacked = Page(build_report(examples.report_input())), Page(build_report(hostile))
+    assert attacked.tags.count("script") == clean.tags.count("script")
+    assert "img" not in attacked.tags
+    assert not any(name.startswith("on") for name, _ in attacked.attributes)
+    assert ATTACK in attacked.text
+
+
+def test_labels_of_shapes_are_escaped_for_plotly_too() -> None:
+    front = examples.pareto_result()
+    rows = tuple(
+        type(row)(**{f: getattr(row, f) for f in row.__slots__} | {"label": "<a href=x>shape</a>"})
+        for row in front.table
+    )
+    report_input = examples.lean_input(pareto=examples.pareto_result(table=rows), lean=None)
+    (figure,) = (picture.figure for picture in pictures(report_input))
+    hovers = [text for trace in figure.data for text in (trace.text or ())]
+    assert hovers
+    assert all("<a href" not in text for text in hovers)
+    assert all("&lt;a href=x&gt;" in text for text in hovers)
+
+
+def test_a_transition_shows_five_pictures_and_the_learning_curves() -> None:
+    names = [picture.name for picture in pictures(examples.report_input())]
+    assert names == ["error", "slopes", "drops", "location", "success", "curves"]
+
+
+def test_shapes_show_a_front_for_each_cost_and_the_forest() -> None:
+    names = [picture.name for picture in pictures(examples.lean_input())]
+    assert names == ["front-0", "forest"]
+
+
+def test_the_bracket_is_shaded_only_where_a_verdict_claims_one() -> None:
+    def shaded(verdict: str) -> bool:
+        result = examples.transition_result(verdict=verdict)
+        error = pictures(examples.report_input(transition=result))[0]
+        return any(shape.type == "rect" for shape in error.figure.layout.shapes)
+
+    assert shaded("transition")
+    assert shaded("threshold")
+    assert not shaded("none")
+    assert not shaded("inconclusive")
+
+
+def test_every_picture_says_how_to_read_it_and_labels_both_axes() -> None:
+    for picture in (
+        *pictures(examples.report_input()),
+        *pictures(examples.lean_input()),
+    ):
+        assert picture.caption.endswith(".")
+        assert picture.figure.layout.xaxis.title.text
+        assert picture.figure.layout.yaxis.title.text or picture.name == "forest"
+
+
+def test_every_colour_of_a_picture_has_a_dark_partner() -> None:
+    partners = palette.dark_partners()
+    for picture in (*pictures(examples.report_input()), *pictures(examples.lean_input())):
+        colours = set(re.findall(r"#[0-9a-fA-F]{6}\b", picture.figure.to_json()))
+        assert colours
+        assert colours <= set(partners)
+
+
+def test_warnings_of_study_and_result_are_listed_once() -> None:
+    result = examples.transition_result(warnings=("few seeds", "one node went away"))
+    report_input = examples.report_input(transition=result)
+    assert all_warnings(report_input) == ["one node went away", "few seeds"]
+
+
+def test_the_same_study_gives_the_same_page() -> None:
+    assert build_report(examples.report_input()) == build_report(examples.report_input())
+
+
+def test_the_file_appears_whole_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    target = tmp_path / "study" / "report.html"
+    assert write_report(examples.report_input(), target) == target
+    assert [path.name for path in target.parent.iterdir()] == ["report.html"]
+    assert target.read_text("utf-8").rstrip().endswith("</html>")
+
+
+def test_a_failed_write_keeps_the_old_page(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("old")
+    lone_surrogate = examples.report_input(study="\ud800")
+    with pytest.raises(UnicodeEncodeError):
+        write_report(lone_surrogate, target)
+    assert target.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

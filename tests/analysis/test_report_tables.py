@@ -1,0 +1,229 @@
+"""The page's tables show what was recorded: nothing invented, nothing dropped."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import report_examples as examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis import tables
+from analysis.curves import MAX_LINES, MAX_POINTS, learning_curves
+from analysis.pictures import (
+    MAX_FOREST_ROWS,
+    MAX_RUN_POINTS,
+    GridAxis,
+    forest_rows,
+    front_points,
+    length_series,
+    mean_front,
+    varying_axes,
+)
+from analysis.results import Interval, RunValue
+from analysis.wording import NONE
+
+
+def test_every_ending_is_counted_even_at_zero() -> None:
+    counts = {item.status: item.count for item in tables.status_counts(examples.trials_frame())}
+    assert counts == {"finished": 51, "stopped_early": 1, "failed": 1, "diverged": 1}
+    none = tables.status_counts(examples.trials_frame().iloc[:0])
+    assert [item.count for item in none] == [0, 0, 0, 0]
+
+
+@given(st.lists(st.sampled_from([*tables.STATUS_LABELS, "odd"]), max_size=30))
+def test_the_counts_add_up_to_the_trials(statuses: list[str]) -> None:
+    counted = tables.status_counts(pd.DataFrame({"status": statuses}))
+    assert sum(item.count for item in counted) == len(statuses)
+
+
+def test_a_missing_metric_stays_missing_in_the_table_of_trials() -> None:
+    table = tables.trial_table(examples.trials_frame(), ("heads", "seq_len"), "nmse")
+    names = [column.name for column in table.columns]
+    assert names[:5] == ["status", "heads", "seq_len", "seed", "nmse"]
+    failed = next(row for row in table.rows if row[0] == "failed")
+    assert failed[names.index("nmse")] is None
+    assert failed[names.index("reason")] == "ValueError: no such file"
+
+
+def test_every_trial_is_a_row_and_empty_columns_are_left_out() -> None:
+    trials = examples.trials_frame().assign(reason="", note=np.nan)
+    table = tables.trial_table(trials, ("heads",), "nmse")
+    assert len(table.rows) == len(trials)
+    assert not {"reason", "note"} & {column.name for column in table.columns}
+
+
+def test_infinite_values_become_missing_since_json_has_none() -> None:
+    trials = pd.DataFrame({"status": ["finished"], "nmse": [np.inf], "heads": [np.int64(4)]})
+    table = tables.trial_table(trials, ("heads",), "nmse")
+    assert table.rows == (("finished", 4),)
+
+
+def test_cells_come_from_the_transition_and_else_from_the_strata() -> None:
+    asked = tables.cell_table(examples.transition_result(), examples.trials_frame(), ())
+    assert asked.header[:2] == ("heads", "seq_len")
+    assert len(asked.rows) == 18
+    strata = tables.cell_table(None, examples.trials_frame(), ("heads", "seq_len"))
+    assert strata.header[0] == "stratum"
+    failed = [row for row in strata.rows if row[strata.header.index("failed")] == "1"]
+    assert [row[0] for row in failed] == ["heads=1, seq_len=128"]
+    shapes = tables.cell_table(None, examples.shape_trials(), ("heads", "depth"))
+    assert shapes.rows[0] == ("4", "2", "3", "3", "0", "0", "0")
+
+
+def test_planned_trials_have_not_started() -> None:
+    trials = pd.DataFrame({"heads": [1, 1, 1], "status": ["planned", "running", "finished"]})
+    (row,) = tables.cell_table(None, trials, ("heads",)).rows
+    assert row[:3] == ("1", "2", "1")
+
+
+def test_both_readings_stand_side_by_side_and_the_leading_one_is_marked() -> None:
+    one = examples.transition_result()
+    both = dataclasses.replace(one, typical=one, attainable=dataclasses.replace(one, drop=1.25))
+    table = tables.reading_table(both)
+    assert table.header == ("", "typical (leads)", "attainable")
+    drop = next(row for row in table.rows if row[0].startswith("largest drop"))
+    assert drop[1:] == ("2.7", "1.25")
+
+
+def test_a_sweep_without_lengths_has_no_row_about_them() -> None:
+    table = tables.reading_table(
+        examples.transition_result(by=None, gamma={}, gamma_below=None, gamma_above=None)
+    )
+    assert not any("slope" in row[0] for row in table.rows)
+
+
+def test_missing_trials_are_listed_with_their_reason() -> None:
+    table = tables.missing_table(examples.inconclusive_result())
+    assert table.rows[0] == ("5", "8", "3", "no run")
+
+
+def test_every_setting_of_every_analysis_is_shown() -> None:
+    table = tables.settings_table(
+        examples.transition_result(), examples.pareto_result(), examples.lean_result()
+    )
+    for result in (examples.transition_result(), examples.pareto_result(), examples.lean_result()):
+        for field in dataclasses.fields(result.settings):
+            assert any(row[1] == field.name for row in table.rows)
+
+
+def test_nested_provenance_is_flattened() -> None:
+    table = tables.provenance_table({"git": {"commit": "abc", "dirty": None}, "nodes": ["a", "b"]})
+    assert table.rows == (("git.commit", "abc"), ("git.dirty", NONE), ("nodes", '["a", "b"]'))
+
+
+def test_shapes_and_candidates_are_shown_with_their_uncertainty() -> None:
+    shapes = tables.pareto_table(examples.pareto_result())
+    assert dict(zip(shapes.header, shapes.rows[2], strict=True))["crashed"] == "25%"
+    candidates = tables.lean_table(examples.lean_result())
+    assert [row[6] for row in candidates.rows].count("established") == 1
+    assert "seed standard deviation" in candidates.note
+
+
+def _curves(trials: pd.DataFrame, reports: pd.DataFrame, **changes: object):  # type: ignore[no-untyped-def]
+    return learning_curves(trials, reports, "nmse", ("heads", "seq_len"), "heads", log=True)
+
+
+def test_learning_curves_are_grouped_by_the_searched_axis() -> None:
+    trials = examples.trials_frame()
+    curves = _curves(trials, examples.reports_frame(trials))
+    assert curves.grouped_by == "heads"
+    assert curves.groups == examples.HEADS
+    assert len(curves.curves) == curves.total == len(trials)
+    assert curves.is_log
+
+
+def test_too_many_learning_curves_are_thinned_evenly_over_the_groups() -> None:
+    trials = pd.DataFrame(
+        {"key": [f"{n}" for n in range(900)], "heads": [n % 3 for n in range(900)], "seed": 0}
+    ).assign(status="finished")
+    reports = pd.DataFrame(
+        {"key": np.repeat(trials["key"], 200), "unit": list(range(200)) * 900, "nmse": 0.5}
+    )
+    curves = _curves(trials, reports)
+    assert curves.total == 900
+    assert len(curves.curves) == MAX_LINES
+    assert {sum(c.group == g for c in curves.curves) for g in (0, 1, 2)} == {MAX_LINES // 3}
+    assert all(len(curve.units) == MAX_POINTS for curve in curves.curves)
+    assert all(curve.units[0] == 0 and curve.units[-1] == 199 for curve in curves.curves)
+
+
+def test_a_value_that_is_not_positive_forbids_the_logarithmic_axis() -> None:
+    trials = examples.trials_frame()
+    reports = examples.reports_frame(trials)
+    reports.loc[3, "nmse"] = 0.0
+    assert not _curves(trials, reports).is_log
+
+
+def test_no_reports_mean_no_curves() -> None:
+    assert _curves(examples.trials_frame(), pd.DataFrame()).curves == ()
+
+
+def test_a_doubling_grid_is_spaced_evenly_and_a_contiguous_one_as_it_is() -> None:
+    assert GridAxis.of([1, 2, 4, 8, 16]).positions == [0, 1, 2, 3, 4]
+    assert GridAxis.of([1, 2, 3, 4]).positions == [1, 2, 3, 4]
+    assert GridAxis.of([4]).step == 1
+
+
+def test_accuracies_are_drawn_as_errors_and_losses_as_they_are() -> None:
+    runs = (RunValue(1, 8, "0", 0.9, -1.0),)
+    accuracy = examples.transition_result(scale="accuracy", runs=runs, cells=())
+    loss = examples.transition_result(scale="loss", runs=runs, cells=())
+    assert length_series(accuracy)[0].runs == ((1, 0.1, "0"),)
+    assert length_series(loss)[0].runs == ((1, -1.0, "0"),)
+
+
+def test_ten_thousand_runs_are_thinned_within_every_length() -> None:
+    runs = tuple(RunValue(1 + n % 5, 8 * (1 + n % 2), str(n), 0.1, -1.0) for n in range(10_000))
+    series = length_series(examples.transition_result(runs=runs, cells=()))
+    assert [len(line.runs) for line in series] == [715, 715]
+    assert sum(len(line.runs) for line in series) <= MAX_RUN_POINTS
+
+
+def test_the_front_names_seeds_runs_costs_and_roles() -> None:
+    points = front_points(
+        examples.pareto_result(), "num_params", examples.lean_result(), examples.shape_trials()
+    )
+    assert [point.cost for point in points] == sorted(point.cost for point in points)
+    roles = {point.label: point.role for point in points if point.role}
+    assert roles == {"heads=8, depth=6": "baseline", "heads=8, depth=4": "chosen"}
+    assert "seeds: 0, 1, 2" in points[0].details
+    assert any(line.startswith("MLflow: 240abcde") for line in points[0].details)
+    assert points[0].query == "heads=4 depth=2"
+
+
+def test_a_cost_that_nobody_recorded_draws_no_front() -> None:
+    points = front_points(examples.pareto_result(), "joules", None, examples.shape_trials())
+    assert points == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(0, 20)), min_size=1, max_size=30),
+    st.sampled_from(["min", "max"]),
+)
+def test_no_point_beats_a_corner_of_the_front_of_means(
+    pairs: list[tuple[int, int]], goal: str
+) -> None:
+    template = front_points(examples.pareto_result(), "num_params", None, pd.DataFrame())[0]
+    points = [
+        dataclasses.replace(template, cost=float(c), ci=Interval(float(m), m - 1.0, m + 1.0))
+        for c, m in pairs
+    ]
+    sign = 1 if goal == "min" else -1
+    corners = mean_front(points, goal)  # type: ignore[arg-type]
+    assert corners
+    for cost, metric in corners:
+        assert not any(c <= cost and sign * m < sign * metric for c, m in pairs)
+
+
+def test_a_long_forest_keeps_what_was_established() -> None:
+    lean = examples.lean_result()
+    bad, good = lean.table[0], next(row for row in lean.table if row.accepted)
+    many = tuple(dataclasses.replace(bad, label=f"shape {n}") for n in range(100))
+    rows = forest_rows(dataclasses.replace(lean, table=(*many, good)))
+    assert len(rows) == MAX_FOREST_ROWS
+    assert good in rows
+
+
+def test_short_labels_leave_out_what_all_shapes_share() -> None:
+    assert varying_axes([{"heads": 4, "depth": 2}, {"heads": 8, "depth": 2.0}]) == ["heads"]

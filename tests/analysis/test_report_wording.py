@@ -1,0 +1,149 @@
+"""The answer in one sentence says what was found, how sure it is, and no more than that."""
+
+import math
+
+import pytest
+import report_examples as examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.results import Interval
+from analysis.wording import (
+    MINUS,
+    NONE,
+    answer_sentence,
+    cost_text,
+    number_text,
+    p_text,
+    si_text,
+    verdict_badge,
+)
+
+
+def test_a_transition_names_its_place_its_set_its_drop_and_its_p_value() -> None:
+    sentence = answer_sentence(examples.transition_result())
+    assert "collapses at heads = 4" in sentence
+    assert "95% set {4}" in sentence
+    assert "bracket (3, 4]" in sentence
+    assert "2.7 decades" in sentence
+    assert "p = 0.004" in sentence
+    assert "no longer grows with seq_len" in sentence
+    assert f"95% interval {MINUS}0.02 to 0.04" in sentence
+
+
+def test_growth_that_is_only_not_shown_is_not_called_absent() -> None:
+    unsure = examples.transition_result(gamma_above=Interval(0.05, -0.1, 0.2))
+    sentence = answer_sentence(unsure)
+    assert "no longer grows" not in sentence
+    assert "neither shown nor excluded" in sentence
+
+
+def test_a_jump_says_that_growth_goes_on() -> None:
+    jump = examples.transition_result(verdict="jump_only", gamma_above=Interval(0.4, 0.3, 0.5))
+    sentence = answer_sentence(jump)
+    assert "still grows with seq_len" in sentence
+    assert "not a full transition" in sentence
+
+
+def test_a_threshold_says_that_abruptness_could_not_be_tested() -> None:
+    threshold = examples.transition_result(
+        verdict="threshold", abrupt_testable=False, p_abrupt=None, h_star=2, bracket=(1, 2)
+    )
+    sentence = answer_sentence(threshold)
+    assert "cannot be tested for abruptness" in sentence
+    assert "a transition is not claimed" in sentence
+    assert "collapses" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("above_range", "above the largest heads"), ("below_range", "below the smallest heads")],
+)
+def test_no_transition_says_where_one_could_still_be(kind: str, words: str) -> None:
+    none = examples.transition_result(verdict="none", reason="no abrupt drop", none_kind=kind)
+    sentence = answer_sentence(none)
+    assert sentence.startswith("No transition in heads is established: no abrupt drop.")
+    assert words in sentence
+
+
+def test_an_inconclusive_sweep_says_why_and_how_many_trials_are_missing() -> None:
+    sentence = answer_sentence(examples.inconclusive_result())
+    assert sentence.startswith("Inconclusive: 2 of 18 cells have no full-budget run.")
+    assert "6 more full-budget trials" in sentence
+    assert "heads = 4" not in sentence
+
+
+def test_a_found_equivalent_names_shape_saving_interval_and_corrected_p_value() -> None:
+    sentence = answer_sentence(examples.lean_result())
+    assert "heads=8, depth=4" in sentence
+    assert "33.3% of parameters" in sentence
+    assert "Holm p = 0.005 over 5 cheaper shapes, 5 seeds" in sentence
+    assert "95% interval" in sentence
+
+
+def test_no_equivalent_claims_none() -> None:
+    none = examples.lean_result(verdict="none_found", choice=None, choice_config=None)
+    assert answer_sentence(none).startswith("None of the 5 cheaper shapes tried is established")
+
+
+def test_single_runs_are_unsupported_never_a_claim() -> None:
+    sentence = answer_sentence(
+        examples.lean_result(verdict="unsupported", reason="one run a shape proves nothing.")
+    )
+    assert sentence == "Unsupported: one run a shape proves nothing."
+
+
+def test_a_front_counts_the_shapes_of_each_class() -> None:
+    sentence = answer_sentence(examples.pareto_result())
+    assert "Of 6 shapes, 2 lie on the front of top1 against parameters" in sentence
+    assert "2 stay undecided" in sentence
+
+
+def test_an_empty_front_says_so() -> None:
+    assert "no front" in answer_sentence(examples.pareto_result(table=()))
+
+
+def test_a_sweep_without_a_question_gets_no_verdict() -> None:
+    assert verdict_badge(None) == ("no verdict", "unknown")
+    assert "no question" in answer_sentence(None)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "tone"),
+    [
+        ("transition", "found"),
+        ("jump_only", "partial"),
+        ("threshold", "partial"),
+        ("none", "absent"),
+        ("inconclusive", "unknown"),
+    ],
+)
+def test_only_an_established_transition_is_shown_as_found(verdict: str, tone: str) -> None:
+    assert verdict_badge(examples.transition_result(verdict=verdict))[1] == tone
+
+
+def test_numbers_keep_three_digits_and_a_true_minus_sign() -> None:
+    assert number_text(4.0) == "4"
+    assert number_text(-0.04999) == f"{MINUS}0.05"
+    assert number_text(1234.5) == "1234"
+    assert number_text(123456) == "123456"
+    assert number_text(0.0000123) == f"1.23e{MINUS}5"
+    assert number_text(math.nan) == number_text(None) == NONE
+
+
+def test_costs_carry_their_unit() -> None:
+    assert cost_text("num_params", 86_567_656) == "86.6 M"
+    assert cost_text("train_memory_bytes", 3.2e9) == "3.2 GB"
+    assert cost_text("wall_seconds", 12.0) == "12 s"
+    assert si_text(math.nan) == NONE
+
+
+def test_a_tiny_p_value_is_a_bound() -> None:
+    assert p_text(1e-9) == "p < 0.001"
+    assert p_text(None) == "p not computed"
+
+
+@given(st.floats(min_value=-1e300, max_value=1e300))
+def test_a_printed_number_is_within_its_last_digit(value: float) -> None:
+    printed = float(number_text(value).replace(MINUS, "-"))
+    assert printed == pytest.approx(value, rel=6e-3, abs=1e-300)
