@@ -37,6 +37,7 @@ def model(point: Point) -> RetrievalTransformer:
         input_dim=point.dim,
         depth=point.depth,
         embed_dim=point.get("embed_dim"),
+        residual=point.get("residual", False),
     )
 
 
@@ -78,9 +79,10 @@ SWEEP = Sweep(
             ).derive(head_dim=lambda point: 32 // point.heads),
         ),
         "two_layers": preset(
-            note="the paper's conjecture: what counts is heads times layers",
+            note="the paper's conjecture: what counts is heads times layers. With a residual: "
+            "without one the second layer loses what the first has read",
             space=grid(heads=[1, 2, 3, 4], seq_len=[8, 16])
-            * grid(dim=4, depth=2, head_dim=8, lr=1e-2),
+            * grid(dim=4, depth=2, head_dim=8, residual=True, lr=1e-2),
         ),
         "tuned": preset(
             note="learning rates compete within each cell of heads and length; every cell keeps "
