@@ -39,6 +39,11 @@ def diagnose(
     """
     if data_root is None and os.environ.get(_DATA):
         data_root = Path(os.environ[_DATA]).expanduser()
+    # Before the probes: Ray's would itself take the dashboard's port.
+    ports = [
+        checks.port(8265, "Ray's dashboard", "none needed: Ray takes the next free port"),
+        checks.port(5000, "MLflow's pages", "choose another port when you open MLflow's pages"),
+    ]
     found = [checks.python()]
     if not quick:
         found += _at_once(
@@ -52,8 +57,7 @@ def diagnose(
         *_places(home.root),
         checks.data_sets(data_root),
         checks.hub(os.environ.get(HUB_SWITCH) == "1"),
-        checks.port(8265, "Ray's dashboard", "none needed: Ray takes the next free port"),
-        checks.port(5000, "MLflow's pages", "choose another port when you open MLflow's pages"),
+        *ports,
     ]
 
 
