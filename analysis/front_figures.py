@@ -68,7 +68,7 @@ def _front_picture(pareto: ParetoResult, cost: str, points: list[FrontPoint]) ->
         figure.update_xaxes(type="log", **_cost_ticks([point.cost for point in points]))
     figure.update_xaxes(showgrid=True)
     better = "lower" if pareto.goal == "min" else "higher"
-    joint = f" in all {len(pareto.costs)} costs at once" if len(pareto.costs) > 1 else ""
+    joint = ", all costs taken together" if len(pareto.costs) > 1 else ""
     return Picture(
         f"front-{pareto.costs.index(cost)}",
         f"{pareto.metric} against {cost_title(cost)}",
@@ -250,7 +250,12 @@ def _add_candidates(
         },
         mode="markers",
         name=name,
-        marker={"color": colour, "size": 9, "symbol": symbol, "line": {"width": 1.8}},
+        marker={
+            "color": colour,
+            "size": 9,
+            "symbol": symbol,
+            "line": {"width": 1.8, "color": colour},
+        },
         text=[
             "<br>".join(
                 (

@@ -9,7 +9,9 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import tempfile
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -128,7 +130,9 @@ def build_report(report_input: ReportInput) -> str:
     script = (_TEMPLATES / "report.js").read_text("utf-8")
     badge, tone = verdict_badge(report_input.leading_result)
     trials = tables.trial_table(report_input.trials, report_input.axes, report_input.metric)
-    first, *rest = _paragraphs(report_input.question) or ["No question was written down."]
+    first, *rest = paragraphs(report_input.question) or [
+        Paragraph("No question was written down.", False)
+    ]
     transition, pareto, lean = report_input.transition, report_input.pareto, report_input.lean
     missing = tables.missing_table(transition) if transition is not None else None
     sections = [
@@ -189,9 +193,26 @@ def write_report(report_input: ReportInput, path: Path) -> Path:
     return path
 
 
-def _paragraphs(text: str) -> list[str]:
-    blocks = text.replace("\r\n", "\n").split("\n\n")
-    return [block.strip("\n") for block in blocks if block.strip()]
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A block of a docstring: prose without its line breaks, or indented text as it stands."""
+
+    text: str
+    is_code: bool
+
+
+def paragraphs(text: str) -> list[Paragraph]:
+    """Return the blocks of a docstring, which empty lines part."""
+    found = []
+    for block in re.split(r"\n[ \t]*\n", textwrap.dedent(text.replace("\r\n", "\n"))):
+        lines = [line.rstrip() for line in block.split("\n") if line.strip()]
+        if not lines:
+            continue
+        if all(line[0].isspace() for line in lines):
+            found.append(Paragraph(textwrap.dedent("\n".join(lines)), True))
+        else:
+            found.append(Paragraph(" ".join(line.strip() for line in lines), False))
+    return found
 
 
 def _figure_json(picture: Picture) -> Any:

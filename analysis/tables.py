@@ -251,8 +251,8 @@ def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> di
         ):
             numbers[label] = interval_text(slope) if slope is not None else NONE
         numbers[f"no growth with {by} from {x}"] = number_text(flat.point) + (
-            f", in ({number_text(flat.lo)}, {number_text(flat.hi)}]"
-            if flat.lo is not None or flat.hi is not None
+            f", perhaps from {number_text(flat.lo)}"
+            if flat.lo is not None and flat.lo != flat.point
             else ""
         )
         numbers[f"law in {by} (AICc weights)"] = (

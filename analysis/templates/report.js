@@ -25,9 +25,9 @@
     const figure = themed(figures.figures[holder.dataset.figure], dark.matches && !printing);
     const layout = Object.assign({ autosize: true }, figure.layout, { uirevision: "kept" });
     if (layout.height) holder.style.height = layout.height + "px";
-    // Side by side in two columns, a phone's legend leaves room for the picture.
-    if (holder.clientWidth < 520 && layout.legend) {
-      layout.legend = Object.assign({}, layout.legend, { entrywidth: 0.48, entrywidthmode: "fraction" });
+    // In two columns a phone's long legend leaves room for the picture.
+    if (holder.clientWidth < 520 && layout.legend && figure.data.length > 3) {
+      layout.legend = Object.assign({}, layout.legend, { entrywidth: 0.5, entrywidthmode: "fraction", font: { size: 11 } });
     }
     // A picture that catches every touch would keep a phone's page from scrolling.
     if (coarse.matches) layout.dragmode = false;

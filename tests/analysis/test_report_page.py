@@ -14,6 +14,7 @@ from analysis.report import (
     all_warnings,
     answer_sentence,
     build_report,
+    paragraphs,
     pictures,
     write_report,
 )
@@ -174,6 +175,15 @@ def test_the_bracket_is_shaded_only_where_a_verdict_claims_one() -> None:
     assert shaded("threshold")
     assert not shaded("none")
     assert not shaded("inconclusive")
+
+
+def test_a_docstring_becomes_prose_without_breaks_and_commands_as_they_stand() -> None:
+    blocks = paragraphs("How many\n    heads?\n\n    hsweep run x\n      --more\n\n\nEnd.\n")
+    assert [(block.text, block.is_code) for block in blocks] == [
+        ("How many heads?", False),
+        ("hsweep run x\n  --more", True),
+        ("End.", False),
+    ]
 
 
 def test_every_picture_says_how_to_read_it_and_labels_both_axes() -> None:
