@@ -41,6 +41,7 @@ class Context:
         settings: with every threshold filled in.
         limits: the thresholds that decide.
         d_min: smallest next drop that can move h* up.
+        head_sd: scatter of single head counts that no seed shows.
         layers: attention layers of the models.
         counts_heads: the searched axis counts heads, so a retrieval dimension makes sense.
         has_by: the sweep has a modulating axis.
@@ -50,6 +51,7 @@ class Context:
     settings: TransitionSettings
     limits: Limits
     d_min: float
+    head_sd: float
     layers: int
     counts_heads: bool
     has_by: bool
@@ -78,7 +80,13 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
     p_abrupt = None
     if testable:
         p_abrupt = abruptness_p(
-            heads, level, variance, cells.noise.df, slopes.df, settings.n_mc, rng
+            heads,
+            level,
+            variance + context.head_sd**2,
+            cells.noise.df,
+            slopes.df,
+            settings.n_mc,
+            rng,
         )
     index = np.arange(len(heads))
     below = pool_slopes(slopes, index < location.star)

@@ -57,6 +57,8 @@ class TransitionSettings(Jsonable):
         rng_seed: seed of every random step.
         set_mass: probability that the confidence set of h* must hold.
         min_cell_share: share of cells that must have a full-budget run.
+        head_sd: how much single head counts scatter about a smooth decline for reasons that no seed
+            shows; added to the noise of the abruptness test.
         assumed_sd: seed standard deviation of y assumed when every cell holds one run.
         stuck_share: share of stuck runs at h >= h* from which the attainable reading leads.
         reading: which reading leads; ``auto`` decides by ``stuck_share``.
@@ -73,6 +75,7 @@ class TransitionSettings(Jsonable):
     rng_seed: int = 0
     set_mass: float = 0.95
     min_cell_share: float = 0.9
+    head_sd: float | None = None
     assumed_sd: float | None = None
     stuck_share: float = 0.08
     reading: Literal["auto", "typical", "attainable"] = "auto"

@@ -29,6 +29,7 @@ class Thresholds:
         delta_T: largest slope of y in log10 T that counts as no growth (0.10 decades: a factor of
             1.32 over a 16-fold T).
         d_min: smallest next drop that can move h* up.
+        head_sd: scatter of single head counts about a smooth decline that no seed shows.
         assumed_sd: seed sd assumed when no cell holds two runs.
         sd_floor: smallest seed sd believed (identical runs are not noiseless).
     """
@@ -38,12 +39,13 @@ class Thresholds:
     min_excess: float
     delta_T: float  # noqa: N815
     d_min: float
+    head_sd: float
     assumed_sd: float
     sd_floor: float
 
 
-_DECADES: Final = Thresholds("decades", 0.5, 0.3, 0.10, 0.1, 0.1, 1e-3)
-_NATS: Final = Thresholds("nats", 0.05, 0.03, 0.02, 0.01, 0.01, 1e-4)
+_DECADES: Final = Thresholds("decades", 0.5, 0.3, 0.10, 0.1, 0.05, 0.1, 1e-3)
+_NATS: Final = Thresholds("nats", 0.05, 0.03, 0.02, 0.01, 0.005, 0.01, 1e-4)
 THRESHOLDS: Final[dict[Scale, Thresholds]] = {
     "error": _DECADES,
     "accuracy": _DECADES,

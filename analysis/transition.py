@@ -104,6 +104,7 @@ def fit(
         settings=settings,
         limits=_limits(settings, table.scale),
         d_min=_given(settings.d_min),
+        head_sd=_given(settings.head_sd),
         layers=layers,
         counts_heads="head" in table.x,
         has_by=table.by is not None,
@@ -167,7 +168,7 @@ def _filled(settings: TransitionSettings, scale: Scale) -> TransitionSettings:
     defaults = THRESHOLDS[scale]
     missing = {
         name: getattr(defaults, name)
-        for name in ("delta_T", "min_drop", "min_excess", "d_min", "assumed_sd")
+        for name in ("delta_T", "min_drop", "min_excess", "d_min", "head_sd", "assumed_sd")
         if getattr(settings, name) is None
     }
     return replace(settings, **missing)

@@ -1,0 +1,191 @@
+"""Which cheaper shapes are no worse than the baseline by the margin."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from simulated_sweeps import SHAPE_OPTIONS, lean_sweep
+
+from analysis.lean import fit, power
+from analysis.moderated import moderate
+from analysis.results import LeanResult
+
+MARGIN = 0.015
+
+
+def run(frame: pd.DataFrame, **changes: object) -> LeanResult:
+    baseline = {"shape": frame["shape"].max()}
+    return fit(frame, **({"baseline": baseline, "margin": MARGIN} | SHAPE_OPTIONS | changes))
+
+
+def rates(family: str, number: int) -> tuple[float, float]:
+    """Share of sweeps with a wrong acceptance, and with a choice."""
+    wrong, found = [], []
+    for seed in range(number):
+        frame = lean_sweep(family, seed)
+        true = frame.groupby("shape")["true"].first()
+        limit = true.iloc[-1] - MARGIN + 1e-9
+        result = run(frame)
+        wrong.append(
+            any(row.accepted and true[row.config["shape"]] <= limit for row in result.table)
+        )
+        found.append(result.choice is not None)
+    return float(np.mean(wrong)), float(np.mean(found))
+
+
+@pytest.mark.parametrize("family", ["null", "null_hetero", "null_heavy"])
+def test_shapes_exactly_at_the_margin_are_rarely_accepted(family):
+    assert rates(family, 100)[0] <= 0.09
+
+
+@pytest.mark.parametrize("family", ["mixed", "mixed_hetero", "mixed_heavy"])
+def test_truly_equal_shapes_are_found_and_worse_ones_are_not(family):
+    wrong, found = rates(family, 40)
+    assert wrong <= 0.03
+    assert found >= 0.65
+
+
+def test_the_choice_is_the_cheapest_accepted_and_reports_its_saving():
+    result = run(lean_sweep("mixed", 0))
+    accepted = [row for row in result.table if row.accepted]
+    assert result.verdict == "found"
+    assert result.choice == accepted[0].label
+    assert result.choice_config == accepted[0].config
+    assert accepted[0].saving["num_params"] == pytest.approx(
+        1 - accepted[0].costs["num_params"] / 9
+    )
+    assert "fresh seeds" in result.confirm
+    assert [row.costs["num_params"] for row in result.table] == list(range(1, 9))
+
+
+def test_dearer_shapes_are_not_candidates():
+    frame = lean_sweep("mixed", 0)
+    result = run(frame, baseline={"shape": "s04"})
+    assert [row.config["shape"] for row in result.table] == ["s00", "s01", "s02", "s03"]
+    cheapest = run(frame, baseline={"shape": "s00"})
+    assert (cheapest.verdict, cheapest.table) == ("none_found", ())
+
+
+def test_one_candidate_more_costs_every_candidate():
+    frame = lean_sweep("null", 3, candidates=4)
+    for row in run(frame).table:
+        assert row.p_holm >= row.p_raw
+    ranked = sorted(run(frame).table, key=lambda row: row.p_raw)
+    assert ranked[0].p_holm == pytest.approx(min(1, 4 * ranked[0].p_raw))
+    assert [row.p_holm for row in ranked] == sorted(row.p_holm for row in ranked)
+
+
+def test_two_shapes_alone_are_compared_by_welch():
+    a, b = [0.79, 0.80, 0.795, 0.81], [0.80, 0.81, 0.79, 0.80]
+    frame = pd.DataFrame(
+        {
+            "shape": ["a"] * 4 + ["b"] * 4,
+            "seed": [0, 1, 2, 3] * 2,
+            "top1": a + b,
+            "num_params": [1.0] * 4 + [2.0] * 4,
+        }
+    )
+    (row,) = run(frame).table
+    shifted = np.array(a) + MARGIN
+    expected = stats.ttest_ind(shifted, b, equal_var=False, alternative="greater")
+    assert row.p_raw == pytest.approx(expected.pvalue)
+    assert row.df == pytest.approx(expected.df)
+
+
+def test_a_metric_to_minimise_mirrors_one_to_maximise():
+    frame = lean_sweep("mixed_hetero", 1)
+    up = run(frame)
+    down = run(frame.assign(loss=1 - frame["top1"]), metric="loss", goal="min")
+    for one, other in zip(up.table, down.table, strict=True):
+        assert one.diff == pytest.approx(other.diff)
+        assert one.p_holm == pytest.approx(other.p_holm)
+        assert one.ci.low == pytest.approx(other.ci.low)
+    assert up.choice == down.choice
+
+
+def test_single_runs_support_no_claim():
+    result = run(lean_sweep("mixed", 0, seeds=1))
+    assert (result.verdict, result.choice, result.sd) == ("unsupported", None, None)
+    assert not any(row.accepted for row in result.table)
+    assert all(row.p_raw is None for row in result.table)
+    assert "unsupported" in result.reason
+
+
+def test_a_candidate_with_a_single_run_is_left_out_of_the_family():
+    frame = lean_sweep("mixed", 0)
+    frame = frame[(frame["shape"] != "s07") | (frame["seed"] == 0)]
+    result = run(frame)
+    rows = {row.config["shape"]: row for row in result.table}
+    assert rows["s07"].p_holm is None
+    assert not rows["s07"].accepted
+    assert min(r.p_holm for r in result.table if r.p_holm is not None) == pytest.approx(
+        7 * min(r.p_raw for r in result.table if r.p_raw is not None)
+    )
+    assert any("single run" in warning for warning in result.warnings)
+
+
+def test_power_matches_the_published_planning_table():
+    """Two seed sd of margin and three seeds, one and eight candidates, moderated variances."""
+    assert power(2.0, 3, 1, 0.05, 0) == pytest.approx(0.57, abs=0.08)
+    assert power(2.0, 5, 8, 0.05, 20) == pytest.approx(0.72, abs=0.05)
+    assert power(1.0, 12, 1, 0.05, 0) == pytest.approx(0.76, abs=0.05)
+    chances = [power(1.0, n, 8, 0.05, 0) for n in range(2, 20)]
+    assert chances == sorted(chances)
+
+
+def test_the_power_note_says_how_many_seeds_would_do():
+    result = run(lean_sweep("mixed", 0, seeds=3))
+    assert "with 3 seeds and 8 candidates" in result.power_note
+    assert result.margin_over_sd == pytest.approx(MARGIN / result.sd)
+
+
+def test_moderated_variances_lie_between_own_and_prior():
+    rng = np.random.default_rng(0)
+    groups = [sd * rng.standard_normal(4) for sd in np.exp(rng.normal(0, 1, 200))]
+    spread = moderate(groups)
+    own = np.array([group.std(ddof=1) for group in groups])
+    low, high = np.minimum(own, spread.prior_sd), np.maximum(own, spread.prior_sd)
+    assert np.all((spread.sd >= low - 1e-12) & (spread.sd <= high + 1e-12))
+    assert 0 < spread.prior_df < 10
+    same = moderate([rng.standard_normal(4) for _ in range(200)])
+    assert same.prior_df > 20
+    assert same.prior_sd == pytest.approx(1.0, abs=0.1)
+    assert np.all(same.df <= 600)
+
+
+def test_identical_runs_do_not_make_certainty_infinite():
+    frame = lean_sweep("mixed", 0).assign(top1=0.8)
+    result = run(frame)
+    assert all(math.isfinite(row.p_raw) for row in result.table)
+
+
+def test_json_keeps_the_result():
+    for seeds in (1, 5):
+        result = run(lean_sweep("mixed_hetero", 2, seeds=seeds))
+        plain = json.loads(json.dumps(result.to_json(), allow_nan=False))
+        assert LeanResult.from_json(plain).to_json() == result.to_json()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"margin": 0}, "margin must be a positive number"),
+        ({"margin": -1.0}, "margin must be a positive number"),
+        ({"margin": float("nan")}, "margin must be a positive number"),
+        ({"baseline": {"shape": "s99"}}, "picks 0 shapes .* there are: shape=s00"),
+        ({"baseline": {"heads": 3}}, "the baseline names heads; the axes are shape"),
+        ({"baseline": {}}, "names no axis"),
+        ({"costs": ["flops"]}, "no column 'flops'"),
+    ],
+)
+def test_bad_questions_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        run(lean_sweep("null", 0), **changes)
+
+
+def test_a_margin_must_be_given():
+    with pytest.raises(TypeError, match="margin"):
+        fit(lean_sweep("null", 0), baseline={"shape": "s08"}, **SHAPE_OPTIONS)

@@ -1,0 +1,105 @@
+"""The largest drop, where its plateau begins, and the slopes in T."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.cells import Grid, SeedNoise, cell_values, read_cells
+from analysis.lengths import fit_slopes, independence, law_weights, mean_levels, pool_slopes
+from analysis.location import find_location, locate, smallest_set, step_drops
+
+
+def cells_of(z: np.ndarray, lengths: tuple[float, ...] = (8, 16, 32, 64)):
+    runs = tuple(tuple(np.array([v]) if np.isfinite(v) else np.zeros(0) for v in row) for row in z)
+    grid = Grid(np.arange(1.0, len(z) + 1), np.array(lengths, dtype=float), runs)
+    return read_cells(grid, SeedNoise(np.full(len(z), 0.1), np.zeros(len(z)), True), None)
+
+
+def test_h_star_moves_up_while_the_next_step_still_drops_by_a_quarter():
+    for drops, peak, star in [
+        ([0.2, 1.0, 0.1, 0.0], 2, 2),
+        ([0.2, 1.0, 0.3, 0.0], 2, 3),
+        ([0.2, 1.0, 0.3, 0.26], 2, 4),
+        ([0.2, 1.0, 0.1, 0.9], 2, 2),
+        ([0.2, 0.3, 0.09, 0.0], 2, 2),
+    ]:
+        found = locate(np.array([drops]), 0.25, 0.1)
+        assert (found[0][0], found[1][0]) == (peak, star)
+
+
+def test_drops_compare_matching_lengths_only():
+    z = np.array([[0.0, 10.0, np.nan], [-1.0, np.nan, 5.0], [-2.0, np.nan, np.nan]])
+    np.testing.assert_array_equal(step_drops(z), [1.0, 1.0])
+    apart = np.array([[0.0, np.nan], [np.nan, -1.0]])
+    assert find_location(apart, 0.25, 0.1) is None
+
+
+@given(st.lists(st.floats(0.001, 1.0), min_size=1, max_size=8))
+def test_the_confidence_set_is_the_smallest_that_holds_the_mass(weights):
+    p = np.array(weights) / np.sum(weights)
+    chosen = smallest_set(p, 0.95)
+    assert p[chosen].sum() >= 0.95 - 1e-9
+    assert np.sort(p)[::-1][: len(chosen) - 1].sum() < 0.95
+
+
+@given(
+    st.lists(st.floats(-5, 5), min_size=2, max_size=6),
+    st.integers(1, 6),
+    st.integers(0, 2**32 - 1),
+)
+def test_best_of_m_is_the_average_minimum_of_every_subset(values, m, seed):
+    from itertools import combinations
+
+    m = min(m, len(values))
+    order = np.random.default_rng(seed).permutation(len(values))
+    expected = np.mean([min(subset) for subset in combinations(values, m)])
+    shuffled = np.array(values)[order][None]
+    assert cell_values(shuffled, m)[0] == pytest.approx(expected, abs=1e-9)
+    assert cell_values(shuffled, 0)[0] == min(values)
+
+
+def test_slopes_levels_and_laws_recover_what_was_put_in():
+    x = np.log10([8, 16, 32, 64])
+    centred = x - x.mean()
+    z = np.array([-1 + 0.3 * centred, -2 + 0.2 * centred, -4 - 0.5 * centred])
+    cells = cells_of(z)
+    slopes = fit_slopes(cells)
+    np.testing.assert_allclose(slopes.estimate, [0.3, 0.2, -0.5])
+    assert (slopes.phi, slopes.df) == (1.0, 6.0)
+    np.testing.assert_allclose(mean_levels(cells, slopes)[0], [-1, -2, -4])
+    assert law_weights(cells, np.array([True, True, False]))["logT"] > 0.9
+
+
+def test_a_missing_cell_does_not_bend_the_level():
+    x = np.log10([8, 16, 32, 64])
+    z = np.array([-1 + 0.3 * (x - x.mean()), -2 + 0.3 * (x - x.mean())])
+    z[0, 3] = np.nan
+    cells = cells_of(z)
+    level, variance = mean_levels(cells, fit_slopes(cells))
+    np.testing.assert_allclose(level, [-1, -2])
+    assert variance[0] > variance[1]
+
+
+def test_cells_that_scatter_more_than_seeds_widen_the_slopes():
+    z = np.array([[-1.0, -0.5, -1.0, -0.5], [-2.0, -1.5, -2.0, -1.5]])
+    calm = fit_slopes(cells_of(np.zeros((2, 4))))
+    wild = fit_slopes(cells_of(z))
+    assert wild.phi > 1
+    assert (wild.se > calm.se).all()
+
+
+def test_pooling_slopes_that_disagree_widens_their_mean():
+    agree = fit_slopes(cells_of(np.zeros((3, 4))))
+    x = np.log10([8, 16, 32, 64])
+    differ = fit_slopes(cells_of(np.array([2.0, 0.0, -2.0])[:, None] * (x - x.mean())))
+    every = np.ones(3, dtype=bool)
+    assert pool_slopes(differ, every).se > 3 * pool_slopes(agree, every).se
+    assert pool_slopes(agree, ~every) is None
+
+
+def test_independence_steps_down_from_the_largest_head_count():
+    x = np.log10([8, 16, 32, 64])
+    z = np.array([1.0, 1.0, -1.0, -1.0])[:, None] * (x - x.mean())
+    assert independence(fit_slopes(cells_of(z)), 0.1, 0.05) == (2, 2)
+    assert independence(fit_slopes(cells_of(-z)), 0.1, 0.05) == (None, None)
