@@ -15,8 +15,7 @@ class Coverage:
 
     Attributes:
         counts: per cell that the table names.
-        lacking: cells of the h x T grid without a full-budget run, with whether the table names
-            them (a trial was started or planned) and whether one was stopped early.
+        lacking: cells of the h x T grid without a full-budget run, named by the table or not.
         refusal: why no verdict may be given; empty when one may.
         pruned_out: refused because early stopping emptied cells, so what is left is selected.
         pruned_inside: some cell holds runs stopped early beside its full-budget runs.

@@ -153,7 +153,13 @@ class DropStep:
 
 @dataclass(frozen=True, slots=True)
 class LengthIndependence:
-    """Smallest h from which y does not grow with T, with its bracket (lo excluded, hi included)."""
+    """Smallest h from which y is shown not to grow with T, and the bracket of the true one.
+
+    Attributes:
+        point: the same as ``hi``; None when even the largest h is not shown free of growth.
+        lo: first h above the last one that surely grows; the true h_T lies in [lo, hi].
+        hi: smallest h reached from the largest while the upper bound stays within delta_T.
+    """
 
     point: Number | None
     lo: Number | None
@@ -196,7 +202,7 @@ class TransitionReading(Jsonable):
         drop: the largest drop.
         excess: the part of it that the earlier decline per head does not explain.
         drops: every step of the grid.
-        gamma: slope of z in log10 T at each h, with its 95 % interval.
+        gamma: slope of z in log10 T at each h, with its 1 - alpha interval.
         gamma_below: pooled slope for h < h_star.
         gamma_above: pooled slope for h >= h_star.
         h_T: smallest h from which the growth with T is gone.
