@@ -67,8 +67,9 @@ class CheckpointStore:
         with self._files.open_output_stream(temporary) as stream:
             stream.write(content)
         self._files.move(temporary, f"{self._folder}/{entry.name}")
-        mine_or_older = [e for e in self._entries() if e.attempt <= self._attempt]
-        for old in mine_or_older[:-_KEPT]:
+        # Files ahead of this one are damaged, or another attempt's: not what it supersedes.
+        superseded = [e for e in self._entries() if e.attempt <= self._attempt and e <= entry]
+        for old in superseded[:-_KEPT]:
             self._files.delete_file(f"{self._folder}/{old.name}")
 
     def newest(self, device: torch.device) -> dict[str, Any] | None:
