@@ -158,7 +158,7 @@ class TinyData:
 
 @dataclass(frozen=True)
 class TinyModel:
-    """Two matrices without biases: ``dim`` to ``width`` to ``dim``.
+    """Two matrices without biases: ``dim`` to ``width`` to ``dim``; dropout between if asked for.
 
     Raises:
         ValueError: a width below 1 or one that ``heads`` does not divide.
@@ -167,6 +167,7 @@ class TinyModel:
     width: int
     dim: int = 3
     heads: int = 1
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.width % self.heads:
@@ -178,9 +179,9 @@ class TinyModel:
     def build(self) -> "nn.Module":
         from torch import nn
 
-        return nn.Sequential(
-            nn.Linear(self.dim, self.width, bias=False), nn.Linear(self.width, self.dim, bias=False)
-        )
+        read = nn.Linear(self.dim, self.width, bias=False)
+        write = nn.Linear(self.width, self.dim, bias=False)
+        return nn.Sequential(read, *([nn.Dropout(self.dropout)] if self.dropout else []), write)
 
     def counts(self) -> Counts:
         matrix = self.dim * self.width
@@ -192,8 +193,10 @@ class TinyModel:
 
 
 def tiny_model(point: Point, dim: int = 3) -> TinyModel:
-    """Return the model of a point with a ``width`` and possibly ``heads``."""
-    return TinyModel(point.width, dim=dim, heads=point.get("heads", 1))
+    """Return the model of a point with a ``width`` and possibly ``heads`` and ``dropout``."""
+    return TinyModel(
+        point.width, dim=dim, heads=point.get("heads", 1), dropout=point.get("dropout", 0.0)
+    )
 
 
 def tiny_sweep(**changes: Any) -> Sweep:

@@ -1,0 +1,79 @@
+"""Coordinators of tiny sweeps, and what their journals say."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hsweep import Sweep
+from hsweep.coordinator import Coordinator
+from hsweep.journal import Journal
+from hsweep.plan import make_plan
+from hsweep.trial import Assignment, Report, Trial, TrialStatus
+
+History = list[tuple[int, int, dict[str, float | None]]]
+"""(unit, step, metrics) of every report of a trial, in the order of the record."""
+
+
+def planned(sweep: Sweep, seed: int = 0) -> tuple[Trial, ...]:
+    return make_plan(sweep, preset="quick", study_seed=seed).trials
+
+
+def assignment_of(
+    trial: Trial,
+    folder: Path,
+    *,
+    attempt: int = 1,
+    recorded_through: int = 0,
+    checkpoint_seconds: float = 1e9,
+) -> Assignment:
+    return Assignment(trial, attempt, recorded_through, str(folder), checkpoint_seconds)
+
+
+@contextmanager
+def coordinating(sweep: Sweep, folder: Path, **parts: Any) -> Iterator[Coordinator]:
+    """Open the study kept in ``folder``, new or not, and settle it at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with Journal(folder / "journal.db", create=True) as journal:
+        coordinator = Coordinator(
+            journal=journal,
+            sweep=sweep,
+            **{"trials": planned(sweep), "checkpoints": str(folder / "checkpoints")} | parts,
+        )
+        yield coordinator
+        coordinator.settle()
+
+
+def statuses(folder: Path) -> dict[str, TrialStatus]:
+    with Journal(folder / "journal.db", read_only=True) as journal:
+        return {row.key: row.status for row in journal.trials()}
+
+
+def values(folder: Path) -> dict[str, float | None]:
+    with Journal(folder / "journal.db", read_only=True) as journal:
+        return {row.key: row.value for row in journal.trials()}
+
+
+def histories(folder: Path) -> dict[str, History]:
+    with Journal(folder / "journal.db", read_only=True) as journal:
+        found: dict[str, History] = {row.key: [] for row in journal.trials()}
+        for entry in journal.reports():
+            assert entry.unit is not None
+            payload = entry.payload
+            found[entry.key].append((entry.unit, payload["step"], payload["metrics"]))
+        return found
+
+
+def status_log(folder: Path, key: str) -> list[str]:
+    """Every status that a trial had, in order."""
+    with Journal(folder / "journal.db", read_only=True) as journal:
+        return [
+            entry.payload["status"]
+            for entry in journal.log_after(0, 1_000_000)
+            if entry.key == key and entry.kind == "status"
+        ]
+
+
+def content(report: Report) -> tuple[Any, ...]:
+    """All of a report but the time it took."""
+    return report.unit, report.step, report.metrics, report.is_last, report.diverged_at
