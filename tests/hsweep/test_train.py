@@ -1,0 +1,382 @@
+"""What a trial reports, wherever it was interrupted."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
+from tiny_runs import assignment_of, content, planned
+from torch import nn
+
+from hsweep import Recipe, epochs, grid, steps
+from hsweep import train as training
+from hsweep.checkpoints import CheckpointStore
+from hsweep.train import build_optimizer, train
+from hsweep.trial import Assignment, Report, Trial
+
+CPU = torch.device("cpu")
+
+
+def one_trial(**changes: Any) -> Trial:
+    space = changes.pop("space", grid(width=[2]))
+    return planned(tiny_sweep(space=space, **changes))[0]
+
+
+def run(assignment: Assignment) -> list[Report]:
+    return list(train(assignment, CPU))
+
+
+def interrupt_after(assignment: Assignment, num_reports: int) -> list[Report]:
+    """Train up to a report and close the generator there."""
+    generator = train(assignment, CPU)
+    reports = [next(generator) for _ in range(num_reports)]
+    generator.close()
+    return reports
+
+
+def saved(root: Path, trial: Trial) -> dict[str, Any]:
+    found = CheckpointStore(str(root), trial.key, attempt=99).newest(CPU)
+    assert found is not None
+    return found
+
+
+def final_state(assignment: Assignment) -> dict[str, Any]:
+    """The weights and optimizer state after the last report, as its checkpoint has them."""
+    generator = train(assignment, CPU)
+    for report in generator:
+        if report.is_last:
+            generator.close()
+    return saved(Path(assignment.checkpoints), assignment.trial)
+
+
+def assert_equal_to_the_bit(one: Any, other: Any) -> None:
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert_equal_to_the_bit(one[name], other[name])
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other)
+        for mine, theirs in zip(one, other, strict=True):
+            assert_equal_to_the_bit(mine, theirs)
+    else:
+        assert one == other
+
+
+WITH_DROPOUT = one_trial(
+    space=grid(width=[6], dropout=[0.4]),
+    budget=epochs(6),
+    recipe=Recipe(lr=0.03, batch_size=8, warmup_fraction=0.2, weight_decay=0.1, clip_norm=1.0),
+)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], dict[str, Any]]:
+    root = tmp_path_factory.mktemp("uninterrupted")
+    reports = [content(report) for report in run(assignment_of(WITH_DROPOUT, root / "reports"))]
+    return reports, final_state(assignment_of(WITH_DROPOUT, root / "state"))
+
+
+def test_dropout_is_really_on(uninterrupted: tuple[list[Any], dict[str, Any]]) -> None:
+    without = replace(WITH_DROPOUT, model=replace(WITH_DROPOUT.model, dropout=0.0))
+    reports, _ = uninterrupted
+    root = Path("/nonexistent")
+    assert [content(report) for report in run(assignment_of(without, root))] != reports
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    stops=st.lists(st.integers(1, 6), max_size=3),
+    checkpoint_seconds=st.sampled_from([0.0, 1e9]),
+    lost=st.booleans(),
+)
+def test_a_trial_interrupted_anywhere_ends_the_same_to_the_bit(
+    uninterrupted: tuple[list[Any], dict[str, Any]],
+    tmp_path_factory: pytest.TempPathFactory,
+    stops: list[int],
+    checkpoint_seconds: float,
+    lost: bool,
+) -> None:
+    root = tmp_path_factory.mktemp("interrupted")
+    recorded: dict[int, Any] = {}
+    for attempt, stop in enumerate([*stops, 6], start=1):
+        assignment = assignment_of(
+            WITH_DROPOUT,
+            root,
+            attempt=attempt,
+            recorded_through=max(recorded, default=0),
+            checkpoint_seconds=checkpoint_seconds,
+        )
+        generator = train(assignment, CPU)
+        for report in generator:
+            # What arrives again was the same before.
+            assert recorded.setdefault(report.unit, content(report)) == content(report)
+            if report.unit >= stop:
+                break
+        if lost and attempt <= len(stops):
+            # Killed rather than closed: what was not on disk is gone.
+            before = list((root / WITH_DROPOUT.key).glob("*.pt"))
+            generator.close()
+            for file in set((root / WITH_DROPOUT.key).glob("*.pt")) - set(before):
+                file.unlink()
+        else:
+            generator.close()
+    reports, state = uninterrupted
+    assert [recorded[unit] for unit in sorted(recorded)] == reports
+    final = saved(root, WITH_DROPOUT)
+    for part in ("model", "optimizer"):
+        assert_equal_to_the_bit(final[part], state[part])
+
+
+def test_reports_that_the_record_lacks_are_sent_again_and_no_others(tmp_path: Path) -> None:
+    trial = one_trial(budget=epochs(5))
+    first = interrupt_after(assignment_of(trial, tmp_path), 4)
+    resumed = run(assignment_of(trial, tmp_path, attempt=2, recorded_through=2))
+    assert [report.unit for report in resumed] == [3, 4, 5]
+    assert resumed[:2] == first[2:]
+
+
+def test_a_checkpoint_of_the_last_report_is_enough_to_send_it(tmp_path: Path) -> None:
+    trial = one_trial(budget=epochs(3))
+    first = interrupt_after(assignment_of(trial, tmp_path), 3)
+    assert run(assignment_of(trial, tmp_path, attempt=2)) == first
+    assert run(assignment_of(trial, tmp_path, attempt=3, recorded_through=2)) == first[2:]
+
+
+def test_a_trial_whose_checkpoint_lags_behind_the_record_reports_those_units_again(
+    tmp_path: Path,
+) -> None:
+    trial = one_trial(budget=epochs(4))
+    interrupt_after(assignment_of(trial, tmp_path), 1)
+    resumed = run(assignment_of(trial, tmp_path, attempt=2, recorded_through=3))
+    assert [report.unit for report in resumed] == [2, 3, 4]
+
+
+def test_only_the_last_report_is_flagged(tmp_path: Path) -> None:
+    trial = one_trial(budget=epochs(7, report_every=3))
+    reports = run(assignment_of(trial, tmp_path))
+    assert [(report.unit, report.is_last) for report in reports] == [
+        (3, False), (6, False), (7, True),
+    ]  # fmt: skip
+
+
+def test_a_budget_in_steps_counts_updates_and_one_in_epochs_passes(tmp_path: Path) -> None:
+    in_steps = run(assignment_of(one_trial(budget=steps(10, report_every=4)), tmp_path))
+    assert [(report.unit, report.step) for report in in_steps] == [(4, 4), (8, 8), (10, 10)]
+    in_epochs = run(assignment_of(one_trial(budget=epochs(2)), tmp_path))
+    assert [(report.unit, report.step) for report in in_epochs] == [(1, 4), (2, 8)]
+
+
+def test_every_metric_of_the_task_is_reported(tmp_path: Path) -> None:
+    for report in run(assignment_of(one_trial(), tmp_path)):
+        assert report.metrics.keys() == {"nmse", "fit"}
+
+
+@pytest.mark.parametrize("diverges_at", [1, 4, 5, 7])
+def test_a_loss_that_is_not_finite_ends_the_trial_and_says_at_which_update(
+    tmp_path: Path, diverges_at: int
+) -> None:
+    trial = one_trial(task=TinyTask(diverges_at=diverges_at), budget=epochs(6))
+    reports = run(assignment_of(trial, tmp_path))
+    # Four updates an epoch; the report after the bad update is the last.
+    assert [report.unit for report in reports] == list(range(1, (diverges_at - 1) // 4 + 2))
+    assert [report.diverged_at for report in reports[:-1]] == [None] * (len(reports) - 1)
+    assert reports[-1].diverged_at == diverges_at
+    assert reports[-1].metrics == {"nmse": None, "fit": None}
+    for report in reports[:-1]:
+        assert all(value is not None for value in report.metrics.values())
+
+
+def test_a_divergence_that_was_not_recorded_is_told_again_and_nothing_is_trained(
+    tmp_path: Path,
+) -> None:
+    trial = one_trial(task=TinyTask(diverges_at=6), budget=epochs(6))
+    first = interrupt_after(assignment_of(trial, tmp_path), 2)
+    assert first[-1].diverged_at == 6
+    assert run(assignment_of(trial, tmp_path, attempt=2, recorded_through=1)) == first[1:]
+
+
+@dataclass(frozen=True)
+class InfiniteMetric(TinyTask):
+    """A finite loss whose second metric overflows from the third evaluation on."""
+
+    def open(self, **settings: Any) -> TinyData:
+        data = super().open(**settings)
+        evaluate, count = data.evaluate, iter(range(100))
+
+        def overflowing(model: nn.Module) -> dict[str, float]:
+            metrics = dict(evaluate(model))
+            return metrics | {"fit": math.inf} if next(count) >= 2 else metrics
+
+        data.evaluate = overflowing  # type: ignore[method-assign]
+        return data
+
+
+def test_a_metric_that_is_not_finite_ends_the_trial_and_leaves_the_others(tmp_path: Path) -> None:
+    reports = run(assignment_of(one_trial(task=InfiniteMetric(), budget=epochs(6)), tmp_path))
+    assert [report.diverged_at for report in reports] == [None, None, 12]
+    assert reports[-1].metrics["fit"] is None
+    assert reports[-1].metrics["nmse"] is not None
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+@pytest.mark.parametrize("stop", [None, 2])
+def test_every_update_uses_the_recipes_learning_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: Any, stop: int | None
+) -> None:
+    recipe = Recipe(lr=0.03, batch_size=8, warmup_fraction=0.25, schedule=schedule, min_lr=1e-3)
+    trial = one_trial(recipe=recipe, budget=epochs(5))
+    used: list[float] = []
+    update = torch.optim.AdamW.step
+
+    def noting(optimizer: torch.optim.AdamW, *arguments: Any) -> Any:
+        used.extend({group["lr"] for group in optimizer.param_groups})
+        return update(optimizer, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", noting)
+    if stop is not None:
+        interrupt_after(assignment_of(trial, tmp_path), stop)
+    run(assignment_of(trial, tmp_path, attempt=2, recorded_through=stop or 0))
+    assert used == [recipe.lr_at(step, 20) for step in range(20)]
+
+
+class Clock:
+    """Time that passes only when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@dataclass(frozen=True)
+class TimedTask(TinyTask):
+    """Every update takes a second of the given clock."""
+
+    clock_of: str = ""
+
+    def before_update(self, number: int) -> None:
+        CLOCK.now += 1.0
+
+
+CLOCK = Clock()
+
+
+def test_waiting_for_the_driver_and_being_interrupted_are_not_training_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "time", CLOCK)
+    trial = one_trial(task=TimedTask(), budget=epochs(4))
+    generator = train(assignment_of(trial, tmp_path), CPU)
+    seconds = []
+    for _ in range(2):
+        seconds.append(next(generator).wall_seconds)
+        CLOCK.now += 500.0
+    generator.close()
+    CLOCK.now += 10_000.0
+    for report in train(assignment_of(trial, tmp_path, attempt=2, recorded_through=2), CPU):
+        seconds.append(report.wall_seconds)
+        CLOCK.now += 500.0
+    assert seconds == [4.0, 8.0, 12.0, 16.0]
+
+
+def test_checkpoints_are_written_once_enough_work_is_at_risk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "time", CLOCK)
+    trial = one_trial(task=TimedTask(), budget=epochs(6))
+    written: list[int] = []
+    monkeypatch.setattr(CheckpointStore, "save", lambda self, unit, state: written.append(unit))
+    list(train(assignment_of(trial, tmp_path, checkpoint_seconds=7.0), CPU))
+    # Four seconds a report: at risk are 8 seconds after the second, the fourth, and the end.
+    assert written == [2, 4]
+
+
+def test_an_interrupt_writes_nothing_that_is_already_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    monkeypatch.setattr(CheckpointStore, "save", lambda self, unit, state: written.append(unit))
+    interrupt_after(assignment_of(one_trial(), tmp_path, checkpoint_seconds=0.0), 2)
+    assert written == [1, 2]
+
+
+@dataclass(frozen=True)
+class NormedModel(TinyModel):
+    """With vectors: a bias, a norm's gain and shift; and a frozen matrix."""
+
+    def build(self) -> nn.Module:
+        model = nn.Sequential(
+            nn.Linear(self.dim, self.width), nn.LayerNorm(self.width), nn.Linear(self.width, 2)
+        )
+        model[2].weight.requires_grad = False
+        return model
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_weight_decay_takes_matrices_and_spares_vectors(optimizer: Any) -> None:
+    model = NormedModel(width=4).build()
+    built = build_optimizer(model, Recipe(lr=0.1, optimizer=optimizer, weight_decay=0.3))
+    decay = {
+        id(parameter): group["weight_decay"]
+        for group in built.param_groups
+        for parameter in group["params"]
+    }
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    assert {names[each]: value for each, value in decay.items()} == {
+        "0.weight": 0.3, "0.bias": 0.0, "1.weight": 0.0, "1.bias": 0.0, "2.bias": 0.0,
+    }  # fmt: skip
+
+
+def test_a_model_without_vectors_can_be_optimised() -> None:
+    built = build_optimizer(TinyModel(width=2).build(), Recipe(weight_decay=0.1))
+    assert [group["weight_decay"] for group in built.param_groups] == [0.1]
+
+
+def gradient_norms(monkeypatch: pytest.MonkeyPatch, trial: Trial, root: Path) -> Iterator[float]:
+    norms: list[float] = []
+    update = torch.optim.SGD.step
+
+    def noting(optimizer: torch.optim.SGD, *arguments: Any) -> Any:
+        parts = [p.grad.norm() for group in optimizer.param_groups for p in group["params"]]
+        norms.append(float(torch.stack(parts).norm()))
+        return update(optimizer, *arguments)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", noting)
+    run(assignment_of(trial, root))
+    yield from norms
+
+
+def test_gradients_are_clipped_to_the_recipes_norm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = Recipe(lr=1e-3, batch_size=8, optimizer="sgd", clip_norm=0.01)
+    norms = list(gradient_norms(monkeypatch, one_trial(recipe=recipe), tmp_path))
+    assert norms == pytest.approx([0.01] * 12, rel=1e-3)
+
+
+def test_bfloat16_is_autocast_and_the_weights_stay_float32(tmp_path: Path) -> None:
+    recipe = Recipe(lr=0.05, batch_size=8, precision="bfloat16")
+    trial = one_trial(recipe=recipe)
+    full = one_trial()
+    state = final_state(assignment_of(trial, tmp_path))
+    assert {tensor.dtype for tensor in state["model"].values()} == {torch.float32}
+    in_bfloat16 = [content(r) for r in run(assignment_of(trial, tmp_path / "a"))]
+    assert in_bfloat16 != [content(r) for r in run(assignment_of(full, tmp_path / "b"))]
+
+
+def test_reports_depend_on_the_seeds_and_not_on_what_ran_before(tmp_path: Path) -> None:
+    first = [content(r) for r in run(assignment_of(WITH_DROPOUT, tmp_path / "a"))]
+    torch.manual_seed(7)
+    torch.rand(13)
+    assert [content(r) for r in run(assignment_of(WITH_DROPOUT, tmp_path / "b"))] == first
+    other = replace(WITH_DROPOUT, seeds=replace(WITH_DROPOUT.seeds, sampling=12345))
+    assert [content(r) for r in run(assignment_of(other, tmp_path / "c"))] != first
