@@ -92,9 +92,10 @@ def learning_curves(
         )
     groups = tuple(sorted(by_group, key=_sort_key))
     chosen = _spread([by_group[group] for group in groups], MAX_LINES)
+    told = [axis for axis in axes if axis in trials.columns and trials[axis].nunique() > 1]
     points = {str(key): frame for key, frame in reports.groupby("key", sort=False)}
     curves = tuple(
-        _curve(group, row, points[str(row["key"])], metric, axes)
+        _curve(group, row, points[str(row["key"])], metric, told)
         for group, members in zip(groups, chosen, strict=True)
         for row in members
     )
@@ -145,7 +146,7 @@ def _curve(
 ) -> Curve:
     ordered = frame.sort_values("unit")
     kept = ordered.iloc[_evenly(len(ordered), MAX_POINTS)]
-    point = ", ".join(f"{axis}={row[axis]}" for axis in axes if axis in row)
+    point = ", ".join(f"{axis}={row[axis]}" for axis in axes)
     seed = f"seed {row['seed']}" if "seed" in row else ""
     return Curve(
         group=group,

@@ -34,6 +34,7 @@ from hsweep.question import Goal, Scale
 __all__ = ["ReportInput", "answer_sentence", "build_report", "write_report"]
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
+_TITLE_LENGTH: Final = 120
 _UNSAFE_IN_SCRIPT: Final = {
     "<": "\\u003c",
     ">": "\\u003e",
@@ -130,9 +131,9 @@ def build_report(report_input: ReportInput) -> str:
     script = (_TEMPLATES / "report.js").read_text("utf-8")
     badge, tone = verdict_badge(report_input.leading_result)
     trials = tables.trial_table(report_input.trials, report_input.axes, report_input.metric)
-    first, *rest = paragraphs(report_input.question) or [
-        Paragraph("No question was written down.", False)
-    ]
+    note = paragraphs(report_input.question) or [Paragraph("No question was written down.", False)]
+    # A docstring's first paragraph is often no more than its title.
+    shown = 2 if len(note[0].text) < _TITLE_LENGTH else 1
     transition, pareto, lean = report_input.transition, report_input.pareto, report_input.lean
     missing = tables.missing_table(transition) if transition is not None else None
     sections = [
@@ -146,8 +147,10 @@ def build_report(report_input: ReportInput) -> str:
         input=report_input,
         badge=badge,
         tone=tone,
-        question_first=first,
-        question_rest=rest,
+        question=note[:shown],
+        question_rest=note[shown:],
+        swept=tables.varying_columns(report_input.trials, report_input.axes),
+        fixed=tables.fixed_axes(report_input.trials, report_input.axes),
         counts=tables.status_counts(report_input.trials),
         num_trials=len(report_input.trials),
         pictures=drawn,

@@ -80,6 +80,22 @@ class StatusCount:
     count: int
 
 
+def varying_columns(trials: pd.DataFrame, axes: Sequence[str]) -> list[str]:
+    """Return the axes that take more than one value among the trials."""
+    return [
+        name for name in axes if name in trials.columns and trials[name].nunique(dropna=False) > 1
+    ]
+
+
+def fixed_axes(trials: pd.DataFrame, axes: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the axes that take one value throughout, with that value."""
+    return [
+        (name, _value_text(trials[name].iloc[0]))
+        for name in axes
+        if name in trials.columns and trials[name].nunique(dropna=False) == 1
+    ]
+
+
 def status_counts(trials: pd.DataFrame) -> list[StatusCount]:
     """Return how many trials ended in each way; the four endings always, others where they occur.
 
@@ -104,11 +120,13 @@ def _value_counts(trials: pd.DataFrame, column: str) -> dict[str, int]:
 def trial_table(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> TrialTable:
     """Return every trial with its columns in reading order, empty columns left out.
 
-    The status comes first, then the shape, seed and result, then costs, and the keys last. The
-    study's own name, the page's title, is not repeated.
+    The status comes first, then what varies of the shape, seed and result, then costs, and the keys
+    last. The study's own name, the page's title, is not repeated.
     """
-    leading = ["status", *axes, "seed", metric, "reached", "budget", "num_params"]
-    trailing = ["reason", "mlflow_url", "stratum", "ordinal", "attempt", "key"]
+    varying = varying_columns(trials, axes)
+    fixed = [name for name in axes if name not in varying]
+    leading = ["status", *varying, "seed", metric, "reached", "budget", "num_params"]
+    trailing = ["reason", "mlflow_url", *fixed, "stratum", "ordinal", "attempt", "key"]
     names = [str(name) for name in trials.columns]
     middle = [name for name in names if name not in (*leading, *trailing, "study")]
     ordered = [name for name in dict.fromkeys([*leading, *middle, *trailing]) if name in names]
@@ -175,7 +193,7 @@ def cell_table(
             ended = (cell.started, cell.complete, cell.pruned, cell.failed, cell.diverged)
             rows.append((*map(number_text, values[: len(axis_names)]), *map(str, ended)))
         return Table((*axis_names, *endings), tuple(rows))
-    names = [name for name in axes if name in trials.columns]
+    names = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]
     if "stratum" in trials.columns and trials["stratum"].astype(str).nunique() > 1:
         names = ["stratum"]
     if trials.empty or not names or "status" not in trials.columns:

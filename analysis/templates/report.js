@@ -27,7 +27,7 @@
     if (layout.height) holder.style.height = layout.height + "px";
     // In two columns a phone's long legend leaves room for the picture.
     if (holder.clientWidth < 520 && layout.legend && figure.data.length > 3) {
-      layout.legend = Object.assign({}, layout.legend, { entrywidth: 0.5, entrywidthmode: "fraction", font: { size: 11 } });
+      layout.legend = Object.assign({}, layout.legend, { entrywidth: 0.48, entrywidthmode: "fraction", font: { size: 11 } });
     }
     // A picture that catches every touch would keep a phone's page from scrolling.
     if (coarse.matches) layout.dragmode = false;

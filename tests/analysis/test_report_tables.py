@@ -227,3 +227,12 @@ def test_a_long_forest_keeps_what_was_established() -> None:
 
 def test_short_labels_leave_out_what_all_shapes_share() -> None:
     assert varying_axes([{"heads": 4, "depth": 2}, {"heads": 8, "depth": 2.0}]) == ["heads"]
+
+
+def test_axes_that_never_change_are_told_apart_from_those_that_were_swept() -> None:
+    trials = examples.trials_frame().assign(depth=1)
+    axes = ("depth", "heads", "seq_len")
+    assert tables.varying_columns(trials, axes) == ["heads", "seq_len"]
+    assert tables.fixed_axes(trials, axes) == [("depth", "1")]
+    names = [column.name for column in tables.trial_table(trials, axes, "nmse").columns]
+    assert names.index("depth") > names.index("num_params")
