@@ -27,13 +27,7 @@ class Choice:
         if not self.values:
             raise UserError("an axis needs at least one value, got an empty list")
         for value in self.values:
-            if not isinstance(value, (int, float, str, bool, tuple, type(None))):
-                raise UserError(
-                    "axis values are numbers, strings, booleans, None or tuples of these; got "
-                    f"{value!r} of type {type(value).__name__}"
-                )
-            if isinstance(value, float) and not math.isfinite(value):
-                raise UserError(f"axis values are finite numbers; got {value!r}")
+            _check(value)
         seen = [(type(value).__name__, value) for value in self.values]
         repeated = [value for i, (_, value) in enumerate(seen) if seen[i] in seen[:i]]
         if repeated:
@@ -56,7 +50,7 @@ class IntRange:
     """Whole numbers ``low, low + step, ...`` up to ``high``, both ends included.
 
     Raises:
-        UserError: an empty range or a step below 1.
+        UserError: ends that are not whole numbers, an empty range or a step below 1.
     """
 
     low: int
@@ -64,6 +58,11 @@ class IntRange:
     step: int = 1
 
     def __post_init__(self) -> None:
+        if any(type(value) is not int for value in (self.low, self.high, self.step)):
+            raise UserError(
+                "a range is given by whole numbers; got "
+                f"low={self.low!r}, high={self.high!r}, step={self.step!r}"
+            )
         if self.low > self.high or self.step < 1:
             raise UserError(
                 "a range needs low <= high and step >= 1; got "
@@ -79,7 +78,7 @@ class IntRange:
         return self.low + self.step * int(rng.integers((self.high - self.low) // self.step + 1))
 
     def __contains__(self, value: object) -> bool:
-        return value in self.finite()
+        return value in range(self.low, self.high + 1, self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +128,33 @@ def as_choice(values: Sequence[AxisValue] | AxisValue) -> Choice:
     return Choice(tuple(_plain(value) for value in values))
 
 
+def as_value(value: Any) -> AxisValue:
+    """Return one value as plain Python.
+
+    Raises:
+        UserError: a value that no axis can take.
+    """
+    plain = _plain(value)
+    _check(plain)
+    return plain
+
+
+def _check(value: object) -> None:
+    if isinstance(value, tuple):
+        for part in value:
+            _check(part)
+    elif not isinstance(value, (int, float, str, bool, type(None))):
+        raise UserError(
+            "axis values are numbers, strings, booleans, None or tuples of these; got "
+            f"{value!r} of type {type(value).__name__}"
+        )
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"axis values are finite numbers; got {value!r}")
+
+
 def _plain(value: Any) -> AxisValue:
     """Turn numpy scalars and nested lists into plain Python values, so that they hash and print."""
-    if hasattr(value, "item") and not isinstance(value, (str, bytes)):
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
     if isinstance(value, (list, tuple)):
         return tuple(_plain(part) for part in value)

@@ -7,12 +7,13 @@ distributions and Ray Tune's domains through one flat set of *parameters*.
 """
 
 import ast
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from hsweep.domain import AxisValue, Choice, Domain, Interval, IntRange, as_choice
+from hsweep.domain import AxisValue, Choice, Domain, Interval, IntRange, as_choice, as_value
 from hsweep.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 _MAX_REJECTIONS: Final = 10_000
+_MAX_LISTED: Final = 200_000
 
 
 class Point(Mapping[str, Any]):
@@ -104,7 +106,10 @@ class Space(ABC):
     @property
     def is_finite(self) -> bool:
         """Whether the points can be listed."""
-        return all(domain.finite() is not None for domain in self.parameters().values())
+        return not self._infinite()
+
+    def _infinite(self) -> list[str]:
+        return [name for name, d in self.parameters().items() if isinstance(d, Interval)]
 
     def points(self) -> Iterator[Point]:
         """Yield every point, in an order that depends on the space alone.
@@ -112,8 +117,8 @@ class Space(ABC):
         Raises:
             UserError: the space is infinite.
         """
-        if not self.is_finite:
-            infinite = [name for name, d in self.parameters().items() if d.finite() is None]
+        infinite = self._infinite()
+        if infinite:
             raise UserError(
                 f"axis {infinite[0]!r} has infinitely many values, so the space cannot be listed; "
                 "use search=random_search(...) or optuna_search(...), or give it a list of values"
@@ -131,20 +136,38 @@ class Space(ABC):
         rng = np.random.default_rng(seed)
         found: dict[Point, None] = {}
         rejected = 0
+        can_list = self._num_combinations() <= _MAX_LISTED
+        patience = _MAX_REJECTIONS // 10 if can_list else _MAX_REJECTIONS
         while len(found) < num_points:
             point = self.draw(rng)
             if point is None or point in found:
                 rejected += 1
-                if rejected >= _MAX_REJECTIONS:
+                if rejected >= patience:
                     break
                 continue
             found[point] = None
+        if len(found) < num_points and can_list:
+            # Points too rare to be drawn, or the last ones of many.
+            rest = [point for point in self.points() if point not in found]
+            for index in rng.permutation(len(rest))[: num_points - len(found)]:
+                found[rest[index]] = None
         if not found and num_points > 0:
             raise UserError(
-                f"none of {_MAX_REJECTIONS} draws satisfies the space's where(...) conditions; "
+                f"none of {rejected} draws satisfies the space's where(...) conditions; "
                 "loosen them or narrow the axes"
             )
         return list(found)
+
+    def _num_combinations(self) -> float:
+        """Return how many combinations of parameter values there are."""
+        return math.prod(
+            math.inf
+            if isinstance(domain, Interval)
+            else len(domain.values)
+            if isinstance(domain, Choice)
+            else (domain.high - domain.low) // domain.step + 1
+            for domain in self.parameters().values()
+        )
 
     def draw(self, rng: "np.random.Generator") -> Point | None:
         """Draw one point; None if the draw is excluded by a ``where`` condition."""
@@ -159,7 +182,8 @@ class Space(ABC):
             if isinstance(domain, Choice):
                 return optuna.CategoricalDistribution(cast(Any, domain.values))
             if isinstance(domain, IntRange):
-                return optuna.IntDistribution(domain.low, domain.high, step=domain.step)
+                highest = domain.high - (domain.high - domain.low) % domain.step
+                return optuna.IntDistribution(domain.low, highest, step=domain.step)
             return optuna.FloatDistribution(domain.low, domain.high, log=domain.log)
 
         return {name: distribution(domain) for name, domain in self.parameters().items()}
@@ -225,52 +249,53 @@ class Axes(Space):
 
 @dataclass(frozen=True)
 class Zipped(Space):
-    """Axes that change in step, like ``zip``."""
+    """Axes that change in step, like ``zip``: different rows, each with a value for every axis."""
 
-    columns: tuple[tuple[str, Choice], ...]
+    names: tuple[str, ...]
+    rows: tuple[tuple[AxisValue, ...], ...]
 
     def __post_init__(self) -> None:
-        lengths = {name: len(column.values) for name, column in self.columns}
-        if len(set(lengths.values())) > 1:
-            raise UserError(f"zipped axes need equally many values; got {lengths}")
+        Axes(tuple((name, Choice((None,))) for name in self.names))
+        for i, row in enumerate(self.rows):
+            if row in self.rows[:i]:
+                combination = dict(zip(self.names, row, strict=True))
+                raise UserError(f"the zipped combination {combination} is listed twice")
 
     @property
     def axes(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.columns)
+        return self.names
 
     @property
     def _parameter(self) -> str:
-        return "zip:" + ",".join(self.axes)
+        return "zip:" + ",".join(self.names)
 
     def parameters(self, prefix: str = "") -> dict[str, Domain]:
-        return {prefix + self._parameter: IntRange(0, len(self.columns[0][1].values) - 1)}
+        return {prefix + self._parameter: IntRange(0, len(self.rows) - 1)}
 
     def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
-        row = values[prefix + self._parameter]
-        return {name: column.values[row] for name, column in self.columns}
+        row = self.rows[values[prefix + self._parameter]]
+        return dict(zip(self.names, row, strict=True))
 
     def _enumerate(self) -> Iterator[dict[str, Any]]:
-        for row in range(len(self.columns[0][1].values)):
-            yield {name: column.values[row] for name, column in self.columns}
+        return (dict(zip(self.names, row, strict=True)) for row in self.rows)
 
     def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
         _require_axis(self, axis)
-        length = len(self.columns[0][1].values)
-        if len(values) not in (1, length):
+        if len(values) not in (1, len(self.rows)):
             raise UserError(
-                f"axis {axis!r} is zipped with {', '.join(n for n in self.axes if n != axis)}: "
-                f"give 1 or {length} values, not {len(values)}"
+                f"axis {axis!r} is zipped with {', '.join(n for n in self.names if n != axis)}: "
+                f"give 1 or {len(self.rows)} values, not {len(values)}"
             )
-        rest = tuple(column for column in self.columns if column[0] != axis)
-        if len(values) == 1:
-            fixed = Axes(((axis, as_choice(list(values))),))
-            return Product(Zipped(rest), fixed) if rest else fixed
-        return Zipped(
-            tuple(
-                (name, as_choice(list(values)) if name == axis else column)
-                for name, column in self.columns
-            )
-        )
+        columns = dict(zip(self.names, zip(*self.rows, strict=True), strict=True))
+        if len(values) > 1:
+            return zipped(**{**columns, axis: values})
+        del columns[axis]
+        fixed = Axes(((axis, as_choice(list(values))),))
+        if not columns:
+            return fixed
+        # Rows that differed on this axis alone are now the same.
+        rows = tuple(dict.fromkeys(zip(*columns.values(), strict=True)))
+        return Product(Zipped(tuple(columns), rows), fixed)
 
 
 @dataclass(frozen=True)
@@ -321,15 +346,20 @@ class Union(Space):
     def axes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.left.axes + self.right.axes))
 
+    @property
+    def _parameter(self) -> str:
+        # Named by its axes, so that the unions of a product choose independently.
+        return "side:" + ",".join(self.axes)
+
     def parameters(self, prefix: str = "") -> dict[str, Domain]:
         return {
-            f"{prefix}side": Choice(("left", "right")),
+            prefix + self._parameter: Choice(("left", "right")),
             **self.left.parameters(f"{prefix}left."),
             **self.right.parameters(f"{prefix}right."),
         }
 
     def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
-        if values[f"{prefix}side"] == "left":
+        if values[prefix + self._parameter] == "left":
             return self.left.decode(values, f"{prefix}left.")
         return self.right.decode(values, f"{prefix}right.")
 
@@ -395,7 +425,11 @@ class Derived(Space):
         return (*self.inner.axes, self.name)
 
     def _with_axis(self, point: dict[str, Any]) -> dict[str, Any]:
-        return {**point, self.name: self.compute(Point(point))}
+        try:
+            value = as_value(self.compute(Point(point)))
+        except UserError as error:
+            raise UserError(f"derived axis {self.name!r} at {point}: {error}") from error
+        return {**point, self.name: value}
 
     def parameters(self, prefix: str = "") -> dict[str, Domain]:
         return self.inner.parameters(prefix)
@@ -445,8 +479,21 @@ def uniform(**axes: tuple[float, float]) -> Space:
 
 
 def zipped(**axes: Sequence[AxisValue]) -> Space:
-    """Return axes that change in step: the first values together, then the second, and so on."""
-    return Zipped(tuple((name, as_choice(list(values))) for name, values in axes.items()))
+    """Return axes that change in step: the first values together, then the second, and so on.
+
+    An axis may repeat a value; no combination may be listed twice.
+    """
+    lengths = {name: len(values) for name, values in axes.items()}
+    if not lengths or 0 in lengths.values():
+        raise UserError(f"zipped needs at least one axis, and at least one value each; got {axes}")
+    if len(set(lengths.values())) > 1:
+        raise UserError(f"zipped axes need equally many values; got {lengths}")
+    columns = (map(as_value, values) for values in axes.values())
+    return Zipped(tuple(axes), tuple(zip(*columns, strict=True)))
+
+
+# All that ast.literal_eval says it may raise: besides wrong syntax, `{[]}` and deep nesting.
+_NO_LITERAL: Final = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 
 
 def parse_values(text: str) -> list[AxisValue]:
@@ -457,7 +504,7 @@ def parse_values(text: str) -> list[AxisValue]:
     stripped = text.strip()
     try:
         literal = ast.literal_eval(stripped)
-    except (ValueError, SyntaxError):
+    except _NO_LITERAL:
         return [_literal_or_text(part.strip()) for part in stripped.split(",")]
     is_list = isinstance(literal, list) or (
         isinstance(literal, tuple)
@@ -469,5 +516,5 @@ def parse_values(text: str) -> list[AxisValue]:
 def _literal_or_text(text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except _NO_LITERAL:
         return text
