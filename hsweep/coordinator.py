@@ -6,6 +6,7 @@ transaction. Nothing here raises into a runner: if the record cannot be written,
 handing out work and says why.
 """
 
+import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -104,12 +105,14 @@ class Coordinator:
             self._status[key], self._units[key] = row.status, row.unit
             self._attempts[key] = row.attempt
             if row.status.is_final and row.status is not TrialStatus.FINISHED:
-                self._asha.leave(key, trial.stratum)
+                self._leave_race(trial, row.status, row.reason)
         for entry in self.journal.reports():
             known = self._by_key.get(entry.key)
             if known is not None and entry.unit is not None:
                 value = entry.payload["metrics"].get(self.sweep.metric)
-                self._asha.record(entry.key, known.stratum, entry.unit, value)
+                self._asha.record(
+                    entry.key, known.stratum, entry.unit, value, self._contender(known)
+                )
                 self._note_value(known, value)
         unfinished = [t for t in self._by_key.values() if not self._status[t.key].is_final]
         self._waiting.extend(trial.key for trial in sorted(unfinished, key=self._priority))
@@ -121,7 +124,7 @@ class Coordinator:
             self._status.setdefault(trial.key, TrialStatus.PLANNED)
             self._units.setdefault(trial.key, 0)
             self._attempts.setdefault(trial.key, 0)
-            self._asha.add(trial.key, trial.stratum)
+            self._asha.add(trial.key, trial.stratum, self._contender(trial))
 
     def _priority(self, trial: Trial) -> tuple[int, int, int, int]:
         """Order of handing out: interrupted trials first, then every point once before any point
@@ -153,6 +156,7 @@ class Coordinator:
                 if proposed:
                     self._guarded(lambda: self._enter(proposed))
                     self._waiting.extend(trial.key for trial in proposed)
+            self._drop_lost()
             if not self._waiting:
                 return None
             key = self._waiting.popleft()
@@ -169,6 +173,22 @@ class Coordinator:
                 checkpoints=self.checkpoints,
                 checkpoint_seconds=self.sweep.checkpoint_seconds,
             )
+
+    def _drop_lost(self) -> None:
+        """End waiting trials whose shape was stopped meanwhile: they would be stopped as well."""
+        while self._waiting:
+            trial = self._by_key[self._waiting[0]]
+            reason = self._asha.lost(trial.key, trial.stratum, self._contender(trial))
+            if not reason:
+                return
+            self._waiting.popleft()
+            attempt = self._attempts[trial.key]
+            self._guarded(
+                lambda trial=trial, attempt=attempt, reason=reason: self.journal.set_status(  # type: ignore[misc]
+                    trial.key, attempt, TrialStatus.STOPPED_EARLY, reason
+                )
+            )
+            self._end(trial, TrialStatus.STOPPED_EARLY, reason, None)
 
     @property
     def is_exhausted(self) -> bool:
@@ -209,9 +229,10 @@ class Coordinator:
         if report.diverged_at is not None:
             return TrialStatus.DIVERGED, f"not finite at step {report.diverged_at}"
         if report.is_last:
-            self._asha.record(trial.key, trial.stratum, report.unit, value)
             return TrialStatus.FINISHED, ""
-        verdict = self._asha.decide(trial.key, trial.stratum, report.unit, value)
+        verdict = self._asha.decide(
+            trial.key, trial.stratum, report.unit, value, self._contender(trial)
+        )
         if verdict.stop:
             return TrialStatus.STOPPED_EARLY, verdict.reason
         return TrialStatus.RUNNING, ""
@@ -286,11 +307,24 @@ class Coordinator:
     def _end(self, trial: Trial, status: TrialStatus, reason: str, value: float | None) -> None:
         self._status[trial.key] = status
         if status is not TrialStatus.FINISHED:
-            self._asha.leave(trial.key, trial.stratum)
+            self._leave_race(trial, status, reason)
         if self.proposer is not None:
             proposer = self.proposer
             self._guarded(lambda: proposer.tell(trial, status, value))
         self._notify(lambda observer: observer.ended(trial, status, reason))
+
+    def _contender(self, trial: Trial) -> str | None:
+        """Return what a trial competes as: itself (None), or its point with all replicates."""
+        stopping = self.sweep.early_stopping
+        if stopping is None or stopping.compete == "trials":
+            return None
+        return json.dumps(dict(trial.point), default=str)
+
+    def _leave_race(self, trial: Trial, status: TrialStatus, reason: str) -> None:
+        why = reason if status is TrialStatus.STOPPED_EARLY else ""
+        if why or self._contender(trial) is None:
+            # A shape whose replicate failed or diverged goes on with the others.
+            self._asha.leave(trial.key, trial.stratum, self._contender(trial), stopped=why)
 
     def _note_value(self, trial: Trial, value: float | None) -> None:
         self._values[trial.key] = value

@@ -7,7 +7,9 @@ from typing import Any, Final
 from hsweep.domain import AxisValue
 from hsweep.errors import UserError, unknown_name
 from hsweep.identity import content_hash, describe, trial_key
+from hsweep.question import Lean
 from hsweep.recipe import Recipe
+from hsweep.schedule import PROTECTED
 from hsweep.seeding import replicate_seeds
 from hsweep.space import Point
 from hsweep.sweep import Sweep, resolve
@@ -179,6 +181,8 @@ class Planner:
             return []
         stopping = self.sweep.early_stopping
         stratum = stopping.stratum(point, counts.num_params) if stopping else ""
+        if stopping and self._is_baseline(point):
+            stratum = PROTECTED
         trials = []
         for replicate in range(self.sweep.replicates):
             seeds = replicate_seeds(self.study_seed, replicate)
@@ -215,6 +219,13 @@ class Planner:
             )
             self._num_planned += 1
         return trials
+
+    def _is_baseline(self, point: Point) -> bool:
+        """Whether everything will be compared with this point."""
+        question = self.sweep.question
+        return isinstance(question, Lean) and all(
+            point.get(axis) == value for axis, value in question.baseline
+        )
 
     def _counts_of(self, model: ModelConfig) -> Counts:
         identity = content_hash(model)

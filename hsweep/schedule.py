@@ -1,24 +1,29 @@
 """Early stopping that fits the question: successive halving within strata.
 
 Asynchronous successive halving (ASHA; Li et al. 2020, "A System for Massively Parallel
-Hyperparameter Tuning", section 3.2, in its stopping variant) with three changes. Trials compete
+Hyperparameter Tuning", section 3.2, in its stopping variant) with four changes. Trials compete
 only within their stratum: in a study of head counts a one-head model is supposed to lose, and its
-final error is the measurement. Every stratum keeps a minimum of trials that run to the full
-budget. A rung takes a trial's value exactly at the rung's milestone: a value from later training
-never enters an earlier rung, and a value that is not finite never enters one.
+final error is the measurement. Every stratum keeps a minimum of contenders that run to the full
+budget. Where shapes are compared, a contender is a shape with all its replicates, judged by their
+mean and stopped or kept as a whole: stopping single unlucky seeds would leave the lucky ones and
+flatter the shape. A rung takes a trial's value exactly at the rung's milestone: a value from later
+training never enters an earlier rung, and a value that is not finite never enters one.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from statistics import fmean
+from typing import Any, Final, Literal
 
 from hsweep.budget import Budget
 from hsweep.errors import UserError, unknown_name
 from hsweep.question import Goal
 
 _DEFAULT_MIN_SURVIVORS: Final = 3
+PROTECTED: Final = "baseline"
+"""The stratum of trials that are never stopped: what a study compares everything with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +60,9 @@ class Asha:
         reduction_factor: a rung keeps the best 1/reduction_factor of its stratum.
         strata: axes whose values make a stratum, or a ``SizeBand``; an empty tuple lets all
             trials compete, which is wrong for a transition study.
-        min_survivors: trials of every stratum that are left to run to the full budget; three keep
-            the transition fit's answer at a third of the compute.
+        min_survivors: contenders of every stratum that are left to run to the full budget; three
+            keep the transition fit's answer at a third of the compute.
+        compete: ``trials`` each for itself, or ``points``: shapes, by the mean of their replicates.
 
     Raises:
         UserError: a value outside its range.
@@ -66,6 +72,7 @@ class Asha:
     reduction_factor: int = 3
     strata: tuple[str, ...] | SizeBand = ()
     min_survivors: int = _DEFAULT_MIN_SURVIVORS
+    compete: Literal["trials", "points"] = "trials"
 
     def __post_init__(self) -> None:
         if self.grace < 1:
@@ -74,6 +81,8 @@ class Asha:
             raise UserError(f"the reduction factor must be at least 2, not {self.reduction_factor}")
         if self.min_survivors < 1:
             raise UserError(f"min_survivors must be at least 1, not {self.min_survivors!r}")
+        if self.compete not in ("trials", "points"):
+            raise UserError(f"compete must be 'trials' or 'points', not {self.compete!r}")
 
     def milestones(self, budget: Budget) -> list[int]:
         """Return the units at which trials are compared: grace * reduction_factor**k, each moved
@@ -104,11 +113,21 @@ class Asha:
 
 @dataclass(slots=True)
 class _Stratum:
-    """One group's rungs: value by key at each milestone, and who is out of the race."""
+    """One group's rungs, and who is out of the race.
 
-    rungs: dict[int, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    Attributes:
+        rungs: at each milestone, each contender's values by trial.
+        members: contenders.
+        out: contenders that will not reach the full budget.
+        stopped: those of them that lost at a rung, and why.
+    """
+
+    rungs: dict[int, dict[str, dict[str, float]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(dict))
+    )
     members: set[str] = field(default_factory=set)
     out: set[str] = field(default_factory=set)
+    stopped: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +145,7 @@ class StratifiedAsha:
     """The rungs of one study.
 
     Feeding it the recorded reports in their order rebuilds it exactly, so nothing of it needs to
-    be saved: after a crash the record is replayed.
+    be saved: after a crash the record is replayed. A contender is a trial's own key unless given.
 
     Args:
         settings: None never stops a trial.
@@ -140,46 +159,71 @@ class StratifiedAsha:
         self._sign = 1.0 if goal == "min" else -1.0
         self._strata: defaultdict[str, _Stratum] = defaultdict(_Stratum)
 
-    def add(self, key: str, stratum: str) -> None:
-        """Announce a planned trial: it counts as a possible survivor of its stratum."""
-        self._strata[stratum].members.add(key)
+    def add(self, key: str, stratum: str, contender: str | None = None) -> None:
+        """Announce a planned trial: its contender counts as a possible survivor."""
+        self._strata[stratum].members.add(contender or key)
 
-    def leave(self, key: str, stratum: str) -> None:
-        """Note that a trial will not reach the full budget: stopped, failed or diverged."""
-        self._strata[stratum].out.add(key)
+    def leave(
+        self, key: str, stratum: str, contender: str | None = None, *, stopped: str = ""
+    ) -> None:
+        """Note that a trial will not reach the full budget.
 
-    def record(self, key: str, stratum: str, unit: int, value: float | None) -> None:
+        Args:
+            key: the trial.
+            stratum: its stratum.
+            contender: the trial's, if not itself.
+            stopped: why it lost at a rung; empty if it failed or diverged.
+        """
+        group = self._strata[stratum]
+        group.out.add(contender or key)
+        if stopped:
+            group.stopped.setdefault(contender or key, stopped)
+
+    def lost(self, key: str, stratum: str, contender: str | None = None) -> str:
+        """Return why a trial's contender was stopped, empty if it was not."""
+        return self._strata[stratum].stopped.get(contender or key, "")
+
+    def record(
+        self, key: str, stratum: str, unit: int, value: float | None, contender: str | None = None
+    ) -> None:
         """Enter a recorded report without asking for a decision."""
         if unit in self._milestones and value is not None and math.isfinite(value):
-            self._strata[stratum].rungs[unit].setdefault(key, self._sign * value)
+            rung = self._strata[stratum].rungs[unit]
+            rung[contender or key].setdefault(key, self._sign * value)
 
-    def decide(self, key: str, stratum: str, unit: int, value: float | None) -> Verdict:
+    def decide(
+        self, key: str, stratum: str, unit: int, value: float | None, contender: str | None = None
+    ) -> Verdict:
         """Enter a report and say whether its trial goes on.
 
-        A trial is stopped at a milestone if it is not among the best 1/reduction_factor of the
-        values its stratum has there so far (at least one always is), and if enough others are
-        left to meet ``min_survivors``.
+        A contender is stopped at a milestone if it is not among the best 1/reduction_factor of
+        those its stratum has there so far (at least one always is), and if enough others are left
+        to meet ``min_survivors``. A trial whose contender was stopped is stopped at its next
+        milestone; a protected stratum never is.
         """
-        self.record(key, stratum, unit, value)
-        if self._settings is None or unit not in self._milestones:
+        self.record(key, stratum, unit, value, contender)
+        if self._settings is None or unit not in self._milestones or stratum == PROTECTED:
             return _GO_ON
+        contender = contender or key
         group = self._strata[stratum]
-        rung = group.rungs[unit]
-        if key not in rung:
+        if contender in group.stopped:
+            return Verdict(True, group.stopped[contender])
+        means = {name: fmean(values.values()) for name, values in group.rungs[unit].items()}
+        if contender not in means:
             return _GO_ON
-        rank = sum(other < rung[key] for other in rung.values())
-        kept = max(1, len(rung) // self._settings.reduction_factor)
+        rank = sum(other < means[contender] for other in means.values())
+        kept = max(1, len(means) // self._settings.reduction_factor)
         if rank < kept:
             return _GO_ON
-        others_in_race = len(group.members - group.out - {key})
+        others_in_race = len(group.members - group.out - {contender})
         if others_in_race < self._settings.min_survivors:
             return _GO_ON
         return Verdict(
             True,
-            f"rank {rank + 1} of {len(rung)} at rung {unit} of stratum [{stratum or 'all'}]; "
+            f"rank {rank + 1} of {len(means)} at rung {unit} of stratum [{stratum or 'all'}]; "
             f"the best {kept} go on",
         )
 
     def rung_sizes(self, stratum: str) -> dict[int, int]:
-        """Return how many values each milestone of a stratum has."""
+        """Return how many contenders each milestone of a stratum has."""
         return {unit: len(values) for unit, values in self._strata[stratum].rungs.items()}

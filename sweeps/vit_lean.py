@@ -37,7 +37,7 @@ from tasks.streamed_images import StreamedImages
 def small_task(point: Point) -> Images:
     """A set of images that fits in memory; augmented unless it is the tiny digits."""
     if point.data == "digits":
-        return Images(data="digits")
+        return Images(data="digits", max_train_eval=359)
     return Images(data=point.data, crop_padding=4, flip=True)
 
 
@@ -76,17 +76,17 @@ def vit_b16(point: Point) -> ViT:
 
 SWEEP = Sweep(
     name="vit_lean",
-    space=grid(heads=[2, 4, 8], depth=[2, 4, 6], mlp_ratio=[2, 4])
+    space=grid(heads=[2, 4, 8], depth=[1, 2, 4], mlp_ratio=[2, 4])
     * grid(data="digits", patch_size=2, embed_dim=48, head_dim=12),
     task=small_task,
     model=small_vit,
-    recipe=Recipe(lr=2e-3, batch_size=128, weight_decay=0.05, warmup_fraction=0.1, clip_norm=1.0),
+    recipe=Recipe(lr=2e-3, batch_size=64, weight_decay=0.05, warmup_fraction=0.1, clip_norm=1.0),
     metric="top1",
     goal="max",
-    budget=epochs(27),
+    budget=epochs(27, report_every=3),
     replicates=3,
-    early_stopping=Asha(grace=3, strata=SizeBand(factor=2.0)),
-    question=lean(baseline={"heads": 4, "depth": 6, "mlp_ratio": 4}, margin=0.02),
+    early_stopping=Asha(grace=9, strata=SizeBand(factor=2.0), compete="points"),
+    question=lean(baseline={"heads": 4, "depth": 4, "mlp_ratio": 4}, margin=0.02),
     presets={
         "cifar10": preset(
             note="CIFAR-10 at its native size, patch 4; give a local copy by --set data=PATH, or "
@@ -97,7 +97,7 @@ SWEEP = Sweep(
                 lr=1e-3, batch_size=256, weight_decay=0.05, warmup_fraction=0.05, clip_norm=1.0
             ),
             budget=epochs(100),
-            early_stopping=Asha(grace=10, strata=SizeBand(factor=2.0)),
+            early_stopping=Asha(grace=10, strata=SizeBand(factor=2.0), compete="points"),
             question=lean(baseline={"heads": 8, "depth": 12, "mlp_ratio": 4}, margin=0.01),
         ),
         "paper": preset(
@@ -119,7 +119,7 @@ SWEEP = Sweep(
                 precision="bfloat16",
             ),
             budget=epochs(300),
-            early_stopping=Asha(grace=30, strata=SizeBand(factor=1.5)),
+            early_stopping=Asha(grace=30, strata=SizeBand(factor=1.5), compete="points"),
             resources=Resources(cpus=8, gpus=1),
             question=lean(baseline={"heads": 12, "depth": 12, "mlp_ratio": 4}, margin=0.005),
         ),
