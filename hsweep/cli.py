@@ -143,20 +143,31 @@ def resume(
 
 
 class _Conclusion:
-    """Analyses a study that has just run and writes its analysis and report."""
+    """Analyses a study that has just run and writes its analysis and report.
+
+    The study is whole by then: whatever goes wrong here is said, not raised.
+    """
 
     def __init__(self, target: "TrackingTarget") -> None:
         self.target = target
         self.answer: Answer | None = None
+        self.problem = ""
 
     def __call__(self, study: "Study") -> list[Path]:
         """Return the files written."""
         from analysis.answer import answer_study
         from hsweep.study import write_json
 
-        self.answer = answer_study(study)
-        write_json(study.paths.analysis, self.answer.to_json())
-        return [study.paths.analysis, _write_report(study, self.answer, self.target)]
+        try:
+            self.answer = answer_study(study)
+            write_json(study.paths.analysis, self.answer.to_json())
+            return [study.paths.analysis, _write_report(study, self.answer, self.target)]
+        except Exception as error:
+            self.problem = (
+                f"the report could not be written ({type(error).__name__}: {error}); every result "
+                f"is kept, and `hsweep report {study.name}` tries again"
+            )
+            return []
 
 
 def _write_report(study: "Study", answer: "Answer", target: "TrackingTarget") -> Path:
@@ -182,17 +193,21 @@ def _finish(
     from hsweep.render import print_json
 
     answer = conclusion.answer
-    assert answer is not None
     for line in closing_lines(outcome, study):
         console.print(line, soft_wrap=True)
     console.print()
-    console.print(answer.sentence, style="bold", soft_wrap=True)
-    console.print()
-    console.print(f"report   {study.paths.report}", soft_wrap=True)
+    if answer is not None:
+        console.print(answer.sentence, style="bold", soft_wrap=True)
+        console.print()
+    if conclusion.problem:
+        console.print(conclusion.problem, style="red", soft_wrap=True)
+    else:
+        console.print(f"report   {study.paths.report}", soft_wrap=True)
     console.print(f"MLflow   {conclusion.target.shown_uri}", soft_wrap=True)
     console.print(f"         browse it with: hsweep ui --home {home.root}", soft_wrap=True)
     if as_json:
-        print_json({**study.status(), **answer.to_json(), "report": str(study.paths.report)})
+        said = answer.to_json() if answer is not None else {"problem": conclusion.problem}
+        print_json({**study.status(), **said, "report": str(study.paths.report)})
     if outcome.was_interrupted:
         exit_with(EXIT_INTERRUPTED)
     if not outcome.has_results:
