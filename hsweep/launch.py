@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hsweep.ray_runner import RayRunner
 
 _CLOSE_SECONDS: Final = 60.0
+_DRAIN_SECONDS: Final = 30.0
 
 Conclude = Callable[[Study], Sequence[Path]]
 """Writes what is to be said of a study, and returns the files to keep with its tracked run."""
@@ -208,6 +209,8 @@ def run_study(
         _remove_checkpoints(study, coordinator)
         _calibrate(home, journal, trials)
         counts = journal.status_counts()
+        # The report links to the runs, so they should be there.
+        tracker.drain(wait_seconds=_DRAIN_SECONDS)
         for path in conclude(study):
             tracker.attach(path)
         summary = tracker.close(wait_seconds=_CLOSE_SECONDS)

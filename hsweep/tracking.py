@@ -41,6 +41,9 @@ __all__ = [
 ]
 
 _POLL_SECONDS: Final = 1.0
+_DRAIN_POLL_SECONDS: Final = 0.2
+LOCAL_UI: Final = "http://127.0.0.1:5000"
+"""Where ``hsweep ui`` serves the pages of a local store."""
 _LONGEST_BACKOFF_SECONDS: Final = 60.0
 _CLOSING_ATTEMPTS: Final = 2
 
@@ -119,6 +122,16 @@ class Tracker:
         except Exception as problem:
             error = error or _describe(problem)
         return TrackingSummary(self._delivered, pending, error, tuple(self._attachments))
+
+    def drain(self, *, wait_seconds: float) -> None:
+        """Wait until everything recorded so far is delivered, delivery fails, or time is up."""
+        deadline = time.monotonic() + wait_seconds
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            summary = self.summary()
+            if summary.pending == 0 or summary.error is not None:
+                return
+            self._awake.set()
+            self._abandoned.wait(_DRAIN_POLL_SECONDS)
 
     def close(self, *, wait_seconds: float) -> TrackingSummary:
         """Deliver what is left for at most ``wait_seconds``, and stop. Never raises."""
@@ -255,14 +268,15 @@ def run_ids(journal: Journal, target: TrackingTarget) -> dict[str, str]:
 
 
 def run_urls(journal: Journal, target: TrackingTarget) -> dict[str, str]:
-    """Return the address of each trial's page on a tracking server, by trial key.
+    """Return the address of each trial's page, by trial key.
 
-    Empty for a local store, whose pages have an address only while they are served.
+    The pages of a local store are there while ``hsweep ui`` serves them.
     """
     experiment = journal.meta(target.experiment_name)
-    if not target.is_server or experiment is None:
+    if experiment is None:
         return {}
-    base = f"{target.shown_uri.replace('***@', '').rstrip('/')}/#/experiments/{experiment}/runs"
+    server = target.shown_uri.replace("***@", "").rstrip("/") if target.is_server else LOCAL_UI
+    base = f"{server}/#/experiments/{experiment}/runs"
     return {key: f"{base}/{run_id}" for key, run_id in run_ids(journal, target).items()}
 
 
