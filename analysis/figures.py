@@ -1,49 +1,14 @@
-"""The pictures of the report page, in plotly: what `analysis.pictures` computed, drawn.
+"""The page's pictures of a transition, in plotly: what `analysis.pictures` computed, drawn."""
 
-Every figure has a transparent background and light colours of `analysis.palette`, which the page
-exchanges for their dark partners. Text that came from data goes through `safe`, because plotly
-reads a part of HTML in labels.
-"""
-
-import html
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import plotly.graph_objects as go
 
 from analysis import palette
-from analysis.curves import LearningCurves
+from analysis.drawing import Picture, add_intervals, add_level, decade_ticks, safe, style
 from analysis.pictures import GridAxis, LengthSeries, length_series
 from analysis.results import Interval, TransitionResult
-from analysis.wording import interval_text, metric_title, number_text, p_text, percent_text, y_unit
-
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A figure with what stands around it.
-
-    Attributes:
-        name: identifier on the page.
-        title: heading.
-        caption: one plain sentence that says how to read it.
-        figure: the plotly figure.
-        is_wide: whether it takes the page's full width.
-    """
-
-    name: str
-    title: str
-    caption: str
-    figure: go.Figure
-    is_wide: bool = False
-
-
-def safe(text: object) -> str:
-    """Return text from data so that plotly shows it as it is."""
-    return html.escape(str(text), quote=False)
+from analysis.wording import metric_title, number_text, p_text, percent_text, y_unit
 
 
 def transition_pictures(result: TransitionResult) -> list[Picture]:
@@ -84,7 +49,7 @@ def error_picture(result: TransitionResult, axis: GridAxis) -> Picture:
         value for line in series for _, value in line.cells
     ]
     if result.scale != "loss":
-        figure.update_yaxes(**_decade_ticks(shown))
+        figure.update_yaxes(**decade_ticks(shown))
     band = _add_bracket(figure, result, axis)
     drawn = sum(len(line.runs) for line in series)
     some = f" Shown are {drawn} of {len(result.runs)} runs." if drawn < len(result.runs) else ""
@@ -160,7 +125,7 @@ def slope_picture(result: TransitionResult, axis: GridAxis) -> Picture:
     slopes = {x: slope for x, slope in result.gamma.items() if math.isfinite(slope.estimate)}
     delta = result.settings.delta_T
     tolerated = delta if delta is not None else math.inf
-    _add_intervals(
+    add_intervals(
         figure,
         axis,
         slopes,
@@ -173,10 +138,10 @@ def slope_picture(result: TransitionResult, axis: GridAxis) -> Picture:
         y_title=f"{y_unit(result.scale)} per tenfold {safe(result.by)}",
         grid=axis,
     )
-    _add_level(figure, 0.0, palette.AXIS.light, "")
+    add_level(figure, 0.0, palette.AXIS.light, "")
     limit = ""
     if delta is not None:
-        _add_level(figure, delta, palette.MUTED.light, f"tolerated: {number_text(delta)}")
+        add_level(figure, delta, palette.MUTED.light, f"tolerated: {number_text(delta)}")
         limit = (
             "; blue intervals stay below the dashed line (no growth that matters), orange-red "
             "ones lie above it, grey ones leave it open"
@@ -222,9 +187,9 @@ def drop_picture(result: TransitionResult) -> Picture:
     heights = [step.drop for step in result.drops if math.isfinite(step.drop)]
     low, high = min([0.0, *heights]), max([0.0, *heights])
     figure.update_yaxes(range=[low - 0.04 * (high - low), high + 0.22 * (high - low)])
-    _add_level(figure, 0.0, palette.AXIS.light, "")
+    add_level(figure, 0.0, palette.AXIS.light, "")
     if result.settings.min_drop is not None:
-        _add_level(
+        add_level(
             figure,
             result.settings.min_drop,
             palette.MUTED.light,
@@ -283,10 +248,10 @@ def success_picture(result: TransitionResult, axis: GridAxis) -> Picture:
     """Draw the share of runs below the middle of the collapse."""
     figure = go.Figure()
     shade = dict.fromkeys(result.success, palette.BLUE.light)
-    _add_intervals(figure, axis, result.success, shade, "success", joined=True)
+    add_intervals(figure, axis, result.success, shade, "success", joined=True)
     style(figure, x_title=safe(result.x), y_title="share of runs that succeed", grid=axis)
     figure.update_yaxes(tickformat=".0%", range=[-0.04, 1.04])
-    _add_level(figure, 0.5, palette.MUTED.light, "one half", left=True)
+    add_level(figure, 0.5, palette.MUTED.light, "one half", left=True)
     reached = (
         f"; it reaches one half at {result.x} = {number_text(result.h_50)}"
         if result.h_50 is not None
@@ -299,233 +264,3 @@ def success_picture(result: TransitionResult, axis: GridAxis) -> Picture:
         f"intervals{reached}.",
         figure,
     )
-
-
-def curve_picture(curves: LearningCurves, metric: str, unit: str) -> Picture | None:
-    """Draw the learning curves, or nothing where no trial has reported."""
-    if not curves.curves:
-        return None
-    figure = go.Figure()
-    shades = palette.shades_for([_plain_number(group) for group in curves.groups])
-    named = _named_groups(len(curves.groups))
-    for index, (group, shade) in enumerate(zip(curves.groups, shades, strict=True)):
-        members = [curve for curve in curves.curves if curve.group == group]
-        x: list[float | None] = []
-        y: list[float | None] = []
-        label: list[str] = []
-        for curve in members:
-            x += [*curve.units, None]
-            y += [value if math.isfinite(value) else None for value in curve.values] + [None]
-            label += [safe(curve.label)] * (len(curve.units) + 1)
-        figure.add_scatter(
-            x=x,
-            y=y,
-            text=label,
-            mode="lines" if any(len(curve.units) > 1 for curve in members) else "markers",
-            name=safe(_group_name(curves.grouped_by, group)),
-            line={"color": shade.light, "width": 1.4},
-            marker={"color": shade.light, "size": 6},
-            opacity=0.75,
-            connectgaps=False,
-            showlegend=curves.grouped_by is not None and index in named,
-            hovertemplate=f"%{{text}}<br>{safe(unit)} %{{x}}: %{{y:.4g}}<extra></extra>",
-        )
-    _add_endings(figure, curves)
-    style(figure, x_title=safe(unit), y_title=safe(metric), log_y=curves.is_log)
-    if curves.is_log:
-        drawn = [v for curve in curves.curves for v in curve.values if math.isfinite(v)]
-        figure.update_yaxes(**_decade_ticks(drawn))
-    figure.update_xaxes(rangemode="tozero")
-    drawn_lines = len(curves.curves)
-    some = (
-        f" Shown are {drawn_lines} of {curves.total} trials, spread evenly."
-        if drawn_lines < curves.total
-        else ""
-    )
-    coloured = f", coloured by {curves.grouped_by}" if curves.grouped_by else ""
-    return Picture(
-        "curves",
-        "Learning curves",
-        f"{metric} of every trial at each report{coloured}; a ring marks a trial stopped early, a "
-        f"cross one that diverged or failed.{some}",
-        figure,
-        is_wide=True,
-    )
-
-
-def _add_endings(figure: go.Figure, curves: LearningCurves) -> None:
-    endings = (
-        ("stopped early", ("stopped_early",), "circle-open"),
-        ("diverged or failed", ("diverged", "failed"), "x-thin-open"),
-    )
-    for name, statuses, symbol in endings:
-        ends = [
-            (curve.last, curve.label)
-            for curve in curves.curves
-            if curve.status in statuses and curve.last is not None
-        ]
-        if ends:
-            figure.add_scatter(
-                x=[last[0] for last, _ in ends if last],
-                y=[last[1] for last, _ in ends if last],
-                text=[safe(label) for _, label in ends],
-                mode="markers",
-                name=name,
-                marker={
-                    "symbol": symbol,
-                    "size": 8,
-                    "color": palette.INK.light,
-                    "line": {"width": 1.6, "color": palette.INK.light},
-                },
-                hovertemplate="%{text}: " + name + "<extra></extra>",
-            )
-
-
-def _named_groups(count: int) -> set[int]:
-    """Return which of ``count`` groups the legend names: all up to 12, else every so many."""
-    if count <= 12:
-        return set(range(count))
-    return {round(index * (count - 1) / 7) for index in range(8)}
-
-
-def _group_name(column: str | None, group: object) -> str:
-    if column in (None, "stratum"):
-        return str(group)
-    value = _plain_number(group)
-    return f"{column} = {number_text(value) if isinstance(value, int | float) else value}"
-
-
-def _plain_number(value: object) -> object:
-    """Return numpy's numbers as Python's."""
-    return value.item() if hasattr(value, "item") else value
-
-
-def _add_intervals(
-    figure: go.Figure,
-    axis: GridAxis,
-    intervals: Mapping[Any, Interval],
-    colours: Mapping[Any, str],
-    name: str,
-    *,
-    joined: bool = False,
-) -> None:
-    if joined:
-        figure.add_scatter(
-            x=[axis.at(x) for x in intervals],
-            y=[interval.estimate for interval in intervals.values()],
-            mode="lines",
-            line={"color": palette.GREY.light, "width": 1.5},
-            hoverinfo="skip",
-            showlegend=False,
-        )
-    for colour in dict.fromkeys(colours.values()):
-        chosen = {x: interval for x, interval in intervals.items() if colours[x] == colour}
-        figure.add_scatter(
-            x=[axis.at(x) for x in chosen],
-            y=[interval.estimate for interval in chosen.values()],
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": [interval.high - interval.estimate for interval in chosen.values()],
-                "arrayminus": [interval.estimate - interval.low for interval in chosen.values()],
-                "color": colour,
-                "thickness": 1.8,
-                "width": 5,
-            },
-            mode="markers",
-            marker={"color": colour, "size": 9},
-            name=name,
-            showlegend=False,
-            text=[f"{number_text(x)}: {interval_text(value)}" for x, value in chosen.items()],
-            hovertemplate="%{text}<extra></extra>",
-        )
-
-
-def _add_level(figure: go.Figure, y: float, colour: str, label: str, *, left: bool = False) -> None:
-    figure.add_shape(
-        type="line",
-        x0=0,
-        x1=1,
-        xref="paper",
-        y0=y,
-        y1=y,
-        line={"color": colour, "width": 1.4, "dash": "6px,4px" if label else "solid"},
-        layer="below",
-    )
-    if label:
-        figure.add_annotation(
-            x=0 if left else 1,
-            xref="paper",
-            xanchor="left" if left else "right",
-            y=y,
-            yanchor="bottom",
-            text=label,
-            showarrow=False,
-            font={"size": 12, "color": palette.MUTED.light},
-        )
-
-
-def _decade_ticks(values: list[float]) -> dict[str, Any]:
-    """Return ticks at whole decades, and at 2 and 5 as well where there are few decades."""
-    positive = [value for value in values if value > 0 and math.isfinite(value)]
-    if not positive:
-        return {}
-    decades = math.log10(max(positive) / min(positive))
-    return {
-        "dtick": 1 if decades > 2.5 else "D2",
-        "exponentformat": "power" if decades > 2.5 else "none",
-    }
-
-
-def style(
-    figure: go.Figure,
-    *,
-    x_title: str,
-    y_title: str,
-    grid: GridAxis | None = None,
-    log_y: bool = False,
-) -> None:
-    """Give a figure the look all of them share."""
-    shared = {
-        "gridcolor": palette.GRID.light,
-        "linecolor": palette.AXIS.light,
-        "tickcolor": palette.AXIS.light,
-        "zeroline": False,
-        "automargin": True,
-        "title": {"standoff": 10, "font": {"size": 14}},
-    }
-    figure.update_layout(
-        template="none",
-        font={"family": FONT, "size": 13, "color": palette.INK.light},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        margin={"l": 8, "r": 12, "t": 12, "b": 8},
-        hoverlabel={
-            "bgcolor": palette.PAGE.light,
-            "bordercolor": palette.AXIS.light,
-            "font": {"color": palette.INK.light, "family": FONT, "size": 13},
-            "align": "left",
-        },
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 1.02,
-            "yanchor": "bottom",
-            "font": {"size": 12},
-            "bgcolor": "rgba(0,0,0,0)",
-        },
-        dragmode="zoom",
-    )
-    figure.update_xaxes(
-        **shared, showline=True, ticks="outside", showgrid=False, title_text=x_title
-    )
-    figure.update_yaxes(**shared, showline=False, ticks="", title_text=y_title)
-    if log_y:
-        figure.update_yaxes(type="log")
-    if grid is not None and len(grid.values) <= 24:
-        figure.update_xaxes(
-            tickvals=grid.positions,
-            ticktext=grid.labels,
-            range=[grid.positions[0] - 0.45 * grid.step, grid.positions[-1] + 0.45 * grid.step],
-        )

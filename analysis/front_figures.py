@@ -6,7 +6,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from analysis import palette
-from analysis.figures import Picture, safe, style
+from analysis.drawing import Picture, safe, style
 from analysis.pictures import (
     FrontPoint,
     forest_rows,

@@ -1,4 +1,4 @@
-"""What the pictures show, as rows: computed here once, drawn by `analysis.figures` and `.plots`."""
+"""What the pictures show, as rows: computed here once, drawn by the figures and plots."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

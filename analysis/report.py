@@ -24,8 +24,10 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from analysis import palette, tables
+from analysis.curve_figures import curve_picture
 from analysis.curves import learning_curves
-from analysis.figures import Picture, curve_picture, transition_pictures
+from analysis.drawing import Picture
+from analysis.figures import transition_pictures
 from analysis.front_figures import forest_picture, front_pictures
 from analysis.results import LeanResult, ParetoResult, TransitionResult
 from analysis.wording import Result, answer_sentence, verdict_badge

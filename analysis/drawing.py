@@ -1,0 +1,178 @@
+"""What the page's figures share: their look, escaping, reference lines and intervals.
+
+Every figure has a transparent background and light colours of `analysis.palette`, which the page
+exchanges for their dark partners. Text that came from data goes through `safe`, because plotly
+reads a part of HTML in labels.
+"""
+
+import html
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import plotly.graph_objects as go
+
+from analysis import palette
+from analysis.pictures import GridAxis
+from analysis.results import Interval
+from analysis.wording import interval_text, number_text
+
+FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure with what stands around it.
+
+    Attributes:
+        name: identifier on the page.
+        title: heading.
+        caption: one plain sentence that says how to read it.
+        figure: the plotly figure.
+        is_wide: whether it takes the page's full width.
+    """
+
+    name: str
+    title: str
+    caption: str
+    figure: go.Figure
+    is_wide: bool = False
+
+
+def safe(text: object) -> str:
+    """Return text from data so that plotly shows it as it is."""
+    return html.escape(str(text), quote=False)
+
+
+def style(
+    figure: go.Figure,
+    *,
+    x_title: str,
+    y_title: str,
+    grid: GridAxis | None = None,
+    log_y: bool = False,
+) -> None:
+    """Give a figure the look all of them share."""
+    shared = {
+        "gridcolor": palette.GRID.light,
+        "linecolor": palette.AXIS.light,
+        "tickcolor": palette.AXIS.light,
+        "zeroline": False,
+        "automargin": True,
+        "title": {"standoff": 10, "font": {"size": 14}},
+    }
+    figure.update_layout(
+        template="none",
+        font={"family": FONT, "size": 13, "color": palette.INK.light},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        margin={"l": 8, "r": 12, "t": 12, "b": 8},
+        hoverlabel={
+            "bgcolor": palette.PAGE.light,
+            "bordercolor": palette.AXIS.light,
+            "font": {"color": palette.INK.light, "family": FONT, "size": 13},
+            "align": "left",
+        },
+        legend={
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "font": {"size": 12},
+            "bgcolor": "rgba(0,0,0,0)",
+        },
+        dragmode="zoom",
+    )
+    figure.update_xaxes(
+        **shared, showline=True, ticks="outside", showgrid=False, title_text=x_title
+    )
+    figure.update_yaxes(**shared, showline=False, ticks="", title_text=y_title)
+    if log_y:
+        figure.update_yaxes(type="log")
+    if grid is not None and len(grid.values) <= 24:
+        figure.update_xaxes(
+            tickvals=grid.positions,
+            ticktext=grid.labels,
+            range=[grid.positions[0] - 0.45 * grid.step, grid.positions[-1] + 0.45 * grid.step],
+        )
+
+
+def add_level(figure: go.Figure, y: float, colour: str, label: str, *, left: bool = False) -> None:
+    """Draw a level across the picture: dashed with its label, or solid without one."""
+    figure.add_shape(
+        type="line",
+        x0=0,
+        x1=1,
+        xref="paper",
+        y0=y,
+        y1=y,
+        line={"color": colour, "width": 1.4, "dash": "6px,4px" if label else "solid"},
+        layer="below",
+    )
+    if label:
+        figure.add_annotation(
+            x=0 if left else 1,
+            xref="paper",
+            xanchor="left" if left else "right",
+            y=y,
+            yanchor="bottom",
+            text=label,
+            showarrow=False,
+            font={"size": 12, "color": palette.MUTED.light},
+        )
+
+
+def add_intervals(
+    figure: go.Figure,
+    axis: GridAxis,
+    intervals: Mapping[Any, Interval],
+    colours: Mapping[Any, str],
+    name: str,
+    *,
+    joined: bool = False,
+) -> None:
+    """Draw estimates with their intervals at the values of ``axis``, one trace a colour."""
+    if joined:
+        figure.add_scatter(
+            x=[axis.at(x) for x in intervals],
+            y=[interval.estimate for interval in intervals.values()],
+            mode="lines",
+            line={"color": palette.GREY.light, "width": 1.5},
+            hoverinfo="skip",
+            showlegend=False,
+        )
+    for colour in dict.fromkeys(colours.values()):
+        chosen = {x: interval for x, interval in intervals.items() if colours[x] == colour}
+        figure.add_scatter(
+            x=[axis.at(x) for x in chosen],
+            y=[interval.estimate for interval in chosen.values()],
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": [interval.high - interval.estimate for interval in chosen.values()],
+                "arrayminus": [interval.estimate - interval.low for interval in chosen.values()],
+                "color": colour,
+                "thickness": 1.8,
+                "width": 5,
+            },
+            mode="markers",
+            marker={"color": colour, "size": 9},
+            name=name,
+            showlegend=False,
+            text=[f"{number_text(x)}: {interval_text(value)}" for x, value in chosen.items()],
+            hovertemplate="%{text}<extra></extra>",
+        )
+
+
+def decade_ticks(values: list[float]) -> dict[str, Any]:
+    """Return ticks at whole decades, and at 2 and 5 as well where there are few decades."""
+    positive = [value for value in values if value > 0 and math.isfinite(value)]
+    if not positive:
+        return {}
+    decades = math.log10(max(positive) / min(positive))
+    return {
+        "dtick": 1 if decades > 2.5 else "D2",
+        "exponentformat": "power" if decades > 2.5 else "none",
+    }
