@@ -104,6 +104,10 @@ class Coordinator:
             row = rows[key]
             self._status[key], self._units[key] = row.status, row.unit
             self._attempts[key] = row.attempt
+            if row.status is TrialStatus.RUNNING:
+                # Its driver was killed; whoever runs the study now runs all of it.
+                self._status[key] = TrialStatus.PLANNED
+                self.journal.set_status(key, row.attempt, TrialStatus.PLANNED, "interrupted")
             if row.status.is_final and row.status is not TrialStatus.FINISHED:
                 self._leave_race(trial, row.status, row.reason)
         for entry in self.journal.reports():
@@ -198,7 +202,7 @@ class Coordinator:
             return self.stop_requested or not (self._waiting or running)
 
     def report(self, assignment: Assignment, report: Report) -> bool:
-        """Take a trial's report.
+        """Take a trial's report; one of a unit on record decides nothing again.
 
         Returns:
             Whether the trial goes on.
@@ -208,6 +212,9 @@ class Coordinator:
         with self._lock:
             if not self._is_current(assignment):
                 return False
+            if report.unit <= self._units[key] and report.diverged_at is None:
+                # A resumed trial passes where it has been; the record says it went on from there.
+                return True
             value = report.metrics.get(self.sweep.metric)
             status, reason = self._status_after(trial, report, value)
             recorded = self._guarded(
