@@ -1,0 +1,464 @@
+"""What becomes of trials, whatever their runners tell and in whatever order."""
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import TinyTask, tiny_sweep
+from tiny_runs import coordinating, histories, planned, status_log, statuses, values
+
+from hsweep import Asha, Sweep, epochs, grid
+from hsweep.coordinator import Coordinator, stop_after
+from hsweep.journal import Journal
+from hsweep.trial import Assignment, Report, Trial, TrialStatus
+
+SWEEP = tiny_sweep(budget=epochs(4), max_failures=2)
+RACE = tiny_sweep(
+    space=grid(width=[1, 2, 3, 4, 5, 6]),
+    budget=epochs(9),
+    early_stopping=Asha(grace=1, reduction_factor=3, min_survivors=1),
+)
+RACE_TRIALS = planned(RACE)
+
+
+def said(
+    assignment: Assignment, unit: int, value: float | None = 0.5, diverged_at: int | None = None
+) -> Report:
+    """A report as a worker would send it."""
+    return Report(
+        unit=unit,
+        step=4 * unit,
+        metrics={"nmse": value, "fit": None if value is None else 1 - value},
+        wall_seconds=float(unit),
+        is_last=unit == assignment.trial.budget.amount,
+        diverged_at=diverged_at,
+    )
+
+
+def take(coordinator: Coordinator) -> Assignment:
+    assignment = coordinator.take()
+    assert assignment is not None
+    return assignment
+
+
+def train_through(coordinator: Coordinator, assignment: Assignment, value: float = 0.5) -> None:
+    units = range(assignment.recorded_through + 1, assignment.trial.budget.amount + 1)
+    assert [coordinator.report(assignment, said(assignment, unit, value)) for unit in units] == [
+        unit < assignment.trial.budget.amount for unit in units
+    ]
+
+
+def rows(coordinator: Coordinator) -> dict[str, Any]:
+    return {row.key: row for row in coordinator.journal.trials()}
+
+
+@dataclass
+class Heard:
+    """An observer that writes down what it is told."""
+
+    events: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def started(self, trial: Trial, attempt: int) -> None:
+        self.events.append(("started", trial.key, attempt))
+
+    def reported(self, trial: Trial, report: Report) -> None:
+        self.events.append(("reported", trial.key, report.unit))
+
+    def ended(self, trial: Trial, status: TrialStatus, reason: str) -> None:
+        self.events.append(("ended", trial.key, status))
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 5])
+def test_every_trial_is_handed_out_once_and_finishes_once(tmp_path: Path, num_workers: int) -> None:
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        workers: list[Assignment] = []
+        handed_out: list[str] = []
+        while not coordinator.is_exhausted:
+            while len(workers) < num_workers and (new := coordinator.take()) is not None:
+                workers.append(new)
+                handed_out.append(new.trial.key)
+            train_through(coordinator, workers.pop(0))
+        assert coordinator.take() is None
+        assert Counter(handed_out) == Counter({trial.key: 1 for trial in planned(SWEEP)})
+    assert set(statuses(tmp_path).values()) == {TrialStatus.FINISHED}
+    for key, history in histories(tmp_path).items():
+        assert [unit for unit, _, _ in history] == [1, 2, 3, 4]
+        assert status_log(tmp_path, key) == ["running", "finished"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), num_workers=st.integers(1, 4))
+def test_whatever_happens_in_whatever_order_every_trial_has_exactly_one_final_state(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, num_workers: int
+) -> None:
+    """Trials report, fail, diverge, are lost and report late; drivers die and come back."""
+    folder = tmp_path_factory.mktemp("storm")
+    rng = random.Random(seed)
+    lives = 4
+    while True:
+        with coordinating(RACE, folder, trials=RACE_TRIALS) as coordinator:
+            workers: list[tuple[Assignment, int]] = []
+            stale: list[tuple[Assignment, int]] = []
+            killed = False
+            while not coordinator.is_exhausted and not killed:
+                while len(workers) < num_workers and (new := coordinator.take()) is not None:
+                    workers.append((new, rng.randint(0, new.recorded_through)))
+                assignment, unit = workers.pop(rng.randrange(len(workers)))
+                if stale and rng.random() < 0.3:
+                    late, late_unit = rng.choice(stale)
+                    assert not coordinator.report(late, said(late, late_unit + 1, 0.0))
+                    coordinator.failed(late, "too late")
+                event = rng.random()
+                if event < 0.1:
+                    coordinator.failed(assignment, "worker lost")
+                    stale.append((assignment, unit))
+                elif event < 0.13:
+                    assert not coordinator.report(
+                        assignment, said(assignment, unit + 1, None, diverged_at=3)
+                    )
+                elif coordinator.report(
+                    assignment,
+                    # The same trial says the same at the same unit, however often it is asked.
+                    said(assignment, unit + 1, random.Random(assignment.trial.key).random()),
+                ):
+                    workers.append((assignment, unit + 1))
+                killed = lives > 0 and rng.random() < 0.02
+            lives -= 1
+            if coordinator.is_exhausted:
+                break
+    found = statuses(folder)
+    assert found.keys() == {trial.key for trial in RACE_TRIALS}
+    assert all(status.is_final for status in found.values())
+    for key, history in histories(folder).items():
+        units = [unit for unit, _, _ in history]
+        assert units == list(range(1, len(units) + 1))
+        log = status_log(folder, key)
+        assert [TrialStatus(status).is_final for status in log].count(True) == 1
+        assert log[-1] == found[key]
+        assert 9 in units or found[key] is not TrialStatus.FINISHED
+
+
+def test_reports_of_an_outdated_attempt_are_ignored(tmp_path: Path) -> None:
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        old = take(coordinator)
+        assert coordinator.report(old, said(old, 1))
+        coordinator.failed(old, "lost")
+        assert not coordinator.report(old, said(old, 2))
+        again = [take(coordinator) for _ in range(3)][-1]
+        assert (again.trial.key, again.attempt) == (old.trial.key, 2)
+        assert again.recorded_through == 1
+        assert not coordinator.report(old, said(old, 3))
+        coordinator.failed(old, "lost twice")
+        assert coordinator.report(again, said(again, 2, 0.25))
+        assert rows(coordinator)[old.trial.key].status is TrialStatus.RUNNING
+    assert [(unit, metrics["nmse"]) for unit, _, metrics in histories(tmp_path)[old.trial.key]] == [
+        (1, 0.5), (2, 0.25),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("max_failures", [0, 1, 2])
+def test_a_trial_that_keeps_failing_is_failed_with_its_traceback_and_no_other_is_touched(
+    tmp_path: Path, max_failures: int
+) -> None:
+    sweep = tiny_sweep(budget=epochs(4), max_failures=max_failures)
+    observer = Heard()
+    with coordinating(sweep, tmp_path, observer=observer) as coordinator:
+        bad = planned(sweep)[1].key
+        attempts = 0
+        while (assignment := coordinator.take()) is not None:
+            if assignment.trial.key == bad:
+                attempts += 1
+                coordinator.failed(assignment, f"Traceback\nOSError: number {attempts}")
+            else:
+                train_through(coordinator, assignment)
+        assert attempts == max_failures + 1
+        assert rows(coordinator)[bad].reason == f"Traceback\nOSError: number {attempts}"
+        assert not coordinator.stop_requested
+    found = statuses(tmp_path)
+    assert found.pop(bad) is TrialStatus.FAILED
+    assert set(found.values()) == {TrialStatus.FINISHED}
+    assert status_log(tmp_path, bad) == ["running", "planned"] * max_failures + [
+        "running", "failed",
+    ]  # fmt: skip
+    ends = [event[2] for event in observer.events if event[:2] == ("ended", bad)]
+    assert ends == [TrialStatus.PLANNED] * max_failures + [TrialStatus.FAILED]
+
+
+def test_a_very_long_traceback_keeps_its_end(tmp_path: Path) -> None:
+    sweep = tiny_sweep(max_failures=0)
+    with coordinating(sweep, tmp_path) as coordinator:
+        coordinator.failed(take(coordinator), "frame\n" * 100_000 + "OSError: the cause")
+        (reason,) = [row.reason for row in rows(coordinator).values() if row.reason]
+        assert reason.endswith("OSError: the cause")
+        assert len(reason) < 10_000
+
+
+def test_a_trial_that_is_stopped_early_is_recorded_at_its_rung_and_never_finishes(
+    tmp_path: Path,
+) -> None:
+    with coordinating(RACE, tmp_path) as coordinator:
+        running = [take(coordinator) for _ in range(3)]
+        for value, assignment in zip((0.1, 0.2), running[:2], strict=True):
+            coordinator.report(assignment, said(assignment, 1, value))
+        loser = running[2]
+        assert not coordinator.report(loser, said(loser, 1, 0.9))
+        row = rows(coordinator)[loser.trial.key]
+        assert (row.status, row.unit, row.value) == (TrialStatus.STOPPED_EARLY, 1, 0.9)
+        assert "rung 1" in row.reason
+        assert not coordinator.report(loser, said(loser, 9, 0.0))
+        coordinator.failed(loser, "its worker was taken away")
+        assert rows(coordinator)[loser.trial.key] == row
+
+
+def test_a_diverged_trial_is_recorded_with_the_update_and_without_a_value(tmp_path: Path) -> None:
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        assignment = take(coordinator)
+        assert coordinator.report(assignment, said(assignment, 1))
+        assert not coordinator.report(assignment, said(assignment, 2, None, diverged_at=7))
+        row = rows(coordinator)[assignment.trial.key]
+        assert (row.status, row.unit, row.value) == (TrialStatus.DIVERGED, 2, None)
+        assert "step 7" in row.reason
+        assert assignment.trial.key not in {take(coordinator).trial.key for _ in range(2)}
+    assert histories(tmp_path)[assignment.trial.key][-1][2] == {"nmse": None, "fit": None}
+
+
+def test_points_run_once_before_any_runs_twice_and_the_expensive_first(tmp_path: Path) -> None:
+    sweep = tiny_sweep(space=grid(width=[1, 3, 2]), replicates=2)
+    with coordinating(sweep, tmp_path) as coordinator:
+        order = [take(coordinator).trial for _ in range(6)]
+    assert [(trial.replicate, trial.point["width"]) for trial in order] == [
+        (0, 3), (0, 2), (0, 1), (1, 3), (1, 2), (1, 1),
+    ]  # fmt: skip
+
+
+def test_interrupted_trials_come_first_when_a_study_goes_on(tmp_path: Path) -> None:
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        cheapest = [take(coordinator) for _ in range(3)][-1]
+        coordinator.report(cheapest, said(cheapest, 1))
+    assert cheapest.trial.point["width"] == 1
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        first = take(coordinator)
+        assert (first.trial.key, first.attempt) == (cheapest.trial.key, 2)
+        assert first.recorded_through == 1
+
+
+def test_a_stop_request_ends_the_handing_out_and_the_first_reason_stays(tmp_path: Path) -> None:
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        running = take(coordinator)
+        coordinator.request_stop("enough")
+        coordinator.request_stop("more than enough")
+        assert coordinator.take() is None
+        assert coordinator.is_exhausted
+        assert coordinator.stop_reason == "enough"
+        # What the running trial still has to say is not lost.
+        assert coordinator.report(running, said(running, 1))
+        coordinator.settle()
+        row = rows(coordinator)[running.trial.key]
+        assert (row.status, row.reason, row.unit) == (TrialStatus.PLANNED, "interrupted", 1)
+    assert set(statuses(tmp_path).values()) == {TrialStatus.PLANNED}
+
+
+def test_a_time_budget_asks_for_the_stop(tmp_path: Path) -> None:
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        timer = stop_after(coordinator, 0.0)
+        timer.join(timeout=30)
+        assert coordinator.stop_reason == "the time budget is used up"
+        stop_after(coordinator, 1e6).cancel()
+
+
+@pytest.mark.parametrize("moment", ["take", "report", "last report", "failed", "settle"])
+def test_a_record_that_cannot_be_written_ends_the_run_with_a_reason_and_raises_nothing(
+    tmp_path: Path, moment: str
+) -> None:
+    journal = Journal(tmp_path / "journal.db", create=True)
+    coordinator = Coordinator(
+        journal=journal, sweep=SWEEP, trials=planned(SWEEP), checkpoints=str(tmp_path)
+    )
+    assignment = take(coordinator)
+    journal.close()
+    if moment == "take":
+        assert coordinator.take() is None
+    elif moment == "report":
+        assert not coordinator.report(assignment, said(assignment, 1))
+    elif moment == "last report":
+        assert not coordinator.report(assignment, said(assignment, 4))
+    elif moment == "failed":
+        coordinator.failed(assignment, "lost")
+    else:
+        coordinator.settle()
+    assert coordinator.stop_reason is not None
+    assert "record cannot be written" in coordinator.stop_reason
+    assert coordinator.record_error is not None
+    assert coordinator.take() is None
+    assert coordinator.is_exhausted
+    coordinator.settle()
+    # On disk stands what was recorded before, and the study can go on from it.
+    with coordinating(SWEEP, tmp_path) as later:
+        for _ in range(3):
+            train_through(later, take(later))
+    assert set(statuses(tmp_path).values()) == {TrialStatus.FINISHED}
+
+
+def test_a_display_that_fails_does_not_cost_the_study(tmp_path: Path) -> None:
+    class Broken(Heard):
+        def reported(self, trial: Trial, report: Report) -> None:
+            raise OSError("the terminal is gone")
+
+    with coordinating(SWEEP, tmp_path, observer=Broken()) as coordinator:
+        while (assignment := coordinator.take()) is not None:
+            train_through(coordinator, assignment)
+    assert set(statuses(tmp_path).values()) == {TrialStatus.FINISHED}
+
+
+def test_an_observer_hears_of_every_start_report_and_end(tmp_path: Path) -> None:
+    observer = Heard()
+    with coordinating(SWEEP, tmp_path, observer=observer) as coordinator:
+        key = take(coordinator).trial.key
+        assignment = Assignment(
+            next(t for t in planned(SWEEP) if t.key == key), 1, 0, "unused", 30.0
+        )
+        train_through(coordinator, assignment)
+    assert observer.events == [
+        ("started", key, 1),
+        *(("reported", key, unit) for unit in (1, 2, 3, 4)),
+        ("ended", key, TrialStatus.FINISHED),
+    ]
+
+
+def race_values(sweep: Sweep) -> Mapping[str, float]:
+    """What each trial of the race has at every unit: a rank of its own."""
+    return {trial.key: 0.1 * number for number, trial in enumerate(planned(sweep), start=1)}
+
+
+def test_a_new_coordinator_on_the_same_journal_has_the_same_rungs(tmp_path: Path) -> None:
+    """Three pass the first rung's start-up; after a restart a newcomer is ranked among them."""
+    value = race_values(RACE)
+    with coordinating(RACE, tmp_path) as coordinator:
+        early = [take(coordinator) for _ in range(3)]
+        # The worst first: each one is the best when it arrives.
+        for assignment in sorted(early, key=lambda a: -value[a.trial.key]):
+            assert coordinator.report(assignment, said(assignment, 1, value[assignment.trial.key]))
+    best = min(value[assignment.trial.key] for assignment in early)
+    with coordinating(RACE, tmp_path) as coordinator:
+        for _ in early:
+            take(coordinator)
+        newcomer = take(coordinator)
+        assert not coordinator.report(newcomer, said(newcomer, 1, best + 0.01))
+        assert "of 4 at rung 1" in rows(coordinator)[newcomer.trial.key].reason
+
+
+def test_trials_that_ended_before_a_restart_do_not_count_as_survivors(tmp_path: Path) -> None:
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2, 3]),
+        budget=epochs(9),
+        early_stopping=Asha(grace=1, reduction_factor=3, min_survivors=2),
+        max_failures=0,
+    )
+    with coordinating(sweep, tmp_path) as coordinator:
+        first, second = take(coordinator), take(coordinator)
+        coordinator.failed(first, "for good")
+        assert coordinator.report(second, said(second, 1, 0.1))
+    with coordinating(sweep, tmp_path) as coordinator:
+        last = [take(coordinator), take(coordinator)][-1]
+        # Far worse, but with it only two are left.
+        assert coordinator.report(last, said(last, 1, 0.9))
+
+
+def test_a_decision_of_the_record_is_not_taken_again(tmp_path: Path) -> None:
+    """A trial resumed from an old checkpoint passes rungs it has passed before."""
+    with coordinating(RACE, tmp_path) as coordinator:
+        veteran = take(coordinator)
+        for unit in (1, 2, 3, 4):
+            assert coordinator.report(veteran, said(veteran, unit, 0.8))
+        others = [take(coordinator) for _ in range(3)]
+        for assignment in others:
+            coordinator.report(assignment, said(assignment, 1, 0.1))
+    with coordinating(RACE, tmp_path) as coordinator:
+        again = next(a for a in iter(coordinator.take, None) if a.trial.key == veteran.trial.key)
+        assert again.recorded_through == 4
+        # At rung 1 it is now the last of four, but it was let through.
+        assert [coordinator.report(again, said(again, unit, 0.8)) for unit in (1, 2, 3, 4)] == [
+            True, True, True, True,
+        ]  # fmt: skip
+        assert rows(coordinator)[veteran.trial.key].status is TrialStatus.RUNNING
+        assert coordinator.value(veteran.trial.key) == 0.8
+    assert [unit for unit, _, _ in histories(tmp_path)[veteran.trial.key]] == [1, 2, 3, 4]
+
+
+def test_a_resumed_trial_that_diverges_where_it_had_not_is_diverged(tmp_path: Path) -> None:
+    """On a device that does not repeat itself, a unit on record may not come out again."""
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        assignment = take(coordinator)
+        for unit in (1, 2):
+            coordinator.report(assignment, said(assignment, unit))
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        again = take(coordinator)
+        assert not coordinator.report(again, said(again, 2, None, diverged_at=6))
+        assert rows(coordinator)[again.trial.key].status is TrialStatus.DIVERGED
+
+
+def test_a_settled_study_goes_on_where_it_was(tmp_path: Path) -> None:
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        done, half = take(coordinator), take(coordinator)
+        train_through(coordinator, done, 0.3)
+        coordinator.report(half, said(half, 1, 0.7))
+        before = coordinator.snapshot()
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        after = coordinator.snapshot()
+        assert (after.units_done, after.units_planned) == (5, 12)
+        assert (after.units_done, after.units_planned) == (before.units_done, before.units_planned)
+        assert after.best == before.best == {"": (0.3, done.trial.key)}
+        assert coordinator.final_keys() == [done.trial.key]
+        assert coordinator.value(half.trial.key) == 0.7
+        remaining = [take(coordinator) for _ in range(2)]
+        assert coordinator.take() is None
+        assert remaining[0].trial.key == half.trial.key
+        for assignment in remaining:
+            train_through(coordinator, assignment)
+    assert set(statuses(tmp_path).values()) == {TrialStatus.FINISHED}
+    assert values(tmp_path)[done.trial.key] == 0.3
+
+
+def test_a_coordinator_whose_predecessor_was_killed_takes_its_running_trials_up(
+    tmp_path: Path,
+) -> None:
+    with Journal(tmp_path / "journal.db", create=True) as journal:
+        killed = Coordinator(journal, SWEEP, planned(SWEEP), str(tmp_path))
+        lost = take(killed)
+        killed.report(lost, said(lost, 2))
+    assert statuses(tmp_path)[lost.trial.key] is TrialStatus.RUNNING
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        assert not coordinator.is_exhausted
+        assert coordinator.snapshot().running == {}
+        assert status_log(tmp_path, lost.trial.key) == ["running", "planned"]
+        again = take(coordinator)
+        assert (again.trial.key, again.attempt, again.recorded_through) == (lost.trial.key, 2, 2)
+
+
+def test_what_is_running_and_left_is_known_at_any_time(tmp_path: Path) -> None:
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        first, second = take(coordinator), take(coordinator)
+        coordinator.report(first, said(first, 3))
+        coordinator.report(second, said(second, 2, None, diverged_at=5))
+        snapshot = coordinator.snapshot()
+        assert snapshot.running == {first.trial.key: 3}
+        # Of the diverged trial nothing is left to do.
+        assert (snapshot.units_done, snapshot.units_planned) == (5, 10)
+        assert snapshot.counts[TrialStatus.DIVERGED] == 1
+        assert snapshot.counts[TrialStatus.PLANNED] == 1
+
+
+def test_a_maximised_metric_is_best_where_it_is_largest(tmp_path: Path) -> None:
+    sweep = tiny_sweep(metric="fit", goal="max", task=TinyTask())
+    with coordinating(sweep, tmp_path) as coordinator:
+        for value in (0.9, 0.2):
+            assignment = take(coordinator)
+            coordinator.report(assignment, said(assignment, 1, value))
+            best = assignment.trial.key
+        assert coordinator.snapshot().best == {"": (pytest.approx(0.8), best)}
