@@ -22,6 +22,7 @@ from hsweep.errors import UserError
 from hsweep.journal import Journal, TrialRow
 from hsweep.mlflow_delivery import Delivery, initialise_database
 from hsweep.tracking import (
+    LOCAL_UI,
     Tracker,
     TrackingSummary,
     TrackingTarget,
@@ -601,12 +602,18 @@ def test_a_database_is_made_once_and_nothing_half_made_is_used(empty_database: P
     assert default.artifact_location.startswith(empty_database.parent.as_uri())
 
 
-def test_only_a_server_has_addresses(journal: Journal, journal_path: Path) -> None:
+def test_runs_have_addresses_without_secrets_on_a_server_and_on_the_local_ui(
+    journal: Journal, journal_path: Path
+) -> None:
     server = TrackingTarget("https://ann:secret@host:5000/", None, "heads")
     assert run_urls(journal, server) == {}
     journal.set_meta(server.experiment_name, "7")
     journal.set_meta(f"{server.run_prefix}a", "f00")
     assert run_urls(journal, server) == {"a": "https://host:5000/#/experiments/7/runs/f00"}
+    local = TrackingTarget("sqlite:////tmp/mlflow.db", None, "heads")
+    journal.set_meta(local.experiment_name, "3")
+    journal.set_meta(f"{local.run_prefix}b", "f01")
+    assert run_urls(journal, local) == {"b": f"{LOCAL_UI}/#/experiments/3/runs/f01"}
 
 
 def test_tags_name_the_commits() -> None:
