@@ -14,7 +14,7 @@ from hsweep.seeding import replicate_seeds
 from hsweep.space import Point
 from hsweep.sweep import Sweep, resolve
 from hsweep.trial import Resources, Trial
-from models.base import Counts, ModelConfig
+from models.base import AnyModelConfig, Counts, ModelConfig, TraceableConfig
 from models.counts import checked_build, counts_of, train_memory_bytes
 from tasks.base import DataError, Task
 
@@ -158,11 +158,11 @@ class Planner:
             model = _build("model", self.sweep.model, point)
             recipe = _build("recipe", self.sweep.recipe, point)
             resources = _build("resources", self.sweep.resources, point)
-            counts = self._counts_of(model)
         except _ImpossiblePointError as impossible:
             self.skipped.append(Skipped(point, str(impossible)))
             return []
         _check_kinds(task, model, recipe, resources)
+        counts = self._counts_of(model)
         if self.sweep.metric not in {metric.name for metric in task.metrics}:
             raise unknown_name(
                 f"metric of task {task.name!r}",
@@ -227,10 +227,10 @@ class Planner:
             point.get(axis) == value for axis, value in question.baseline
         )
 
-    def _counts_of(self, model: ModelConfig) -> Counts:
+    def _counts_of(self, model: AnyModelConfig) -> Counts:
         identity = content_hash(model)
         if identity not in self._counts:
-            if len(self._counts) < _MAX_CHECKED_BUILDS:
+            if isinstance(model, ModelConfig) and len(self._counts) < _MAX_CHECKED_BUILDS:
                 # Counts come from structure; building without memory proves them. A large plan
                 # proves its first few hundred, since the rest differ in their numbers alone.
                 checked_build(model)
@@ -269,16 +269,22 @@ def _build(what: str, value: Any, point: Point) -> Any:
 
 
 def _check_kinds(task: Any, model: Any, recipe: Any, resources: Any) -> None:
-    for what, value, kind in (
-        ("task", task, Task),
-        ("model", model, ModelConfig),
-        ("recipe", recipe, Recipe),
-        ("resources", resources, Resources),
+    for what, value, kinds, is_a in (
+        ("task", task, (Task,), "a task (see tasks.base.Task)"),
+        (
+            "model",
+            model,
+            (ModelConfig, TraceableConfig),
+            "a model configuration: a frozen dataclass with build(), and counts() or "
+            "example_input() (see models.base)",
+        ),
+        ("recipe", recipe, (Recipe,), "a Recipe"),
+        ("resources", resources, (Resources,), "a Resources"),
     ):
-        if not isinstance(value, kind):
+        if not isinstance(value, kinds):
             raise UserError(
-                f"the sweep's {what} must be a {kind.__name__}, or a function of the point that "
-                f"returns one; got {value!r}"
+                f"the sweep's {what} must be {is_a}, or a function of the point that returns one; "
+                f"got {value!r}"
             )
 
 

@@ -15,7 +15,7 @@ from hsweep.schedule import Asha
 from hsweep.search import Search
 from hsweep.space import Point, Space
 from hsweep.trial import Resources
-from models.base import ModelConfig
+from models.base import AnyModelConfig
 from tasks.base import Task
 
 DEFAULT_PRESET: Final = "quick"
@@ -88,7 +88,7 @@ class Sweep:
     name: str
     space: Space
     task: PerPoint[Task]
-    model: PerPoint[ModelConfig]
+    model: PerPoint[AnyModelConfig]
     metric: str
     goal: Goal
     budget: Budget

@@ -10,7 +10,7 @@ from hsweep.errors import UserError
 from hsweep.question import Goal
 from hsweep.recipe import Recipe
 from hsweep.seeding import Seeds
-from models.base import Counts, ModelConfig
+from models.base import AnyModelConfig, Counts
 from tasks.base import Task
 
 
@@ -81,7 +81,7 @@ class Trial:
     replicate: int
     stratum: str
     task: Task
-    model: ModelConfig
+    model: AnyModelConfig
     recipe: Recipe
     budget: Budget
     seeds: Seeds

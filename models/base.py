@@ -54,3 +54,20 @@ class ModelConfig(Protocol):
     def counts(self) -> Counts:
         """Return parameters, operations and activations, computed without building."""
         ...
+
+
+@runtime_checkable
+class TraceableConfig(Protocol):
+    """A model configuration without counts of its own; they are traced instead."""
+
+    def build(self) -> "nn.Module":
+        """Return the model, on torch's default device."""
+        ...
+
+    def example_input(self) -> object:
+        """Return the model's input for one example, a batch of one: a tensor, a tuple or list of
+        positional arguments, or a dictionary of keyword arguments."""
+        ...
+
+
+AnyModelConfig = ModelConfig | TraceableConfig

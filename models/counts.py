@@ -9,9 +9,9 @@ block has counted them already. Free of torch until a model is built.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final
 
-from models.base import PARAM_GROUPS, Counts, ModelConfig
+from models.base import PARAM_GROUPS, Counts, ModelConfig, TraceableConfig
 from models.shape import Shape, whole_number
 
 if TYPE_CHECKING:
@@ -219,20 +219,6 @@ def checked_build(config: ModelConfig) -> "nn.Module":
     if built != counted:
         raise AssertionError(f"{config} counts {counted:,} parameters, but builds {built:,}")
     return model
-
-
-@runtime_checkable
-class TraceableConfig(Protocol):
-    """A model configuration without counts of its own; they are traced instead."""
-
-    def build(self) -> "nn.Module":
-        """Return the model, on torch's default device."""
-        ...
-
-    def example_input(self) -> object:
-        """Return the model's input for one example, a batch of one: a tensor, a tuple or list of
-        positional arguments, or a dictionary of keyword arguments."""
-        ...
 
 
 def counts_of(config: object) -> Counts:
