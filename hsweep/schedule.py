@@ -75,12 +75,16 @@ class Asha:
     compete: Literal["trials", "points"] = "trials"
 
     def __post_init__(self) -> None:
-        if self.grace < 1:
-            raise UserError(f"the grace period must be at least 1 budget unit, not {self.grace!r}")
-        if self.reduction_factor < 2:
-            raise UserError(f"the reduction factor must be at least 2, not {self.reduction_factor}")
-        if self.min_survivors < 1:
-            raise UserError(f"min_survivors must be at least 1, not {self.min_survivors!r}")
+        for what, value, least in (
+            ("the grace period", self.grace, 1),
+            ("the reduction factor", self.reduction_factor, 2),
+            ("min_survivors", self.min_survivors, 1),
+        ):
+            if type(value) is not int or value < least:
+                raise UserError(f"{what} must be a whole number of at least {least}, not {value!r}")
+        strata: object = self.strata
+        if isinstance(strata, str):
+            raise UserError(f"strata are a tuple of axes; write ({strata!r},)")
         if self.compete not in ("trials", "points"):
             raise UserError(f"compete must be 'trials' or 'points', not {self.compete!r}")
 
