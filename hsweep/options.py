@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 _DURATION: Final = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
-_PREFIXES: Final = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
+_PREFIXES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
 
 
 class Duration(click.ParamType[float]):
@@ -55,7 +56,7 @@ class Count(click.ParamType[int]):
         match = re.fullmatch(rf"(\d+(?:\.\d+)?)([kmgtp]?){self._unit}", text)
         if not match:
             self.fail(f"{value!r} is no amount; write 60M, 1.5G or 200k", param, ctx)
-        return round(float(match[1]) * _PREFIXES[match[2]])
+        return round(Decimal(match[1]) * _PREFIXES[match[2]])
 
 
 class Bytes(Count):

@@ -20,7 +20,7 @@ class Recipe:
         warmup_fraction: share of all steps over which the rate rises linearly.
         warmup_lr: the rate that the warm-up starts from.
         schedule: ``cosine`` (to ``min_lr``), ``linear`` (to ``min_lr``) or ``constant``.
-        min_lr: the rate at the last step.
+        min_lr: the rate that the schedule would reach one step after the last.
         clip_norm: largest gradient norm, or None for no clipping.
         precision: ``float32``, or ``bfloat16`` for autocast.
 
@@ -47,6 +47,12 @@ class Recipe:
             raise UserError(
                 f"batch_size must be a whole number of at least 1, not {self.batch_size!r}"
             )
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise UserError(f"betas must lie in [0, 1), not {self.betas!r}")
+        for name in ("weight_decay", "warmup_lr", "min_lr"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise UserError(f"{name} must be a number of at least 0, not {value!r}")
         if not 0 <= self.warmup_fraction < 1:
             raise UserError(f"warmup_fraction must lie in [0, 1), not {self.warmup_fraction!r}")
         if self.optimizer not in ("adamw", "sgd"):

@@ -1,5 +1,6 @@
 """A trial: one point of the space, one replicate, and what became of it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -42,16 +43,18 @@ class Resources:
         gpus: devices, possibly a fraction of one; above 0 the trial trains on CUDA.
 
     Raises:
-        UserError: a negative amount, none at all, or more than one device that is not whole.
+        UserError: an amount that is negative or not finite, none at all, or more than one device
+            that is not whole.
     """
 
     cpus: float = 1
     gpus: float = 0
 
     def __post_init__(self) -> None:
-        if self.cpus < 0 or self.gpus < 0 or self.cpus + self.gpus == 0:
+        is_usable = math.isfinite(self.cpus + self.gpus) and self.cpus >= 0 and self.gpus >= 0
+        if not is_usable or self.cpus + self.gpus == 0:
             raise UserError(
-                "a trial needs cpus or gpus, neither negative; "
+                "a trial needs cpus or gpus, neither negative nor infinite; "
                 f"got cpus={self.cpus}, gpus={self.gpus}"
             )
         if self.gpus > 1 and self.gpus != int(self.gpus):
