@@ -8,6 +8,7 @@ training are one trial.
 import ast
 import hashlib
 import importlib
+import importlib.util
 import inspect
 import json
 import sys
@@ -54,8 +55,18 @@ def describe(value: Any) -> Any:
 
 
 def content_hash(value: Any) -> str:
-    """Return 20 hexadecimal digits that depend on the description of ``value`` alone."""
-    text = json.dumps(describe(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    """Return 20 hexadecimal digits that depend on the description of ``value`` alone.
+
+    Raises:
+        UserError: a part with no content to compare, or a number that is not finite.
+    """
+    content = describe(value)
+    try:
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except ValueError as error:
+        raise UserError(
+            f"a model, task or recipe holds finite numbers only; found {value!r}"
+        ) from error
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -116,7 +127,7 @@ def _modules_hash(names: tuple[str, ...]) -> str:
         if name in found:
             continue
         tree = ast.parse(_module_file(name).read_bytes())
-        queue.extend(_project_imports(tree))
+        queue.extend(filter(_is_module, _project_imports(tree)))
         found[name] = _code_alone(tree)
     digest = hashlib.sha256()
     for name in sorted(found):
@@ -140,12 +151,21 @@ def _module_file(name: str) -> Path:
     return Path(module.__file__)
 
 
+def _is_module(name: str) -> bool:
+    package, _, _ = name.rpartition(".")
+    if package and not hasattr(importlib.import_module(package), "__path__"):
+        return False
+    return importlib.util.find_spec(name) is not None
+
+
 def _project_imports(tree: ast.Module) -> list[str]:
-    """Return the modules of ``models`` and ``tasks`` that a module imports anywhere in it."""
+    """Return what of ``models`` and ``tasks`` a module imports anywhere in it: modules, and names
+    that may be modules or be in one."""
     names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             names.append(node.module)
+            names.extend(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
             names.extend(alias.name for alias in node.names)
     return [name for name in names if name.split(".")[0] in _CODE_PACKAGES]
