@@ -102,6 +102,10 @@ def _lean(trials: pd.DataFrame, question: Mapping[str, Any], study: Study) -> An
     axes = varying(trials, study.manifest.axes)
     config = [axis for axis in study.manifest.axes if axis in axes or axis in baseline]
     metric, goal = study.manifest.metric, _goal(study)
+    # An axis that only part of a space has is none for the other part.
+    trials = trials.assign(
+        **{axis: trials[axis].astype(object).where(trials[axis].notna(), "none") for axis in config}
+    )
     front = pareto.fit(trials, config=config, metric=metric, goal=goal, costs=question["costs"])
     try:
         equivalents = lean.fit(

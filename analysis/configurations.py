@@ -35,6 +35,22 @@ class Configuration:
     crash_share: float
 
 
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """A table of runs, shape by shape.
+
+    Attributes:
+        found: the shapes whose runs all had their full budget, cheapest first.
+        stopped: costs of each shape that lost a run to early stopping. Its other runs are those
+            that did well, so their mean would flatter it; it was tried and is not compared.
+        warnings: choices made on the way.
+    """
+
+    found: list[Configuration]
+    stopped: list[dict[str, float]]
+    warnings: list[str]
+
+
 def group_configurations(
     frame: pd.DataFrame,
     *,
@@ -48,8 +64,8 @@ def group_configurations(
     budget_column: str | None,
     target_budget: float | None,
     crash_sd: float,
-) -> tuple[list[Configuration], list[str]]:
-    """Return the configurations with a full-budget run, cheapest first, and warnings.
+) -> Grouped:
+    """Return the configurations with full-budget runs and without any that was stopped early.
 
     Raises:
         UserError: no axis or cost named, a bad table (see `analysis.load.clean_runs`), a missing
@@ -74,11 +90,23 @@ def group_configurations(
     )
     sign = 1.0 if goal == "max" else -1.0
     groups = [rows for _, rows in runs.groupby(list(config), sort=True)]
-    usable = [rows for rows in groups if rows["complete"].any()]
+    stopped = [rows for rows in groups if rows["status"].eq("stopped_early").any()]
+    whole = [rows for rows in groups if not rows["status"].eq("stopped_early").any()]
+    usable = [rows for rows in whole if rows["complete"].any()]
+    if not usable and stopped:
+        raise UserError(
+            f"no configuration has all its runs at full budget with a {metric}: "
+            f"{len(stopped)} of {len(groups)} lost runs to early stopping"
+        )
     if not usable:
         raise UserError(f"no run of the table reached its full budget with a {metric}")
-    if len(usable) < len(groups):
-        warnings.append(f"{len(groups) - len(usable)} configurations have no full-budget run")
+    if stopped:
+        warnings.append(
+            f"{len(stopped)} configurations lost runs to early stopping and are not compared: the"
+            " runs they kept are those that did well"
+        )
+    if len(usable) < len(whole):
+        warnings.append(f"{len(whole) - len(usable)} configurations have no full-budget run")
     done = [rows.loc[rows["complete"]] for rows in usable]
     crashed = screen_crashes([sign * rows["value"].to_numpy(np.float64) for rows in done], crash_sd)
     found = [
@@ -95,7 +123,8 @@ def group_configurations(
     if len(sizes) > 1:
         warnings.append(f"configurations hold between {min(sizes)} and {max(sizes)} runs")
     found.sort(key=lambda item: (*(item.costs[name] for name in costs), item.label))
-    return found, warnings
+    dropped = [{name: float(rows[name].mean()) for name in costs} for rows in stopped]
+    return Grouped(found, dropped, warnings)
 
 
 def describe(config: Mapping[str, AxisValue]) -> str:

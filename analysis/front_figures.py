@@ -112,7 +112,7 @@ def _add_class(figure: go.Figure, points: list[FrontPoint], name: str, class_: F
             "color": colour,
             "size": 11,
             "symbol": _CLASS_SYMBOLS[class_],
-            "opacity": [0.25 + 0.75 * point.p_front for point in points],
+            "opacity": [point.opacity for point in points],
             "line": {"width": 0},
         },
         text=[_hover(point) for point in points],

@@ -74,7 +74,7 @@ def fit(
         raise UserError(
             f"margin must be a positive number in the unit of {metric!r}, not {margin!r}"
         )
-    found, warnings = group_configurations(
+    grouped = group_configurations(
         table,
         config=config,
         metric=metric,
@@ -87,6 +87,7 @@ def fit(
         target_budget=target_budget,
         crash_sd=settings.crash_sd,
     )
+    found, warnings = grouped.found, grouped.warnings
     at = _find_baseline(found, baseline, config)
     base = found[at]
     sign = 1.0 if goal == "max" else -1.0
@@ -97,7 +98,9 @@ def fit(
         for k, item in enumerate(found)
         if item.costs[first] < base.costs[first]
     ]
-    holm = _holm([comparison.p for comparison in compared])
+    # A cheaper shape that early stopping dropped was tried as well.
+    dropped = sum(costs_of[first] < base.costs[first] for costs_of in grouped.stopped)
+    holm = _holm([comparison.p for comparison in compared], dropped)
     rows = tuple(
         _row(comparison, p_holm, base, costs, settings)
         for comparison, p_holm in zip(compared, holm, strict=True)
@@ -182,15 +185,20 @@ def _compare(
     return _Comparison(item, diff, se, float(df), sd, float(stats.t.sf((diff + margin) / se, df)))
 
 
-def _holm(p_values: list[float | None]) -> list[float | None]:
-    """Return Holm's adjusted p values; None stays None and does not count."""
+def _holm(p_values: list[float | None], dropped: int = 0) -> list[float | None]:
+    """Return Holm's adjusted p values; None stays None and does not count.
+
+    Args:
+        p_values: one a candidate.
+        dropped: further candidates that were tried and given up; they count as not accepted.
+    """
     order = sorted(
         (k for k, p in enumerate(p_values) if p is not None), key=lambda k: p_values[k] or 0.0
     )
     adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0
     for rank, k in enumerate(order):
-        highest = max(highest, min(1.0, (len(order) - rank) * (p_values[k] or 0.0)))
+        highest = max(highest, min(1.0, (len(order) + dropped - rank) * (p_values[k] or 0.0)))
         adjusted[k] = highest
     return adjusted
 

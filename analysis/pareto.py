@@ -59,7 +59,7 @@ def fit(
     Raises:
         UserError: a table that cannot be used, with what to change.
     """
-    found, warnings = group_configurations(
+    grouped = group_configurations(
         table,
         config=config,
         metric=metric,
@@ -72,6 +72,7 @@ def fit(
         target_budget=target_budget,
         crash_sd=settings.crash_sd,
     )
+    found, warnings = grouped.found, grouped.warnings
     sign = 1.0 if goal == "max" else -1.0
     rng = np.random.default_rng(settings.rng_seed)
     quality = [sign * item.values for item in found]

@@ -131,6 +131,11 @@ class FrontPoint:
     details: tuple[str, ...]
     query: str
 
+    @property
+    def opacity(self) -> float:
+        """How solid to draw it: fainter the less likely it is on the front; half if unknown."""
+        return 0.5 if math.isnan(self.p_front) else 0.25 + 0.75 * self.p_front
+
 
 def front_points(
     pareto: ParetoResult, cost: str, lean: LeanResult | None, trials: pd.DataFrame

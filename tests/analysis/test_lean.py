@@ -189,3 +189,18 @@ def test_bad_questions_are_named(changes, message):
 def test_a_margin_must_be_given():
     with pytest.raises(TypeError, match="margin"):
         fit(lean_sweep("null", 0), baseline={"shape": "s08"}, **SHAPE_OPTIONS)
+
+
+def test_a_shape_that_lost_a_run_to_early_stopping_is_not_compared_but_counts_as_tried():
+    frame = lean_sweep("mixed", 0).assign(status="finished")
+    smallest = frame["shape"].min()
+    worst = frame.loc[frame["shape"] == smallest, SHAPE_OPTIONS["metric"]].idxmin()
+    frame.loc[worst, "status"] = "stopped_early"
+    result, whole = run(frame), run(frame[frame["shape"] != smallest])
+    assert smallest not in {row.config["shape"] for row in result.table}
+    assert any("early stopping" in warning for warning in result.warnings)
+    at = {row.label: row for row in whole.table}
+    compared = [row for row in result.table if 0 < (at[row.label].p_holm or 0) < 0.5]
+    assert compared
+    assert all(row.p_raw == at[row.label].p_raw for row in result.table)
+    assert all((row.p_holm or 0) > (at[row.label].p_holm or 0) for row in compared)
