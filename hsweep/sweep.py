@@ -22,7 +22,8 @@ DEFAULT_PRESET: Final = "quick"
 RESERVED_AXES: Final = frozenset(
     {
         "key", "study", "sweep", "preset", "ordinal", "seed", "stratum", "status", "reason",
-        "attempt", "reached", "budget", "num_params", "flops_per_example", "train_memory_bytes",
+        "attempt", "reached", "budget", "num_params", "flops_per_example",
+        "train_flops_per_example", "train_memory_bytes",
         "wall_seconds", "mlflow_run_id", "mlflow_url", "unit", "step", "epochs", "steps",
         "report_every", "replicates", "cpus", "gpus", "num_points",
     }
@@ -120,6 +121,9 @@ class Sweep:
             raise UserError(f"replicates must be at least 1, not {self.replicates!r}")
         if self.max_failures < 0:
             raise UserError(f"max_failures must not be negative, not {self.max_failures!r}")
+        for name, variant in self.presets.items():
+            if not isinstance(variant, Preset):
+                raise UserError(f"preset {name!r} must be made by preset(...), not {variant!r}")
         if self.search.also and self.early_stopping is not None:
             raise UserError(
                 "a search with several objectives cannot stop trials early, since a rung compares "
