@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from hsweep.domain import AxisValue
 from hsweep.errors import UserError, unknown_name
@@ -12,7 +12,7 @@ from hsweep.recipe import Recipe
 from hsweep.schedule import PROTECTED
 from hsweep.seeding import replicate_seeds
 from hsweep.space import Point
-from hsweep.sweep import Sweep, resolve
+from hsweep.sweep import RESERVED_AXES, Sweep, resolve
 from hsweep.trial import Resources, Trial
 from models.base import AnyModelConfig, Counts, ModelConfig, TraceableConfig
 from models.counts import checked_build, counts_of, train_memory_bytes
@@ -20,6 +20,8 @@ from tasks.base import DataError, Task
 
 _MAX_CHECKED_BUILDS: Final = 300
 UNREAD_DATA: Final = "unread"
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +165,7 @@ class Planner:
             return []
         _check_kinds(task, model, recipe, resources)
         counts = self._counts_of(model)
-        if self.sweep.metric not in {metric.name for metric in task.metrics}:
-            raise unknown_name(
-                f"metric of task {task.name!r}",
-                self.sweep.metric,
-                [metric.name for metric in task.metrics],
-            )
+        self._check_metrics(task)
         memory = train_memory_bytes(
             counts,
             batch_size=recipe.batch_size,
@@ -220,6 +217,21 @@ class Planner:
             self._num_planned += 1
         return trials
 
+    def _check_metrics(self, task: Task) -> None:
+        names = [metric.name for metric in task.metrics]
+        if self.sweep.metric not in names:
+            raise unknown_name(f"metric of task {task.name!r}", self.sweep.metric, names)
+        for name in names:
+            if name in self.sweep.space.axes:
+                raise UserError(
+                    f"axis {name!r} is also a metric of task {task.name!r}; call the axis otherwise"
+                )
+            if name in RESERVED_AXES | {"time"}:
+                raise UserError(
+                    f"metric {name!r} of task {task.name!r} is the name of a column that every "
+                    "table has; call the metric otherwise"
+                )
+
     def _is_baseline(self, point: Point) -> bool:
         """Whether everything will be compared with this point."""
         question = self.sweep.question
@@ -233,8 +245,8 @@ class Planner:
             if isinstance(model, ModelConfig) and len(self._counts) < _MAX_CHECKED_BUILDS:
                 # Counts come from structure; building without memory proves them. A large plan
                 # proves its first few hundred, since the rest differ in their numbers alone.
-                checked_build(model)
-            self._counts[identity] = counts_of(model)
+                _told(checked_build, model)
+            self._counts[identity] = _told(counts_of, model)
         return self._counts[identity]
 
     def _fingerprint_of(self, task: Task) -> str:
@@ -265,6 +277,15 @@ def _build(what: str, value: Any, point: Point) -> Any:
     except Exception as error:
         raise UserError(
             f"the sweep's {what} function failed at {dict(point)}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _told(count: Callable[[Any], Result], model: AnyModelConfig) -> Result:
+    try:
+        return count(model)
+    except Exception as error:
+        raise UserError(
+            f"the model {model!r} cannot be built or counted: {type(error).__name__}: {error}"
         ) from error
 
 
