@@ -112,24 +112,32 @@ class Journal:
         if not create and not path.exists():
             raise UserError(f"{path.parent} holds no study: its journal {path.name} is missing")
         uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc' if create else 'rw'}"
-        try:
+        self._path = path
+        with self._readable():
             self._connection = sqlite3.connect(
                 uri, uri=True, isolation_level=None, timeout=30, check_same_thread=False
             )
+            # Asked before anything is written: an empty file is no journal.
+            version = None if create else self.meta("schema_version")
             if not read_only:
                 self._connection.execute("PRAGMA journal_mode=WAL")
                 self._connection.execute("PRAGMA synchronous=NORMAL")
                 self._connection.executescript(_SCHEMA)
-            version = self.meta("schema_version")
-            if version is None and not read_only:
-                self.set_meta("schema_version", str(_SCHEMA_VERSION))
-            elif version is not None and int(version) > _SCHEMA_VERSION:
-                raise UserError(
-                    f"{path} was written by a later version of hsweep (schema {version}, this one "
-                    f"reads up to {_SCHEMA_VERSION}); use that version"
-                )
+                version = self.meta("schema_version")
+                if version is None:
+                    self.set_meta("schema_version", str(_SCHEMA_VERSION))
+        if version is not None and int(version) > _SCHEMA_VERSION:
+            raise UserError(
+                f"{path} was written by a later version of hsweep (schema {version}, this one "
+                f"reads up to {_SCHEMA_VERSION}); use that version"
+            )
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
         except sqlite3.DatabaseError as error:
-            raise UserError(f"the journal {path} cannot be read ({error})") from error
+            raise UserError(f"the journal {self._path} cannot be read ({error})") from error
 
     def close(self) -> None:
         """Close the file; what was recorded is already on disk."""
@@ -264,10 +272,11 @@ class Journal:
 
     def trials(self) -> list[TrialRow]:
         """Return every trial in the order of the plan."""
-        rows = self._connection.execute(
-            "SELECT key, ordinal, point, replicate, stratum, budget, counts, status, reason,"
-            " attempt, unit, value, wall_seconds FROM trials ORDER BY ordinal"
-        )
+        with self._readable():
+            rows = self._connection.execute(
+                "SELECT key, ordinal, point, replicate, stratum, budget, counts, status, reason,"
+                " attempt, unit, value, wall_seconds FROM trials ORDER BY ordinal"
+            ).fetchall()
         return [
             TrialRow(
                 row[0], row[1], json.loads(row[2]), row[3], row[4], row[5], json.loads(row[6]),
@@ -278,9 +287,10 @@ class Journal:
 
     def status_counts(self) -> dict[TrialStatus, int]:
         """Return how many trials stand where; every status has an entry."""
-        found = dict(
-            self._connection.execute("SELECT status, COUNT(*) FROM trials GROUP BY status")
-        )
+        with self._readable():
+            found = dict(
+                self._connection.execute("SELECT status, COUNT(*) FROM trials GROUP BY status")
+            )
         return {status: int(found.get(status, 0)) for status in TrialStatus}
 
     def reports(self, key: str | None = None) -> Iterator[LogRow]:
@@ -293,12 +303,17 @@ class Journal:
         return list(self._select("seq > ?", (seq,), limit))
 
     def _select(self, where: str, values: tuple[object, ...], limit: int = -1) -> Iterator[LogRow]:
-        rows = self._connection.execute(
-            f"SELECT seq, time, key, attempt, kind, unit, payload FROM log WHERE {where}"
-            " ORDER BY seq LIMIT ?",
-            (*values, limit),
-        )
-        for row in rows:
+        with self._readable():
+            rows = self._connection.execute(
+                f"SELECT seq, time, key, attempt, kind, unit, payload FROM log WHERE {where}"
+                " ORDER BY seq LIMIT ?",
+                (*values, limit),
+            )
+        while True:
+            with self._readable():
+                row = rows.fetchone()
+            if row is None:
+                return
             seq, time_, key, attempt, kind, unit, payload = row
             yield LogRow(seq, time_, key, attempt, kind, unit, json.loads(payload))
 
