@@ -10,7 +10,7 @@ DEMO = $(shell n=1; while test -e "$${HSWEEP_HOME:-hsweep-home}/studies/demo-$$n
 READY_TO_RUN := .venv/.ready-to-run
 READY_TO_TEST := .venv/.ready-to-test
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow lint clean
 
 demo: $(READY_TO_RUN)
 	$(BIN)/hsweep run sweeps/retrieval_heads.py --study $(DEMO)
@@ -25,9 +25,6 @@ lint: $(READY_TO_TEST)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-
-bench: $(READY_TO_TEST)
-	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 # Removes what this file made; the studies in hsweep-home stay.
 clean:
