@@ -9,6 +9,7 @@ never read back.
 import contextlib
 import logging
 import os
+import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -32,6 +33,7 @@ from hsweep.workspace import worker_environment
 
 _PARCEL: Final = "parcel"
 _REPORT: Final = "report"
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class _Parcel:
@@ -160,8 +162,9 @@ class _FailureCallback(tune.Callback):
     ) -> None:
         """Record the failure; the coordinator decides on another attempt."""
         try:
-            error = trial.get_error()
-            text = getattr(error, "traceback_str", None) or str(error)
+            # Where Tune has just written it; its own reader looks where it will be copied later.
+            written = Path(trial.error_file).read_text()
+            text = _COLOURS.sub("", written.partition("\n")[2])
         except Exception as unreadable:
             text = f"the worker failed, and its error could not be read: {unreadable}"
         self._link.coordinator.failed(_assignment(trial), text)
@@ -295,6 +298,8 @@ class RayRunner:
                     storage_path=self.scratch,
                     verbose=0,
                     failure_config=tune.FailureConfig(max_failures=0),
+                    # Asked for by default, which fails every trial as it ends: ours are our own.
+                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                     callbacks=[_FailureCallback(link)],
                     stop=_StopWhenAsked(link),
                     log_to_file=False,
