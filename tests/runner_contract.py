@@ -1,6 +1,6 @@
 """What every runner does with whatever a coordinator hands out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,9 @@ from tiny import TinyModel, TinyTask, tiny_sweep
 from tiny_runs import History, coordinating, histories, status_log, statuses, values
 from torch import nn
 
-from hsweep import Asha, Point, Recipe, Sweep, epochs, grid
+from hsweep import Asha, Recipe, Sweep, epochs, grid
 from hsweep.coordinator import Coordinator
+from hsweep.journal import Journal
 from hsweep.runner import InlineRunner, Runner
 from hsweep.trial import Report, Trial, TrialStatus
 
@@ -58,11 +59,6 @@ class StopAt:
         pass
 
 
-def by_width(sweep: Sweep, changes: dict[int, Any]) -> Callable[[Point], Any]:
-    """A task function: ``changes`` where the width is that, the sweep's own task elsewhere."""
-    return lambda point: changes.get(point.width, sweep.task)
-
-
 @pytest.fixture(scope="session")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, History]:
     """The histories of ``SWEEP``, trained one after another without an interruption."""
@@ -73,7 +69,13 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, History]:
 
 
 class RunnerContract:
-    """Subclass it and give it a ``runner`` fixture."""
+    """Subclass it and give it a ``runner`` fixture.
+
+    Attributes:
+        num_reports: after which the stop is requested.
+    """
+
+    num_reports = 4
 
     @pytest.fixture
     def runner(self) -> Iterator[Runner]:
@@ -101,75 +103,52 @@ class RunnerContract:
             runner.run(coordinator)
         assert coordinator.stop_reason is None
 
-    def test_a_trial_that_fails_once_goes_on_and_ends_as_if_it_had_not(
-        self, runner: Runner, tmp_path: Path
-    ) -> None:
-        folder = tmp_path / "traces"
-        folder.mkdir()
-        failing = TinyTask(raises_at=10, raises=1, folder=str(folder))
-        task = by_width(SWEEP, {2: failing})
-        sweep = tiny_sweep(task=task, budget=epochs(4), checkpoint_seconds=0.0)
-        self.run(sweep, tmp_path / "study", runner)
-        calm = tiny_sweep(task=TinyTask(), budget=epochs(4))
-        with coordinating(calm, tmp_path / "calm") as coordinator:
-            InlineRunner().run(coordinator)
-        assert set(statuses(tmp_path / "study").values()) == {FINISHED}
-        assert list(histories(tmp_path / "study").values()) == list(
-            histories(tmp_path / "calm").values()
-        )
-        logs = [status_log(tmp_path / "study", key) for key in statuses(tmp_path / "study")]
-        assert sorted(logs, key=len) == [
-            ["running", "finished"],
-            ["running", "finished"],
-            ["running", "planned", "running", "finished"],
-        ]
-
-    def test_a_trial_that_always_fails_fails_alone_and_keeps_its_traceback(
-        self, runner: Runner, tmp_path: Path
-    ) -> None:
-        (tmp_path / "traces").mkdir()
-        failing = TinyTask(raises_at=6, raises=99, folder=str(tmp_path / "traces"))
-        sweep = tiny_sweep(task=by_width(SWEEP, {2: failing}), max_failures=1)
-        coordinator = self.run(sweep, tmp_path, runner)
-        assert coordinator.stop_reason is None
-        assert sorted(statuses(tmp_path).values()) == ["failed", "finished", "finished"]
-        (failed,) = [k for k, s in statuses(tmp_path).items() if s is TrialStatus.FAILED]
-        assert len(list((tmp_path / "traces").iterdir())) == 2
-        with coordinating(sweep, tmp_path) as again:
-            (row,) = [row for row in again.journal.trials() if row.key == failed]
-        assert "RuntimeError: raised on purpose before update 6" in row.reason
-        assert "before_update" in row.reason
-        assert [unit for unit, _, _ in histories(tmp_path)[failed]] == [1]
-
-    def test_a_model_that_cannot_be_built_fails_alone_at_whatever_place_in_line(
-        self, runner: Runner, tmp_path: Path
-    ) -> None:
+    def test_each_trial_has_its_own_fate(self, runner: Runner, tmp_path: Path) -> None:
+        """One fails once, one always, one diverges, one cannot be built, two are well."""
+        for name in ("once", "always"):
+            (tmp_path / name).mkdir()
+        tasks = {
+            2: TinyTask(raises_at=10, raises=1, folder=str(tmp_path / "once")),
+            3: TinyTask(raises_at=6, raises=99, folder=str(tmp_path / "always")),
+            4: TinyTask(diverges_at=7),
+        }
+        widths = grid(width=[1, 2, 3, 4, 5, 6])
         sweep = tiny_sweep(
-            space=grid(width=[1, 2, 3, 4]),
-            model=lambda point: (UnbuildableModel if point.width in (2, 4) else TinyModel)(
-                point.width
-            ),
+            space=widths,
+            task=lambda point: tasks.get(point.width, TinyTask()),
+            model=lambda point: (UnbuildableModel if point.width == 5 else TinyModel)(point.width),
+            budget=epochs(4),
             max_failures=1,
+            checkpoint_seconds=0.0,
         )
-        self.run(sweep, tmp_path, runner)
-        with coordinating(sweep, tmp_path) as coordinator:
-            rows = coordinator.journal.trials()
-        assert [row.status for row in rows] == ["finished", "failed", "finished", "failed"]
-        assert all("no such weights" in row.reason for row in rows if row.reason)
-        assert [row.attempt for row in rows] == [1, 2, 1, 2]
+        coordinator = self.run(sweep, tmp_path / "study", runner)
+        calm = tiny_sweep(space=widths, budget=epochs(4))
+        with coordinating(calm, tmp_path / "calm") as undisturbed:
+            InlineRunner().run(undisturbed)
 
-    def test_a_diverging_trial_is_diverged_and_no_other(
-        self, runner: Runner, tmp_path: Path
-    ) -> None:
-        sweep = tiny_sweep(task=by_width(SWEEP, {3: TinyTask(diverges_at=7)}), budget=epochs(5))
-        self.run(sweep, tmp_path, runner)
-        with coordinating(sweep, tmp_path) as coordinator:
-            rows = coordinator.journal.trials()
-        assert [(row.status, row.unit) for row in rows] == [
-            ("finished", 5), ("finished", 5), ("diverged", 2),
-        ]  # fmt: skip
-        assert "step 7" in rows[-1].reason
-        assert rows[-1].attempt == 1
+        assert coordinator.stop_reason is None
+        with Journal(tmp_path / "study" / "journal.db", read_only=True) as journal:
+            rows = {row.point["width"]: row for row in journal.trials()}
+        assert {width: (row.status, row.unit, row.attempt) for width, row in rows.items()} == {
+            1: ("finished", 4, 1),
+            2: ("finished", 4, 2),
+            3: ("failed", 1, 2),
+            4: ("diverged", 2, 1),
+            5: ("failed", 0, 2),
+            6: ("finished", 4, 1),
+        }
+        assert len(list((tmp_path / "always").iterdir())) == 2
+        for part in ("tiny.py", "before_update", "RuntimeError: raised on purpose before"):
+            assert part in rows[3].reason
+        assert "\x1b" not in rows[3].reason
+        assert "step 7" in rows[4].reason
+        assert "OSError: no such weights" in rows[5].reason
+
+        reported = list(histories(tmp_path / "study").values())
+        undisturbed_reports = list(histories(tmp_path / "calm").values())
+        for number in (0, 1, 5):
+            assert reported[number] == undisturbed_reports[number]
+        assert reported[2] == undisturbed_reports[2][:1]
 
     def test_trials_stopped_early_end_where_they_were_stopped(
         self, runner: Runner, tmp_path: Path
@@ -190,11 +169,10 @@ class RunnerContract:
                 assert row.unit in (2, 4, 8)
                 assert f"rung {row.unit}" in row.reason
 
-    @pytest.mark.parametrize("num_reports", [1, 4, 11])
     def test_a_stop_request_loses_nothing_and_the_study_goes_on_from_there(
-        self, runner: Runner, tmp_path: Path, num_reports: int, expected: dict[str, History]
+        self, runner: Runner, tmp_path: Path, expected: dict[str, History]
     ) -> None:
-        stopped = self.run(SWEEP, tmp_path, runner, observer=StopAt(num_reports))
+        stopped = self.run(SWEEP, tmp_path, runner, observer=StopAt(self.num_reports))
         assert stopped.stop_reason == "enough for today"
         left = statuses(tmp_path)
         assert not {TrialStatus.RUNNING, TrialStatus.FAILED} & set(left.values())

@@ -1,6 +1,7 @@
 """What several of these tests share."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,3 +15,20 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def local_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One Ray for all tests; its workers find the modules beside the tests as they would find
+    those beside a sweep file."""
+    from hsweep.ray_environment import prepare_ray
+
+    prepare_ray()
+    from hsweep.ray_runner import RayRunner
+
+    runner = RayRunner(
+        scratch=str(tmp_path_factory.mktemp("ray")), sweep_folder=Path(__file__).parents[1]
+    )
+    runner.connect()
+    yield
+    runner.close()
