@@ -366,7 +366,7 @@ def ui(host: str, port: int, home: Home) -> None:
 
 
 @main.command()
-@click.option("--quick", is_flag=True, help="Leave out what starts a library.")
+@click.option("--quick", is_flag=True, help="Leave out what starts torch, Ray or MLflow.")
 @home_option
 @tracking_option
 @json_option

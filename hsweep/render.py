@@ -57,7 +57,11 @@ def show_plan(console: Console, plan: Plan, seconds: float | None) -> None:
     if len(points) > _MAX_ROWS:
         console.print(f"... and {len(points) - _MAX_ROWS} more points (--json lists all)")
     for skipped in plan.skipped[:_MAX_ROWS]:
-        console.print(f"skipped {point_label(skipped.point)}: {skipped.reason}", style="yellow")
+        console.print(
+            f"skipped {point_label(skipped.point)}: {skipped.reason}",
+            style="yellow",
+            soft_wrap=True,
+        )
     if plan.is_adaptive:
         console.print("points are proposed during the run; these are random draws for orientation")
     budget = plan.sweep.budget
@@ -68,10 +72,10 @@ def show_plan(console: Console, plan: Plan, seconds: float | None) -> None:
     if seconds is not None:
         console.print(f"about {duration(seconds)} of training in all, by what was measured here")
     for problem in plan.data_problems:
-        console.print(f"data: {problem}", style="yellow")
+        console.print(f"data: {problem}", style="yellow", soft_wrap=True)
     preset = plan.sweep.presets.get(plan.preset)
     if preset is not None and preset.note:
-        console.print(f"preset {plan.preset}: {preset.note}")
+        console.print(f"preset {plan.preset}: {preset.note}", soft_wrap=True)
 
 
 def show_studies(console: Console, studies: Sequence[Mapping[str, Any]]) -> None:
