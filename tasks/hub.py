@@ -14,15 +14,25 @@ if TYPE_CHECKING:
     from datasets import DatasetDict
 
 HUB_VARIABLE = "HSWEEP_HUB"
+ROOT_VARIABLE = "HSWEEP_DATA"
 
 
 def resolved(data: str) -> str:
     """Return ``data`` as an absolute path if such a folder exists, else unchanged.
 
-    Tasks resolve at construction, because workers run in other folders.
+    A name that is no path is looked for under the folder that HSWEEP_DATA names, whole and by its
+    last part: there ``cifar10`` serves ``uoft-cs/cifar10``. Tasks resolve at construction, because
+    workers run in other folders and environments.
     """
     path = Path(data).expanduser()
-    return str(path.resolve()) if path.exists() else data
+    if path.exists():
+        return str(path.resolve())
+    if root := os.environ.get(ROOT_VARIABLE):
+        for name in (data, path.name):
+            found = Path(root).expanduser() / name
+            if found.exists():
+                return str(found.resolve())
+    return data
 
 
 def local_folder(data: str) -> Path | None:
@@ -39,8 +49,8 @@ def local_folder(data: str) -> Path | None:
     if os.environ.get(HUB_VARIABLE) != "1":
         raise DataError(
             f"data must be an existing folder, unless downloads are turned on: {data!r} does not "
-            f"exist; give a local path, or set {HUB_VARIABLE}=1 to have that name downloaded from "
-            "the Hugging Face hub"
+            f"exist; give a local path, put it under the folder that {ROOT_VARIABLE} names, or set "
+            f"{HUB_VARIABLE}=1 to have that name downloaded from the Hugging Face hub"
         )
     return None
 

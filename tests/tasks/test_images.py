@@ -441,3 +441,11 @@ def test_cifar10_in_the_hubs_layout(shared_data: Callable[[str], str]) -> None:
     images, labels = next(data.batches(0))
     assert images.shape == (128, 3, 32, 32)
     assert labels.unique().tolist() == list(range(10))
+
+
+def test_a_name_is_found_under_the_data_root(tmp_path, monkeypatch):
+    monkeypatch.setenv("HSWEEP_DATA", str(tmp_path))
+    (tmp_path / "cifar10").mkdir()
+    assert Images(data="uoft-cs/cifar10").data == str(tmp_path / "cifar10")
+    assert Images(data="cifar10").data == str(tmp_path / "cifar10")
+    assert Images(data="uoft-cs/cifar100").data == "uoft-cs/cifar100"
