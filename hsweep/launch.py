@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -112,7 +112,7 @@ def new_manifest(
         sweep=sweep.name,
         preset=plan.preset,
         settings=settings,
-        limits=describe(limits),
+        limits=asdict(limits),
         seed=plan.study_seed,
         metric=sweep.metric,
         goal=sweep.goal,
