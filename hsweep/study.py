@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MANIFEST_VERSION: Final = 1
+_LOCK_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +99,26 @@ class Study:
             UserError: the name is taken.
         """
         paths = home.study(manifest.name)
+        # Made under a name that no study can have, so that a kill leaves none half made.
+        draft = StudyPaths(home.studies / f".{manifest.name}.{os.getpid()}.tmp")
+        draft.root.mkdir(parents=True)
         try:
-            paths.root.mkdir(parents=True)
-        except FileExistsError:
+            draft.sweep_source.write_text(sweep_source)
+            write_json(draft.plan, plan)
+            Journal(draft.journal, create=True).close()
+            write_json(draft.manifest, _manifest_json(manifest))
+            draft.root.rename(paths.root)
+        except OSError as error:
+            shutil.rmtree(draft.root, ignore_errors=True)
+            if paths.manifest.exists():
+                raise UserError(
+                    f"a study called {manifest.name!r} exists in {home.root}; go on with it by "
+                    f"`hsweep resume {manifest.name}`, or start another with --study NAME"
+                ) from None
             raise UserError(
-                f"a study called {manifest.name!r} exists in {home.root}; go on with it by "
-                f"`hsweep resume {manifest.name}`, or start another with --study NAME"
-            ) from None
-        paths.sweep_source.write_text(sweep_source)
-        write_json(paths.plan, plan)
-        Journal(paths.journal, create=True).close()
-        # Written last: a folder without it is no study yet.
-        write_json(paths.manifest, _manifest_json(manifest))
+                f"the study's folder {paths.root} cannot be made ({error.strerror}); if something "
+                "else is there remove it, or choose another name with --study NAME"
+            ) from error
         return cls(paths, manifest)
 
     @classmethod
@@ -145,7 +155,8 @@ class Study:
         """
         lock = FileLock(self.paths.lock)
         try:
-            lock.acquire(timeout=0)
+            # Whoever asks whether the study runs holds the lock for an instant, too.
+            lock.acquire(timeout=_LOCK_SECONDS)
         except Timeout:
             raise UserError(
                 f"the study {self.name!r} is being run by {self._holder()}; wait for it, or stop it"
@@ -234,7 +245,7 @@ def list_studies(home: Home) -> list[StudyPaths]:
     found = [
         StudyPaths(folder)
         for folder in home.studies.iterdir()
-        if StudyPaths(folder).manifest.is_file()
+        if StudyPaths(folder).manifest.is_file() and not folder.name.startswith(".")
     ]
     return sorted(found, key=lambda paths: paths.manifest.stat().st_mtime, reverse=True)
 

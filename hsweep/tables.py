@@ -18,16 +18,13 @@ EXPORT_FORMATS: Final = (".parquet", ".csv", ".json")
 def axis_kinds(rows: Iterable[TrialRow]) -> dict[str, str]:
     """Return each axis's column type: ``bool``, ``int64``, ``float64`` or ``string``.
 
-    A missing value (an axis that only part of a union has, or None) fits any type; mixed kinds
-    and tuples become strings.
+    A missing value (an axis that only part of a union has, or None) fits any type; mixed kinds,
+    tuples and whole numbers beyond 64 bits become strings.
     """
     kinds: dict[str, set[str]] = {}
     for row in rows:
         for axis, value in row.point.items():
-            kind = {bool: "bool", int: "int64", float: "float64", type(None): ""}.get(
-                type(value), "string"
-            )
-            kinds.setdefault(axis, set()).update({kind} - {""})
+            kinds.setdefault(axis, set()).update({_kind(value)} - {""})
     return {
         axis: found.pop()
         if len(found) == 1
@@ -36,6 +33,13 @@ def axis_kinds(rows: Iterable[TrialRow]) -> dict[str, str]:
         else "string"
         for axis, found in kinds.items()
     }
+
+
+def _kind(value: Any) -> str:
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        return "string"
+    names = {bool: "bool", int: "int64", float: "float64", type(None): ""}
+    return names.get(type(value), "string")
 
 
 def trials_schema(axes: Mapping[str, str], metrics: Sequence[str]) -> "pa.Schema":
@@ -143,26 +147,33 @@ def write_table(table: "pa.Table", path: Path) -> None:
     """Write a table, by the path's ending, under a temporary name first.
 
     Raises:
-        UserError: an ending that no format goes with.
+        UserError: an ending that no format goes with, or a path that cannot be written.
     """
     if path.suffix not in EXPORT_FORMATS:
         raise UserError(
             f"a table is written as {', '.join(EXPORT_FORMATS)}; {path.name!r} ends in "
             f"{path.suffix!r}"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
-    if path.suffix == ".parquet":
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(table, temporary, path.suffix)
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(f"the table {path} cannot be written ({error})") from error
+
+
+def _write(table: "pa.Table", path: Path, ending: str) -> None:
+    if ending == ".parquet":
         import pyarrow.parquet
 
-        pyarrow.parquet.write_table(table, temporary)
-    elif path.suffix == ".csv":
+        pyarrow.parquet.write_table(table, path)
+    elif ending == ".csv":
         import pyarrow.csv
 
-        pyarrow.csv.write_csv(table, temporary)
+        pyarrow.csv.write_csv(table, path)
     else:
-        temporary.write_text(json.dumps(table.to_pylist(), indent=1))
-    temporary.replace(path)
+        path.write_text(json.dumps(table.to_pylist(), indent=1))
 
 
 def frame(table: "pa.Table") -> "pd.DataFrame":

@@ -1,0 +1,238 @@
+"""A study is one folder: made whole or not at all, run by one process, readable by all."""
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_studies import SWEEP_FILE, finish, manifest, new_study, recording
+
+from hsweep import UserError
+from hsweep.journal import Journal
+from hsweep.paths import Home, check_study_name
+from hsweep.study import Study, list_studies, write_json
+from hsweep.trial import TrialStatus
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+class TestNames:
+    @settings(deadline=None, derandomize=True, max_examples=300)
+    @given(st.text(max_size=6) | st.text("./\\-_~aA0 \n\0", max_size=6))
+    def test_whatever_its_name_a_study_lies_in_its_own_folder_of_the_home(self, name: str) -> None:
+        root = Path("/somewhere/home")
+        try:
+            folder = Home(root).study(name).root
+        except UserError:
+            return
+        assert folder.parent == root / "studies"
+        assert folder.resolve().parent == root / "studies"
+        assert folder.name == name
+        assert not name.startswith(".")
+
+    @pytest.mark.parametrize("name", ["a", "vit_lean-quick", "0", "a.b-c_d", "x" * 100])
+    def test_ordinary_names_are_taken(self, name: str) -> None:
+        assert check_study_name(name) == name
+
+    @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "/etc", "-x", "a\n", "x" * 101, "é"])
+    def test_others_are_refused_and_quoted(self, name: str) -> None:
+        with pytest.raises(UserError) as refused:
+            check_study_name(name)
+        assert repr(name) in str(refused.value)
+
+
+class TestHome:
+    def test_a_home_that_cannot_be_made_says_how_to_give_another(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(UserError, match="--home or HSWEEP_HOME"):
+            Home(tmp_path / "file" / "home").create()
+
+    def test_every_file_of_a_study_lies_in_its_folder(self, home: Home) -> None:
+        paths = home.study("mine")
+        names = [n for n, v in vars(type(paths)).items() if isinstance(v, property) and n != "name"]
+        files = [getattr(paths, name) for name in names]
+        assert len(set(files)) == len(files) > 10
+        assert all(file.parent == paths.root for file in files)
+
+
+class TestCreate:
+    def test_a_study_holds_what_is_needed_to_read_and_repeat_it(self, home: Home) -> None:
+        study = new_study(home)
+        assert study.paths.sweep_source.read_text() == SWEEP_FILE
+        assert len(json.loads(study.paths.plan.read_text())["trials"]) == 3
+        assert [row.status for row in study.journal().trials()] == ["planned"] * 3
+        assert Study.open(home, "mine").manifest == study.manifest
+
+    def test_a_taken_name_offers_to_resume(self, home: Home) -> None:
+        before = new_study(home).paths.manifest.read_bytes()
+        with pytest.raises(UserError, match="`hsweep resume mine`, or start another with --study"):
+            new_study(home)
+        assert home.study("mine").manifest.read_bytes() == before
+        assert [folder.name for folder in home.studies.iterdir()] == ["mine"]
+
+    def test_something_else_in_its_place_is_left_alone(self, home: Home) -> None:
+        (home.studies / "mine").mkdir(parents=True)
+        (home.studies / "mine" / "notes.txt").write_text("mine")
+        with pytest.raises(UserError, match="if something else is there remove it"):
+            new_study(home)
+        assert (home.studies / "mine" / "notes.txt").read_text() == "mine"
+
+    def test_one_that_breaks_off_is_no_study_and_does_not_take_the_name(
+        self, home: Home, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def killed(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("hsweep.study.Journal", killed)
+        with pytest.raises(KeyboardInterrupt):
+            new_study(home)
+        monkeypatch.undo()
+        assert list_studies(home) == []
+        # The same process would meet its own draft; another has another number.
+        monkeypatch.setattr("hsweep.study.os.getpid", lambda: 1)
+        assert new_study(home).name == "mine"
+
+
+class TestOpen:
+    def test_an_unknown_name_lists_the_known_ones(self, home: Home) -> None:
+        with pytest.raises(UserError, match=r"no study called 'mine' in .*; it holds no study yet"):
+            Study.open(home, "mine")
+        new_study(home, "one")
+        new_study(home, "two")
+        with pytest.raises(UserError, match=r"studies there: (one, two|two, one)"):
+            Study.open(home, "mine")
+
+    @pytest.mark.parametrize(
+        "content", ["", "{", "[]", "{}", '{"name": "mine"}', '{"nonsense": 1}', "null", "\udcff"]
+    )
+    def test_a_manifest_that_is_none_is_refused(self, home: Home, content: str) -> None:
+        study = new_study(home)
+        study.paths.manifest.write_bytes(content.encode(errors="surrogateescape"))
+        with pytest.raises(UserError, match=r"'mine' cannot be read: .*study\.json"):
+            Study.open(home, "mine")
+
+    def test_studies_are_listed_newest_first(self, home: Home) -> None:
+        import os
+
+        for age, name in ((1, "newest"), (3, "oldest"), (2, "middle")):
+            os.utime(new_study(home, name).paths.manifest, (10**9 - age, 10**9 - age))
+        (home.studies / "no study").mkdir()
+        assert [paths.name for paths in list_studies(home)] == ["newest", "middle", "oldest"]
+
+
+HOLD = """
+import os, sys
+from pathlib import Path
+from hsweep.paths import Home
+from hsweep.study import Study
+with Study.open(Home(Path(sys.argv[1])), "mine").locked():
+    print(os.getpid(), flush=True)
+    sys.stdin.read()
+"""
+
+
+class TestLock:
+    def test_a_study_held_by_another_process_is_refused_naming_it(self, home: Home) -> None:
+        study = new_study(home)
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(home.root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as other:
+            assert other.stdout is not None
+            pid = other.stdout.readline().strip()
+            assert study.is_running()
+            assert study.status()["state"] == "running"
+            with pytest.raises(UserError, match=f"'mine' is being run by process {pid} on "):
+                study.locked().__enter__()
+            other.kill()
+        # Its holder file is still there; the lock of the dead process is not.
+        assert study.paths.holder.exists()
+        assert not study.is_running()
+        with study.locked():
+            assert study.is_running()
+
+    def test_it_is_free_again_after_an_error(self, home: Home) -> None:
+        study = new_study(home)
+        with pytest.raises(RuntimeError, match="boom"), study.locked():
+            raise RuntimeError("boom")
+        assert not study.is_running()
+        assert not study.paths.holder.exists()
+
+    def test_who_holds_it_for_an_instant_keeps_nobody_from_running_it(
+        self, home: Home, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # As whoever asks whether the study is running does.
+        monkeypatch.setattr("hsweep.study._LOCK_SECONDS", 60)
+        study = new_study(home)
+        asking = FileLock(study.paths.lock, thread_local=False)
+        asking.acquire()
+        letting_go = threading.Timer(0.1, asking.release)
+        letting_go.start()
+        with study.locked():
+            assert study.paths.holder.exists()
+        letting_go.join()
+
+
+class TestStatus:
+    def test_it_counts_trials_and_says_whether_all_is_done(self, home: Home) -> None:
+        study = new_study(home)
+        assert (study.status()["state"], study.status()["planned"]) == ("interrupted", 3)
+        with recording(study) as (journal, trials):
+            for trial in trials:
+                finish(journal, trial, 0.5)
+        status = study.status()
+        assert (status["state"], status["finished"], status["trials"]) == ("complete", 3, 3)
+        assert (status["units_done"], status["budget"], status["wall_seconds"]) == (9, 3, 3.0)
+        assert set(map(str, TrialStatus)) <= set(status)
+
+    def test_tables_are_written_where_the_analysis_finds_them(self, home: Home) -> None:
+        study = new_study(home)
+        with recording(study) as (journal, trials):
+            finish(journal, trials[0], 0.5)
+        study.write_tables()
+        trials_table, reports = study.tables()
+        assert (trials_table.num_rows, reports.num_rows) == (3, 1)
+        assert study.paths.trials_table.is_file()
+        assert study.paths.reports_table.is_file()
+
+    def test_a_damaged_record_is_said(self, home: Home) -> None:
+        study = new_study(home)
+        study.paths.journal.write_bytes(b"garbage")
+        with pytest.raises(UserError, match="cannot be read"):
+            study.status()
+
+
+class TestStorage:
+    def test_checkpoints_lie_with_the_study_unless_put_elsewhere(self, home: Home) -> None:
+        here = Study(home.study("mine"), manifest())
+        assert here.checkpoints() == str(home.study("mine").checkpoints)
+        there = Study(home.study("mine"), manifest(storage="s3://bucket/runs/"))
+        assert there.checkpoints() == "s3://bucket/runs/mine/checkpoints"
+        assert there.scratch() == "s3://bucket/runs/mine/ray"
+
+
+def test_json_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    write_json(path, {"a": 1})
+    cyclic: list[object] = []
+    cyclic.append(cyclic)
+    with pytest.raises(ValueError, match="Circular"):
+        write_json(path, cyclic)
+    assert json.loads(path.read_text()) == {"a": 1}
+
+
+def test_a_journal_is_closed_by_its_block(home: Home) -> None:
+    with new_study(home).journal() as journal:
+        assert isinstance(journal, Journal)
+    with pytest.raises(Exception, match="closed database"):
+        journal.last_seq()

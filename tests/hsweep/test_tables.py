@@ -1,0 +1,195 @@
+"""The study as tables: declared columns, honest types, and files that read back the same."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from hsweep import UserError
+from hsweep.journal import Journal, TrialRow
+from hsweep.tables import (
+    EXPORT_FORMATS,
+    axis_kinds,
+    frame,
+    reports_schema,
+    study_tables,
+    trials_schema,
+    write_table,
+)
+from hsweep.trial import Report, TrialStatus
+
+COUNTS = {
+    "num_params": 6,
+    "flops_per_example": 12,
+    "train_flops_per_example": 36,
+    "train_memory_bytes": 480,
+}
+
+
+def rows(*points: dict[str, Any]) -> list[TrialRow]:
+    return [TrialRow(f"t{i}", i, p, i % 2, "s", 9, COUNTS) for i, p in enumerate(points)]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with Journal(tmp_path / "journal.db", create=True) as journal:
+        journal.add_trials(
+            rows({"width": 1, "lr": 0.1, "act": "gelu"}, {"width": 2, "lr": 1, "act": None})
+        )
+        attempt = journal.begin_attempt("t0")
+        metrics: list[dict[str, float | None]] = [{"nmse": 0.5, "fit": 0.5}, {"nmse": 0.2}]
+        journal.record("t0", attempt, Report(3, 12, metrics[0], 1.5, False), 0.5)
+        journal.record(
+            "t0", attempt, Report(9, 36, metrics[1], 4.5, True), 0.2, TrialStatus.FINISHED
+        )
+        attempt = journal.begin_attempt("t1")
+        diverged = Report(3, 12, {"nmse": None, "fit": None}, 1.0, False, diverged_at=7)
+        journal.record("t1", attempt, diverged, None, TrialStatus.DIVERGED, "not finite at step 7")
+        yield journal
+
+
+class TestTypes:
+    @pytest.mark.parametrize(
+        ("values", "kind"),
+        [
+            ([1, 2], "int64"),
+            ([1, 2.5], "float64"),
+            ([0.5], "float64"),
+            ([True, False], "bool"),
+            ([True, 1], "string"),
+            (["a", "b"], "string"),
+            (["a", 1], "string"),
+            ([[0.9, 0.99]], "string"),
+            ([None, 4], "int64"),
+            ([None], "string"),
+            ([2**63], "string"),
+            ([-(2**63)], "int64"),
+        ],
+    )
+    def test_an_axis_has_the_type_that_holds_all_its_values(
+        self, values: list[Any], kind: str
+    ) -> None:
+        assert axis_kinds(rows(*({"a": value} for value in values))) == {"a": kind}
+
+    def test_an_axis_of_only_some_points_is_missing_in_the_others(self) -> None:
+        assert axis_kinds(rows({"a": 1}, {"b": True})) == {"a": "int64", "b": "bool"}
+
+    @pytest.mark.parametrize("values", [[True, 1, "x"], [[0.9, 0.99], None], [2**80, 1]])
+    def test_values_without_a_common_type_are_written_as_text(
+        self, tmp_path: Path, values: list[Any]
+    ) -> None:
+        with Journal(tmp_path / "j.db", create=True) as journal:
+            journal.add_trials(rows(*({"a": value} for value in values)))
+            trials, _ = study_tables(journal, "s", ["nmse"])
+        texts = trials["a"].to_pylist()
+        read = [text if text in (None, "x") else json.loads(text) for text in texts]
+        assert read == values
+
+
+class TestStudyTables:
+    def test_the_trials_table_has_its_declared_columns(self, journal: Journal) -> None:
+        trials, reports = study_tables(journal, "mine", ["nmse", "fit"])
+        kinds = {"width": "int64", "lr": "float64", "act": "string"}
+        assert trials.schema == trials_schema(kinds, ["nmse", "fit"])
+        assert reports.schema == reports_schema(["nmse", "fit"])
+
+    def test_a_row_says_what_became_of_a_trial(self, journal: Journal) -> None:
+        trials, _ = study_tables(journal, "mine", ["nmse", "fit"])
+        finished, diverged = trials.to_pylist()
+        assert finished == {
+            "key": "t0",
+            "study": "mine",
+            "ordinal": 0,
+            "width": 1,
+            "lr": 0.1,
+            "act": "gelu",
+            "seed": 0,
+            "stratum": "s",
+            "status": "finished",
+            "reason": "",
+            "attempt": 1,
+            "reached": 9,
+            "budget": 9,
+            "nmse": 0.2,
+            "fit": None,
+            **COUNTS,
+            "wall_seconds": 4.5,
+        }
+        assert (diverged["status"], diverged["reason"]) == ("diverged", "not finite at step 7")
+        assert (diverged["nmse"], diverged["act"], diverged["lr"]) == (None, None, 1.0)
+
+    def test_the_reports_table_has_a_row_a_report_in_their_order(self, journal: Journal) -> None:
+        _, reports = study_tables(journal, "mine", ["nmse"])
+        assert [
+            (r["key"], r["unit"], r["step"], r["attempt"], r["nmse"], r["wall_seconds"])
+            for r in reports.to_pylist()
+        ] == [
+            ("t0", 3, 12, 1, 0.5, 1.5),
+            ("t0", 9, 36, 1, 0.2, 4.5),
+            ("t1", 3, 12, 1, None, 1.0),
+        ]  # fmt: skip
+
+    def test_a_study_without_reports_has_empty_tables_of_the_same_schema(
+        self, tmp_path: Path
+    ) -> None:
+        with Journal(tmp_path / "j.db", create=True) as journal:
+            trials, reports = study_tables(journal, "mine", ["nmse"])
+        assert (trials.num_rows, reports.num_rows) == (0, 0)
+        assert trials.schema == trials_schema({}, ["nmse"])
+
+    def test_a_frame_has_the_same_columns(self, journal: Journal) -> None:
+        trials, _ = study_tables(journal, "mine", ["nmse"])
+        assert list(frame(trials).columns) == trials.column_names
+
+
+def read(path: Path, schema: pa.Schema) -> pa.Table:
+    if path.suffix == ".parquet":
+        return pyarrow.parquet.read_table(path)
+    if path.suffix == ".csv":
+        options = pyarrow.csv.ConvertOptions(column_types=schema, strings_can_be_null=True)
+        return pyarrow.csv.read_csv(path, convert_options=options)
+    return pa.Table.from_pylist(json.loads(path.read_text()), schema=schema)
+
+
+class TestFiles:
+    @pytest.mark.parametrize("ending", EXPORT_FORMATS)
+    def test_a_table_reads_back_as_it_was(
+        self, journal: Journal, tmp_path: Path, ending: str
+    ) -> None:
+        for number, table in enumerate(study_tables(journal, "mine", ["nmse", "fit"])):
+            path = tmp_path / "new" / f"table-{number}{ending}"
+            write_table(table, path)
+            back = read(path, table.schema).to_pylist()
+            if ending == ".csv":
+                # A csv file has no difference between no reason and an empty one.
+                back = [
+                    {**row, "reason": row["reason"] or ""} if "reason" in row else row
+                    for row in back
+                ]
+            assert back == table.to_pylist()
+            assert [each.name for each in path.parent.iterdir()].count(path.name) == 1
+        assert not list((tmp_path / "new").glob(".*"))
+
+    @pytest.mark.parametrize("name", ["table.xlsx", "table", "table.CSV"])
+    def test_an_unknown_ending_lists_the_known_ones(
+        self, journal: Journal, tmp_path: Path, name: str
+    ) -> None:
+        trials, _ = study_tables(journal, "mine", ["nmse"])
+        with pytest.raises(UserError, match=r"written as \.parquet, \.csv, \.json"):
+            write_table(trials, tmp_path / name)
+        assert not (tmp_path / name).exists()
+
+    def test_a_place_that_cannot_be_written_to_is_said(
+        self, journal: Journal, tmp_path: Path
+    ) -> None:
+        trials, _ = study_tables(journal, "mine", ["nmse"])
+        (tmp_path / "file").touch()
+        (tmp_path / "folder.json").mkdir()
+        for path in (tmp_path / "file" / "table.csv", tmp_path / "folder.json"):
+            with pytest.raises(UserError, match="cannot be written"):
+                write_table(trials, path)

@@ -1,0 +1,73 @@
+"""Studies of tiny sweeps, made without the command line, and the files that define the sweeps."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tiny import METRICS, tiny_sweep
+
+from hsweep import Sweep
+from hsweep.coordinator import planned_row
+from hsweep.identity import describe
+from hsweep.journal import Journal
+from hsweep.paths import Home
+from hsweep.plan import make_plan
+from hsweep.study import Manifest, Study
+from hsweep.trial import Report, Trial, TrialStatus
+
+SWEEP_FILE = '''"""A tiny question."""
+from tiny import tiny_sweep
+
+SWEEP = tiny_sweep()
+'''
+
+
+def manifest(name: str = "mine", sweep: Sweep | None = None, **changes: Any) -> Manifest:
+    sweep = sweep or tiny_sweep()
+    content: dict[str, Any] = {
+        "name": name,
+        "sweep": sweep.name,
+        "preset": "quick",
+        "settings": [],
+        "limits": {},
+        "seed": 0,
+        "metric": sweep.metric,
+        "goal": sweep.goal,
+        "metrics": [metric.name for metric in METRICS],
+        "budget": describe(sweep.budget),
+        "question": describe(sweep.question),
+        "description": sweep.description,
+        "axes": list(sweep.space.axes),
+        "sweep_folder": "/nowhere",
+        "storage": None,
+        "tracking_uri": "sqlite:////nowhere/mlflow.db",
+        "command": "hsweep run tiny.py",
+        "created": 1_700_000_000.0,
+        "provenance": {},
+    }
+    return Manifest(**{**content, **changes})
+
+
+def new_study(home: Home, name: str = "mine", sweep: Sweep | None = None) -> Study:
+    """Make a study whose trials are planned and not begun."""
+    plan = make_plan(sweep or tiny_sweep(), preset="quick", study_seed=0)
+    study = Study.create(home, manifest(name, sweep), sweep_source=SWEEP_FILE, plan=plan.to_json())
+    with study.journal(read_only=False) as journal:
+        journal.add_trials(planned_row(trial) for trial in plan.trials)
+    return study
+
+
+@contextmanager
+def recording(study: Study, sweep: Sweep | None = None) -> Iterator[tuple[Journal, list[Trial]]]:
+    """Open a study's record for writing, with its trials."""
+    plan = make_plan(sweep or tiny_sweep(), preset="quick", study_seed=0)
+    with study.journal(read_only=False) as journal:
+        yield journal, list(plan.trials)
+
+
+def finish(journal: Journal, trial: Trial, nmse: float) -> None:
+    """Record that a trial ran to its end with this error."""
+    attempt = journal.begin_attempt(trial.key)
+    amount = trial.budget.amount
+    report = Report(amount, 4 * amount, {"nmse": nmse, "fit": 1 - nmse}, 1.0, is_last=True)
+    journal.record(trial.key, attempt, report, nmse, TrialStatus.FINISHED)
