@@ -7,6 +7,7 @@ import click
 
 from hsweep.errors import UserError
 from hsweep.options import (
+    RUN_OPTIONS,
     console_for,
     exit_with,
     home_option,
@@ -90,21 +91,15 @@ def run(
     storage: str | None,
     home: Home,
     as_json: bool,
-    runner: str,
-    max_concurrent: int | None,
-    address: str | None,
-    time_budget: float | None,
-    tracking_uri: str | None,
-    **chosen: Any,
+    **given: Any,
 ) -> None:
     """Plan SWEEP, train it and answer its question."""
     from hsweep import request
 
     console = console_for(as_json=as_json)
-    prepared = request.prepare(sweep_file, **chosen)
-    options = request.run_options(
-        home, prepared.plan.sweep.name, runner, max_concurrent, address, time_budget, tracking_uri
-    )
+    how = {name: given.pop(name) for name in RUN_OPTIONS}
+    prepared = request.prepare(sweep_file, **given)
+    options = request.run_options(home, prepared.plan.sweep.name, **how)
     conclusion = _Conclusion(options.target)
     study, outcome = request.start(
         prepared, options, home, study_name, storage, console, conclusion
@@ -117,26 +112,15 @@ def run(
 @run_options
 @home_option
 @json_option
-def resume(
-    study_name: str,
-    home: Home,
-    as_json: bool,
-    runner: str,
-    max_concurrent: int | None,
-    address: str | None,
-    time_budget: float | None,
-    tracking_uri: str | None,
-) -> None:
+def resume(study_name: str, home: Home, as_json: bool, **how: Any) -> None:
     """Go on with STUDY: finished trials stay, the others continue from their checkpoints."""
     from hsweep import request
     from hsweep.study import Study
 
     console = console_for(as_json=as_json)
     study = Study.open(home, study_name)
-    uri = tracking_uri or request.recorded_tracking_uri(study)
-    options = request.run_options(
-        home, study.manifest.sweep, runner, max_concurrent, address, time_budget, uri
-    )
+    how["tracking_uri"] = how["tracking_uri"] or request.recorded_tracking_uri(study)
+    options = request.run_options(home, study.manifest.sweep, **how)
     conclusion = _Conclusion(options.target)
     outcome = request.go_on(study, options, home, console, conclusion)
     _finish(study, outcome, conclusion, home, as_json, console)

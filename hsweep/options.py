@@ -151,6 +151,8 @@ run_options = _together(
     click.option("--time-budget", type=Duration(), help="End cleanly after 30m, 2h, ..."),
     tracking_option,
 )
+RUN_OPTIONS: Final = ("runner", "max_concurrent", "address", "time_budget", "tracking_uri")
+"""What ``run_options`` asks for."""
 
 
 def console_for(*, as_json: bool) -> "Console":

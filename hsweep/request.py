@@ -69,6 +69,7 @@ def estimate(plan: Plan, home: Home) -> float | None:
 def run_options(
     home: Home,
     sweep: str,
+    *,
     runner: str,
     max_concurrent: int | None,
     address: str | None,
