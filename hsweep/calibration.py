@@ -45,10 +45,13 @@ class Calibration:
             json.dumps(dict(hardware), sort_keys=True, default=str).encode()
         ).hexdigest()[:12]
         try:
-            self._content: dict[str, dict[str, list[list[float]]]] = json.loads(path.read_text())
+            found = json.loads(path.read_text())
         except (OSError, ValueError):
             # No measurement yet, or an unreadable one: the next study measures again.
-            self._content = {}
+            found = {}
+        self._content: dict[str, dict[str, list[list[float]]]] = (
+            found if isinstance(found, dict) else {}
+        )
 
     def add(self, measured: Iterable[tuple[Trial, float, int]]) -> None:
         """Keep what trials took: (trial, training seconds, budget units done)."""

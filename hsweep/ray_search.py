@@ -190,7 +190,8 @@ class OptunaProposer:
             record = json.loads(text)
             point = Point({name: _plain(value) for name, value in record["point"].items()})
             trials = self._planner.plan_point(point)
-            self._search.suggest_again(record["id"], record["parameters"])
+            parameters = {name: _plain(value) for name, value in record["parameters"].items()}
+            self._search.suggest_again(record["id"], parameters)
             self._enter(record["id"], trials)
             self.known_trials.extend(trials)
             for trial in trials:

@@ -1,0 +1,100 @@
+"""Measured speed: fitted where it was measured, unknown elsewhere, never in the way."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny import tiny_sweep
+
+from hsweep import Recipe, Resources, epochs, grid
+from hsweep.calibration import Calibration
+from hsweep.plan import make_plan
+from hsweep.trial import Trial
+
+MACHINE = {"cpu": "slow", "cores": 2}
+
+
+def trials() -> list[Trial]:
+    sweep = tiny_sweep(space=grid(width=[1, 10, 100, 1000]), budget=epochs(7))
+    return list(make_plan(sweep, preset="quick", study_seed=0).trials)
+
+
+def seconds_a_unit(trial: Trial) -> float:
+    return 0.5 + 2e-4 * trial.counts.train_flops
+
+
+def measured(some: list[Trial]) -> list[tuple[Trial, float, int]]:
+    return [(trial, 3 * seconds_a_unit(trial), 3) for trial in some]
+
+
+def test_a_step_cost_and_a_cost_a_flop_are_recovered(tmp_path: Path) -> None:
+    calibration = Calibration(tmp_path / "c.json", MACHINE)
+    small, *rest, large = trials()
+    calibration.add(measured([small, *rest]))
+    speed = calibration.model(large)
+    assert speed is not None
+    assert speed.seconds_a_unit == pytest.approx(0.5)
+    assert speed.seconds_a_flop == pytest.approx(2e-4)
+    assert speed.seconds(large) == pytest.approx(7 * seconds_a_unit(large))
+
+
+def test_an_estimate_is_the_sum_over_trials_and_survives_the_process(tmp_path: Path) -> None:
+    Calibration(tmp_path / "c.json", MACHINE).add(measured(trials()))
+    estimate = Calibration(tmp_path / "c.json", dict(reversed(MACHINE.items()))).estimate(trials())
+    assert estimate == pytest.approx(sum(7 * seconds_a_unit(trial) for trial in trials()))
+
+
+def test_never_a_negative_speed(tmp_path: Path) -> None:
+    small, large = trials()[0], trials()[-1]
+    calibration = Calibration(tmp_path / "c.json", MACHINE)
+    calibration.add([(small, 10.0, 1), (large, 1.0, 1)])
+    speed = calibration.model(large)
+    assert speed is not None
+    assert min(speed.seconds_a_unit, speed.seconds_a_flop) >= 0
+
+
+def test_nothing_measured_is_nothing_known(tmp_path: Path) -> None:
+    calibration = Calibration(tmp_path / "c.json", MACHINE)
+    assert calibration.estimate(trials()) is None
+    assert calibration.estimate([]) == 0
+
+
+def test_speeds_of_another_machine_or_kind_of_training_do_not_count(tmp_path: Path) -> None:
+    some = trials()
+    calibration = Calibration(tmp_path / "c.json", MACHINE)
+    calibration.add(measured(some))
+    assert Calibration(tmp_path / "c.json", {"cpu": "fast"}).estimate(some) is None
+    for other in (
+        replace(some[0], recipe=Recipe(batch_size=9)),
+        replace(some[0], recipe=replace(some[0].recipe, precision="bfloat16")),
+        replace(some[0], resources=Resources(cpus=2)),
+    ):
+        assert calibration.model(other) is None
+        assert calibration.estimate([some[0], other]) is None
+    same_speed = replace(some[0], recipe=replace(some[0].recipe, lr=1.0), replicate=3)
+    assert calibration.model(same_speed) is not None
+
+
+def test_what_was_not_trained_is_no_measurement(tmp_path: Path) -> None:
+    calibration = Calibration(tmp_path / "c.json", MACHINE)
+    calibration.add([(trials()[0], 0.0, 3), (trials()[0], 3.0, 0)])
+    assert calibration.model(trials()[0]) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"x": 1}', "\x00"])
+def test_a_damaged_file_is_measured_anew(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(content)
+    assert Calibration(path, MACHINE).estimate(trials()) is None
+    Calibration(path, MACHINE).add(measured(trials()))
+    assert Calibration(path, MACHINE).estimate(trials()) is not None
+
+
+def test_old_measurements_make_room(tmp_path: Path) -> None:
+    calibration = Calibration(tmp_path / "c.json", MACHINE)
+    trial = trials()[0]
+    calibration.add([(trial, 100.0, 1)] * 50)
+    calibration.add([(trial, 2.0, 1)] * 200)
+    speed = calibration.model(trial)
+    assert speed is not None
+    assert speed.seconds(trial) == pytest.approx(14.0)

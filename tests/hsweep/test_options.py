@@ -1,0 +1,125 @@
+"""What options take: times, amounts, bytes, settings."""
+
+from typing import Any
+
+import click
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hsweep.options import Bytes, Count, Duration, Setting
+
+CLAIM = settings(deadline=None, derandomize=True, max_examples=200)
+ANY_TEXT = st.text(max_size=10) | st.text("0123456789.hmskMGTB,_ -=", max_size=8)
+
+
+def read(kind: click.ParamType[Any], text: str) -> Any:
+    return kind.convert(text, None, None)
+
+
+class TestDuration:
+    @pytest.mark.parametrize(
+        ("text", "seconds"),
+        [
+            ("90", 90),
+            ("90s", 90),
+            ("30m", 1800),
+            ("2h", 7200),
+            ("1h30m", 5400),
+            ("1h1m1s", 3661),
+            ("1.5h", 5400),
+            (" 2H ", 7200),
+            ("0.5", 0.5),
+        ],
+    )
+    def test_times_are_seconds(self, text: str, seconds: float) -> None:
+        assert read(Duration(), text) == seconds
+
+    @pytest.mark.parametrize("text", ["", "soon", "-5", "1m30", "30m2h", "5d", "1e3", "nan", "inf"])
+    def test_what_is_no_time_shows_how_to_write_one(self, text: str) -> None:
+        with pytest.raises(click.BadParameter, match="is no time; write 90s, 30m, 2h or 1h30m"):
+            read(Duration(), text)
+
+    @pytest.mark.parametrize("text", ["0", "0s", "0h0m"])
+    def test_no_time_at_all_is_refused(self, text: str) -> None:
+        with pytest.raises(click.BadParameter, match="above zero"):
+            read(Duration(), text)
+
+    @CLAIM
+    @given(ANY_TEXT)
+    def test_any_text_is_a_positive_time_or_refused(self, text: str) -> None:
+        try:
+            seconds = read(Duration(), text)
+        except click.BadParameter:
+            return
+        assert seconds > 0
+
+
+class TestCountAndBytes:
+    @pytest.mark.parametrize(
+        ("text", "number"),
+        [
+            ("60M", 60_000_000),
+            ("1.5G", 1_500_000_000),
+            ("200k", 200_000),
+            ("200K", 200_000),
+            ("1,000", 1000),
+            ("1_000", 1000),
+            ("0", 0),
+            ("9007199254740993", 9007199254740993),
+            ("0.1k", 100),
+        ],
+    )
+    def test_prefixes_are_decimal_and_numbers_exact(self, text: str, number: int) -> None:
+        assert read(Count(), text) == number
+        assert read(Bytes(), text) == number
+        assert read(Bytes(), f"{text}B") == number
+
+    @pytest.mark.parametrize("text", ["", "many", "-1", "1e6", "5X", "M", "1.2.3", "nan"])
+    def test_what_is_no_amount_shows_how_to_write_one(self, text: str) -> None:
+        for kind in (Count(), Bytes()):
+            with pytest.raises(click.BadParameter, match="is no amount; write 60M"):
+                read(kind, text)
+
+    def test_bytes_are_no_count(self) -> None:
+        with pytest.raises(click.BadParameter, match="is no amount"):
+            read(Count(), "8GB")
+
+    @CLAIM
+    @given(ANY_TEXT)
+    def test_any_text_is_a_whole_number_or_refused(self, text: str) -> None:
+        try:
+            number = read(Count(), text)
+        except click.BadParameter:
+            return
+        assert isinstance(number, int)
+        assert number >= 0
+
+
+class TestSetting:
+    @pytest.mark.parametrize(
+        ("text", "setting"),
+        [
+            ("heads=1,2,4", ("heads", [1, 2, 4])),
+            (" lr = 1e-3 ", ("lr", [1e-3])),
+            ("data=/some/path=x", ("data", ["/some/path=x"])),
+            ("act='gelu'", ("act", ["gelu"])),
+        ],
+    )
+    def test_a_name_and_its_values(self, text: str, setting: tuple[str, list[Any]]) -> None:
+        assert read(Setting(), text) == setting
+
+    @pytest.mark.parametrize("text", ["heads", "=1", "heads=", " = ", ""])
+    def test_anything_else_shows_the_form(self, text: str) -> None:
+        with pytest.raises(click.BadParameter, match="is not of the form NAME=VALUE"):
+            read(Setting(), text)
+
+    @CLAIM
+    @given(ANY_TEXT)
+    def test_any_text_is_a_setting_or_refused(self, text: str) -> None:
+        try:
+            name, values = read(Setting(), text)
+        except click.BadParameter:
+            return
+        assert name
+        assert isinstance(values, list)

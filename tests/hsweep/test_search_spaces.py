@@ -1,0 +1,117 @@
+"""A space means the same to Optuna and to Ray Tune as it does to hsweep."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tiny import tiny_sweep
+
+from hsweep import (
+    Point,
+    Recipe,
+    Space,
+    choice,
+    grid,
+    int_range,
+    log_uniform,
+    optuna_search,
+    uniform,
+    zipped,
+)
+from hsweep.journal import Journal
+from hsweep.plan import Planner
+from hsweep.ray_environment import prepare_ray
+
+prepare_ray()
+
+SPACES: dict[str, Space] = {
+    "choice": choice(act=["gelu", "relu", None], bias=[True, False], width=[1, 4.5]),
+    "range": int_range(heads=(1, 8), depth=(2, 9, 3)),
+    "zipped": zipped(heads=[12, 16, 12], depth=[12, 7, 5]),
+    "union": grid(heads=[1, 2]) * (zipped(depth=[1, 2], width=[3, 4]) + grid(depth=[5])),
+    "nested unions": (grid(a=[1]) + grid(a=[2]) + grid(a=[3], b=[4])) * (grid(c=[1]) + grid(c=[2])),
+    "where and derive": int_range(heads=(1, 6), width=(1, 6))
+    .where(lambda p: p.width % p.heads == 0)
+    .derive(head_dim=lambda p: p.width // p.heads),
+}
+CONTINUOUS = log_uniform(lr=(1e-4, 1e-1)) * uniform(drop=(0.0, 0.5)) * grid(heads=[1, 2])
+
+
+def from_optuna(space: Space, seed: int, count: int) -> list[Point]:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
+    distributions = space.to_optuna()
+    decoded = [space.decode(study.ask(distributions).params) for _ in range(count)]
+    return [Point(values) for values in decoded if values is not None]
+
+
+def from_tune(space: Space, seed: int, count: int) -> list[Point]:
+    from hsweep.ray_search import tune_space
+
+    domains: dict[str, Any] = tune_space(space)
+    rng = np.random.RandomState(seed)
+    drawn = (
+        {name: domain.sample(random_state=rng) for name, domain in domains.items()}
+        for _ in range(count)
+    )
+    decoded = [space.decode(values) for values in drawn]
+    return [Point(values) for values in decoded if values is not None]
+
+
+SAMPLERS = {"optuna": from_optuna, "tune": from_tune}
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("name", SPACES)
+def test_what_is_sampled_is_the_whole_space_and_nothing_else(name: str, sampler: str) -> None:
+    space = SPACES[name]
+    drawn = SAMPLERS[sampler](space, 0, 400)
+    assert set(drawn) == set(space.points())
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=10,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_continuous_axes_stay_within_their_ends(sampler: str, seed: int) -> None:
+    for point in SAMPLERS[sampler](CONTINUOUS, seed, 5):
+        assert 1e-4 <= point.lr <= 1e-1
+        assert 0.0 <= point.drop <= 0.5
+        assert point.heads in (1, 2)
+
+
+@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
+def test_a_resumed_search_takes_up_the_very_points_it_had_proposed(tmp_path: Path) -> None:
+    from hsweep.ray_search import OptunaProposer
+
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2, 3], betas=[(0.9, 0.99), (0.8, 0.9)]) * log_uniform(lr=(1e-3, 1)),
+        recipe=lambda p: Recipe(lr=p.lr, betas=p.betas),
+        search=optuna_search(4),
+    )
+    with Journal(tmp_path / "journal.db", create=True) as journal:
+        first = OptunaProposer(sweep, Planner(sweep, 0), journal, seed=0)
+        proposed = [trial for _ in range(3) for trial in first.propose()]
+        resumed = OptunaProposer(sweep, Planner(sweep, 0), journal, seed=0)
+        assert [trial.key for trial in resumed.known_trials] == [trial.key for trial in proposed]
+        known = resumed._search._ot_study.trials
+        assert [resumed._sweep.space.decode(trial.params) for trial in known] == [
+            dict(trial.point) for trial in proposed
+        ]
+        assert len(resumed.propose()) == 1
+        assert resumed.propose() == []
+
+
+def test_the_parameters_have_the_same_names_everywhere() -> None:
+    from hsweep.ray_search import tune_space
+
+    for space in (*SPACES.values(), CONTINUOUS):
+        assert set(space.to_optuna()) == set(space.parameters()) == set(tune_space(space))
