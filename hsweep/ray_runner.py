@@ -27,29 +27,11 @@ from ray.tune.search import Searcher
 
 from hsweep.coordinator import Coordinator
 from hsweep.errors import UserError
+from hsweep.ray_actor import PARCEL, REPORT, Parcel, TrialActor
 from hsweep.trial import Assignment, Resources
-from hsweep.worker import TrialSession
 from hsweep.workspace import worker_environment
 
-_PARCEL: Final = "parcel"
-_REPORT: Final = "report"
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
-
-
-class _Parcel:
-    """An assignment on its way to a worker, opaque to Tune.
-
-    Tune copies, flattens and prints configurations; this one is neither copied nor spelled out.
-    """
-
-    def __init__(self, assignment: Assignment) -> None:
-        self.assignment = assignment
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_Parcel":
-        return self
-
-    def __repr__(self) -> str:
-        return f"{self.assignment.trial.key}-{self.assignment.attempt}"
 
 
 class _Link:
@@ -71,39 +53,6 @@ class _Link:
         return self
 
 
-class TrialActor(tune.Trainable):
-    """The process that trains trials, one after another."""
-
-    def setup(self, config: dict[str, Any]) -> None:
-        """Begin the first trial."""
-        self._session: TrialSession | None = None
-        self._begin(config)
-
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Begin another trial in the same process."""
-        self.cleanup()
-        self._begin(new_config)
-        return True
-
-    def _begin(self, config: dict[str, Any]) -> None:
-        self._session = TrialSession(config[_PARCEL].assignment)
-
-    def step(self) -> dict[str, Any]:
-        """Train up to the next report."""
-        assert self._session is not None
-        return {_REPORT: self._session.next_report()}
-
-    def cleanup(self) -> None:
-        """End the trial, writing a checkpoint if its work is not yet on disk."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
-
-    def __repr__(self) -> str:
-        # Shown in Ray's dashboard. An actor outlives its trials, so it is named as what it is.
-        return "hsweep-worker"
-
-
 class _CoordinatedSearcher(Searcher):
     """Lets Tune run what the coordinator hands out."""
 
@@ -121,7 +70,7 @@ class _CoordinatedSearcher(Searcher):
         """Return the next assignment, None for "not now", or that there will be no more."""
         assignment = self._link.coordinator.take()
         if assignment is not None:
-            return {_PARCEL: _Parcel(assignment)}
+            return {PARCEL: Parcel(assignment)}
         return Searcher.FINISHED if self._link.coordinator.is_exhausted else None
 
     def on_trial_complete(
@@ -146,7 +95,7 @@ class _CoordinatedScheduler(FIFOScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: Any) -> str:
         """Record a report and return Tune's word for the decision."""
-        goes_on = self._link.coordinator.report(_assignment(trial), result[_REPORT])
+        goes_on = self._link.coordinator.report(_assignment(trial), result[REPORT])
         decision: str = TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP
         return decision
 
@@ -185,7 +134,7 @@ class _StopWhenAsked(tune.Stopper):
 
 
 def _assignment(trial: TuneTrial) -> Assignment:
-    assignment: Assignment = trial.config[_PARCEL].assignment
+    assignment: Assignment = trial.config[PARCEL].assignment
     return assignment
 
 
@@ -313,13 +262,13 @@ class RayRunner:
 
 
 def _placement(config: dict[str, Any]) -> PlacementGroupFactory:
-    resources = config[_PARCEL].assignment.trial.resources
+    resources = config[PARCEL].assignment.trial.resources
     bundle = {"CPU": resources.cpus, "GPU": resources.gpus}
     return PlacementGroupFactory([{name: n for name, n in bundle.items() if n > 0}])
 
 
 def _trial_name(trial: TuneTrial) -> str:
-    return f"{trial.config[_PARCEL]!r}-{trial.trial_id}"
+    return f"{trial.config[PARCEL]!r}-{trial.trial_id}"
 
 
 def _alive_nodes() -> list[dict[str, Any]]:
