@@ -80,12 +80,12 @@ SWEEP = Sweep(
     * grid(data="digits", patch_size=2, embed_dim=48, head_dim=12),
     task=small_task,
     model=small_vit,
-    recipe=Recipe(lr=2e-3, batch_size=64, weight_decay=0.05, warmup_fraction=0.1, clip_norm=1.0),
+    recipe=Recipe(lr=5e-3, batch_size=64, weight_decay=0.05, warmup_fraction=0.1, clip_norm=1.0),
     metric="top1",
     goal="max",
-    budget=epochs(27, report_every=3),
-    replicates=3,
-    early_stopping=Asha(grace=9, strata=SizeBand(factor=2.0), compete="points"),
+    budget=epochs(30, report_every=5),
+    replicates=5,
+    early_stopping=Asha(grace=10, strata=SizeBand(factor=2.0), compete="points"),
     question=lean(baseline={"heads": 4, "depth": 4, "mlp_ratio": 4}, margin=0.02),
     presets={
         "cifar10": preset(
