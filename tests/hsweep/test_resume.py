@@ -1,0 +1,138 @@
+"""Drivers that are killed or interrupted, and studies that go on as if they had not been."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from driving import Driver, Workplace
+from tiny_runs import History, status_log, statuses
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
+    workplace = Workplace(tmp_path_factory.mktemp("outside the project"))
+    yield workplace
+    workplace.close()
+
+
+@pytest.fixture(scope="module")
+def calm(workplace: Workplace) -> dict[str, History]:
+    """The histories of an uninterrupted run."""
+    workplace.let_go()
+    workplace.run("run", "outside.py", "--runner", "inline", "--study", "calm")
+    return workplace.histories("calm")
+
+
+@pytest.fixture
+def held(workplace: Workplace, calm: dict[str, History]) -> Iterator[Workplace]:
+    """The workplace, its trials waiting until they are let go."""
+    workplace.hold()
+    yield workplace
+    workplace.let_go()
+
+
+def assert_complete(workplace: Workplace, study: str, calm: dict[str, History]) -> None:
+    assert workplace.histories(study) == calm
+    assert set(statuses(workplace.study(study)).values()) == {"finished"}
+    for key in calm:
+        assert status_log(workplace.study(study), key).count("finished") == 1
+    left = [path for path in (workplace.study(study) / "checkpoints").rglob("*") if path.is_file()]
+    assert left == []
+
+
+def assert_interrupted(workplace: Workplace, study: str, units_done: int) -> None:
+    shown = workplace.json("show", study)
+    assert (shown["state"], shown["units_done"], shown["finished"]) == (
+        "interrupted", units_done, 0,
+    )  # fmt: skip
+    listed = {row["study"]: row["state"] for row in workplace.json("list")}
+    assert listed[study] == "interrupted"
+    assert "interrupted" in workplace.run("show", study).stdout()
+
+
+def wait_for_waiting(driver: Driver, workplace: Workplace, study: str, num_trials: int) -> None:
+    """Wait until so many trials wait in their third epoch, two reports on record."""
+
+    def reached() -> bool:
+        done = [len(history) for history in workplace.histories(study).values()]
+        return len(workplace.waiting()) == num_trials and done.count(2) == num_trials
+
+    driver.until(reached)
+
+
+def test_an_uninterrupted_run_outside_the_project_uses_the_projects_own_code(
+    workplace: Workplace, calm: dict[str, History]
+) -> None:
+    """Beside the sweep lie another `models`, `tasks` and `analysis`; none is ever imported."""
+    assert len(calm) == 3
+    assert {tuple(unit for unit, _, _ in history) for history in calm.values()} == {(1, 2, 3, 4)}
+    assert not workplace.marker.exists()
+
+
+def test_a_study_whose_driver_was_killed_goes_on_without_a_gap(
+    held: Workplace, calm: dict[str, History]
+) -> None:
+    driver = held.start("run", "outside.py", "--runner", "inline", "--study", "killed")
+    wait_for_waiting(driver, held, "killed", 1)
+    driver.kill()
+    assert_interrupted(held, "killed", units_done=2)
+    held.let_go()
+    held.run("resume", "killed", "--runner", "inline")
+    assert_complete(held, "killed", calm)
+
+
+def test_one_interrupt_ends_a_study_cleanly_and_says_how_to_go_on(
+    held: Workplace, calm: dict[str, History]
+) -> None:
+    driver = held.start("run", "outside.py", "--runner", "inline", "--study", "stopped")
+    wait_for_waiting(driver, held, "stopped", 1)
+    driver.interrupt()
+    held.let_go()
+    assert driver.wait() == 130
+    assert f"hsweep resume stopped --home {held.home}" in driver.stdout()
+    # The unit in work was ended and is on record and on disk.
+    assert_interrupted(held, "stopped", units_done=3)
+    (checkpoint,) = [
+        max(folder.glob("*.pt")) for folder in (held.study("stopped") / "checkpoints").iterdir()
+    ]
+    assert checkpoint.name.startswith("000000003-00001-")
+    held.run("resume", "stopped", "--runner", "inline")
+    assert_complete(held, "stopped", calm)
+
+
+def test_a_second_interrupt_ends_a_study_at_once(held: Workplace, calm: dict[str, History]) -> None:
+    driver = held.start("run", "outside.py", "--runner", "inline", "--study", "twice")
+    wait_for_waiting(driver, held, "twice", 1)
+    driver.interrupt()
+    driver.interrupt()
+    assert driver.wait() == 130
+    assert "hsweep resume twice" in driver.stderr()
+
+
+def test_on_ray_a_study_survives_its_drivers_death_an_interrupt_and_the_loss_of_rays_files(
+    held: Workplace, calm: dict[str, History]
+) -> None:
+    driver = held.start("run", "outside.py", "--study", "rayed", "--max-concurrent", "1")
+    wait_for_waiting(driver, held, "rayed", 1)
+    driver.kill()
+    assert_interrupted(held, "rayed", units_done=2)
+
+    before = held.waiting()
+    driver = held.start("resume", "rayed", "--max-concurrent", "1")
+    driver.until(lambda: bool(held.waiting() - before))
+    driver.interrupt()
+    held.let_go()
+    assert driver.wait() == 130
+    assert "hsweep resume rayed" in driver.stdout()
+
+    ray_files = held.study("rayed") / "ray"
+    assert any(ray_files.iterdir())
+    shutil.rmtree(ray_files)
+    ray_files.mkdir()
+    (ray_files / "experiment_state-2000-01-01_00-00-00.json").write_text("{ damaged")
+    driver = held.run("resume", "rayed")
+    assert_complete(held, "rayed", calm)
+    assert not held.marker.exists()
+    assert driver.stderr() == ""
+    for noise in ("Tune", "tune", "WARNING", "Trial name", "ray.init", "(raylet)", "(pid="):
+        assert noise not in driver.stdout()
