@@ -1,5 +1,7 @@
 """From what a user asked for to a study that runs."""
 
+import contextlib
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -54,10 +56,12 @@ def prepare(
     Raises:
         UserError: anything about the file, the preset, the settings or the plan.
     """
-    loaded = load_sweep(sweep_file, siblings=siblings)
-    sweep = apply_settings(loaded.sweep, preset, settings)
     bounds = Limits(**limits)
-    plan = make_plan(sweep, preset=preset or DEFAULT_PRESET, study_seed=seed, limits=bounds)
+    # Standard output is for what was asked for: what a sweep file prints must not mix with JSON.
+    with contextlib.redirect_stdout(sys.stderr):
+        loaded = load_sweep(sweep_file, siblings=siblings)
+        sweep = apply_settings(loaded.sweep, preset, settings)
+        plan = make_plan(sweep, preset=preset or DEFAULT_PRESET, study_seed=seed, limits=bounds)
     return Prepared(loaded, plan, list(settings), bounds)
 
 

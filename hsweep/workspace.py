@@ -144,13 +144,13 @@ def _import_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
     except (Exception, SystemExit) as error:
         where = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
         line = where[-1].lineno if where else getattr(error, "lineno", None)
-        at = f", line {line}" if line else ""
-        raise UserError(f"{path}{at} fails: {type(error).__name__}: {error}") from error
+        at = f"{path}, line {line}" if line else f"{path}"
+        if isinstance(error, UserError):
+            raise UserError(f"{at}: {error}") from error
+        raise UserError(f"{at} fails: {type(error).__name__}: {error}") from error
     return module
 
 

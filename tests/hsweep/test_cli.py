@@ -1,0 +1,403 @@
+"""The command line: one clear message for every mistake, JSON alone where asked, quick help."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from click.testing import CliRunner, Result
+from tiny_studies import SWEEP_FILE, finish, new_study, recording
+
+from hsweep.cli import main
+from hsweep.paths import Home
+
+TESTS = Path(__file__).resolve().parents[1]
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture
+def hsweep(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
+    """Run the command line in this process, with a home of the test's own."""
+    monkeypatch.setenv("HSWEEP_HOME", str(home.root))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def invoke(*arguments: object) -> Result:
+        return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+    yield invoke
+    for name in [name for name in sys.modules if name.startswith("hsweep_sweep_")]:
+        del sys.modules[name]
+
+
+def refusal(result: Result) -> str:
+    """Check that a command was refused as it should be, and return the message."""
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+def write(folder: Path, source: str, name: str = "question.py") -> Path:
+    path = folder / name
+    path.write_text(source)
+    return path
+
+
+class TestSweepFiles:
+    @pytest.mark.parametrize("verb", ["plan", "run"])
+    @pytest.mark.parametrize(
+        ("source", "message"),
+        [
+            ("from hsweep import *\nSWEEP = (\n", "question.py, line 2 fails: SyntaxError"),
+            ("x = 1\n", "question.py defines no SWEEP"),
+            ("SWEEP = 3\n", "question.py defines SWEEP as 3"),
+            ("import nosuchmodule\n", "line 1 fails: ModuleNotFoundError: No module named"),
+            ("\n\n1 / 0\n", "question.py, line 3 fails: ZeroDivisionError"),
+            ("raise SystemExit(0)\n", "line 1 fails: SystemExit"),
+            (
+                "from hsweep import grid\n\nspace = grid(heads=[])\n",
+                "question.py, line 3: an axis needs at least one value",
+            ),
+            (
+                "from tiny import tiny_sweep\nSWEEP = tiny_sweep(goal='least')\n",
+                "question.py, line 2: goal must be 'min' or 'max', not 'least'",
+            ),
+            (
+                "from hsweep import Sweep\nSWEEP = Sweep(name='x')\n",
+                "line 2 fails: TypeError: Sweep.__init__() missing",
+            ),
+            (
+                "from tiny import *\nSWEEP = tiny_sweep(model=lambda p: TinyModel(0))\n",
+                "no trial: 3 points were skipped; for example {'width': 1}: width must be",
+            ),
+            (
+                "from tiny import *\nSWEEP = tiny_sweep(metric='nmsee')\n",
+                "unknown metric of task 'tiny' 'nmsee'; known: fit, nmse. Did you mean 'nmse'?",
+            ),
+        ],
+    )
+    def test_what_is_wrong_with_a_file_is_said_with_its_line(
+        self, hsweep: Invoke, tmp_path: Path, verb: str, source: str, message: str
+    ) -> None:
+        path = write(tmp_path, source)
+        assert message in refusal(hsweep(verb, path))
+
+    def test_a_missing_file_a_folder_and_another_ending(
+        self, hsweep: Invoke, tmp_path: Path
+    ) -> None:
+        assert "nothing.py does not exist" in refusal(hsweep("plan", tmp_path / "nothing.py"))
+        assert "is a folder" in refusal(hsweep("plan", tmp_path))
+        text = write(tmp_path, SWEEP_FILE, "question.txt")
+        assert "with the ending .py" in refusal(hsweep("plan", text))
+
+    @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"x = '\xe9'\n", b"\x00"])
+    def test_a_file_that_is_no_text(self, hsweep: Invoke, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "question.py").write_bytes(content)
+        assert "question.py" in refusal(hsweep("plan", tmp_path / "question.py"))
+
+    def test_a_sweep_may_use_modules_beside_it(self, hsweep: Invoke, tmp_path: Path) -> None:
+        write(tmp_path, "WIDTHS = [5]\n", "beside_it.py")
+        path = write(
+            tmp_path,
+            "from hsweep import grid\nfrom tiny import *\nfrom beside_it import WIDTHS\n"
+            "SWEEP = tiny_sweep(space=grid(width=WIDTHS))\n",
+        )
+        content = json.loads(hsweep("plan", path, "--json").stdout)
+        assert [trial["point"] for trial in content["trials"]] == [{"width": 5}]
+
+
+class TestPlan:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--preset", "papr"], "unknown preset 'papr'; known: quick."),
+            (["--set", "widht=1"], "Did you mean 'width'?"),
+            (["--set", "width"], "is not of the form NAME=VALUE"),
+            (["--set", "width=two"], "model function failed at {'width': 'two'}"),
+            (["--set", "width=1,1"], "axis value 1 is listed twice"),
+            (["--set", "epochs=ten"], "epochs takes one number, not ['ten']"),
+            (["--max-params", "many"], "'many' is no amount; write 60M"),
+            (["--max-memory", "8GiB"], "'8GiB' is no amount"),
+            (["--max-params", "1"], "num_params 6 is above --max-params 1"),
+            (["--seed", "-1"], "-1 is not in the range x>=0"),
+            (["--nonsense"], "No such option"),
+        ],
+    )
+    def test_what_cannot_be_planned_says_why(
+        self, hsweep: Invoke, tmp_path: Path, arguments: list[str], message: str
+    ) -> None:
+        path = write(tmp_path, SWEEP_FILE)
+        assert message in refusal(hsweep("plan", path, *arguments))
+
+    def test_json_is_alone_and_complete(self, hsweep: Invoke, tmp_path: Path) -> None:
+        result = hsweep("plan", write(tmp_path, SWEEP_FILE), "--json", "--set", "width=1,2")
+        assert result.exit_code == 0
+        content = json.loads(result.stdout)
+        assert {"sweep", "preset", "trials", "skipped", "merged", "totals"} <= set(content)
+        assert {
+            "key",
+            "point",
+            "seed",
+            "num_params",
+            "flops_per_example",
+            "train_memory_bytes",
+        } <= (set(content["trials"][0]))
+        assert content["estimated_seconds"] is None
+
+    def test_people_see_shapes_costs_and_totals(self, hsweep: Invoke, tmp_path: Path) -> None:
+        result = hsweep("plan", write(tmp_path, SWEEP_FILE), "--max-params", "12")
+        assert result.exit_code == 0
+        assert (
+            "2 trials (2 points) of 3 epochs; 1 points skipped, 0 doubles merged" in result.stdout
+        )
+        assert "num_params 18 is above --max-params 12" in result.stdout
+
+    def test_planning_writes_nothing(self, hsweep: Invoke, tmp_path: Path, home: Home) -> None:
+        hsweep("plan", write(tmp_path, SWEEP_FILE))
+        assert not home.root.exists()
+
+    def test_unreadable_data_is_shown_by_plan_and_refused_by_run(
+        self, hsweep: Invoke, tmp_path: Path, home: Home
+    ) -> None:
+        path = write(
+            tmp_path, "from tiny import *\nSWEEP = tiny_sweep(task=TinyTask(unreadable=True))\n"
+        )
+        problem = "the tiny data set at /nowhere cannot be read"
+        planned = hsweep("plan", path)
+        assert planned.exit_code == 0
+        assert problem in planned.stdout
+        assert json.loads(hsweep("plan", path, "--json").stdout)["data_problems"] == [problem]
+        assert problem in refusal(hsweep("run", path, "--runner", "inline"))
+        assert not home.root.exists()
+
+
+class TestRunAndResume:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--time-budget", "soon"], "'soon' is no time; write 90s, 30m, 2h or 1h30m"),
+            (["--runner", "inline", "--address", "auto"], "--address auto is for the ray runner"),
+            (["--runner", "inline", "--max-concurrent", "2"], "one trial at a time"),
+            (["--runner", "slurm"], "'slurm' is not one of 'ray', 'inline'"),
+            (["--max-concurrent", "0"], "0 is not in the range x>=1"),
+            (["--runner", "inline", "--study", "../x"], "starts with a letter or digit"),
+        ],
+    )
+    def test_options_that_cannot_be(
+        self, hsweep: Invoke, tmp_path: Path, home: Home, arguments: list[str], message: str
+    ) -> None:
+        path = write(tmp_path, SWEEP_FILE)
+        assert message in refusal(hsweep("run", path, *arguments))
+        assert not any(home.studies.glob("*"))
+
+    def test_a_taken_name_says_how_far_that_study_is_and_offers_to_resume(
+        self, hsweep: Invoke, tmp_path: Path, home: Home
+    ) -> None:
+        study = new_study(home, "tiny-quick")
+        with recording(study) as (journal, trials):
+            finish(journal, trials[0], 0.5)
+        message = refusal(hsweep("run", write(tmp_path, SWEEP_FILE), "--runner", "inline"))
+        assert "(1 of 3 trials done)" in message
+        assert "`hsweep resume tiny-quick`" in message
+
+    def test_a_home_that_is_a_file(self, hsweep: Invoke, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        arguments = ("--runner", "inline", "--home", tmp_path / "file")
+        assert "cannot be created" in refusal(
+            hsweep("run", write(tmp_path, SWEEP_FILE), *arguments)
+        )
+
+    def test_a_study_whose_code_has_changed_is_not_resumed(
+        self, hsweep: Invoke, home: Home
+    ) -> None:
+        study = new_study(home)
+        changed = SWEEP_FILE.replace("tiny_sweep()", "tiny_sweep(replicates=1, task=OTHER)")
+        study.paths.sweep_source.write_text(
+            changed.replace(
+                "import tiny_sweep", "import TinyTask, tiny_sweep\nOTHER = TinyTask(dim=4)"
+            )
+        )
+        message = refusal(hsweep("resume", "mine", "--runner", "inline"))
+        assert "3 of 3 trials of 'mine' are no longer the same" in message
+
+
+class TestStudies:
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["show", "mine"],
+            ["resume", "mine"],
+            ["analyze", "mine"],
+            ["report", "mine"],
+            ["export", "mine", "x.csv"],
+        ],
+    )
+    def test_an_unknown_study_lists_the_known_ones(
+        self, hsweep: Invoke, home: Home, arguments: list[str]
+    ) -> None:
+        new_study(home, "other")
+        message = refusal(hsweep(*arguments))
+        assert "no study called 'mine'" in message
+        assert "studies there: other" in message
+
+    def test_a_name_cannot_leave_the_home(self, hsweep: Invoke) -> None:
+        assert "starts with a letter or digit" in refusal(hsweep("show", "../../etc"))
+
+    def test_show_says_how_every_trial_stands(self, hsweep: Invoke, home: Home) -> None:
+        study = new_study(home)
+        with recording(study) as (journal, trials):
+            finish(journal, trials[0], 0.25)
+            journal.begin_attempt(trials[1].key)
+        shown = hsweep("show", "mine").stdout
+        assert "mine (tiny, preset quick): interrupted" in shown
+        assert [word in shown for word in ("finished", "interrupted", "planned")] == [True] * 3
+        content = json.loads(hsweep("show", "mine", "--json").stdout)
+        assert content["finished"] == 1
+        assert [trial["nmse"] for trial in content["trials_list"]] == [0.25, None, None]
+
+    def test_an_empty_home_says_how_to_begin(self, hsweep: Invoke) -> None:
+        result = hsweep("list")
+        assert result.exit_code == 0
+        assert "begin one with: hsweep run SWEEP" in result.stdout
+        assert json.loads(hsweep("list", "--json").stdout) == []
+
+    def test_list_survives_broken_studies(self, hsweep: Invoke, home: Home) -> None:
+        new_study(home, "whole")
+        new_study(home, "no_manifest").paths.manifest.write_text("{")
+        new_study(home, "no_journal").paths.journal.unlink()
+        new_study(home, "garbage").paths.journal.write_bytes(b"garbage" * 99)
+        new_study(home, "strange").paths.root.rename(home.studies / "strange name")
+        result = hsweep("list")
+        assert result.exit_code == 0, result.output
+        assert result.stdout.count("unreadable") == 4
+        states = {row["study"]: row["state"] for row in json.loads(hsweep("list", "--json").stdout)}
+        assert states.pop("whole") == "interrupted"
+        assert set(states.values()) == {"unreadable"}
+
+    @pytest.mark.parametrize("verb", ["show", "analyze", "report"])
+    def test_a_damaged_study_is_said(self, hsweep: Invoke, home: Home, verb: str) -> None:
+        new_study(home).paths.journal.write_bytes(b"garbage" * 99)
+        assert "journal.db cannot be read" in refusal(hsweep(verb, "mine"))
+
+
+class TestExport:
+    def test_trials_and_reports_by_ending(self, hsweep: Invoke, home: Home, tmp_path: Path) -> None:
+        study = new_study(home)
+        with recording(study) as (journal, trials):
+            finish(journal, trials[0], 0.25)
+        result = hsweep("export", "mine", tmp_path / "t.parquet")
+        assert result.stdout == f"3 trials in {tmp_path / 't.parquet'}\n"
+        assert pyarrow.parquet.read_table(tmp_path / "t.parquet").num_rows == 3
+        hsweep("export", "mine", tmp_path / "r.json", "--what", "reports")
+        [report] = json.loads((tmp_path / "r.json").read_text())
+        assert (report["unit"], report["nmse"]) == (3, 0.25)
+
+    def test_an_unknown_ending_and_an_impossible_place(
+        self, hsweep: Invoke, home: Home, tmp_path: Path
+    ) -> None:
+        new_study(home)
+        message = refusal(hsweep("export", "mine", tmp_path / "t.xlsx"))
+        assert "written as .parquet, .csv, .json" in message
+        (tmp_path / "file").touch()
+        message = refusal(hsweep("export", "mine", tmp_path / "file" / "t.csv"))
+        assert "cannot be written" in message
+
+
+class TestAnalyze:
+    def test_it_takes_a_study_or_a_table(self, hsweep: Invoke, home: Home, tmp_path: Path) -> None:
+        new_study(home)
+        table = write(tmp_path, "heads,nmse\n1,0.5\n", "table.csv")
+        for arguments in ([], ["mine", "--table", table]):
+            assert "give the name of a study, or a table" in refusal(hsweep("analyze", *arguments))
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (None, "table.csv"),
+            ("", "table.csv"),
+            ("heads,seq_len,nmse\n", ""),
+            ("heads,seq_len,error\n1,8,0.5\n", "nmse"),
+        ],
+    )
+    def test_a_table_without_what_is_asked_for_is_refused(
+        self, hsweep: Invoke, tmp_path: Path, content: str | None, message: str
+    ) -> None:
+        path = tmp_path / "table.csv"
+        if content is not None:
+            path.write_text(content)
+        asked = ("--kind", "transition", "--metric", "nmse", "--goal", "min", "--scale", "error")
+        assert message in refusal(hsweep("analyze", "--table", path, *asked))
+
+    def test_a_kind_must_be_named(self, hsweep: Invoke, tmp_path: Path) -> None:
+        path = write(tmp_path, "heads,nmse\n1,0.5\n", "table.csv")
+        assert "--kind" in refusal(hsweep("analyze", "--table", path))
+
+    def test_a_study_without_a_finished_trial_says_so_and_is_no_error(
+        self, hsweep: Invoke, home: Home
+    ) -> None:
+        new_study(home)
+        result = hsweep("analyze", "mine", "--json")
+        assert result.exit_code == 0, result.output
+        json.loads(result.stdout)
+
+
+def run_process(*command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return subprocess.run(
+        [sys.executable, *command],
+        env={**inherited, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+class TestProcesses:
+    @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
+    def test_help_imports_nothing_heavy(self, arguments: list[str]) -> None:
+        program = (
+            "import sys\nfrom hsweep.cli import main\n"
+            f"try:\n    main({arguments!r})\nexcept SystemExit as end:\n    assert not end.code\n"
+            "heavy = {'torch', 'ray', 'mlflow', 'optuna', 'numpy', 'scipy', 'pandas', 'pyarrow',\n"
+            "    'matplotlib', 'plotly', 'timm', 'transformers', 'datasets', 'sqlalchemy'}\n"
+            "print(*sorted(heavy & set(sys.modules)), file=sys.stderr)"
+        )
+        ended = run_process("-c", program)
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stderr.strip() == ""
+        assert ended.stdout.strip()
+
+    def test_a_mistake_is_one_message_on_standard_error_and_exit_code_2(
+        self, tmp_path: Path
+    ) -> None:
+        ended = run_process("-m", "hsweep", "plan", str(tmp_path / "nothing.py"))
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert ended.stderr == (
+            f"hsweep: a sweep is a Python file; {tmp_path / 'nothing.py'} does not exist\n"
+        )
+
+    def test_a_plan_needs_no_ray_and_its_json_is_alone(self, tmp_path: Path) -> None:
+        noisy = SWEEP_FILE + "import sys\nassert 'ray' not in sys.modules\nprint('noise')\n"
+        path = write(tmp_path, noisy)
+        program = (
+            "import sys\nfrom hsweep.cli import main\n"
+            f"try:\n    main(['plan', {str(path)!r}, '--json'])\n"
+            "except SystemExit as end:\n    assert not end.code\n"
+            "assert not {'ray', 'mlflow'} & set(sys.modules)"
+        )
+        ended = run_process("-c", program, HSWEEP_HOME=str(tmp_path / "home"))
+        assert ended.returncode == 0, ended.stderr
+        content: dict[str, Any] = json.loads(ended.stdout)
+        assert len(content["trials"]) == 3
+        assert "noise" in ended.stderr
