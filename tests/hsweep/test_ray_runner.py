@@ -1,14 +1,31 @@
 """The runner on Ray: the contract of every runner, and what only other processes can do."""
 
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from runner_contract import RunnerContract, expected
+from tiny import TinyData, TinyTask, tiny_sweep
+from tiny_runs import coordinating, histories
 
+from hsweep import Recipe, epochs, grid
+from hsweep.errors import UserError
 from hsweep.ray_environment import prepare_ray
+from hsweep.runner import InlineRunner
+from hsweep.trial import Resources
 
 prepare_ray()
 
+import ray  # noqa: E402
+from ray.air.execution._internal.actor_manager import RayActorManager  # noqa: E402
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError  # noqa: E402
+
+from hsweep import ray_runner  # noqa: E402
 from hsweep.ray_runner import RayRunner  # noqa: E402
 
 __all__ = ["expected"]
@@ -23,3 +40,193 @@ class TestRayRunner(RunnerContract):
     @pytest.fixture
     def runner(self, runner: RayRunner) -> RayRunner:
         return runner
+
+
+def test_a_worker_killed_in_the_middle_costs_only_the_way_back_to_its_checkpoint(
+    runner: RayRunner, tmp_path: Path
+) -> None:
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    waiting = TinyTask(waits_at=10, folder=str(traces))
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2, 3], dropout=[0.3]),
+        task=lambda point: waiting if point.width == 2 else TinyTask(),
+        recipe=Recipe(lr=0.05, batch_size=8),
+        budget=epochs(4),
+        max_failures=1,
+        checkpoint_seconds=0.0,
+    )
+    killed: list[int] = []
+
+    def kill_whoever_waits() -> None:
+        deadline = time.monotonic() + 120
+        while not killed and time.monotonic() < deadline:
+            for trace in traces.glob("waiting-*"):
+                killed.append(int(trace.name.partition("-")[2]))
+                os.kill(killed[0], signal.SIGKILL)
+            time.sleep(0.02)
+        (traces / "go").touch()
+
+    killer = threading.Thread(target=kill_whoever_waits)
+    killer.start()
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        runner.run(coordinator)
+        rows = {row.point["width"]: row for row in coordinator.journal.trials()}
+        attempts = [
+            (entry.unit, entry.attempt)
+            for entry in coordinator.journal.reports()
+            if entry.key == rows[2].key
+        ]
+    killer.join()
+    assert len(killed) == 1
+    assert {width: (row.status, row.attempt) for width, row in rows.items()} == {
+        1: ("finished", 1), 2: ("finished", 2), 3: ("finished", 1),
+    }  # fmt: skip
+    # Nothing before the checkpoint was trained again.
+    assert attempts == [(1, 1), (2, 1), (3, 2), (4, 2)]
+    with coordinating(sweep, tmp_path / "calm") as undisturbed:
+        InlineRunner().run(undisturbed)
+    assert histories(tmp_path / "study") == histories(tmp_path / "calm")
+
+
+@dataclass(frozen=True)
+class NotingTask(TinyTask):
+    """Leaves a file that says which process opened it, and what Ray gave that process."""
+
+    def open(self, **settings: Any) -> TinyData:
+        given = ray.get_runtime_context().get_assigned_resources()
+        number = len(list(self._traces().iterdir()))
+        (self._traces() / f"{number}-{os.getpid()}-{given.get('CPU')}").touch()
+        return super().open(**settings)
+
+
+def test_processes_are_reused_between_trials_of_one_size_and_each_gets_what_it_asked_for(
+    runner: RayRunner, tmp_path: Path
+) -> None:
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2, 3, 4, 5, 6, 7]),
+        task=NotingTask(folder=str(traces)),
+        resources=lambda point: Resources(cpus=0.5 if point.width > 1 else 1),
+    )
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        runner.max_concurrent = 1
+        runner.run(coordinator)
+        assert {row.status for row in coordinator.journal.trials()} == {"finished"}
+    opened = [trace.name.split("-") for trace in traces.iterdir()]
+    by_size = {size: [pid for _, pid, given in opened if given == size] for size in ("0.5", "1.0")}
+    assert {size: len(pids) for size, pids in by_size.items()} == {"0.5": 6, "1.0": 1}
+    assert len(set(by_size["0.5"])) == 1
+
+
+def test_what_no_node_can_give_is_refused_before_the_start(runner: RayRunner) -> None:
+    runner.check({"t1": Resources(cpus=1), "t2": Resources(cpus=0.5)})
+    with pytest.raises(UserError, match=r"trial t2 needs 4096 cpus and 0 gpus.*largest node has"):
+        runner.check({"t1": Resources(cpus=1), "t2": Resources(cpus=4096)})
+    with pytest.raises(UserError, match=r"trial t3 needs 1 cpus and 64 gpus.*--set gpus"):
+        runner.check({"t3": Resources(cpus=1, gpus=64)})
+
+
+@pytest.mark.parametrize(
+    ("available", "request_", "slots"),
+    [
+        ({"CPU": 4}, Resources(cpus=1), 4),
+        ({"CPU": 4}, Resources(cpus=3), 1),
+        ({"CPU": 4}, Resources(cpus=0.1), 40),
+        ({"CPU": 0.3}, Resources(cpus=0.1), 3),
+        ({"CPU": 8, "GPU": 2}, Resources(cpus=1, gpus=1), 2),
+        ({"CPU": 1, "GPU": 2}, Resources(cpus=1, gpus=1), 1),
+        # A share never spans two devices: 0.4 fits twice on each.
+        ({"CPU": 8, "GPU": 2}, Resources(cpus=1, gpus=0.4), 4),
+        ({"CPU": 8, "GPU": 4}, Resources(cpus=0, gpus=2), 2),
+        ({"CPU": 8}, Resources(cpus=1, gpus=0.5), 0),
+    ],
+)
+def test_slots_of_a_node(available: dict[str, float], request_: Resources, slots: int) -> None:
+    assert ray_runner._slots(available, request_) == slots
+
+
+def test_a_storage_that_every_node_sees_is_accepted_and_left_clean(
+    runner: RayRunner, tmp_path: Path
+) -> None:
+    ray_runner._check_shared(str(tmp_path / "shared"), ray_runner._alive_nodes())
+    assert list((tmp_path / "shared").iterdir()) == []
+
+
+def test_a_storage_that_a_node_cannot_see_is_refused_naming_the_node(
+    runner: RayRunner, tmp_path: Path
+) -> None:
+    """This process's open folders are a place that no other process can see."""
+    (tmp_path / "private").mkdir()
+    descriptor = os.open(tmp_path / "private", os.O_RDONLY)
+    private = f"/proc/self/fd/{descriptor}"
+    if not Path(private).is_dir():
+        pytest.skip("no /proc here")
+    try:
+        with pytest.raises(UserError, match=rf"node \S+ does not see {private}; give --storage"):
+            ray_runner._check_shared(private, ray_runner._alive_nodes())
+    finally:
+        os.close(descriptor)
+    assert list((tmp_path / "private").iterdir()) == []
+
+
+def test_a_cluster_that_cannot_be_reached_is_the_users_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+
+    def refuse(**settings: Any) -> None:
+        assert settings["address"] == "10.255.255.1:6379"
+        assert "num_cpus" not in settings
+        raise ConnectionError("timed out")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(UserError, match=r"cluster at 10\.255\.255\.1:6379.*RAY_AUTH_TOKEN"):
+        RayRunner(scratch=str(tmp_path), address="10.255.255.1:6379").connect()
+
+
+@pytest.mark.parametrize(
+    ("raised", "arrives_as"),
+    [
+        (OutOfMemoryError("killed due to the node running low on memory"), RayActorError),
+        (RayActorError(error_msg="died"), RayActorError),
+        (RayTaskError("f", "traceback", ValueError("x")), RayTaskError),
+        (ValueError("something else"), ValueError),
+    ],
+)
+def test_a_kill_by_the_memory_monitor_arrives_as_a_dead_actor(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception, arrives_as: type[Exception]
+) -> None:
+    arrived: list[Exception] = []
+
+    def original(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
+        arrived.append(exception)
+
+    monkeypatch.setattr(RayActorManager, "_actor_task_failed", original)
+    for _ in range(2):
+        ray_runner._keep_memory_kills_local()
+    manager = object.__new__(RayActorManager)
+    RayActorManager._actor_task_failed(manager, tracked_actor_task=None, exception=raised)
+    assert [type(error) for error in arrived] == [arrives_as]
+    assert str(raised).splitlines()[-1] in str(arrived[0])
+
+
+def test_nothing_of_ours_raises_into_tune(runner: RayRunner, tmp_path: Path) -> None:
+    """The record breaks in the middle; the run ends with a reason."""
+    sweep = tiny_sweep(space=grid(width=[1, 2, 3, 4]), budget=epochs(4))
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        record, left = coordinator.journal.record, iter(range(100))
+
+        def breaking(*arguments: Any) -> bool:
+            if next(left) >= 3:
+                raise OSError("no space left on device")
+            return record(*arguments)
+
+        coordinator.journal.record = breaking  # type: ignore[method-assign]
+        runner.run(coordinator)
+        assert "no space left on device" in (coordinator.stop_reason or "")
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        runner.run(coordinator)
+        assert coordinator.stop_reason is None
+        assert {row.status for row in coordinator.journal.trials()} == {"finished"}
