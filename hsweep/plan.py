@@ -164,7 +164,11 @@ class Planner:
             self.skipped.append(Skipped(point, str(impossible)))
             return []
         _check_kinds(task, model, recipe, resources)
-        counts = self._counts_of(model)
+        try:
+            counts = self._counts_of(model)
+        except _ImpossiblePointError as impossible:
+            self.skipped.append(Skipped(point, str(impossible)))
+            return []
         self._check_metrics(task)
         memory = train_memory_bytes(
             counts,
@@ -283,9 +287,13 @@ def _build(what: str, value: Any, point: Point) -> Any:
 def _told(count: Callable[[Any], Result], model: AnyModelConfig) -> Result:
     try:
         return count(model)
+    except ValueError as error:
+        raise _ImpossiblePointError(str(error)) from error
     except Exception as error:
         raise UserError(
-            f"the model {model!r} cannot be built or counted: {type(error).__name__}: {error}"
+            f"the model {model!r} cannot be built or counted: {type(error).__name__}: {error}. If "
+            "its shape is impossible, let the sweep's model function raise ValueError: the plan "
+            "then skips the point and says why"
         ) from error
 
 

@@ -60,9 +60,17 @@ def set_up_worker() -> None:
     """Prepare a worker process: pinned names, and the folder of the sweep file last on the path,
     so that a sweep can use helper modules beside it."""
     pin_imports()
+    _let_sweeps_import_timm()
     folder = os.environ.get(SIBLINGS_VARIABLE)
     if folder:
         _append_to_path(Path(folder))
+
+
+def _let_sweeps_import_timm() -> None:
+    """A sweep file may import timm or transformers itself, whatever torchvision lies beside."""
+    from models.torchvision_compat import make_torchvision_importable
+
+    make_torchvision_importable()
 
 
 def worker_environment(sweep_folder: Path | None) -> dict[str, str]:
@@ -124,6 +132,7 @@ def load_sweep(path: Path, *, siblings: Path | None = None) -> LoadedSweep:
         raise UserError(f"a sweep is a Python file; {path} {kind}")
     folder = (siblings or path.parent).resolve()
     _append_to_path(folder)
+    _let_sweeps_import_timm()
     module = _import_file(path.resolve())
     sweep = getattr(module, "SWEEP", None)
     if not isinstance(sweep, Sweep):
