@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsweep import Asha, Budget, SizeBand, UserError, epochs
-from hsweep.schedule import StratifiedAsha, Verdict
+from hsweep.schedule import PROTECTED, StratifiedAsha, Verdict
 
 CLAIM = settings(deadline=None, derandomize=True, max_examples=100)
 BUDGET = epochs(9)
@@ -198,6 +198,48 @@ class TestRungs:
         )
 
 
+class TestPointsCompete:
+    """With ``compete="points"`` the contender is a shape, by the mean of its replicates."""
+
+    def scheduler(self, points: str, stratum: str = "") -> StratifiedAsha:
+        settings = Asha(grace=3, min_survivors=1, compete="points")
+        scheduler = StratifiedAsha(settings, BUDGET, "min")
+        for point in points:
+            for replicate in (0, 1):
+                scheduler.add(f"{point}{replicate}", stratum, point)
+        return scheduler
+
+    def test_an_unlucky_seed_is_not_stopped_while_its_shape_is_best(self) -> None:
+        scheduler = self.scheduler("ab")
+        scheduler.record("a0", "", 3, 0.1, "a")
+        scheduler.record("b0", "", 3, 0.6, "b")
+        assert not scheduler.decide("a1", "", 3, 0.9, "a").stop
+        assert scheduler.rung_sizes("") == {3: 2}
+
+    def test_a_lucky_seed_goes_with_its_shape_at_its_next_milestone(self) -> None:
+        scheduler = self.scheduler("abc")
+        for key, value in (("a0", 0.1), ("b0", 0.2)):
+            scheduler.record(key, "", 3, value, key[0])
+        lost = scheduler.decide("c0", "", 3, 0.9, "c")
+        assert lost.stop
+        scheduler.leave("c0", "", "c", stopped=lost.reason)
+        assert scheduler.lost("c1", "", "c") == lost.reason
+        assert not scheduler.decide("c1", "", 2, 0.0, "c").stop
+        assert scheduler.decide("c1", "", 3, 0.0, "c") == lost
+
+    def test_survivors_are_shapes(self) -> None:
+        scheduler = self.scheduler("ab")
+        scheduler.record("a0", "", 3, 0.1, "a")
+        scheduler.leave("a1", "", "a")
+        assert not scheduler.decide("b0", "", 3, 0.9, "b").stop
+
+    def test_nobody_of_the_protected_stratum_is_stopped(self) -> None:
+        scheduler = self.scheduler("abc", PROTECTED)
+        values = {"a0": 0.1, "b0": 0.2, "c0": 0.9}
+        verdicts = [scheduler.decide(k, PROTECTED, 3, v, k[0]) for k, v in values.items()]
+        assert not any(verdict.stop for verdict in verdicts)
+
+
 class TestMilestones:
     def test_they_grow_by_the_reduction_factor_and_end_before_the_budget(self) -> None:
         assert Asha(grace=1).milestones(epochs(100)) == [1, 3, 9, 27, 81]
@@ -266,6 +308,7 @@ class TestStrata:
         (lambda: Asha(grace=1, reduction_factor=1), "reduction factor .* not 1"),
         (lambda: Asha(grace=1, reduction_factor=2.5), "reduction factor .* not 2.5"),
         (lambda: Asha(grace=1, min_survivors=0), "min_survivors .* not 0"),
+        (lambda: Asha(grace=1, compete="seeds"), "'trials' or 'points', not 'seeds'"),
         (lambda: SizeBand(1.0), "above 1, not 1.0"),
         (lambda: SizeBand(math.nan), "above 1, not nan"),
         (lambda: Asha(grace=1, strata="heads"), r"strata .*\('heads',\)"),
