@@ -1,0 +1,217 @@
+"""What Optuna proposes and is told, across stops, divergence and interruptions."""
+
+import math
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+from runner_contract import StopAt
+from tiny import TinyTask, tiny_sweep
+from tiny_runs import histories, statuses
+
+from hsweep import Asha, Point, Recipe, Sweep, choice, epochs, int_range, log_uniform, optuna_search
+from hsweep.coordinator import Coordinator
+from hsweep.errors import UserError
+from hsweep.journal import Journal
+from hsweep.plan import Planner
+from hsweep.ray_environment import prepare_ray
+from hsweep.runner import InlineRunner
+from hsweep.trial import TrialStatus
+
+prepare_ray()
+
+from hsweep.ray_search import OptunaProposer  # noqa: E402
+
+SPACE = int_range(width=(1, 40)) * log_uniform(lr=(1e-3, 1e-1))
+
+
+def recipe(point: Point) -> Recipe:
+    return Recipe(lr=point.lr, batch_size=8)
+
+
+def adaptive(num_points: int = 6, also: Any = (), **changes: Any) -> Sweep:
+    search = optuna_search(num_points, also=also)
+    return tiny_sweep(**{"space": SPACE, "recipe": recipe, "search": search} | changes)
+
+
+@contextmanager
+def searching(sweep: Sweep, folder: Path, **parts: Any) -> Iterator[Coordinator]:
+    folder.mkdir(exist_ok=True)
+    with Journal(folder / "journal.db", create=True) as journal:
+        proposer = OptunaProposer(sweep, Planner(sweep, 0), journal, seed=0)
+        coordinator = Coordinator(
+            journal=journal,
+            sweep=sweep,
+            trials=proposer.known_trials,
+            checkpoints=str(folder / "checkpoints"),
+            proposer=proposer,
+            **parts,
+        )
+        yield coordinator
+        coordinator.settle()
+
+
+def told(coordinator: Coordinator) -> list[FrozenTrial]:
+    proposer = coordinator.proposer
+    assert isinstance(proposer, OptunaProposer)
+    trials: list[FrozenTrial] = proposer._search._ot_study.trials
+    return trials
+
+
+def points(folder: Path) -> list[Any]:
+    with Journal(folder / "journal.db", read_only=True) as journal:
+        return [(dict(row.point), row.replicate) for row in journal.trials()]
+
+
+def test_exactly_so_many_points_are_proposed_recorded_and_told(tmp_path: Path) -> None:
+    with searching(adaptive(6), tmp_path) as coordinator:
+        InlineRunner().run(coordinator)
+        assert coordinator.stop_reason is None
+        optuna_trials = told(coordinator)
+        rows = coordinator.journal.trials()
+        recorded = coordinator.journal.metas("proposal:")
+    assert len(rows) == len(recorded) == 6
+    assert {row.status for row in rows} == {TrialStatus.FINISHED}
+    complete = [trial for trial in optuna_trials if trial.state is TrialState.COMPLETE]
+    assert [trial.value for trial in complete] == [row.value for row in rows]
+    assert [trial.params["width"] for trial in complete] == [row.point["width"] for row in rows]
+    assert not [trial for trial in optuna_trials if trial.state is TrialState.RUNNING]
+
+
+def test_a_point_is_told_once_by_the_mean_over_its_replicates(tmp_path: Path) -> None:
+    with searching(adaptive(3, replicates=3), tmp_path) as coordinator:
+        InlineRunner().run(coordinator)
+        complete = [t for t in told(coordinator) if t.state is TrialState.COMPLETE]
+        rows = coordinator.journal.trials()
+    assert [row.replicate for row in rows] == [0, 1, 2] * 3
+    values = [row.value for row in rows if row.value is not None]
+    assert [trial.value for trial in complete] == pytest.approx(
+        [statistics.fmean(values[i : i + 3]) for i in (0, 3, 6)], rel=1e-12
+    )
+
+
+def test_a_trial_stopped_early_is_told_as_pruned_at_its_rung(tmp_path: Path) -> None:
+    sweep = adaptive(
+        12, budget=epochs(6), early_stopping=Asha(grace=2, reduction_factor=2, min_survivors=1)
+    )
+    with searching(sweep, tmp_path) as coordinator:
+        InlineRunner().run(coordinator)
+        states = [trial for trial in told(coordinator) if trial.state is not TrialState.FAIL]
+        rows = coordinator.journal.trials()
+    assert len(states) == len(rows) == 12
+    stopped = [row.status is TrialStatus.STOPPED_EARLY for row in rows]
+    assert any(stopped)
+    assert not all(stopped)
+    for trial, row in zip(states, rows, strict=True):
+        if row.status is TrialStatus.STOPPED_EARLY:
+            assert trial.state is TrialState.PRUNED
+            assert trial.intermediate_values == {row.unit: row.value}
+        else:
+            assert trial.state is TrialState.COMPLETE
+
+
+def test_a_diverged_trial_is_told_as_failed_and_none_is_left_running(tmp_path: Path) -> None:
+    sweep = adaptive(
+        6, task=lambda point: TinyTask(diverges_at=6 if point.width % 2 else None), replicates=2
+    )
+    with searching(sweep, tmp_path) as coordinator:
+        InlineRunner().run(coordinator)
+        states = told(coordinator)
+        rows = coordinator.journal.trials()
+    odd = [row for row in rows if row.point["width"] % 2]
+    assert 0 < len(odd) < len(rows)
+    assert {row.status for row in odd} == {TrialStatus.DIVERGED}
+    assert len(rows) == 12
+    for trial in states:
+        expected = TrialState.FAIL if trial.params["width"] % 2 else TrialState.COMPLETE
+        assert trial.state is expected
+        assert trial.value is None or math.isfinite(trial.value)
+
+
+def test_impossible_points_are_told_as_failed_and_do_not_count(tmp_path: Path) -> None:
+    sweep = adaptive(5, space=SPACE * choice(heads=[1, 4]))
+    with searching(sweep, tmp_path) as coordinator:
+        InlineRunner().run(coordinator)
+        failed = [trial for trial in told(coordinator) if trial.state is TrialState.FAIL]
+        assert len(coordinator.journal.trials()) == 5
+    assert failed
+    for trial in failed:
+        assert trial.params["width"] % 4
+
+
+def test_a_space_smaller_than_the_search_ends_when_it_is_used_up(tmp_path: Path) -> None:
+    sweep = adaptive(9, space=int_range(width=(1, 3)), recipe=Recipe(lr=0.05, batch_size=8))
+    with searching(sweep, tmp_path) as coordinator:
+        InlineRunner().run(coordinator)
+        assert coordinator.stop_reason is None
+    assert sorted(point["width"] for point, _ in points(tmp_path)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("num_reports", [1, 2, 5, 8])
+def test_a_resumed_search_knows_the_earlier_points_and_proposes_so_many_in_all(
+    tmp_path: Path, num_reports: int
+) -> None:
+    sweep = adaptive(5, replicates=2)
+    stop = StopAt(num_reports)
+    with searching(sweep, tmp_path, observer=stop) as coordinator:
+        stop.coordinator = coordinator
+        InlineRunner().run(coordinator)
+    before = points(tmp_path)
+    finished = {key for key, status in statuses(tmp_path).items() if status.is_final}
+    with searching(sweep, tmp_path) as coordinator:
+        known = told(coordinator)
+        assert len(known) == len(before) // 2
+        assert [trial.params["width"] for trial in known] == [
+            point["width"] for point, replicate in before if replicate == 0
+        ]
+        # A point whose two replicates have ended is known with its value, others are open.
+        assert sum(trial.state is TrialState.COMPLETE for trial in known) == len(finished) // 2
+        InlineRunner().run(coordinator)
+        assert sum(trial.state is TrialState.COMPLETE for trial in told(coordinator)) == 5
+    after = points(tmp_path)
+    assert after[: len(before)] == before
+    assert len(after) == 10
+    assert len({repr(each) for each in after}) == 10
+    assert set(statuses(tmp_path).values()) == {TrialStatus.FINISHED}
+    for history in histories(tmp_path).values():
+        assert [unit for unit, _, _ in history] == [1, 2, 3]
+
+
+def test_a_driver_killed_between_proposal_and_start_does_not_lose_the_point(tmp_path: Path) -> None:
+    sweep = adaptive(3)
+    with searching(sweep, tmp_path) as coordinator:
+        assert coordinator.proposer is not None
+        (proposed,) = coordinator.proposer.propose()
+        # The driver dies before the coordinator enters it.
+    assert points(tmp_path) == []
+    with searching(sweep, tmp_path) as coordinator:
+        InlineRunner().run(coordinator)
+        assert proposed.key in {row.key for row in coordinator.journal.trials()}
+        assert len(coordinator.journal.trials()) == 3
+
+
+def test_several_objectives_are_told_together(tmp_path: Path) -> None:
+    sweep = adaptive(5, also=(("num_params", "min"), ("fit", "max")), replicates=2)
+    with searching(sweep, tmp_path) as coordinator:
+        InlineRunner().run(coordinator)
+        assert coordinator.stop_reason is None
+        complete = [t for t in told(coordinator) if t.state is TrialState.COMPLETE]
+        rows = coordinator.journal.trials()
+    assert len(complete) == 5
+    for number, trial in enumerate(complete):
+        nmse, params, fit = trial.values
+        pair = rows[2 * number : 2 * number + 2]
+        assert nmse == pytest.approx(statistics.fmean(row.value or 0.0 for row in pair))
+        assert params == pair[0].counts["num_params"]
+        assert fit == pytest.approx(
+            statistics.fmean(histories(tmp_path)[row.key][-1][2]["fit"] or 0.0 for row in pair)
+        )
+
+
+def test_several_objectives_and_early_stopping_do_not_go_together() -> None:
+    with pytest.raises(UserError, match="several objectives cannot stop trials early"):
+        adaptive(5, also=(("num_params", "min"),), early_stopping=Asha(grace=1))
