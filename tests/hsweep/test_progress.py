@@ -1,0 +1,174 @@
+"""What a running study shows, on a terminal and elsewhere."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tiny import TinyTask, tiny_sweep
+from tiny_runs import coordinating, planned
+
+from hsweep import Asha, Sweep, epochs, grid
+from hsweep.coordinator import Coordinator
+from hsweep.progress import Progress, duration, number, point_label, varying_axes
+from hsweep.runner import InlineRunner
+from hsweep.trial import Report, TrialStatus
+
+SWEEP = tiny_sweep(space=grid(width=[1, 2, 3], lr=[0.05]), budget=epochs(4), max_failures=1)
+
+
+def console(*, terminal: bool) -> Console:
+    return Console(
+        file=io.StringIO(), force_terminal=terminal, width=160, record=True, color_system=None
+    )
+
+
+def run(sweep: Sweep, folder: Path, shown: Console) -> list[str]:
+    """Run a sweep to its end and return the lines it showed."""
+    with coordinating(sweep, folder) as coordinator:
+        progress = Progress(shown, sweep.metric, coordinator.planned_trials())
+        coordinator.observer = progress
+        with progress.showing(coordinator):
+            InlineRunner().run(coordinator)
+        # A display that failed would have been taken off.
+        assert coordinator.observer is progress
+    return [line.rstrip() for line in shown.export_text().splitlines()]
+
+
+def value_of(folder: Path, width: int) -> str:
+    with coordinating(SWEEP, folder) as coordinator:
+        rows = {row.point["width"]: row.value for row in coordinator.journal.trials()}
+    return number(rows[width])
+
+
+def test_elsewhere_it_is_one_line_a_trial_that_names_only_what_varies(tmp_path: Path) -> None:
+    lines = run(SWEEP, tmp_path, console(terminal=False))
+    assert lines == [
+        f"[{done}/3] width={width} #0  finished  nmse {value_of(tmp_path, width)}"
+        for done, width in ((1, 3), (2, 2), (3, 1))
+    ]
+
+
+def test_a_file_gets_no_control_characters(tmp_path: Path) -> None:
+    shown = Console(file=io.StringIO(), width=160)
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        progress = Progress(shown, "nmse", coordinator.planned_trials())
+        coordinator.observer = progress
+        with progress.showing(coordinator):
+            InlineRunner().run(coordinator)
+    assert isinstance(shown.file, io.StringIO)
+    assert "\x1b" not in shown.file.getvalue()
+
+
+def test_failures_say_why_and_that_they_are_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "traces").mkdir()
+    bad = TinyTask(raises_at=6, raises=9, folder=str(tmp_path / "traces"))
+    sweep = tiny_sweep(task=lambda point: bad if point.width == 3 else TinyTask(), max_failures=1)
+    text = "\n".join(run(sweep, tmp_path, console(terminal=False)))
+    assert "[0/3] width=3 #0  fails, will be tried again" in text
+    assert "(RuntimeError: raised on purpose before update 6)" in text
+    assert "width=3 #0  attempt 2 starts" in text
+    assert "[3/3] width=3 #0  failed" in text
+
+
+def test_early_stops_and_divergence_are_told(tmp_path: Path) -> None:
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2, 3, 4, 5]),
+        task=lambda point: TinyTask(diverges_at=3 if point.width == 4 else None),
+        budget=epochs(9),
+        early_stopping=Asha(grace=1, reduction_factor=2, min_survivors=1),
+    )
+    lines = run(sweep, tmp_path, console(terminal=False))
+    (diverged,) = [line for line in lines if "width=4" in line]
+    assert "diverged" in diverged
+    assert "(not finite at step 3)" in diverged
+    assert any("stopped_early" in line or "stopped early" in line for line in lines)
+
+
+def said(unit: int, value: float | None) -> Report:
+    return Report(unit, 4 * unit, {"nmse": value, "fit": None}, float(unit), unit == 4)
+
+
+def rendered(coordinator: Coordinator, progress: Progress) -> str:
+    screen = console(terminal=False)
+    screen.print(progress._render())
+    return screen.export_text()
+
+
+def test_the_live_table_shows_what_runs_what_is_best_and_what_is_left(tmp_path: Path) -> None:
+    shown = console(terminal=True)
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        progress = Progress(shown, "nmse", coordinator.planned_trials())
+        coordinator.observer = progress
+        with progress.showing(coordinator):
+            first, second = coordinator.take(), coordinator.take()
+            assert first is not None
+            assert second is not None
+            coordinator.report(first, said(1, 0.25))
+            coordinator.report(second, said(1, None))
+            text = rendered(coordinator, progress)
+    assert "0 finished  2 running" in text
+    assert "1 waiting" in text
+    assert "remaining about" in text
+    running = [line.split() for line in text.splitlines() if "#0" in line]
+    assert running == [
+        ["width=2", "#0", "1/4", "epochs", "-"],
+        ["width=3", "#0", "1/4", "epochs", "0.25"],
+    ]
+    assert "best so far" in text
+
+
+def test_a_terminal_gets_the_table_and_the_lines(tmp_path: Path) -> None:
+    text = "\n".join(run(SWEEP, tmp_path, console(terminal=True)))
+    assert "[3/3] width=1 #0  finished" in text
+    assert "3 finished  0 running" in text
+
+
+def test_many_strata_are_cut_and_ordered_as_people_count(tmp_path: Path) -> None:
+    sweep = tiny_sweep(
+        space=grid(width=list(range(1, 16))),
+        budget=epochs(4),
+        early_stopping=Asha(grace=1, strata=("width",)),
+    )
+    with coordinating(sweep, tmp_path) as coordinator:
+        progress = Progress(console(terminal=True), "nmse", coordinator.planned_trials())
+        with progress.showing(coordinator):
+            while (assignment := coordinator.take()) is not None:
+                coordinator.report(assignment, said(4, 0.5))
+            text = rendered(coordinator, progress)
+    named = [line.split()[0] for line in text.splitlines() if line.startswith("width=")]
+    assert named == [f"width={width}" for width in range(1, 13)]
+    assert "and 3 more" in text
+
+
+def test_nothing_is_rendered_of_an_empty_study(tmp_path: Path) -> None:
+    with coordinating(SWEEP, tmp_path, trials=[]) as coordinator:
+        progress = Progress(console(terminal=True), "nmse", [])
+        with progress.showing(coordinator):
+            assert "0 finished" in rendered(coordinator, progress)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (8.23, "8.2 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")],
+)
+def test_times_are_written_as_people_do(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_numbers_have_four_digits_and_what_is_missing_a_dash() -> None:
+    assert (number(0.123456), number(12345.6), number(None)) == ("0.1235", "1.235e+04", "-")
+
+
+def test_every_axis_is_named_if_none_varies() -> None:
+    trials = list(planned(tiny_sweep(space=grid(width=[2], lr=[0.1]), replicates=2)))
+    assert varying_axes(trials) == ("width", "lr")
+    assert varying_axes(list(planned(SWEEP))) == ("width",)
+    assert point_label({"width": 2, "lr": 0.1}) == "width=2 lr=0.1"
+    assert point_label({"width": 2}, ("lr", "width")) == "width=2"
+
+
+def test_every_status_has_a_style() -> None:
+    from hsweep.progress import STATUS_STYLES
+
+    assert set(STATUS_STYLES) == set(TrialStatus)

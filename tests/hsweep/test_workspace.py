@@ -1,0 +1,186 @@
+"""Whose code runs: sweep files anywhere, and names that cannot be taken over."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hsweep.errors import UserError
+from hsweep.workspace import PACKAGES, ROOT, load_sweep, pin_imports, worker_environment
+
+SWEEP_FILE = '''
+"""A note about the question."""
+
+from dataclasses import dataclass
+
+from hsweep import Sweep, epochs, grid
+from tiny import TinyModel, TinyTask
+
+SWEEP = Sweep(
+    name="written",
+    space=grid(width=[1, 2]),
+    task=TinyTask(),
+    model=lambda point: TinyModel(point.width),
+    metric="nmse",
+    goal="min",
+    budget=epochs(2),
+)
+'''
+
+
+@pytest.fixture(autouse=True)
+def path_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def written(folder: Path, text: str = SWEEP_FILE, name: str = "mine.py") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def python(code: str, cwd: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, ``paths`` before the project on its import path."""
+    search = os.pathsep.join(map(str, [*paths, ROOT]))
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": search},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_sweep_file_is_loaded_with_its_docstring_as_description(tmp_path: Path) -> None:
+    loaded = load_sweep(written(tmp_path))
+    assert loaded.sweep.name == "written"
+    assert loaded.sweep.description == "A note about the question."
+    assert loaded.folder == tmp_path
+
+
+def test_two_sweep_files_of_one_name_are_two_modules(tmp_path: Path) -> None:
+    one = load_sweep(written(tmp_path / "a"))
+    other = load_sweep(written(tmp_path / "b", SWEEP_FILE.replace('"written"', '"other"')))
+    assert (one.sweep.name, other.sweep.name) == ("written", "other")
+    assert one.module.__name__ != other.module.__name__
+
+
+def test_modules_beside_the_sweep_file_can_be_imported_and_travel_with_it(tmp_path: Path) -> None:
+    written(tmp_path, "FACTOR = 3\n", "helper_beside_the_sweep.py")
+    source = SWEEP_FILE.replace("from tiny", "import helper_beside_the_sweep\nfrom tiny")
+    loaded = load_sweep(written(tmp_path, source))
+    names = [module.__name__ for module in loaded.own_modules()]
+    assert names[0] == loaded.module.__name__
+    assert names[1:] == ["helper_beside_the_sweep"]
+
+
+def test_a_copy_of_the_file_finds_the_modules_beside_the_original(tmp_path: Path) -> None:
+    written(tmp_path / "original", "FACTOR = 3\n", "helper_of_the_original.py")
+    source = SWEEP_FILE.replace("from tiny", "import helper_of_the_original\nfrom tiny")
+    copy = written(tmp_path / "study", source, "sweep.py")
+    loaded = load_sweep(copy, siblings=tmp_path / "original")
+    assert loaded.folder == tmp_path / "original"
+
+
+def test_the_sweeps_folder_comes_last_on_the_import_path(tmp_path: Path) -> None:
+    """A file of its own called like a module of the standard library shadows nothing."""
+    written(tmp_path, "raise RuntimeError('mine, not the library')\n", "statistics.py")
+    written(tmp_path, "raise RuntimeError('mine, not the library')\n", "tasks.py")
+    load_sweep(written(tmp_path))
+    assert sys.path[-1] == str(tmp_path)
+    assert sys.path.index(str(tmp_path)) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\n", "defines no SWEEP"),
+        ("SWEEP = 3\n", "defines SWEEP as 3"),
+        ("import no_such_module_anywhere\n", "line 1 fails: ModuleNotFoundError"),
+        ("x = 1\ny = 1 / 0\n", "line 2 fails: ZeroDivisionError"),
+        ("x = (\n", "line 1 fails: SyntaxError"),
+        ("raise SystemExit('bye')\n", "line 1 fails: SystemExit: bye"),
+        ("from hsweep import epochs\nepochs(0)\n", "budget amount must be"),
+    ],
+)
+def test_a_file_that_is_no_sweep_is_the_users_error(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    file = written(tmp_path, text)
+    with pytest.raises(UserError, match=message) as error:
+        load_sweep(file)
+    assert str(file) in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_the_users_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        load_sweep(tmp_path / "nowhere.py")
+    with pytest.raises(UserError, match="is a folder"):
+        load_sweep(tmp_path)
+    with pytest.raises(UserError, match=r"ending \.py"):
+        load_sweep(written(tmp_path, name="sweep.txt"))
+
+
+def test_pinning_again_changes_nothing() -> None:
+    before = {name: sys.modules.get(name) for name in PACKAGES}
+    pin_imports()
+    assert {name: sys.modules[name] for name in PACKAGES if before[name]} == {
+        name: module for name, module in before.items() if module
+    }
+
+
+def test_the_names_belong_to_the_project_even_where_others_come_first(tmp_path: Path) -> None:
+    for name in ("models", "tasks", "analysis", "sweeps"):
+        written(tmp_path / name, "raise RuntimeError('foreign')\n", "__init__.py")
+    done = python(
+        "import hsweep, models, tasks.retrieval, models.retrieval, analysis\n"
+        "print(models.__file__, tasks.__file__, analysis.__file__, sep='\\n')",
+        tmp_path,
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [Path(line).parents[1] for line in done.stdout.split()] == [ROOT] * 3
+
+
+@pytest.mark.parametrize("name", ["models", "tasks"])
+def test_a_foreign_module_imported_first_is_an_error_that_names_both(
+    tmp_path: Path, name: str
+) -> None:
+    foreign = written(tmp_path / name, "", "__init__.py")
+    done = python(f"import {name}\nimport hsweep", tmp_path, tmp_path)
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert "UserError" in last
+    assert str(foreign) in last
+    assert str(ROOT / name / "__init__.py") in last
+
+
+def test_workers_find_the_same_project_and_the_folder_of_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    environment = worker_environment(tmp_path)
+    assert environment["HSWEEP_SWEEP_FOLDER"] == str(tmp_path)
+    assert environment["PYTHONPATH"] == f"{ROOT}{os.pathsep}/elsewhere"
+    assert "HSWEEP_SWEEP_FOLDER" not in worker_environment(None)
+
+
+def test_a_worker_is_set_up_from_its_environment(tmp_path: Path) -> None:
+    for name in ("models", "tasks"):
+        written(tmp_path / name, "raise RuntimeError('foreign')\n", "__init__.py")
+    written(tmp_path, "FACTOR = 3\n", "helper_of_a_worker.py")
+    done = python(
+        "import os, sys\n"
+        f"os.environ['HSWEEP_SWEEP_FOLDER'] = {str(tmp_path)!r}\n"
+        "from hsweep.workspace import set_up_worker\n"
+        "set_up_worker()\n"
+        "import models, tasks, helper_of_a_worker\n"
+        "print(models.__file__, tasks.__file__)",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert str(ROOT / "models") in done.stdout
