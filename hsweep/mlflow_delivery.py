@@ -33,6 +33,8 @@ PARENT: Final = "parent"
 
 _ROWS_AT_ONCE: Final = 1000
 _LOCK_SECONDS: Final = 60.0
+# Lets MLflow's pages open on training runs rather than on traces of language models.
+_EXPERIMENT_TAGS: Final = {"mlflow.experimentKind": "custom_model_development"}
 _MISSING: Final = "RESOURCE_DOES_NOT_EXIST"
 
 _ENVIRONMENT: Final = {
@@ -164,7 +166,9 @@ class Delivery:
             try:
                 experiment_id = str(
                     self._client.create_experiment(
-                        target.experiment, artifact_location=target.artifact_location
+                        target.experiment,
+                        artifact_location=target.artifact_location,
+                        tags=_EXPERIMENT_TAGS,
                     )
                 )
             except MlflowException as error:
@@ -227,7 +231,9 @@ class Delivery:
         run_id = self._run_ids.get(PARENT)
         if run_id is None:
             tags = self._common_tags() | {"hsweep.metric": self._source.metric}
-            return self._create_run(PARENT, self._source.study, tags, time.time())
+            first = self._journal.log_after(0, 1)
+            started = first[0].time if first else time.time()
+            return self._create_run(PARENT, self._source.study, tags, started)
         if reopen:
             self._unless_deleted(run_id, lambda: self._client.update_run(run_id, "RUNNING"))
         return run_id
