@@ -1,0 +1,117 @@
+"""Programs that need a Ray of their own; each runs in a process of its own.
+
+python ray_programs.py two_nodes FOLDER
+python ray_programs.py memory FOLDER
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hsweep.ray_environment import prepare_ray
+
+prepare_ray()
+
+import ray  # noqa: E402
+from ray.cluster_utils import Cluster  # noqa: E402
+from tiny import TinyData, TinyTask, tiny_sweep  # noqa: E402
+from tiny_runs import coordinating  # noqa: E402
+
+from hsweep import grid  # noqa: E402
+from hsweep.ray_runner import RayRunner  # noqa: E402
+from hsweep.trial import Resources  # noqa: E402
+
+TESTS = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class NodeNotingTask(TinyTask):
+    """Leaves a file that names the node it was opened on."""
+
+    def open(self, **settings: Any) -> TinyData:
+        node = ray.get_runtime_context().get_node_id()
+        (self._traces() / f"{len(list(self._traces().iterdir()))}-{node}").touch()
+        return super().open(**settings)
+
+
+@dataclass(frozen=True)
+class HungryTask(TinyTask):
+    """Takes memory, a little at every update, until it is killed."""
+
+    def before_update(self, number: int) -> None:
+        taken = []
+        while True:
+            taken.append(bytearray(64 * 2**20))
+            for page in range(0, len(taken[-1]), 4096):
+                taken[-1][page] = 1
+
+
+def two_nodes(folder: Path) -> dict[str, Any]:
+    """Run on a cluster of two nodes with one processor each."""
+    traces = folder / "traces"
+    traces.mkdir()
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
+    cluster.add_node(num_cpus=1)
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2, 3, 4]),
+        task=NodeNotingTask(folder=str(traces)),
+        resources=Resources(cpus=1),
+    )
+    runner = RayRunner(scratch=str(folder / "shared"), address=cluster.address, sweep_folder=TESTS)
+    runner.connect()
+    with coordinating(sweep, folder / "study") as coordinator:
+        trials = coordinator.planned_trials()
+        runner.check({trial.key: trial.resources for trial in trials})
+        slots = runner.slots(Resources(cpus=1))
+        runner.run(coordinator)
+        statuses = [row.status for row in coordinator.journal.trials()]
+        reason = coordinator.stop_reason
+    runner.close()
+    cluster.shutdown()
+    nodes = sorted({trace.name.partition("-")[2] for trace in traces.iterdir()})
+    return {"slots": slots, "statuses": statuses, "nodes": nodes, "reason": reason}
+
+
+def memory(folder: Path) -> dict[str, Any]:
+    """Run beside a trial that takes memory until Ray's memory monitor kills it."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    allowed = (memory.total - memory.available + 3 * 2**30) / memory.total
+    ray.init(
+        address="local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        runtime_env={
+            "worker_process_setup_hook": "hsweep.workspace.set_up_worker",
+            "env_vars": {"PYTHONPATH": f"{TESTS.parent}:{TESTS}"},
+        },
+        _system_config={"memory_usage_threshold": allowed, "memory_monitor_refresh_ms": 100},
+    )
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2, 3]),
+        task=lambda point: HungryTask() if point.width == 2 else TinyTask(),
+        max_failures=1,
+    )
+    runner = RayRunner(scratch=str(folder / "ray"))
+    with coordinating(sweep, folder / "study") as coordinator:
+        runner.run(coordinator)
+        rows = coordinator.journal.trials()
+        reason = coordinator.stop_reason
+    runner.close()
+    return {
+        "statuses": [row.status for row in rows],
+        "attempts": [row.attempt for row in rows],
+        "why": rows[1].reason,
+        "reason": reason,
+    }
+
+
+if __name__ == "__main__":
+    found = {"two_nodes": two_nodes, "memory": memory}[sys.argv[1]](Path(sys.argv[2]))
+    (Path(sys.argv[2]) / "found.json").write_text(json.dumps(found))
