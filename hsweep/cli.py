@@ -175,6 +175,7 @@ def _finish(
     """Say the answer and where everything is, and choose the exit code."""
     from hsweep.launch import EXIT_INTERRUPTED, closing_lines
     from hsweep.render import print_json
+    from hsweep.request import browse_line
 
     answer = conclusion.answer
     for line in closing_lines(outcome, study):
@@ -188,7 +189,9 @@ def _finish(
     else:
         console.print(f"report   {study.paths.report}", soft_wrap=True)
     console.print(f"MLflow   {conclusion.target.shown_uri}", soft_wrap=True)
-    console.print(f"         browse it with: hsweep ui --home {home.root}", soft_wrap=True)
+    if not conclusion.target.is_server:
+        how = browse_line(conclusion.target, home)
+        console.print(f"         browse it with: {how}", soft_wrap=True)
     if as_json:
         said = answer.to_json() if answer is not None else {"problem": conclusion.problem}
         print_json({**study.status(), **said, "report": str(study.paths.report)})
@@ -336,7 +339,8 @@ def export(study_name: str, file: Path, what: str, home: Home) -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
 @home_option
-def ui(host: str, port: int, home: Home) -> None:
+@tracking_option
+def ui(host: str, port: int, home: Home, tracking_uri: str | None) -> None:
     """Serve the MLflow UI on the home's store."""
     from hsweep.tracking import serve_ui, tracking_target
 
@@ -345,8 +349,9 @@ def ui(host: str, port: int, home: Home) -> None:
             f"hsweep: anyone who reaches {host}:{port} can read and delete these runs", err=True
         )
     home.create()
+    target = tracking_target(tracking_uri, home, "hsweep")
     click.echo(f"MLflow UI at http://{host}:{port}; end it with Ctrl-C")
-    serve_ui(tracking_target(None, home, "hsweep"), host=host, port=port)
+    serve_ui(target, host=host, port=port)
 
 
 @main.command()

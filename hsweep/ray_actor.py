@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from ray import tune
+from ray.tune.execution.placement_groups import PlacementGroupFactory
 
 from hsweep.trial import Assignment
 from hsweep.worker import TrialSession
@@ -29,6 +30,13 @@ class Parcel:
 
 class TrialActor(tune.Trainable):
     """The process that trains trials, one after another."""
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
+        """Return what a trial occupies, as its sweep says."""
+        resources = config[PARCEL].assignment.trial.resources
+        bundle = {"CPU": resources.cpus, "GPU": resources.gpus}
+        return PlacementGroupFactory([{name: n for name, n in bundle.items() if n > 0}])
 
     def setup(self, config: dict[str, Any]) -> None:
         """Begin the first trial."""

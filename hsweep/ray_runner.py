@@ -20,7 +20,6 @@ from typing import Any, Final
 import ray
 from ray import tune
 from ray.exceptions import OutOfMemoryError, RayActorError
-from ray.tune.execution.placement_groups import PlacementGroupFactory
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
@@ -232,7 +231,7 @@ class RayRunner:
         link = _Link(coordinator)
         with _quiet_tune():
             tune.Tuner(
-                tune.with_resources(TrialActor, _placement),
+                TrialActor,
                 tune_config=tune.TuneConfig(
                     search_alg=_CoordinatedSearcher(link),
                     scheduler=_CoordinatedScheduler(link),
@@ -259,12 +258,6 @@ class RayRunner:
         """Leave the cluster; a local one ends."""
         if ray.is_initialized():
             ray.shutdown()
-
-
-def _placement(config: dict[str, Any]) -> PlacementGroupFactory:
-    resources = config[PARCEL].assignment.trial.resources
-    bundle = {"CPU": resources.cpus, "GPU": resources.gpus}
-    return PlacementGroupFactory([{name: n for name, n in bundle.items() if n > 0}])
 
 
 def _trial_name(trial: TuneTrial) -> str:

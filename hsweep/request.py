@@ -26,7 +26,7 @@ from hsweep.plan import Limits, Plan, Planner, apply_settings, make_plan
 from hsweep.provenance import hardware
 from hsweep.study import Study
 from hsweep.sweep import DEFAULT_PRESET
-from hsweep.tracking import tracking_target
+from hsweep.tracking import TrackingTarget, tracking_target
 from hsweep.workspace import LoadedSweep, load_sweep
 
 Settings = list[tuple[str, list[Any]]]
@@ -154,7 +154,7 @@ def start(
             sweep_source=sweep_source(prepared.loaded.path),
             plan=plan.to_json(),
         )
-        _greet(console, study, plan, runner, home)
+        _greet(console, study, plan, runner, browse_line(options.target, home))
         planner = Planner(plan.sweep, plan.study_seed, prepared.limits)
         return study, run_study(study, plan, planner, runner, options, console, home, conclude)
     finally:
@@ -187,7 +187,7 @@ def go_on(
     runner = make_runner(options, home, study.name, manifest.storage, prepared.loaded)
     try:
         prepare_runner(runner, plan)
-        _greet(console, study, plan, runner, home)
+        _greet(console, study, plan, runner, browse_line(options.target, home))
         planner = Planner(plan.sweep, plan.study_seed, prepared.limits)
         return run_study(study, plan, planner, runner, options, console, home, conclude)
     finally:
@@ -219,6 +219,15 @@ def _refuse_changed(study: Study, plan: Plan, journal: Journal) -> None:
     )
 
 
+def browse_line(target: TrackingTarget, home: Home) -> str:
+    """Return how to look at the tracked runs: a server's address, or the command for a store."""
+    if target.is_server:
+        return target.shown_uri
+    if target.sqlite_file == home.mlflow_database:
+        return f"hsweep ui --home {home.root}"
+    return f"hsweep ui --tracking-uri {target.shown_uri}"
+
+
 def _absolute(storage: str | None) -> str | None:
     """A relative folder would mean another place on every node."""
     if storage is None or "://" in storage:
@@ -226,7 +235,7 @@ def _absolute(storage: str | None) -> str | None:
     return str(Path(storage).expanduser().absolute())
 
 
-def _greet(console: Console, study: Study, plan: Plan, runner: Any, home: Home) -> None:
+def _greet(console: Console, study: Study, plan: Plan, runner: Any, browse: str) -> None:
     budget = plan.sweep.budget
     console.print(
         f"study {study.name}: {len(plan.trials)} trials of {budget.amount} {budget.unit}"
@@ -243,7 +252,7 @@ def _greet(console: Console, study: Study, plan: Plan, runner: Any, home: Home) 
         console.print(
             f"Ray dashboard  {url}  (it asks for a token: ray get-auth-token)", soft_wrap=True
         )
-    console.print(f"MLflow UI      hsweep ui --home {home.root}", soft_wrap=True)
+    console.print(f"MLflow UI      {browse}", soft_wrap=True)
 
 
 def _close(runner: Any) -> None:
