@@ -156,6 +156,7 @@ class RayRunner:
     own_modules: tuple[Any, ...] = ()
     sweep_folder: Path | None = None
     dashboard_url: str | None = field(default=None, init=False)
+    _checked: set[Resources] = field(default_factory=set, init=False)
 
     def connect(self) -> None:
         """Start Ray, or join the cluster.
@@ -212,6 +213,7 @@ class RayRunner:
                 )
         if len(nodes) > 1:
             _check_shared(self.scratch, nodes)
+        self._checked = set(requests.values())
 
     def slots(self, request: Resources) -> int:
         """Return how many trials of this size fit the cluster at once."""
@@ -224,7 +226,8 @@ class RayRunner:
         for module in self.own_modules:
             ray.cloudpickle.register_pickle_by_value(module)
         run_name = f"run-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
-        requests = {trial.resources for trial in coordinator.planned_trials()}
+        # An adaptive search has no trial before it starts, but draws of it were checked.
+        requests = {trial.resources for trial in coordinator.planned_trials()} | self._checked
         concurrent = self.max_concurrent or max(
             (self.slots(request) for request in requests), default=1
         )
