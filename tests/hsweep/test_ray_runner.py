@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from runner_contract import RunnerContract, expected
 from tiny import TinyData, TinyTask, tiny_sweep
-from tiny_runs import coordinating, histories
+from tiny_runs import coordinating, histories, planned
+from tiny_searches import adaptive, searching
 
 from hsweep import Recipe, epochs, grid
 from hsweep.errors import UserError
@@ -118,6 +119,32 @@ def test_processes_are_reused_between_trials_of_one_size_and_each_gets_what_it_a
     by_size = {size: [pid for _, pid, given in opened if given == size] for size in ("0.5", "1.0")}
     assert {size: len(pids) for size, pids in by_size.items()} == {"0.5": 6, "1.0": 1}
     assert len(set(by_size["0.5"])) == 1
+
+
+def test_an_adaptive_search_fills_the_slots_too(runner: RayRunner, tmp_path: Path) -> None:
+    """Its trials are not known before it starts, only draws of the kind it will propose."""
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    half = Resources(cpus=0.5)
+    sweep = adaptive(5, task=TinyTask(waits_at=6, folder=str(traces)), resources=half)
+    at_once: list[int] = []
+
+    def let_two_go() -> None:
+        deadline = time.monotonic() + 60
+        while len(at_once) < 2 and time.monotonic() < deadline:
+            at_once[:] = [int(t.name.partition("-")[2]) for t in traces.glob("waiting-*")]
+            time.sleep(0.02)
+        (traces / "go").touch()
+
+    doorkeeper = threading.Thread(target=let_two_go)
+    doorkeeper.start()
+    with searching(sweep, tmp_path / "study") as coordinator:
+        runner.check({trial.key: trial.resources for trial in planned(sweep)})
+        runner.run(coordinator)
+        rows = coordinator.journal.trials()
+    doorkeeper.join()
+    assert len(at_once) >= 2
+    assert [row.status for row in rows] == ["finished"] * 5
 
 
 def test_what_no_node_can_give_is_refused_before_the_start(runner: RayRunner) -> None:

@@ -2,57 +2,23 @@
 
 import math
 import statistics
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 from runner_contract import StopAt
-from tiny import TinyTask, tiny_sweep
+from tiny import TinyTask
 from tiny_runs import histories, statuses
+from tiny_searches import SPACE, adaptive, searching
 
-from hsweep import Asha, Point, Recipe, Sweep, choice, epochs, int_range, log_uniform, optuna_search
+from hsweep import Asha, Recipe, choice, epochs, int_range
 from hsweep.coordinator import Coordinator
 from hsweep.errors import UserError
 from hsweep.journal import Journal
-from hsweep.plan import Planner
-from hsweep.ray_environment import prepare_ray
+from hsweep.ray_search import OptunaProposer
 from hsweep.runner import InlineRunner
 from hsweep.trial import TrialStatus
-
-prepare_ray()
-
-from hsweep.ray_search import OptunaProposer  # noqa: E402
-
-SPACE = int_range(width=(1, 40)) * log_uniform(lr=(1e-3, 1e-1))
-
-
-def recipe(point: Point) -> Recipe:
-    return Recipe(lr=point.lr, batch_size=8)
-
-
-def adaptive(num_points: int = 6, also: Any = (), **changes: Any) -> Sweep:
-    search = optuna_search(num_points, also=also)
-    return tiny_sweep(**{"space": SPACE, "recipe": recipe, "search": search} | changes)
-
-
-@contextmanager
-def searching(sweep: Sweep, folder: Path, **parts: Any) -> Iterator[Coordinator]:
-    folder.mkdir(exist_ok=True)
-    with Journal(folder / "journal.db", create=True) as journal:
-        proposer = OptunaProposer(sweep, Planner(sweep, 0), journal, seed=0)
-        coordinator = Coordinator(
-            journal=journal,
-            sweep=sweep,
-            trials=proposer.known_trials,
-            checkpoints=str(folder / "checkpoints"),
-            proposer=proposer,
-            **parts,
-        )
-        yield coordinator
-        coordinator.settle()
 
 
 def told(coordinator: Coordinator) -> list[FrozenTrial]:
