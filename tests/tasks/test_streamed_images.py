@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 import torch
 from image_files import png, random_images, write_split
+from PIL import Image
 from sklearn.datasets import load_digits
 from task_contract import CPU, TaskContract, same, take, unchanged_global_state
 from torch import nn
 
+from models.torchvision_compat import make_torchvision_importable
 from tasks.base import DataError, Task, TaskData
 from tasks.global_rng import seeded_globals
 from tasks.streamed_images import StreamedImages
@@ -272,3 +274,13 @@ def test_seeding_the_globals_leaves_no_trace_even_after_an_error() -> None:
 def test_taking_rows_of_a_batch_takes_them_everywhere() -> None:
     batch = (torch.arange(4), {"y": torch.arange(4)})
     assert same(take(batch, slice(2)), (torch.arange(2), {"y": torch.arange(2)}))
+
+
+def test_the_strongest_posterize_of_the_recipe_runs():
+    # Magnitude 9 varies by half a step, so a full 10 comes up, which keeps no bit of the image.
+    make_torchvision_importable()
+    from timm.data.auto_augment import AugmentOp
+
+    operation = AugmentOp("PosterizeIncreasing", prob=1, magnitude=10)
+    image = Image.new("RGB", (4, 4), (200, 100, 50))
+    assert operation(image).getpixel((0, 0)) == (0, 0, 0)
