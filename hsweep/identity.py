@@ -33,6 +33,9 @@ def describe(value: Any) -> Any:
     Raises:
         UserError: a part with no content to compare, such as a function.
     """
+    if isinstance(value, float) and value.is_integer():
+        # A rate written 1 or 1.0 trains the same.
+        return int(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Enum):
