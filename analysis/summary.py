@@ -14,9 +14,10 @@ def show_answer(console: Console, answer: Answer) -> None:
         if table.rows:
             console.print()
             _print(console, title, table)
-    for result in (answer.transition, answer.pareto, answer.lean):
-        for warning in result.warnings if result is not None else ():
-            console.print(f"note: {warning}", style="yellow", soft_wrap=True)
+    results = (answer.transition, answer.pareto, answer.lean)
+    warnings = [text for result in results if result is not None for text in result.warnings]
+    for warning in dict.fromkeys(warnings):
+        console.print(f"note: {warning}", style="yellow", soft_wrap=True)
 
 
 def _tables(answer: Answer) -> list[tuple[str, Table]]:

@@ -8,8 +8,11 @@ ViT rows, so more heads mean more attention parameters and must earn them.
 Expectation. Shallow shapes with many heads lie on the front of accuracy against parameters, and
 one of them is not worse than the deep baseline by more than the margin.
 
-Cost. `quick`: scikit-learn's 1,797 digits, a few minutes on two cores. `cifar10`: a GPU for about
-a day, `--set data=PATH_OR_HUB_NAME`. `paper`: ViT-B/16 on ImageNet-1k, 300 epochs with the paper's
+Seen. `quick`, on digits: 8 heads in 1 layer are no worse than 4 heads in 4 layers by the margin of
+2 points and save 74 % of the parameters. The images are tiny and the task is easy.
+
+Cost. `quick`: scikit-learn's 1,797 digits, four minutes on two cores. `cifar10`: a GPU for about
+a day (not measured), `--set data=PATH_OR_HUB_NAME`. `paper`: ViT-B/16 on ImageNet-1k, 300 epochs with the paper's
 recipe; the baseline alone is 2e19 FLOPs, about 56 hours of a GPU that sustains 100 TFLOP/s.
 
     hsweep run sweeps/vit_lean.py
