@@ -12,8 +12,9 @@ Seen. `quick`, on digits: 8 heads in 1 layer are no worse than 4 heads in 4 laye
 2 points and save 74 % of the parameters. The images are tiny and the task is easy.
 
 Cost. `quick`: scikit-learn's 1,797 digits, four minutes on two cores. `cifar10`: a GPU for about
-a day (not measured), `--set data=PATH_OR_HUB_NAME`. `paper`: ViT-B/16 on ImageNet-1k, 300 epochs with the paper's
-recipe; the baseline alone is 2e19 FLOPs, about 56 hours of a GPU that sustains 100 TFLOP/s.
+a day (not measured), `--set data=PATH_OR_HUB_NAME`. `paper`: ViT-B/16 on ImageNet-1k, 300 epochs
+with the paper's recipe; the baseline alone is 3.7e19 FLOPs, about 100 hours of a GPU that sustains
+100 TFLOP/s.
 
     hsweep run sweeps/vit_lean.py
     hsweep plan sweeps/vit_lean.py --preset paper --max-params 60M
@@ -107,7 +108,7 @@ SWEEP = Sweep(
             question=lean(baseline={"heads": 8, "depth": 12, "mlp_ratio": 4}, margin=0.01),
         ),
         "paper": preset(
-            note="ViT-B/16 on ImageNet-1k: figure 3's grid and table 4's lean row; about 56 hours "
+            note="ViT-B/16 on ImageNet-1k: figure 3's grid and table 4's lean row; about 100 hours "
             "a trial of baseline size on a GPU that sustains 100 TFLOP/s",
             space=(
                 grid(heads=list(range(2, 20, 2)), depth=[12, 8], mlp_ratio=4)
