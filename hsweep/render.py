@@ -130,8 +130,9 @@ def show_study(console: Console, study: Study, status: Mapping[str, Any]) -> Non
     console.print(table)
     if len(rows) > _MAX_ROWS:
         console.print(f"... and {len(rows) - _MAX_ROWS} more trials (--json lists all)")
+    words = {TrialStatus.RUNNING: "running" if status["state"] == "running" else "interrupted"}
     counts = ", ".join(
-        f"{status[str(each)]} {str(each).replace('_', ' ')}"
+        f"{status[str(each)]} {words.get(each, str(each).replace('_', ' '))}"
         for each in TrialStatus
         if status[str(each)]
     )
