@@ -13,8 +13,10 @@ from analysis.wording import answer_sentence
 from hsweep.errors import UserError, unknown_name
 from hsweep.question import Goal, Scale
 from hsweep.space import parse_values
+from hsweep.tables import trials_columns
 
-_MEASURED: Final = ("num_params", "flops_per_example", "train_memory_bytes", "wall_seconds")
+_BOOKKEEPING: Final = frozenset(trials_columns())
+"""Columns of a study's own table that are neither axis nor metric."""
 
 
 def ask_table(
@@ -94,10 +96,12 @@ def _shape_columns(
     else and hold names or whole numbers."""
     if "config" in frame:
         return ["config"]
-    other = {metric, replicate, *costs, *_MEASURED, "status", common["status_column"]}
-    other |= {common["budget_column"], "reached", "budget", "key"}
+    other = {metric, replicate, *costs, *_BOOKKEEPING}
+    other |= {common["status_column"], common["budget_column"]}
     shape = [
-        str(name) for name in frame.columns if name not in other and not _is_measured(frame[name])
+        str(name)
+        for name in frame.columns
+        if name not in other and frame[name].nunique() > 1 and not _is_measured(frame[name])
     ]
     if not shape:
         raise UserError("no column names the shape; give one with --config COLUMN")
@@ -107,7 +111,7 @@ def _shape_columns(
 def _is_measured(column: "pd.Series[Any]") -> bool:
     if not pd.api.types.is_float_dtype(column):
         return False
-    return bool((column.dropna() % 1 != 0).any()) and column.nunique() > len(column) // 2
+    return bool(column.isna().any()) or column.nunique() > len(column) // 2
 
 
 def _baseline(text: str, shape: Sequence[str]) -> dict[str, Any]:

@@ -182,7 +182,10 @@ def run_study(
     with study.locked(), study.journal(read_only=False) as journal:
         coordinator = _coordinator(study, plan, planner, journal)
         trials = coordinator.planned_trials()
-        progress = Progress(console, plan.sweep.metric, trials)
+        # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.
+        progress = Progress(
+            console, plan.sweep.metric, trials or list(plan.trials), expected=len(plan.trials)
+        )
         coordinator.observer = progress
         tracker = Tracker(
             study.paths.journal,

@@ -27,7 +27,10 @@ STATUS_STYLES: Final = {
 def point_label(point: Mapping[str, Any], varying: tuple[str, ...] | None = None) -> str:
     """Return a point as text, only the given axes of it."""
     axes = point if varying is None else [axis for axis in varying if axis in point]
-    return " ".join(f"{axis}={point[axis]}" for axis in axes)
+    return " ".join(
+        f"{axis}={value:.4g}" if isinstance(value := point[axis], float) else f"{axis}={value}"
+        for axis in axes
+    )
 
 
 def varying_axes(trials: list[Trial]) -> tuple[str, ...]:
@@ -62,9 +65,13 @@ class Progress:
         console: where to show it.
         metric: the study's metric.
         trials: as planned, to know which axes to name.
+        expected: how many trials there will be at least.
     """
 
-    def __init__(self, console: Console, metric: str, trials: list[Trial]) -> None:
+    def __init__(
+        self, console: Console, metric: str, trials: list[Trial], expected: int = 0
+    ) -> None:
+        self._expected = expected
         self._console = console
         self._metric = metric
         self._varying = varying_axes(trials)
@@ -120,7 +127,7 @@ class Progress:
         assert self._coordinator is not None
         counts = self._coordinator.snapshot().counts
         done = sum(number for status, number in counts.items() if status.is_final)
-        total = sum(counts.values())
+        total = max(self._expected, sum(counts.values()))
         label = f"{point_label(trial.point, self._varying)} #{trial.replicate}"
         text = Text(f"[{done:>{len(str(total))}}/{total}] {label}  ")
         self._console.print(text.append(what, style=style), soft_wrap=True)

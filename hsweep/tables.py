@@ -70,6 +70,11 @@ def trials_schema(axes: Mapping[str, str], metrics: Sequence[str]) -> "pa.Schema
     )
 
 
+def trials_columns() -> tuple[str, ...]:
+    """Return the names of the trials table's fixed columns."""
+    return tuple(trials_schema({}, ()).names)
+
+
 def reports_schema(metrics: Sequence[str]) -> "pa.Schema":
     """Return the schema of the reports table: one row a report, one column a metric."""
     import pyarrow as pa
