@@ -66,7 +66,7 @@ SWEEP = Sweep(
     question=Transition(x="heads", by="seq_len"),
     presets={
         "paper": preset(
-            note="the paper's grid; 125 trials, about three core-hours by what `quick` took per FLOP",
+            note="the paper's grid; 125 trials, about three core-hours by what `quick` took a FLOP",
             space=grid(heads=HEADS, seq_len=PAPER_LENGTHS) * SETTING,
             budget=epochs(1000, report_every=20),
             replicates=5,
