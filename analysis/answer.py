@@ -1,6 +1,6 @@
 """A study's answer: the question of its sweep, put to its own tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,6 +9,7 @@ import pandas as pd
 from analysis import lean, pareto, transition
 from analysis.report import ReportInput
 from analysis.results import LeanResult, ParetoResult, TransitionResult
+from analysis.tables import varying_columns
 from analysis.wording import answer_sentence
 from hsweep.errors import UserError
 from hsweep.study import Study
@@ -91,7 +92,9 @@ def _transition(trials: pd.DataFrame, question: Mapping[str, Any], study: Study)
         goal=_goal(study),
         scale=question["scale"],
         eval_size=question["eval_size"],
-        nuisance=[axis for axis in varying(trials, study.manifest.axes) if axis not in asked],
+        nuisance=[
+            axis for axis in varying_columns(trials, study.manifest.axes) if axis not in asked
+        ],
         layers=int(depths.pop()) if len(depths) == 1 else 1,
     )
     return Answer(answer_sentence(result), transition=result)
@@ -99,7 +102,7 @@ def _transition(trials: pd.DataFrame, question: Mapping[str, Any], study: Study)
 
 def _lean(trials: pd.DataFrame, question: Mapping[str, Any], study: Study) -> Answer:
     baseline = dict(question["baseline"])
-    axes = varying(trials, study.manifest.axes)
+    axes = varying_columns(trials, study.manifest.axes)
     config = [axis for axis in study.manifest.axes if axis in axes or axis in baseline]
     metric, goal = study.manifest.metric, _goal(study)
     # An axis that only part of a space has is none for the other part.
@@ -125,11 +128,6 @@ def _lean(trials: pd.DataFrame, question: Mapping[str, Any], study: Study) -> An
             problem=str(error),
         )
     return Answer(answer_sentence(equivalents), pareto=front, lean=equivalents)
-
-
-def varying(trials: pd.DataFrame, axes: Sequence[str]) -> list[str]:
-    """Return the axes that take more than one value in the table."""
-    return [axis for axis in axes if axis in trials and trials[axis].nunique(dropna=False) > 1]
 
 
 def _goal(study: Study) -> Any:

@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, NullFormatter, PercentFormatter
 
 from analysis import palette
-from analysis.curves import learning_curves
 from analysis.pictures import (
     GridAxis,
     forest_rows,
@@ -340,15 +339,7 @@ def _forest(lean: LeanResult) -> Figure:
 
 
 def _curves(report_input: ReportInput) -> Figure | None:
-    prefer = report_input.transition.x if report_input.transition is not None else None
-    curves = learning_curves(
-        report_input.trials,
-        report_input.reports,
-        report_input.metric,
-        report_input.axes,
-        prefer,
-        log=report_input.scale == "error",
-    )
+    curves = report_input.learning_curves()
     if not curves.curves:
         return None
     figure = _new(_PAGE_INCHES * 0.7, 2.6)

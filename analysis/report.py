@@ -25,7 +25,7 @@ from plotly.offline import get_plotlyjs
 
 from analysis import palette, tables
 from analysis.curve_figures import curve_picture
-from analysis.curves import learning_curves
+from analysis.curves import LearningCurves, learning_curves
 from analysis.drawing import Picture
 from analysis.figures import transition_pictures
 from analysis.front_figures import forest_picture, front_pictures
@@ -96,6 +96,17 @@ class ReportInput:
         """The result that answers the question."""
         return self.transition or self.lean or self.pareto
 
+    def learning_curves(self) -> LearningCurves:
+        """Every trial's curve, grouped by the searched axis where a transition was asked for."""
+        return learning_curves(
+            self.trials,
+            self.reports,
+            self.metric,
+            self.axes,
+            self.transition.x if self.transition is not None else None,
+            log=self.scale == "error",
+        )
+
 
 def pictures(report_input: ReportInput) -> list[Picture]:
     """Return every picture that the input has numbers for, in the page's order."""
@@ -106,15 +117,7 @@ def pictures(report_input: ReportInput) -> list[Picture]:
         found += front_pictures(report_input.pareto, report_input.lean, report_input.trials)
     if report_input.lean is not None and (forest := forest_picture(report_input.lean)):
         found.append(forest)
-    prefer = report_input.transition.x if report_input.transition is not None else None
-    curves = learning_curves(
-        report_input.trials,
-        report_input.reports,
-        report_input.metric,
-        report_input.axes,
-        prefer,
-        log=report_input.scale == "error",
-    )
+    curves = report_input.learning_curves()
     if drawn := curve_picture(curves, report_input.metric, report_input.budget_unit):
         found.append(drawn)
     return found

@@ -1,9 +1,9 @@
 """What a running study shows: a live table on a terminal, one line an event elsewhere."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -33,7 +33,16 @@ def point_label(point: Mapping[str, Any], varying: tuple[str, ...] | None = None
     )
 
 
-def varying_axes(trials: list[Trial]) -> tuple[str, ...]:
+class HasPoint(Protocol):
+    """A trial, or the record's row of one."""
+
+    @property
+    def point(self) -> Mapping[str, Any]:
+        """The axis values."""
+        ...
+
+
+def varying_axes(trials: Iterable[HasPoint]) -> tuple[str, ...]:
     """Return the axes that take more than one value, all of them if none does."""
     values: dict[str, set[str]] = {}
     for trial in trials:

@@ -112,7 +112,7 @@ def show_study(console: Console, study: Study, status: Mapping[str, Any]) -> Non
     for heading in ("trial", "seed", "status", "done", study.manifest.metric, "time", "reason"):
         left = heading in ("trial", "status", "reason")
         table.add_column(heading, justify="left" if left else "right")
-    varying = _varying([row.point for row in rows])
+    varying = varying_axes(rows)
     for row in rows[:_MAX_ROWS]:
         shown = row.status
         is_left_behind = shown is TrialStatus.RUNNING and status["state"] != "running"
@@ -148,12 +148,3 @@ def show_checks(console: Console, checks: Sequence[Any]) -> None:
         style = _CHECK_STYLES[check.status]
         table.add_row(check.name, f"[{style}]{check.status}[/]", check.detail, check.remedy)
     console.print(table)
-
-
-def _varying(points: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    values: dict[str, set[str]] = {}
-    for point in points:
-        for axis, value in point.items():
-            values.setdefault(axis, set()).add(repr(value))
-    varying = tuple(axis for axis, found in values.items() if len(found) > 1)
-    return varying or tuple(values)

@@ -4,7 +4,7 @@ import contextlib
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from rich.console import Console
 
@@ -28,6 +28,10 @@ from hsweep.study import Study
 from hsweep.sweep import DEFAULT_PRESET
 from hsweep.tracking import TrackingTarget, tracking_target
 from hsweep.workspace import LoadedSweep, load_sweep
+
+if TYPE_CHECKING:
+    from hsweep.ray_runner import RayRunner
+    from hsweep.runner import InlineRunner
 
 Settings = list[tuple[str, list[Any]]]
 
@@ -131,8 +135,7 @@ def start(
         UserError: anything that stands in the way before the first trial.
     """
     plan = prepared.plan
-    if plan.data_problems:
-        raise UserError("; ".join(plan.data_problems))
+    _refuse_unread_data(plan)
     home.create()
     name = name or f"{plan.sweep.name}-{plan.preset}"
     _refuse_taken(home, name)
@@ -154,9 +157,7 @@ def start(
             sweep_source=sweep_source(prepared.loaded.path),
             plan=plan.to_json(),
         )
-        _greet(console, study, plan, runner, browse_line(options.target, home))
-        planner = Planner(plan.sweep, plan.study_seed, prepared.limits)
-        return study, run_study(study, plan, planner, runner, options, console, home, conclude)
+        return study, _train(study, prepared, runner, options, home, console, conclude)
     finally:
         _close(runner)
 
@@ -179,19 +180,36 @@ def go_on(
         **dict(manifest.limits),
     )
     plan = prepared.plan
-    if plan.data_problems:
-        raise UserError("; ".join(plan.data_problems))
+    _refuse_unread_data(plan)
     if not plan.is_adaptive:
         with study.journal() as journal:
             _refuse_changed(study, plan, journal)
     runner = make_runner(options, home, study.name, manifest.storage, prepared.loaded)
     try:
         prepare_runner(runner, plan)
-        _greet(console, study, plan, runner, browse_line(options.target, home))
-        planner = Planner(plan.sweep, plan.study_seed, prepared.limits)
-        return run_study(study, plan, planner, runner, options, console, home, conclude)
+        return _train(study, prepared, runner, options, home, console, conclude)
     finally:
         _close(runner)
+
+
+def _train(
+    study: Study,
+    prepared: Prepared,
+    runner: "RayRunner | InlineRunner",
+    options: RunOptions,
+    home: Home,
+    console: Console,
+    conclude: Conclude,
+) -> Outcome:
+    plan = prepared.plan
+    _greet(console, study, plan, runner, browse_line(options.target, home))
+    planner = Planner(plan.sweep, plan.study_seed, prepared.limits)
+    return run_study(study, plan, planner, runner, options, console, home, conclude)
+
+
+def _refuse_unread_data(plan: Plan) -> None:
+    if plan.data_problems:
+        raise UserError("; ".join(plan.data_problems))
 
 
 def _refuse_taken(home: Home, name: str) -> None:
