@@ -202,7 +202,8 @@ def _growth_above(result: TransitionResult, joint: str) -> str:
 def _lean_sentence(result: LeanResult) -> str:
     reason = result.reason.strip().rstrip(".")
     if result.verdict == "unsupported":
-        return f"Unsupported: {reason}."
+        # The reason stands alone in JSON, where it names the verdict itself.
+        return f"Unsupported: {reason.removeprefix('unsupported: ')}."
     margin = f"{number_text(result.margin)} in {result.metric}"
     tried = f"{len(result.table)} cheaper shape{'' if len(result.table) == 1 else 's'}"
     chosen = chosen_row(result)
