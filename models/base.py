@@ -20,12 +20,14 @@ class Counts:
             multiply-add counted as two.
         activation_elements: numbers kept for the backward pass, for one example.
         float32_activation_elements: those of them that stay in float32 under autocast.
+        output_elements: numbers the model returns for one example.
     """
 
     params: Mapping[str, int]
     forward_flops: int
     activation_elements: int
     float32_activation_elements: int = 0
+    output_elements: int = 0
 
     @property
     def num_params(self) -> int:

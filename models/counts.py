@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from models.base import PARAM_GROUPS, Counts, ModelConfig, TraceableConfig
-from models.shape import Shape, whole_number
+from models.shape import Stage, whole_number
 
 if TYPE_CHECKING:
     from torch import nn
@@ -94,28 +94,28 @@ def attention_core(heads: int, head_dim: int, *, queries: int, keys: int) -> Cos
     )
 
 
-def self_attention(shape: Shape, *, qkv_bias: bool, query_only: int = 0) -> Cost:
-    """Return the cost of one attention block over ``shape.seq_len`` tokens.
+def self_attention(stage: Stage, *, qkv_bias: bool, query_only: int = 0) -> Cost:
+    """Return the cost of one attention block over ``stage.seq_len`` tokens.
 
     Args:
-        shape: width, heads and head width.
+        stage: width, heads and head width.
         qkv_bias: whether queries, keys and values have biases; the output projection has one.
         query_only: further tokens that ask but are not attended to; keys and values are
             computed for them too, because one product makes all three.
     """
-    rows = shape.seq_len + query_only
-    core = attention_core(shape.heads, shape.head_width, queries=rows, keys=shape.seq_len)
-    unused_keys_and_values = Cost(kept=2 * query_only * shape.inner_dim)
+    rows = stage.seq_len + query_only
+    core = attention_core(stage.heads, stage.head_width, queries=rows, keys=stage.seq_len)
+    unused_keys_and_values = Cost(kept=2 * query_only * stage.inner_dim)
     return (
-        linear(rows, shape.embed_dim, 3 * shape.inner_dim, bias=qkv_bias)
+        linear(rows, stage.embed_dim, 3 * stage.inner_dim, bias=qkv_bias)
         + core
         + unused_keys_and_values
-        + linear(rows, shape.inner_dim, shape.embed_dim, keeps_input=False)
+        + linear(rows, stage.inner_dim, stage.embed_dim, keeps_input=False)
     )
 
 
 def class_token_read(
-    shape: Shape,
+    stage: Stage,
     *,
     tokens: int,
     qkv_bias: bool,
@@ -128,7 +128,7 @@ def class_token_read(
     of ``tokens`` takes 4 * heads * width operations, the class token 8 * embed_dim * inner_dim.
 
     Args:
-        shape: width, heads and head width.
+        stage: width, heads and head width.
         tokens: tokens that are attended to, and kept; the class token is the caller's to count.
         qkv_bias: whether queries, keys and values have biases; the output projection has one.
         shared_query: whether all examples share the class token, so that nothing is kept for
@@ -136,7 +136,7 @@ def class_token_read(
         token_features: width of what a linear map turns into tokens if that map is left to the
             read. Its operations are counted here, its parameters where the map belongs.
     """
-    embed, heads, inner = shape.embed_dim, shape.heads, shape.inner_dim
+    embed, heads, inner = stage.embed_dim, stage.heads, stage.inner_dim
     width = embed if token_features is None else token_features
     mixing = Cost(flops=4 * tokens * heads * width, kept=tokens * (width + heads) + heads * width)
     mapping = Cost()
@@ -153,19 +153,23 @@ def class_token_read(
     )
 
 
-def mlp(rows: int, shape: Shape) -> Cost:
+def mlp(rows: int, stage: Stage) -> Cost:
     """Return the cost of a two-layer GELU feed-forward block with biases."""
     return (
-        linear(rows, shape.embed_dim, shape.mlp_dim)
-        + gelu(rows * shape.mlp_dim)
-        + linear(rows, shape.mlp_dim, shape.embed_dim)
+        linear(rows, stage.embed_dim, stage.mlp_dim)
+        + gelu(rows * stage.mlp_dim)
+        + linear(rows, stage.mlp_dim, stage.embed_dim)
     )
 
 
-def total(**groups: Cost) -> Counts:
+def total(*, outputs: int, **groups: Cost) -> Counts:
     """Return the counts of a model made of these costs, by parameter group.
 
     Groups that are left out have no parameters.
+
+    Args:
+        outputs: numbers the model returns for one example.
+        groups: the costs of each of ``PARAM_GROUPS``.
     """
     assert set(groups) <= set(PARAM_GROUPS), f"unknown parameter groups in {sorted(groups)}"
     whole = sum(groups.values(), start=Cost())
@@ -174,17 +178,19 @@ def total(**groups: Cost) -> Counts:
         forward_flops=whole.flops,
         activation_elements=whole.kept,
         float32_activation_elements=whole.kept_float32,
+        output_elements=outputs,
     )
 
 
 def train_memory_bytes(counts: Counts, *, batch_size: int, optimizer: str, precision: str) -> int:
     """Return an estimate of a training step's peak memory, in bytes.
 
-    Float32 weights, their gradients, the optimizer's state (two moments for ``adamw``, one
-    momentum for ``sgd``) and the batch's activations, all alive at once. Under ``bfloat16``
-    autocast a bfloat16 copy of the weights is alive too, and activations take two bytes, those
-    of normalisations four. Left out: the loss's own tensors, workspaces, and an allocator's
-    slack.
+    Alive at the end of a forward pass: float32 weights, the gradients of the step before, the
+    optimizer's state (two moments for ``adamw``, one momentum for ``sgd``), the batch's
+    activations, and a cross entropy's log-probabilities beside the outputs they come from. When
+    the backward pass begins the gradients are gone, and two gradients of the outputs' size are
+    there. Under ``bfloat16`` autocast a bfloat16 copy of the weights is alive too, and activations
+    take two bytes, those of normalisations four. Left out: workspaces and an allocator's slack.
 
     Raises:
         ValueError: a batch size below 1, an unknown optimizer or precision.
@@ -194,14 +200,18 @@ def train_memory_bytes(counts: Counts, *, batch_size: int, optimizer: str, preci
         raise ValueError(f"optimizer must be one of {sorted(_OPTIMIZER_STATES)}, not {optimizer!r}")
     if precision not in _ACTIVATION_BYTES:
         raise ValueError(f"precision must be one of {sorted(_ACTIVATION_BYTES)}, not {precision!r}")
-    copies = 2 + _OPTIMIZER_STATES[optimizer]
-    parameter_bytes = counts.num_params * copies * _FLOAT32_BYTES
+    activation_bytes = _ACTIVATION_BYTES[precision]
+    params = counts.num_params
+    always = params * (1 + _OPTIMIZER_STATES[optimizer]) * _FLOAT32_BYTES
     if precision == "bfloat16":
-        parameter_bytes += counts.num_params * _ACTIVATION_BYTES["bfloat16"]
+        always += params * activation_bytes
     narrow = counts.activation_elements - counts.float32_activation_elements
-    activation_bytes = narrow * _ACTIVATION_BYTES[precision]
-    activation_bytes += counts.float32_activation_elements * _FLOAT32_BYTES
-    return parameter_bytes + batch_size * activation_bytes
+    always += batch_size * narrow * activation_bytes
+    always += batch_size * counts.float32_activation_elements * _FLOAT32_BYTES
+    outputs = batch_size * counts.output_elements
+    forward_ends = params * _FLOAT32_BYTES + outputs * (activation_bytes + _FLOAT32_BYTES)
+    backward_begins = 3 * outputs * _FLOAT32_BYTES
+    return always + max(forward_ends, backward_begins)
 
 
 def checked_build(config: ModelConfig) -> "nn.Module":

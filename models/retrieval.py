@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from models import counts as count
 from models.attention import ClassTokenAttention, MultiHeadAttention
 from models.base import Counts
-from models.shape import Shape, whole_number, yes_or_no
+from models.shape import Shape, Stage, whole_number, yes_or_no
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,11 @@ class RetrievalTransformer:
             seq_len=self.seq_len,
         )
 
+    @property
+    def stage(self) -> Stage:
+        """The shape as that of layers that are all alike."""
+        return self.shape.only_stage
+
     def build(self) -> "RetrievalNetwork":
         """Return the network: (batch, seq_len, input_dim) to (batch,) or (batch, output_dim)."""
         return RetrievalNetwork(self)
@@ -84,32 +89,33 @@ class RetrievalTransformer:
         """Return the network's counts, from its structure."""
         # A lone layer leaves the tokens' last linear map to the read, which applies it to one
         # mixture a head instead of to every token, and its query depends on no example.
-        shape, tokens, folded = self.shape, self.seq_len, self.depth == 1
+        stage, tokens, folded = self.stage, self.seq_len, self.depth == 1
         encoder = count.linear(tokens, self.input_dim, self.encoder_hidden)
         encoder += count.gelu(tokens * self.encoder_hidden)
-        to_tokens = count.linear(tokens, self.encoder_hidden, shape.embed_dim)
+        to_tokens = count.linear(tokens, self.encoder_hidden, stage.embed_dim)
         if folded:
             to_tokens = count.Cost(params=to_tokens.params)
         last = count.class_token_read(
-            shape,
+            stage,
             tokens=tokens,
             qkv_bias=False,
             shared_query=folded,
             token_features=self.encoder_hidden if folded else None,
         )
         if not folded:
-            last += count.Cost(kept=shape.embed_dim)
-        full = count.self_attention(shape, qkv_bias=False, query_only=1)
+            last += count.Cost(kept=stage.embed_dim)
+        full = count.self_attention(stage, qkv_bias=False, query_only=1)
         if self.learnable_temperature:
-            last += count.Cost(params=self.heads, kept=0 if folded else shape.inner_dim)
-            full += count.Cost(params=self.heads, kept=(tokens + 1) * shape.inner_dim)
-        readout = count.linear(1, shape.embed_dim, self.readout_hidden)
+            last += count.Cost(params=self.heads, kept=0 if folded else stage.inner_dim)
+            full += count.Cost(params=self.heads, kept=(tokens + 1) * stage.inner_dim)
+        readout = count.linear(1, stage.embed_dim, self.readout_hidden)
         readout += count.gelu(self.readout_hidden)
         readout += count.linear(1, self.readout_hidden, self.output_dim)
         return count.total(
-            embedding=encoder + to_tokens + count.Cost(params=shape.embed_dim),
+            embedding=encoder + to_tokens + count.Cost(params=stage.embed_dim),
             attention=full * (self.depth - 1) + last,
             head=readout,
+            outputs=self.output_dim,
         )
 
 
@@ -121,23 +127,23 @@ class RetrievalNetwork(nn.Module):
 
     def __init__(self, config: RetrievalTransformer) -> None:
         super().__init__()
-        shape = config.shape
+        stage = config.stage
         self.residual = config.residual
         self.encoder = nn.Linear(config.input_dim, config.encoder_hidden)
-        self.to_tokens = nn.Linear(config.encoder_hidden, shape.embed_dim)
-        self.class_token = nn.Parameter(torch.randn(shape.embed_dim))
+        self.to_tokens = nn.Linear(config.encoder_hidden, stage.embed_dim)
+        self.class_token = nn.Parameter(torch.randn(stage.embed_dim))
 
         def layer(kind: type[MultiHeadAttention]) -> MultiHeadAttention:
             return kind(
-                shape.embed_dim,
-                shape.heads,
-                shape.head_width,
+                stage.embed_dim,
+                stage.heads,
+                stage.head_width,
                 learnable_temperature=config.learnable_temperature,
             )
 
         self.layers = nn.ModuleList(layer(MultiHeadAttention) for _ in range(config.depth - 1))
         self.last_layer = layer(ClassTokenAttention)
-        self.readout_hidden = nn.Linear(shape.embed_dim, config.readout_hidden)
+        self.readout_hidden = nn.Linear(stage.embed_dim, config.readout_hidden)
         self.readout = nn.Linear(config.readout_hidden, config.output_dim)
 
     @property

@@ -2,8 +2,13 @@
 
 import math
 import operator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+PerStage: TypeAlias = T | tuple[T, ...]
+"""One value for all stages of a model, or one for each."""
 
 
 def whole_number(name: str, value: Any, *, minimum: int = 1) -> int:
@@ -56,14 +61,22 @@ def yes_or_no(name: str, value: Any) -> bool:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """The shape of a transformer whose layers are all alike.
+def per_stage(name: str, value: Any, check: Callable[[str, Any], T]) -> PerStage[T]:
+    """Return ``value``, or each of its values if it is a tuple or list, passed through ``check``.
 
-    Two meanings of "more heads" are told apart. *Coupled* (``head_dim`` is None): the heads share
-    the embedding's width among them, so more heads are narrower heads. *Decoupled* (``head_dim``
-    is given): every head has that width, and the inner width ``heads * head_dim`` grows with the
-    heads, free of ``embed_dim``.
+    Raises:
+        ValueError: what ``check`` raises, or an empty sequence.
+    """
+    if not isinstance(value, tuple | list):
+        return check(name, value)
+    if not value:
+        raise ValueError(f"{name} must have one value or one for each stage, not {value!r}")
+    return tuple(check(f"{name} of stage {number}", each) for number, each in enumerate(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Layers that are all alike.
 
     Attributes:
         embed_dim: width of the residual stream.
@@ -71,7 +84,7 @@ class Shape:
         heads: attention heads in each layer.
         head_dim: width of one head, or None for ``embed_dim / heads``.
         mlp_ratio: hidden width of the feed-forward block over ``embed_dim``; 0 for none.
-        seq_len: tokens that attend to each other, a class token included.
+        seq_len: tokens of an example, a class token included.
 
     Raises:
         ValueError: a value that is not a whole number of at least 1 (``mlp_ratio``: a number of
@@ -103,11 +116,6 @@ class Shape:
             )
 
     @property
-    def coupled(self) -> bool:
-        """Whether the width of a head follows from ``embed_dim`` and ``heads``."""
-        return self.head_dim is None
-
-    @property
     def head_width(self) -> int:
         """Width of one head, given or derived."""
         return self.embed_dim // self.heads if self.head_dim is None else self.head_dim
@@ -121,3 +129,93 @@ class Shape:
     def mlp_dim(self) -> int:
         """Hidden width of the feed-forward block, rounded down as timm does."""
         return int(self.embed_dim * self.mlp_ratio)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The shape of a transformer: of one stage, or of several that differ.
+
+    Two meanings of "more heads" are told apart. *Coupled* (``head_dim`` is None): the heads share
+    the embedding's width among them, so more heads are narrower heads. *Decoupled* (``head_dim``
+    is given): every head has that width, and the inner width ``heads * head_dim`` grows with the
+    heads, free of ``embed_dim``.
+
+    Every attribute is one value for all stages or a tuple of one for each; tuples must be of
+    equal length.
+
+    Attributes:
+        embed_dim: width of the residual stream.
+        depth: number of layers.
+        heads: attention heads in each layer.
+        head_dim: width of one head, or None for ``embed_dim / heads``.
+        mlp_ratio: hidden width of the feed-forward block over ``embed_dim``; 0 for none.
+        seq_len: tokens of an example, a class token included.
+
+    Raises:
+        ValueError: an impossible stage (see ``Stage``), or tuples of different lengths.
+    """
+
+    embed_dim: PerStage[int]
+    depth: PerStage[int]
+    heads: PerStage[int]
+    head_dim: PerStage[int] | None = None
+    mlp_ratio: PerStage[float] = 4.0
+    seq_len: PerStage[int]
+
+    def __post_init__(self) -> None:
+        for name in ("embed_dim", "depth", "heads", "seq_len"):
+            object.__setattr__(self, name, per_stage(name, getattr(self, name), whole_number))
+        if self.head_dim is not None:
+            object.__setattr__(self, "head_dim", per_stage("head_dim", self.head_dim, whole_number))
+        object.__setattr__(self, "mlp_ratio", per_stage("mlp_ratio", self.mlp_ratio, real_number))
+        lengths = {
+            each.name: len(value)
+            for each in fields(self)
+            if isinstance(value := getattr(self, each.name), tuple)
+        }
+        if len(set(lengths.values())) > 1:
+            found = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+            raise ValueError(f"values given for each stage must be equally many: {found}")
+        self.stages  # noqa: B018  makes every stage once, which refuses impossible ones
+
+    @property
+    def coupled(self) -> bool:
+        """Whether the width of a head follows from ``embed_dim`` and ``heads``."""
+        return self.head_dim is None
+
+    @property
+    def num_stages(self) -> int:
+        """Stages; 1 if no attribute has a value for each."""
+        values = (getattr(self, each.name) for each in fields(self))
+        return max((len(value) for value in values if isinstance(value, tuple)), default=1)
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of all stages together."""
+        return sum(stage.depth for stage in self.stages)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages, from the input on."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return tuple(
+            Stage(
+                **{
+                    name: value[number] if isinstance(value, tuple) else value
+                    for name, value in values.items()
+                }
+            )
+            for number in range(self.num_stages)
+        )
+
+    @property
+    def only_stage(self) -> Stage:
+        """The stage of a model that has one.
+
+        Raises:
+            ValueError: there are several.
+        """
+        stages = self.stages
+        if len(stages) != 1:
+            raise ValueError(f"this model has layers of one kind, not {len(stages)} stages")
+        return stages[0]

@@ -83,6 +83,6 @@ def build_vision_transformer(config: "ViT") -> VisionTransformer:
         num_heads=config.heads,
         mlp_ratio=config.mlp_ratio,
         drop_path_rate=config.drop_path,
-        attn_layer=attention_of_head_dim(config.shape.head_width),
+        attn_layer=attention_of_head_dim(config.stage.head_width),
         block_fn=block,  # type: ignore[arg-type]  # timm only calls it
     )

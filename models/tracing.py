@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from models.base import PARAM_GROUPS, Counts
@@ -54,11 +55,14 @@ def traced_counts(model_factory: Callable[[], nn.Module], example_input: object)
         FlopCounterMode(display=False) as flop_counter,
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
     ):
-        model(*arguments, **keywords)
+        outputs = model(*arguments, **keywords)
     return Counts(
         params=params,
         forward_flops=int(flop_counter.get_total_flops()),
         activation_elements=sum(kept.values()),
+        output_elements=sum(
+            leaf.numel() for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)
+        ),
     )
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from models import counts as count
 from models.base import Counts
-from models.shape import Shape, real_number, whole_number, yes_or_no
+from models.shape import Shape, Stage, real_number, whole_number, yes_or_no
 
 _WHOLE_NUMBERS: Final = ("image_size", "patch_size", "in_chans", "num_classes")
 
@@ -66,10 +66,10 @@ class ViT:
         object.__setattr__(self, "drop_path", real_number("drop_path", self.drop_path, below=1.0))
         yes_or_no("class_token", self.class_token)
         yes_or_no("skip_unread_tokens", self.skip_unread_tokens)
-        shape = self.shape
+        stage = self.stage
         for name in ("embed_dim", "depth", "heads", "head_dim", "mlp_ratio"):
-            object.__setattr__(self, name, getattr(shape, name))
-        if shape.mlp_dim == 0:
+            object.__setattr__(self, name, getattr(stage, name))
+        if stage.mlp_dim == 0:
             raise ValueError("mlp_ratio must be positive: a block has a feed-forward part")
 
     @property
@@ -83,6 +83,11 @@ class ViT:
             mlp_ratio=self.mlp_ratio,
             seq_len=self.num_patches + self.class_token,
         )
+
+    @property
+    def stage(self) -> Stage:
+        """The shape as that of layers that are all alike."""
+        return self.shape.only_stage
 
     @property
     def num_patches(self) -> int:
@@ -102,16 +107,16 @@ class ViT:
 
     def counts(self) -> Counts:
         """Return the model's counts, from its structure."""
-        shape, tokens, embed = self.shape, self.shape.seq_len, self.embed_dim
+        stage, tokens, embed = self.stage, self.stage.seq_len, self.embed_dim
         patch = self.in_chans * self.patch_size**2
         tokens_and_positions = count.Cost(params=(tokens + self.class_token) * embed)
         whole_blocks = self.depth - self.reads_class_token_only
-        attention = count.self_attention(shape, qkv_bias=True) * whole_blocks
-        mlp = count.mlp(tokens, shape) * whole_blocks
+        attention = count.self_attention(stage, qkv_bias=True) * whole_blocks
+        mlp = count.mlp(tokens, stage) * whole_blocks
         norm = count.layer_norm(tokens, embed) * (2 * whole_blocks)
         if self.reads_class_token_only:
-            attention += count.class_token_read(shape, tokens=tokens, qkv_bias=True)
-            mlp += count.mlp(1, shape)
+            attention += count.class_token_read(stage, tokens=tokens, qkv_bias=True)
+            mlp += count.mlp(1, stage)
             norm += count.layer_norm(tokens, embed) + count.layer_norm(1, embed)
         # timm takes the mean over patches before the last norm, the class token after it: the
         # head's input is then one row of all normalised tokens, and keeps every one alive.
@@ -124,6 +129,7 @@ class ViT:
             mlp=mlp,
             norm=norm + count.layer_norm(rows, embed),
             head=head,
+            outputs=self.num_classes,
         )
 
 

@@ -18,7 +18,7 @@ from models.counts import (
     train_memory_bytes,
 )
 from models.retrieval import RetrievalTransformer
-from models.shape import Shape
+from models.shape import Stage
 from models.vit import ViT
 
 COUNTS = Counts(
@@ -40,9 +40,9 @@ def test_attention_costs_twice_queries_times_keys_for_scores_and_again_for_mixin
 
 
 def test_attention_keeps_no_scores_so_its_memory_grows_linearly_with_the_sequence() -> None:
-    shape = Shape(embed_dim=8, depth=1, heads=2, seq_len=100)
+    stage = Stage(embed_dim=8, depth=1, heads=2, seq_len=100)
     short, long = (
-        self_attention(replace(shape, seq_len=n), qkv_bias=True).kept for n in (100, 200)
+        self_attention(replace(stage, seq_len=n), qkv_bias=True).kept for n in (100, 200)
     )
     assert long == 2 * short
 
@@ -62,7 +62,7 @@ def test_costs_add_and_repeat() -> None:
 
 
 def test_a_total_has_every_group_and_the_sum_of_the_rest() -> None:
-    counts = total(mlp=Cost(1, 2, 3, 1), norm=Cost(10, 20, 30, 30))
+    counts = total(outputs=5, mlp=Cost(1, 2, 3, 1), norm=Cost(10, 20, 30, 30))
     assert set(counts.params) == set(PARAM_GROUPS)
     assert (counts.num_params, counts.forward_flops, counts.train_flops) == (11, 22, 66)
     assert (counts.activation_elements, counts.float32_activation_elements) == (33, 31)
@@ -180,6 +180,7 @@ def test_traced_counts_agree_with_counted_ones(
     traced, counted = counts_of(WithoutCounts(config, example)), counts_of(config)
     assert traced.params == counted.params
     assert traced.forward_flops == counted.forward_flops
+    assert traced.output_elements == counted.output_elements
     # Taken-apart attention keeps its weights, and copies of what it reads: more, never less.
     assert counted.activation_elements <= traced.activation_elements
     assert traced.activation_elements < 2 * counted.activation_elements
@@ -197,7 +198,7 @@ def test_counts_that_are_wrong_do_not_survive_a_checked_build() -> None:
             return nn.Linear(3, 5)
 
         def counts(self) -> Counts:
-            return total(head=Cost(params=21))
+            return total(outputs=5, head=Cost(params=21))
 
     with pytest.raises(AssertionError, match="counts 21 parameters, but builds 20"):
         checked_build(Miscounted())

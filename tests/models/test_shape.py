@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.shape import Shape, real_number, whole_number, yes_or_no
+from models.shape import Shape, Stage, real_number, whole_number, yes_or_no
 
 SIZES = st.integers(1, 64)
 
@@ -15,8 +15,8 @@ SIZES = st.integers(1, 64)
 @settings(deadline=None, derandomize=True)
 @given(heads=SIZES, head_width=SIZES)
 def test_coupled_heads_share_the_embedding_among_them(heads: int, head_width: int) -> None:
-    shape = Shape(embed_dim=heads * head_width, depth=1, heads=heads, seq_len=8)
-    assert shape.coupled
+    shape = Stage(embed_dim=heads * head_width, depth=1, heads=heads, seq_len=8)
+    assert shape.head_dim is None
     assert shape.head_width == head_width
     assert shape.inner_dim == shape.embed_dim
 
@@ -26,19 +26,19 @@ def test_coupled_heads_share_the_embedding_among_them(heads: int, head_width: in
 def test_decoupled_heads_have_the_width_that_is_given(
     embed_dim: int, heads: int, head_dim: int
 ) -> None:
-    shape = Shape(embed_dim=embed_dim, depth=1, heads=heads, head_dim=head_dim, seq_len=8)
-    assert not shape.coupled
+    shape = Stage(embed_dim=embed_dim, depth=1, heads=heads, head_dim=head_dim, seq_len=8)
+    assert shape.head_dim == head_dim
     assert (shape.head_width, shape.inner_dim) == (head_dim, heads * head_dim)
 
 
 def test_coupled_heads_that_do_not_divide_the_embedding_are_refused_with_the_way_out() -> None:
     with pytest.raises(ValueError) as refusal:
-        Shape(embed_dim=768, depth=12, heads=7, seq_len=197)
+        Stage(embed_dim=768, depth=12, heads=7, seq_len=197)
     assert str(refusal.value) == (
         "embed_dim must be a multiple of heads when head_dim is coupled: "
         "768 is not a multiple of 7; give head_dim to decouple"
     )
-    assert Shape(embed_dim=768, depth=12, heads=7, head_dim=64, seq_len=197).inner_dim == 448
+    assert Stage(embed_dim=768, depth=12, heads=7, head_dim=64, seq_len=197).inner_dim == 448
 
 
 @pytest.mark.parametrize("name", ["embed_dim", "depth", "heads", "head_dim", "seq_len"])
@@ -48,13 +48,13 @@ def test_a_size_that_is_not_a_positive_whole_number_is_refused_by_name(
 ) -> None:
     sizes: dict[str, object] = {"embed_dim": 8, "depth": 1, "heads": 2, "seq_len": 4, name: value}
     with pytest.raises(ValueError, match=f"^{name} must be a whole number of at least 1, not "):
-        Shape(**sizes)  # type: ignore[arg-type]
+        Stage(**sizes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("four", [4, 4.0, np.int64(4), np.uint8(4), np.float64(4.0)])
 def test_whole_numbers_of_other_types_become_ints(four: int) -> None:
-    shape = Shape(embed_dim=four, depth=four, heads=four, head_dim=four, seq_len=four)
-    assert shape == Shape(embed_dim=4, depth=4, heads=4, head_dim=4, seq_len=4)
+    shape = Stage(embed_dim=four, depth=four, heads=four, head_dim=four, seq_len=four)
+    assert shape == Stage(embed_dim=4, depth=4, heads=4, head_dim=4, seq_len=4)
     assert {type(value) for value in (shape.embed_dim, shape.depth, shape.head_dim)} == {int}
 
 
@@ -68,14 +68,14 @@ def test_an_mlp_ratio_that_is_not_a_finite_number_of_at_least_zero_is_refused(
     ratio: object,
 ) -> None:
     with pytest.raises(ValueError, match="mlp_ratio must be a finite number of at least 0"):
-        Shape(embed_dim=8, depth=1, heads=2, mlp_ratio=ratio, seq_len=4)  # type: ignore[arg-type]
+        Stage(embed_dim=8, depth=1, heads=2, mlp_ratio=ratio, seq_len=4)  # type: ignore[arg-type]
 
 
 def test_the_hidden_width_is_rounded_down_and_may_be_absent_but_not_vanish() -> None:
-    assert Shape(embed_dim=10, depth=1, heads=2, mlp_ratio=2.55, seq_len=4).mlp_dim == 25
-    assert Shape(embed_dim=10, depth=1, heads=2, mlp_ratio=0, seq_len=4).mlp_dim == 0
+    assert Stage(embed_dim=10, depth=1, heads=2, mlp_ratio=2.55, seq_len=4).mlp_dim == 25
+    assert Stage(embed_dim=10, depth=1, heads=2, mlp_ratio=0, seq_len=4).mlp_dim == 0
     with pytest.raises(ValueError, match="at least one hidden unit"):
-        Shape(embed_dim=10, depth=1, heads=2, mlp_ratio=0.05, seq_len=4)
+        Stage(embed_dim=10, depth=1, heads=2, mlp_ratio=0.05, seq_len=4)
 
 
 def test_a_number_below_its_upper_bound_is_required_where_there_is_one() -> None:
@@ -91,8 +91,8 @@ def test_a_switch_takes_only_booleans() -> None:
 
 
 def test_a_shape_is_a_frozen_value() -> None:
-    shape = Shape(embed_dim=8, depth=1, heads=2, seq_len=4)
-    assert hash(shape) == hash(Shape(embed_dim=8, depth=1, heads=2, seq_len=4))
+    shape = Stage(embed_dim=8, depth=1, heads=2, seq_len=4)
+    assert hash(shape) == hash(Stage(embed_dim=8, depth=1, heads=2, seq_len=4))
     with pytest.raises(FrozenInstanceError):
         shape.heads = 4  # type: ignore[misc]
 
@@ -102,3 +102,39 @@ def test_shapes_and_counts_are_importable_without_torch() -> None:
         "import models.shape, models.counts, models.base, sys; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_shape_of_several_stages_has_one_of_each() -> None:
+    shape = Shape(embed_dim=(8, 16), depth=(1, 3), heads=2, seq_len=(16, 4))
+    assert shape.stages == (
+        Stage(embed_dim=8, depth=1, heads=2, seq_len=16),
+        Stage(embed_dim=16, depth=3, heads=2, seq_len=4),
+    )
+    assert (shape.num_stages, shape.num_layers) == (2, 4)
+    with pytest.raises(ValueError, match="layers of one kind, not 2 stages"):
+        _ = shape.only_stage
+
+
+def test_a_shape_without_tuples_is_one_stage_and_a_list_counts_as_a_tuple() -> None:
+    shape = Shape(embed_dim=8, depth=3, heads=2, head_dim=7, seq_len=4)
+    assert shape.stages == (shape.only_stage,)
+    assert shape.only_stage.inner_dim == 14
+    assert not shape.coupled
+    listed = Shape(embed_dim=[8, 8], depth=1, heads=2, seq_len=4)  # type: ignore[arg-type]
+    assert listed.embed_dim == (8, 8)
+    assert listed.coupled
+    assert hash(listed) == hash(Shape(embed_dim=(8, 8), depth=1, heads=2, seq_len=4))
+
+
+def test_values_for_unequally_many_stages_are_refused_with_their_numbers() -> None:
+    with pytest.raises(ValueError, match="equally many: depth has 2, heads has 3"):
+        Shape(embed_dim=8, depth=(1, 1), heads=(1, 2, 4), seq_len=4)
+    with pytest.raises(ValueError, match="^depth must have one value or one for each stage"):
+        Shape(embed_dim=8, depth=(), heads=1, seq_len=4)
+
+
+def test_an_impossible_stage_makes_the_shape_impossible() -> None:
+    with pytest.raises(ValueError, match="^heads of stage 1 must be a whole number"):
+        Shape(embed_dim=8, depth=1, heads=(1, 0), seq_len=4)
+    with pytest.raises(ValueError, match="8 is not a multiple of 3"):
+        Shape(embed_dim=8, depth=1, heads=(2, 3), seq_len=4)

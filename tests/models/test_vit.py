@@ -1,16 +1,15 @@
-import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_costs import bytes_kept_per_example, flops_of, params_by_group
+from model_contract import ModelContract
 from torch import Tensor, nn
 
-from models.base import ModelConfig
 from models.counts import checked_build
 from models.torchvision_compat import make_torchvision_importable
 from models.vit import ViT, vit_base, vit_large
@@ -58,49 +57,29 @@ def trained_a_little(model: nn.Module) -> nn.Module:
     return model
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
-@given(config=configs())
-def test_counted_parameters_are_the_built_ones_in_every_group(config: ViT) -> None:
-    assert params_by_group(checked_build(config), GROUPS) == config.counts().params
+class TestViT(ModelContract):
+    coupled = replace(SMALL, head_dim=None)
+    decoupled = SMALL
+    realistic: ClassVar = {"base": (vit_base(), 64), "lean": (vit_base(depth=7, heads=16), 64)}
+    impossible: ClassVar = [
+        ({"heads": 0}, "^heads must be "),
+        ({"heads": (3, 3)}, "this model has layers of one kind, not 2 stages"),
+        ({"num_classes": 2.5}, "^num_classes must be "),
+        ({"image_size": True}, "^image_size must be "),
+        ({"drop_path": 1.0}, "^drop_path must be "),
+        ({"mlp_ratio": 0}, "^mlp_ratio must be "),
+        ({"class_token": 1}, "^class_token must be "),
+        ({"skip_unread_tokens": "no"}, "^skip_unread_tokens must be "),
+        ({"heads": 7}, "24 is not a multiple of 7; give head_dim to decouple"),
+        ({"image_size": 30, "patch_size": 8}, "patch_size must divide image_size: 30 is not a"),
+    ]
+    configs = staticmethod(configs)
+    inputs = staticmethod(images)
 
-
-@settings(deadline=None, derandomize=True, max_examples=40)
-@given(config=configs())
-def test_counted_operations_are_those_of_torchs_counter(config: ViT) -> None:
-    measured = flops_of(checked_build(config), images(config).to("meta"))
-    assert config.counts().forward_flops == pytest.approx(measured, rel=0.01)
-
-
-@settings(deadline=None, derandomize=True, max_examples=40)
-@given(config=configs())
-def test_counted_activations_are_what_autograd_keeps(config: ViT) -> None:
-    measured = bytes_kept_per_example(config.build(), images(config)) / 4
-    assert config.counts().activation_elements == pytest.approx(measured, rel=0.15)
-
-
-@pytest.mark.parametrize("skip", [True, False])
-@pytest.mark.parametrize("depth", [2, 6])
-def test_activations_under_autocast_are_estimated_too(depth: int, skip: bool) -> None:
-    config = replace(
-        SMALL, embed_dim=48, head_dim=16, depth=depth, image_size=32, skip_unread_tokens=skip
-    )
-    counts = config.counts()
-    estimate = 2 * counts.activation_elements + 2 * counts.float32_activation_elements
-    measured = bytes_kept_per_example(config.build(), images(config), bfloat16=True)
-    assert estimate == pytest.approx(measured, rel=0.15)
-
-
-@settings(deadline=None, derandomize=True, max_examples=30)
-@given(config=configs())
-def test_a_training_step_gives_every_parameter_a_finite_gradient(config: ViT) -> None:
-    torch.manual_seed(0)
-    model = config.build()
-    output = model(images(config, batch_size=3))
-    assert output.shape == (3, config.num_classes)
-    output.square().mean().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
+    @staticmethod
+    def group_of(parameter: str) -> str:
+        (group,) = [group for group, starts in GROUPS.items() if parameter.startswith(starts)]
+        return group
 
 
 @pytest.mark.parametrize("class_token", [True, False])
@@ -229,33 +208,6 @@ def test_the_published_shapes_have_their_parameter_counts_built_and_counted(
     assert round(config.counts().num_params / 1e6, 3) == millions
 
 
-def test_a_patch_size_that_does_not_divide_the_image_is_refused_with_both_values() -> None:
-    with pytest.raises(ValueError, match="patch_size must divide image_size: 30 is not a multiple"):
-        replace(SMALL, image_size=30, patch_size=8)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("heads", 0),
-        ("num_classes", 2.5),
-        ("image_size", True),
-        ("drop_path", 1.0),
-        ("mlp_ratio", 0),
-        ("class_token", 1),
-        ("skip_unread_tokens", "no"),
-    ],
-)
-def test_an_impossible_value_is_refused_by_name(field: str, value: object) -> None:
-    with pytest.raises(ValueError, match=f"^{field} must be "):
-        replace(SMALL, **{field: value})  # type: ignore[arg-type]
-
-
-def test_coupled_heads_must_divide_the_width() -> None:
-    with pytest.raises(ValueError, match="768 is not a multiple of 7; give head_dim to decouple"):
-        vit_base(heads=7, head_dim=None)
-
-
 def test_planning_a_vit_does_not_wait_for_timm() -> None:
     program = "import sys; from models.vit import vit_base; vit_base().counts()\n"
     program += "sys.exit('timm' in sys.modules)"
@@ -269,9 +221,3 @@ def test_building_on_meta_leaves_the_seed_alone() -> None:
     checked_build(SMALL)
     second = SMALL.build().state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-def test_a_configuration_is_a_picklable_model_config() -> None:
-    assert isinstance(SMALL, ModelConfig)
-    assert pickle.loads(pickle.dumps(SMALL)) == SMALL
-    assert hash(replace(SMALL)) == hash(SMALL)
