@@ -7,6 +7,7 @@ before the linear map that makes it E wide.
 # ruff: noqa: N803, N806  tensors carry their shape as a suffix
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,10 @@ class MultiHeadAttention(nn.Module):
         embed_dim: width of a token.
         heads: number of heads.
         head_dim: width of a head.
-        bias: whether queries, keys and values have biases; the output projection always has one.
+        bias: whether queries, keys and values have biases.
+        out_bias: whether the output projection has one.
+        dropout: share of the attention weights that are dropped in training. The CPU has no fused
+            kernel for it, and keeps the weights then.
         learnable_temperature: whether each head learns a factor on its logits, starting at 1.
     """
 
@@ -34,13 +38,16 @@ class MultiHeadAttention(nn.Module):
         head_dim: int,
         *,
         bias: bool = False,
+        out_bias: bool = True,
+        dropout: float = 0.0,
         learnable_temperature: bool = False,
     ) -> None:
         super().__init__()
         self.heads = heads
         self.head_dim = head_dim
         self.qkv = nn.Linear(embed_dim, 3 * heads * head_dim, bias=bias)
-        self.proj = nn.Linear(heads * head_dim, embed_dim)
+        self.proj = nn.Linear(heads * head_dim, embed_dim, bias=out_bias)
+        self.dropout = dropout
         self.log_temperature = nn.Parameter(torch.zeros(heads)) if learnable_temperature else None
 
     def forward(
@@ -66,7 +73,12 @@ class MultiHeadAttention(nn.Module):
         if self.log_temperature is not None:
             query = query * self.log_temperature.exp().view(-1, 1, 1)
         mixed_BHTN = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=causal
+            query,
+            key,
+            value,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=causal,
         )
         projected: Tensor = self.proj(mixed_BHTN.transpose(1, 2).flatten(2))
         return projected
@@ -77,7 +89,18 @@ class ClassTokenAttention(MultiHeadAttention):
 
     It has the parameters of ``MultiHeadAttention`` and returns what that would return for the
     class token, at a cost that hardly depends on ``head_dim``: see ``class_token_heads``.
+
+    Raises:
+        ValueError: a dropout of attention weights, which this form has not.
     """
+
+    def __init__(self, embed_dim: int, heads: int, head_dim: int, **settings: Any) -> None:
+        super().__init__(embed_dim, heads, head_dim, **settings)
+        if self.dropout:
+            raise ValueError(
+                f"attention that reads the class token alone drops no weights: dropout must be 0, "
+                f"not {self.dropout!r}"
+            )
 
     def forward(  # type: ignore[override]
         self,

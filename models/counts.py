@@ -71,6 +71,20 @@ def gelu(elements: int) -> Cost:
     return Cost(kept=elements)
 
 
+def dropout(elements: int) -> Cost:
+    """Return the cost of a dropout, which keeps a mask.
+
+    Counted as the CPU's, which has its input's type; CUDA's has a byte for each number.
+    """
+    return Cost(kept=elements)
+
+
+def embedding(rows: int, entries: int, width: int) -> Cost:
+    """Return the cost of looking up ``rows`` of a table's ``entries``; it keeps 64-bit indices."""
+    kept = 2 * rows
+    return Cost(params=entries * width, kept=kept, kept_float32=kept)
+
+
 def layer_norm(rows: int, width: int) -> Cost:
     """Return the cost of a layer norm with gain and bias.
 
@@ -94,12 +108,15 @@ def attention_core(heads: int, head_dim: int, *, queries: int, keys: int) -> Cos
     )
 
 
-def self_attention(stage: Stage, *, qkv_bias: bool, query_only: int = 0) -> Cost:
+def self_attention(
+    stage: Stage, *, qkv_bias: bool, out_bias: bool = True, query_only: int = 0
+) -> Cost:
     """Return the cost of one attention block over ``stage.seq_len`` tokens.
 
     Args:
         stage: width, heads and head width.
-        qkv_bias: whether queries, keys and values have biases; the output projection has one.
+        qkv_bias: whether queries, keys and values have biases.
+        out_bias: whether the output projection has one.
         query_only: further tokens that ask but are not attended to; keys and values are
             computed for them too, because one product makes all three.
     """
@@ -110,7 +127,7 @@ def self_attention(stage: Stage, *, qkv_bias: bool, query_only: int = 0) -> Cost
         linear(rows, stage.embed_dim, 3 * stage.inner_dim, bias=qkv_bias)
         + core
         + unused_keys_and_values
-        + linear(rows, stage.inner_dim, stage.embed_dim, keeps_input=False)
+        + linear(rows, stage.inner_dim, stage.embed_dim, bias=out_bias, keeps_input=False)
     )
 
 
