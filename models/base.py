@@ -21,6 +21,8 @@ class Counts:
         activation_elements: numbers kept for the backward pass, for one example.
         float32_activation_elements: those of them that stay in float32 under autocast.
         output_elements: numbers the model returns for one example.
+        passing_elements: gradients alive at once in the backward pass of the block that has most
+            of them, for one example, beside what is kept.
     """
 
     params: Mapping[str, int]
@@ -28,6 +30,7 @@ class Counts:
     activation_elements: int
     float32_activation_elements: int = 0
     output_elements: int = 0
+    passing_elements: int = 0
 
     @property
     def num_params(self) -> int:

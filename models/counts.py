@@ -31,12 +31,15 @@ class Cost:
         flops: operations of a forward pass over one example.
         kept: numbers kept for the backward pass over one example.
         kept_float32: those of ``kept`` that stay in float32 under autocast.
+        passing: gradients alive at once in the block's own backward pass over one example, beside
+            what is kept. Blocks run one after the other, so a sum has that of the largest.
     """
 
     params: int = 0
     flops: int = 0
     kept: int = 0
     kept_float32: int = 0
+    passing: int = 0
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(
@@ -44,11 +47,16 @@ class Cost:
             self.flops + other.flops,
             self.kept + other.kept,
             self.kept_float32 + other.kept_float32,
+            max(self.passing, other.passing),
         )
 
     def __mul__(self, times: int) -> "Cost":
         return Cost(
-            self.params * times, self.flops * times, self.kept * times, self.kept_float32 * times
+            self.params * times,
+            self.flops * times,
+            self.kept * times,
+            self.kept_float32 * times,
+            self.passing if times else 0,
         )
 
 
@@ -66,9 +74,45 @@ def linear(
     )
 
 
+def conv2d(
+    outputs: int,
+    in_chans: int,
+    out_chans: int,
+    kernel: int,
+    *,
+    kept: int,
+    groups: int = 1,
+    bias: bool = True,
+) -> Cost:
+    """Return the cost of a two-dimensional convolution: at each output, a linear map of what lies
+    under the kernel.
+
+    Args:
+        outputs: positions of the output.
+        in_chans: channels of the input.
+        out_chans: channels of the output.
+        kernel: the kernel's height and width.
+        kept: numbers of the input, padding that is written out included, which the gradient of
+            the weights needs; 0 where another block keeps them.
+        groups: groups of channels that do not see each other.
+        bias: whether there is one.
+    """
+    under_kernel = in_chans // groups * kernel**2
+    convolution = linear(outputs, under_kernel, out_chans, bias=bias, keeps_input=False)
+    return convolution + Cost(kept=kept)
+
+
+def batch_norm(rows: int, width: int) -> Cost:
+    """Return the cost of a batch norm with gain and bias in training.
+
+    It keeps its input; what it keeps of the batch as a whole is too little to count.
+    """
+    return Cost(params=2 * width, kept=rows * width)
+
+
 def gelu(elements: int) -> Cost:
-    """Return the cost of a GELU, which keeps its input."""
-    return Cost(kept=elements)
+    """Return the cost of a GELU, which keeps its input; a gradient of each side passes."""
+    return Cost(kept=elements, passing=2 * elements)
 
 
 def dropout(elements: int) -> Cost:
@@ -105,6 +149,7 @@ def attention_core(heads: int, head_dim: int, *, queries: int, keys: int) -> Cos
     return Cost(
         flops=4 * queries * keys * inner,
         kept=2 * (queries + keys) * inner + queries * heads,
+        passing=(queries + 2 * keys) * inner,
     )
 
 
@@ -196,6 +241,7 @@ def total(*, outputs: int, **groups: Cost) -> Counts:
         activation_elements=whole.kept,
         float32_activation_elements=whole.kept_float32,
         output_elements=outputs,
+        passing_elements=whole.passing,
     )
 
 
@@ -206,8 +252,9 @@ def train_memory_bytes(counts: Counts, *, batch_size: int, optimizer: str, preci
     optimizer's state (two moments for ``adamw``, one momentum for ``sgd``), the batch's
     activations, and a cross entropy's log-probabilities beside the outputs they come from. When
     the backward pass begins the gradients are gone, and two gradients of the outputs' size are
-    there. Under ``bfloat16`` autocast a bfloat16 copy of the weights is alive too, and activations
-    take two bytes, those of normalisations four. Left out: workspaces and an allocator's slack.
+    there, or later the largest block's passing gradients. Under ``bfloat16`` autocast a bfloat16
+    copy of the weights is alive too, and activations take two bytes, those of normalisations four.
+    Left out: workspaces and an allocator's slack.
 
     Raises:
         ValueError: a batch size below 1, an unknown optimizer or precision.
@@ -228,7 +275,8 @@ def train_memory_bytes(counts: Counts, *, batch_size: int, optimizer: str, preci
     outputs = batch_size * counts.output_elements
     forward_ends = params * _FLOAT32_BYTES + outputs * (activation_bytes + _FLOAT32_BYTES)
     backward_begins = 3 * outputs * _FLOAT32_BYTES
-    return always + max(forward_ends, backward_begins)
+    passing = batch_size * counts.passing_elements * activation_bytes
+    return always + max(forward_ends, backward_begins, passing)
 
 
 def checked_build(config: ModelConfig) -> "nn.Module":

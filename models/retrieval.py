@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from models import counts as count
 from models.attention import ClassTokenAttention, MultiHeadAttention
 from models.base import Counts
-from models.shape import Shape, Stage, whole_number, yes_or_no
+from models.shape import Shape, Stage, token_width, whole_number, yes_or_no
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class RetrievalTransformer:
 
     Attributes:
         heads: heads in each layer.
-        head_dim: width of a head.
+        head_dim: width of a head, or None for ``embed_dim / heads``.
         seq_len: tokens of an example (the class token not counted).
         input_dim: width of a raw token.
         output_dim: outputs; 1 gives predictions of shape (batch,).
@@ -39,11 +39,13 @@ class RetrievalTransformer:
         learnable_temperature: whether each head learns a factor on its logits.
 
     Raises:
-        ValueError: a size that is not a whole number of at least 1, a switch that is no boolean.
+        ValueError: a size that is not a whole number of at least 1, a switch that is no boolean,
+            neither ``embed_dim`` nor ``head_dim``, or coupled heads that do not divide
+            ``embed_dim``.
     """
 
     heads: int
-    head_dim: int
+    head_dim: int | None
     seq_len: int
     input_dim: int
     output_dim: int = 1
@@ -55,20 +57,22 @@ class RetrievalTransformer:
     learnable_temperature: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("heads", "head_dim", "seq_len", "input_dim", "output_dim", "depth"):
+        for name in ("heads", "seq_len", "input_dim", "output_dim", "depth"):
             object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         for name in ("encoder_hidden", "readout_hidden"):
             object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        if self.embed_dim is not None:
-            object.__setattr__(self, "embed_dim", whole_number("embed_dim", self.embed_dim))
+        for name in ("embed_dim", "head_dim"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         yes_or_no("residual", self.residual)
         yes_or_no("learnable_temperature", self.learnable_temperature)
+        self.shape  # noqa: B018  refuses impossible ones
 
     @property
     def shape(self) -> Shape:
         """The transformer's shape; there is no feed-forward block between the layers."""
         return Shape(
-            embed_dim=self.heads * self.head_dim if self.embed_dim is None else self.embed_dim,
+            embed_dim=token_width(self.embed_dim, self.heads, self.head_dim),
             depth=self.depth,
             heads=self.heads,
             head_dim=self.head_dim,

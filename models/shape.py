@@ -61,6 +61,22 @@ def yes_or_no(name: str, value: Any) -> bool:
     return value
 
 
+def token_width(embed_dim: int | None, heads: int, head_dim: int | None) -> int:
+    """Return ``embed_dim``, or without one the width of all heads together.
+
+    Raises:
+        ValueError: there is no ``head_dim`` either.
+    """
+    if embed_dim is not None:
+        return embed_dim
+    if head_dim is None:
+        raise ValueError(
+            "embed_dim and head_dim cannot both be None: give the width of a token, or that of a "
+            "head for tokens of heads * head_dim"
+        )
+    return heads * head_dim
+
+
 def per_stage(name: str, value: Any, check: Callable[[str, Any], T]) -> PerStage[T]:
     """Return ``value``, or each of its values if it is a tuple or list, passed through ``check``.
 
@@ -72,6 +88,25 @@ def per_stage(name: str, value: Any, check: Callable[[str, Any], T]) -> PerStage
     if not value:
         raise ValueError(f"{name} must have one value or one for each stage, not {value!r}")
     return tuple(check(f"{name} of stage {number}", each) for number, each in enumerate(value))
+
+
+def every_stage(
+    name: str, value: Any, num_stages: int, check: Callable[[str, Any], T]
+) -> tuple[T, ...]:
+    """Return ``value`` for each of ``num_stages`` stages, or its values if it has that many.
+
+    Raises:
+        ValueError: what ``check`` raises, or a sequence of another length.
+    """
+    values = per_stage(name, value, check)
+    if not isinstance(values, tuple):
+        return (values,) * num_stages
+    if len(values) != num_stages:
+        raise ValueError(
+            f"{name} must have one value or {num_stages}, one for each stage, "
+            f"not {len(values)}: {value!r}"
+        )
+    return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What a model really costs, measured on the built model."""
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,15 +12,6 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from models.base import ModelConfig
-
-
-def params_by_group(model: nn.Module, prefixes: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
-    """Sum the parameters whose names start with a group's prefixes; each belongs to one group."""
-    sums = dict.fromkeys(prefixes, 0)
-    for name, parameter in model.named_parameters():
-        (group,) = [key for key, starts in prefixes.items() if name.startswith(starts)]
-        sums[group] += parameter.numel()
-    return sums
 
 
 def flops_of(model: nn.Module, *inputs: Tensor) -> int:

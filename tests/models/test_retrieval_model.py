@@ -1,11 +1,13 @@
 import pickle
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_costs import bytes_kept_per_example, flops_of, params_by_group
+from model_contract import ModelContract
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.attention import MultiHeadAttention
@@ -47,25 +49,37 @@ def example_of(config: RetrievalTransformer, batch_size: int = 1) -> torch.Tenso
     return torch.randn(batch_size, config.seq_len, config.input_dim)
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
-@given(config=CONFIGS)
-def test_counted_parameters_are_the_built_ones_in_every_group(config: RetrievalTransformer) -> None:
-    model = checked_build(config)
-    assert params_by_group(model, GROUPS) == config.counts().params
+class TestRetrievalTransformer(ModelContract):
+    coupled = replace(SMALL, head_dim=None, embed_dim=12)
+    decoupled = replace(SMALL, embed_dim=12)
+    realistic: ClassVar = {
+        "one layer": (RetrievalTransformer(heads=4, head_dim=8, seq_len=128, input_dim=4), 256),
+        "two layers": (
+            RetrievalTransformer(heads=4, head_dim=8, seq_len=128, input_dim=4, depth=2),
+            256,
+        ),
+    }
+    impossible: ClassVar = [
+        ({"embed_dim": None}, "^embed_dim and head_dim cannot both be None"),
+        ({"embed_dim": 13}, "13 is not a multiple of 3; give head_dim to decouple"),
+        ({"heads": 2.5}, "^heads must be a whole number"),
+        ({"residual": 1}, "^residual must be True or False"),
+    ]
+    inputs = staticmethod(example_of)
 
+    @staticmethod
+    def configs() -> st.SearchStrategy[RetrievalTransformer]:
+        return CONFIGS
 
-@settings(deadline=None, derandomize=True, max_examples=40)
-@given(config=CONFIGS)
-def test_counted_operations_are_those_of_torchs_counter(config: RetrievalTransformer) -> None:
-    measured = flops_of(checked_build(config), example_of(config).to("meta"))
-    assert config.counts().forward_flops == pytest.approx(measured, rel=0.01)
+    @staticmethod
+    def group_of(parameter: str) -> str:
+        (group,) = [group for group, starts in GROUPS.items() if parameter.startswith(starts)]
+        return group
 
-
-@settings(deadline=None, derandomize=True, max_examples=40)
-@given(config=CONFIGS)
-def test_counted_activations_are_what_autograd_keeps(config: RetrievalTransformer) -> None:
-    measured = bytes_kept_per_example(config.build(), example_of(config)) / 4
-    assert config.counts().activation_elements == pytest.approx(measured, rel=0.15)
+    @staticmethod
+    def loss(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        output: Tensor = model(*batch)
+        return output.square().mean()
 
 
 @settings(deadline=None, derandomize=True, max_examples=40)
