@@ -110,6 +110,42 @@ def batch_norm(rows: int, width: int) -> Cost:
     return Cost(params=2 * width, kept=rows * width)
 
 
+def conv2d(
+    outputs: int,
+    in_chans: int,
+    out_chans: int,
+    kernel: int,
+    *,
+    kept: int,
+    groups: int = 1,
+    bias: bool = True,
+) -> Cost:
+    """Return the cost of a two-dimensional convolution: at each output, a linear map of what lies
+    under the kernel.
+
+    Args:
+        outputs: positions of the output.
+        in_chans: channels of the input.
+        out_chans: channels of the output.
+        kernel: the kernel's height and width.
+        kept: numbers of the input, padding that is written out included, which the gradient of
+            the weights needs; 0 where another block keeps them.
+        groups: groups of channels that do not see each other.
+        bias: whether there is one.
+    """
+    under_kernel = in_chans // groups * kernel**2
+    convolution = linear(outputs, under_kernel, out_chans, bias=bias, keeps_input=False)
+    return convolution + Cost(kept=kept)
+
+
+def batch_norm(rows: int, width: int) -> Cost:
+    """Return the cost of a batch norm with gain and bias in training.
+
+    It keeps its input; what it keeps of the batch as a whole is too little to count.
+    """
+    return Cost(params=2 * width, kept=rows * width)
+
+
 def gelu(elements: int) -> Cost:
     """Return the cost of a GELU, which keeps its input; a gradient of each side passes."""
     return Cost(kept=elements, passing=2 * elements)
