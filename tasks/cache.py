@@ -1,4 +1,4 @@
-"""Arrays that are made once and then memory-mapped, by any number of processes."""
+"""What is made once and then read or memory-mapped, by any number of processes."""
 
 import os
 import shutil
@@ -32,13 +32,37 @@ def cache_folder() -> Path:
     return folder
 
 
-def cached_arrays(
-    key: str, make: Callable[[], Mapping[str, NDArray[np.generic]]]
-) -> dict[str, NDArray[np.generic]]:
-    """Return the arrays that ``make`` makes, from the cache folder where it has made them before.
+def cached_folder(key: str, write: Callable[[Path], None]) -> Path:
+    """Return the folder that ``write`` fills, from the cache folder where it has filled it before.
 
     The lock spares processes that start together the same work; the rename alone keeps a half
     written entry from ever being seen, also where the file system does not honour locks.
+
+    Args:
+        key: names the entry, a file name that changes with whatever ``write`` depends on.
+        write: called with an empty folder when there is no such entry.
+
+    Raises:
+        DataError: the cache folder cannot be written.
+    """
+    entry = cache_folder() / key
+    if not entry.is_dir():
+        try:
+            with FileLock(entry.with_name(f"{entry.name}.lock")):
+                if not entry.is_dir():
+                    _fill(entry, write)
+        except OSError as error:
+            raise DataError(
+                f"cannot write {entry}: {error}; free some space, or set {CACHE_VARIABLE} to "
+                "another folder"
+            ) from error
+    return entry
+
+
+def cached_arrays(
+    key: str, make: Callable[[], Mapping[str, NDArray[np.generic]]]
+) -> dict[str, NDArray[np.generic]]:
+    """Return the arrays that ``make`` makes, kept as in ``cached_folder``.
 
     Args:
         key: names the entry, a file name that changes with whatever ``make`` depends on.
@@ -50,28 +74,22 @@ def cached_arrays(
     Raises:
         DataError: the cache folder cannot be written, or an entry in it is damaged.
     """
-    entry = cache_folder() / key
-    if not entry.is_dir():
-        try:
-            with FileLock(entry.with_name(f"{entry.name}.lock")):
-                if not entry.is_dir():
-                    _write(entry, make())
-        except OSError as error:
-            raise DataError(
-                f"cannot write {entry}: {error}; free some space, or set {CACHE_VARIABLE} to "
-                "another folder"
-            ) from error
+
+    def write(folder: Path) -> None:
+        for name, array in make().items():
+            np.save(folder / f"{name}.npy", array)
+
+    entry = cached_folder(key, write)
     try:
         return {path.stem: np.load(path, mmap_mode="c") for path in sorted(entry.glob("*.npy"))}
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{entry} is damaged ({error}); delete it to have it made anew") from error
 
 
-def _write(entry: Path, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+def _fill(entry: Path, write: Callable[[Path], None]) -> None:
     temporary = Path(tempfile.mkdtemp(prefix=f"{entry.name}.", dir=entry.parent))
     try:
-        for name, array in arrays.items():
-            np.save(temporary / f"{name}.npy", array)
+        write(temporary)
         temporary.replace(entry)
     except OSError:
         if not entry.is_dir():  # otherwise another process was first with the same content
