@@ -46,3 +46,14 @@ def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
         listed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {listed}, not {value!r}")
     return value
+
+
+def yes_or_no(name: str, value: Any) -> bool:
+    """Return ``value`` as a bool; numpy booleans are taken too.
+
+    Raises:
+        ValueError: anything but a boolean.
+    """
+    if type(value).__name__ not in ("bool", "bool_"):
+        raise ValueError(f"{name} must be True or False, not {value!r}")
+    return bool(value)
