@@ -139,6 +139,51 @@ def class_token_heads(
 ) -> Tensor:
     """Return the heads' outputs for one query, side by side: (B, H * N).
 
+    ``heads_of_one_query`` for queries, keys and values that one linear map makes. The biases of
+    the keys do not take part: they are the same for every token, which leaves the softmax alone.
+
+    Args:
+        class_token: (E) if all examples share it, else (B, E).
+        tokens_BTF: what is attended to; F = E unless there is a ``token_map``.
+        qkv: queries', keys' and values' projection, E to 3 H N.
+        heads: number of heads, H.
+        log_temperature: (H), logarithm of a factor on each head's logits.
+        token_map: linear map from F to E that turns features into tokens.
+    """
+    query_weight, key_weight, value_weight = qkv.weight.view(3, -1, qkv.in_features).unbind(0)
+    query_bias = value_bias = None
+    if qkv.bias is not None:
+        query_bias, _, value_bias = qkv.bias.view(3, -1).unbind(0)
+    return heads_of_one_query(
+        class_token,
+        tokens_BTF,
+        query_weight=query_weight,
+        key_weight=key_weight,
+        value_weight=value_weight,
+        query_bias=query_bias,
+        value_bias=value_bias,
+        heads=heads,
+        log_temperature=log_temperature,
+        token_map=token_map,
+    )
+
+
+def heads_of_one_query(
+    class_token: Tensor,
+    tokens_BTF: Tensor,
+    *,
+    query_weight: Tensor,
+    key_weight: Tensor,
+    value_weight: Tensor,
+    query_bias: Tensor | None = None,
+    key_bias: Tensor | None = None,
+    value_bias: Tensor | None = None,
+    heads: int,
+    log_temperature: Tensor | None = None,
+    token_map: nn.Linear | None = None,
+) -> Tensor:
+    """Return the heads' outputs for one query, side by side: (B, H * N).
+
     No token is ever projected to a key or a value. A logit q.(W_k x) is (W_k' q).x, so the query
     is carried into the tokens' space instead; a head's output sum_t p_t W_v x_t is
     W_v (sum_t p_t x_t), so the tokens are mixed first. Both are the associative law, hence exact
@@ -149,32 +194,37 @@ def class_token_heads(
     Args:
         class_token: (E) if all examples share it, else (B, E).
         tokens_BTF: what is attended to; F = E unless there is a ``token_map``.
-        qkv: queries', keys' and values' projection, E to 3 H N.
+        query_weight: the queries' projection, (H N, E); so are those of keys and values.
+        key_weight: the keys' projection.
+        value_weight: the values' projection.
+        query_bias: (H N), if there is one; so are those of keys and values.
+        key_bias: changes nothing but that it gets its gradient, which is zero up to rounding.
+        value_bias: added to every value.
         heads: number of heads, H.
         log_temperature: (H), logarithm of a factor on each head's logits.
         token_map: linear map from F to E that turns features into tokens.
     """
-    embed_dim = qkv.in_features
-    query_weight, key_weight, value_weight = qkv.weight.view(3, heads, -1, embed_dim).unbind(0)
-    head_dim = key_weight.shape[1]
-    query_bias = value_bias = None
-    if qkv.bias is not None:
-        query_bias, _, value_bias = qkv.bias.view(3, -1).unbind(0)
+    embed_dim = query_weight.shape[1]
+    key_HNE, value_HNE = (each.view(heads, -1, embed_dim) for each in (key_weight, value_weight))
+    head_dim = key_HNE.shape[1]
 
-    query = F.linear(class_token.view(-1, embed_dim), query_weight.flatten(0, 1), query_bias)
+    query = F.linear(class_token.view(-1, embed_dim), query_weight, query_bias)
     query_HbN = query.view(-1, heads, head_dim).transpose(0, 1) / math.sqrt(head_dim)
     if log_temperature is not None:
         query_HbN = query_HbN * log_temperature.exp().view(-1, 1, 1)
-    sought = torch.bmm(query_HbN, key_weight).transpose(0, 1)
+    sought = torch.bmm(query_HbN, key_HNE).transpose(0, 1)
     if class_token.dim() == 1:
         sought = sought.squeeze(0)
     if token_map is not None:
         sought = sought @ token_map.weight
 
-    logits_BTH = tokens_BTF @ sought.mT
-    mixed = torch.bmm(logits_BTH.transpose(1, 2).softmax(-1), tokens_BTF)
+    logits_BHT = (tokens_BTF @ sought.mT).transpose(1, 2)
+    if key_bias is not None:
+        logits_bH1 = (query_HbN * key_bias.view(heads, 1, head_dim)).sum(-1, keepdim=True)
+        logits_BHT = logits_BHT + logits_bH1.transpose(0, 1)
+    mixed = torch.bmm(logits_BHT.softmax(-1), tokens_BTF)
     if token_map is not None:
         mixed = token_map(mixed)
-    heads_HBN = torch.bmm(mixed.transpose(0, 1), value_weight.mT)
+    heads_HBN = torch.bmm(mixed.transpose(0, 1), value_HNE.mT)
     heads_BI = heads_HBN.transpose(0, 1).flatten(1)
     return heads_BI if value_bias is None else heads_BI + value_bias
