@@ -1,0 +1,57 @@
+"""What the tasks of the Long Range Arena have in common, known without reading any data."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from tasks.base import Metric
+from tasks.settings import whole_number
+
+PADDING: Final = 0
+"""The token after the last one of a text. A black pixel is 0 as well, and published models take it
+for padding."""
+
+TOKEN_METRICS: Final = (
+    Metric("accuracy", "max", "accuracy", "accuracy, validation sequences"),
+    Metric("test_accuracy", "max", "accuracy", "accuracy, test sequences"),
+    Metric("train_accuracy", "max", "accuracy", "accuracy, training sequences"),
+    Metric("validation_loss", "min", "loss", "cross-entropy in nats, validation sequences"),
+    Metric("train_loss", "min", "loss", "cross-entropy in nats, training sequences"),
+)
+
+
+def token_metrics(*, with_test: bool = True) -> tuple[Metric, ...]:
+    """Return the metrics of a task, ``accuracy`` first; without a test split, those without it."""
+    return tuple(metric for metric in TOKEN_METRICS if with_test or metric.name != "test_accuracy")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSpec:
+    """What a model has to know about a task.
+
+    Attributes:
+        seq_len: tokens of a text, padding included.
+        vocab_size: tokens that occur, padding included; ids are 0 to vocab_size - 1.
+        num_classes: classes, and so logits.
+        num_texts: texts of an example: 1 for inputs (batch, seq_len), 2 for (batch, 2, seq_len).
+    """
+
+    seq_len: int
+    vocab_size: int
+    num_classes: int
+    num_texts: int = 1
+
+
+def keep_whole_numbers(task: object, **least: int) -> None:
+    """Put the named fields of a frozen task into whole numbers; None stays as it is.
+
+    Args:
+        task: its fields are replaced.
+        least: the least value of each field.
+
+    Raises:
+        ValueError: a field that is not a whole number of at least its least value.
+    """
+    for field, minimum in least.items():
+        value = getattr(task, field)
+        if value is not None:
+            object.__setattr__(task, field, whole_number(field, value, minimum=minimum))
