@@ -122,10 +122,11 @@ def feed_forward_cost(
     """Return the cost of a ``FeedForward`` over ``rows`` tokens.
 
     A ReLU keeps its output, which the second linear map keeps too unless a dropout lies between;
-    a GELU keeps its input, which nothing else does.
+    a GELU keeps its input, which nothing else does. Gradients of both sides of it pass at once.
     """
     hidden = rows * stage.mlp_dim
     cost = count.linear(rows, stage.embed_dim, stage.mlp_dim, bias=bias)
+    cost += count.Cost(passing=2 * hidden)
     cost += count.linear(rows, stage.mlp_dim, stage.embed_dim, bias=bias)
     if activation == "gelu" or dropout:
         cost += count.Cost(kept=hidden)
@@ -135,10 +136,24 @@ def feed_forward_cost(
 def gated_feed_forward_cost(rows: int, stage: Stage, *, bias: bool = False) -> count.Cost:
     """Return the cost of a ``GatedFeedForward`` over ``rows`` tokens.
 
-    Kept are both halves, the GELU of one and the product, each ``stage.mlp_dim`` wide.
+    Kept are both halves, the GELU of one and the product, each ``stage.mlp_dim`` wide. Gradients of
+    the GELU, of both halves and of the two put together pass at once.
     """
     return (
         count.linear(rows, stage.embed_dim, 2 * stage.mlp_dim, bias=bias)
-        + count.Cost(kept=3 * rows * stage.mlp_dim)
+        + count.Cost(kept=3 * rows * stage.mlp_dim, passing=5 * rows * stage.mlp_dim)
         + count.linear(rows, stage.mlp_dim, stage.embed_dim, bias=bias)
     )
+
+
+def draw_normal(model: nn.Module, std: float = 0.02) -> None:
+    """Draw all linear and embedding weights anew from a normal distribution; biases become 0.
+
+    Radford et al. 2018 ("Improving Language Understanding by Generative Pre-Training"), section
+    4.1, and Devlin et al. 2019's code: a deviation of 0.02 everywhere.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=std)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)

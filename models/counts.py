@@ -110,42 +110,6 @@ def batch_norm(rows: int, width: int) -> Cost:
     return Cost(params=2 * width, kept=rows * width)
 
 
-def conv2d(
-    outputs: int,
-    in_chans: int,
-    out_chans: int,
-    kernel: int,
-    *,
-    kept: int,
-    groups: int = 1,
-    bias: bool = True,
-) -> Cost:
-    """Return the cost of a two-dimensional convolution: at each output, a linear map of what lies
-    under the kernel.
-
-    Args:
-        outputs: positions of the output.
-        in_chans: channels of the input.
-        out_chans: channels of the output.
-        kernel: the kernel's height and width.
-        kept: numbers of the input, padding that is written out included, which the gradient of
-            the weights needs; 0 where another block keeps them.
-        groups: groups of channels that do not see each other.
-        bias: whether there is one.
-    """
-    under_kernel = in_chans // groups * kernel**2
-    convolution = linear(outputs, under_kernel, out_chans, bias=bias, keeps_input=False)
-    return convolution + Cost(kept=kept)
-
-
-def batch_norm(rows: int, width: int) -> Cost:
-    """Return the cost of a batch norm with gain and bias in training.
-
-    It keeps its input; what it keeps of the batch as a whole is too little to count.
-    """
-    return Cost(params=2 * width, kept=rows * width)
-
-
 def gelu(elements: int) -> Cost:
     """Return the cost of a GELU, which keeps its input; a gradient of each side passes."""
     return Cost(kept=elements, passing=2 * elements)
@@ -289,7 +253,8 @@ def train_memory_bytes(counts: Counts, *, batch_size: int, optimizer: str, preci
     activations, and a cross entropy's log-probabilities beside the outputs they come from. When
     the backward pass begins the gradients are gone, and two gradients of the outputs' size are
     there, or later the largest block's passing gradients. Under ``bfloat16`` autocast a bfloat16
-    copy of the weights is alive too, and activations take two bytes, those of normalisations four.
+    copy of the weights is alive too, activations take two bytes, those of normalisations four, and
+    the loss makes a float32 copy of the outputs before their log-probabilities.
     Left out: workspaces and an allocator's slack.
 
     Raises:
@@ -309,7 +274,9 @@ def train_memory_bytes(counts: Counts, *, batch_size: int, optimizer: str, preci
     always += batch_size * narrow * activation_bytes
     always += batch_size * counts.float32_activation_elements * _FLOAT32_BYTES
     outputs = batch_size * counts.output_elements
-    forward_ends = params * _FLOAT32_BYTES + outputs * (activation_bytes + _FLOAT32_BYTES)
+    widened = 0 if precision == "float32" else _FLOAT32_BYTES
+    loss = outputs * (activation_bytes + widened + _FLOAT32_BYTES)
+    forward_ends = params * _FLOAT32_BYTES + loss
     backward_begins = 3 * outputs * _FLOAT32_BYTES
     passing = batch_size * counts.passing_elements * activation_bytes
     return always + max(forward_ends, backward_begins, passing)
