@@ -28,7 +28,7 @@ from hsweep import (
 from hsweep.plan import Limits, Plan, make_plan
 from hsweep.seeding import replicate_seeds
 from models.base import Counts
-from tasks.base import DataError
+from tasks.base import DataError, Metric
 
 ROOT = Path(__file__).resolve().parents[2]
 
