@@ -7,10 +7,11 @@ from typing import Any, Final
 import pandas as pd
 
 from analysis import lean, pareto, transition
+from analysis.lean_groups import LeanGroups, fit_groups
 from analysis.report import ReportInput
 from analysis.results import LeanResult, ParetoResult, TransitionResult
 from analysis.tables import varying_columns
-from analysis.wording import answer_sentence
+from analysis.wording import answer_sentence, groups_sentence
 from hsweep.errors import UserError
 from hsweep.study import Study
 from hsweep.tables import frame
@@ -25,6 +26,7 @@ class Answer:
     Attributes:
         sentence: the answer with its uncertainty, or why there is none.
         transition, pareto, lean: the results behind it; None for what was not asked.
+        lean_groups: the lean comparisons, where the study holds several.
         problem: why the question could not be answered; None if it was.
     """
 
@@ -32,6 +34,7 @@ class Answer:
     transition: TransitionResult | None = None
     pareto: ParetoResult | None = None
     lean: LeanResult | None = None
+    lean_groups: LeanGroups | None = None
     problem: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -40,8 +43,13 @@ class Answer:
         The fields of the result that answers the question stand at the top; the front of a lean
         question is under ``pareto``.
         """
-        leading = self.transition or self.lean or self.pareto
-        kinds = {TransitionResult: "transition", LeanResult: "lean", ParetoResult: "pareto"}
+        leading = self.transition or self.lean or self.lean_groups or self.pareto
+        kinds = {
+            TransitionResult: "transition",
+            LeanResult: "lean",
+            LeanGroups: "lean_groups",
+            ParetoResult: "pareto",
+        }
         content: dict[str, Any] = {
             "kind": kinds[type(leading)] if leading is not None else None,
             "answer": self.sentence,
@@ -110,6 +118,19 @@ def _lean(trials: pd.DataFrame, question: Mapping[str, Any], study: Study) -> An
         **{axis: trials[axis].astype(object).where(trials[axis].notna(), "none") for axis in config}
     )
     front = pareto.fit(trials, config=config, metric=metric, goal=goal, costs=question["costs"])
+    within = question.get("within")
+    if within is not None and trials[within].nunique() > 1:
+        groups = fit_groups(
+            trials,
+            within=within,
+            baseline=baseline,
+            margin=question["margin"],
+            axes=config,
+            metric=metric,
+            goal=goal,
+            costs=question["costs"],
+        )
+        return Answer(groups_sentence(groups), pareto=front, lean_groups=groups)
     try:
         equivalents = lean.fit(
             trials,
@@ -155,6 +176,7 @@ def report_input(study: Study, answer: Answer, run_urls: Mapping[str, str]) -> R
         transition=answer.transition,
         pareto=answer.pareto,
         lean=answer.lean,
+        lean_groups=answer.lean_groups,
         trials=trials,
         reports=reports,
         provenance=manifest.provenance,

@@ -29,8 +29,9 @@ from analysis.curves import LearningCurves, learning_curves
 from analysis.drawing import Picture
 from analysis.figures import transition_pictures
 from analysis.front_figures import forest_picture, front_pictures
+from analysis.lean_groups import LeanGroups
 from analysis.results import LeanResult, ParetoResult, TransitionResult
-from analysis.wording import Result, answer_sentence, verdict_badge
+from analysis.wording import Result, answer_sentence, groups_badge, verdict_badge
 from hsweep.question import Goal, Scale
 
 __all__ = ["ReportInput", "answer_sentence", "build_report", "write_report"]
@@ -63,6 +64,7 @@ class ReportInput:
         transition: the transition, where one was asked for.
         pareto: the front, where one was asked for.
         lean: the lean equivalents, where they were asked for.
+        lean_groups: the lean comparisons, where the study holds several.
         trials: one row a trial: ``key``, axes, ``seed``, ``stratum``, ``status``, ``reason``,
             ``reached``, ``budget``, metrics, costs, ``mlflow_url``; any of them may be missing.
         reports: one row a report: ``key``, ``unit``, ``step``, ``wall_seconds``, metrics.
@@ -90,6 +92,7 @@ class ReportInput:
     repeat_command: str
     warnings: tuple[str, ...] = ()
     budget_unit: str = "budget units"
+    lean_groups: LeanGroups | None = None
 
     @property
     def leading_result(self) -> Result | None:
@@ -125,7 +128,9 @@ def pictures(report_input: ReportInput) -> list[Picture]:
 
 def all_warnings(report_input: ReportInput) -> list[str]:
     """Return the warnings of the study and of every result, each once."""
-    results = (report_input.transition, report_input.pareto, report_input.lean)
+    groups = report_input.lean_groups
+    found = groups.found.values() if groups is not None else ()
+    results = (report_input.transition, report_input.pareto, report_input.lean, *found)
     inner = [text for result in results if result is not None for text in result.warnings]
     return list(dict.fromkeys([*report_input.warnings, *inner]))
 
@@ -134,7 +139,8 @@ def build_report(report_input: ReportInput) -> str:
     """Return the whole page as HTML."""
     drawn = pictures(report_input)
     script = (_TEMPLATES / "report.js").read_text("utf-8")
-    badge, tone = verdict_badge(report_input.leading_result)
+    groups = report_input.lean_groups
+    badge, tone = groups_badge(groups) if groups else verdict_badge(report_input.leading_result)
     trials = tables.trial_table(report_input.trials, report_input.axes, report_input.metric)
     note = paragraphs(report_input.question) or [Paragraph("No question was written down.", False)]
     # A docstring's first paragraph is often no more than its title.
@@ -145,6 +151,7 @@ def build_report(report_input: ReportInput) -> str:
         ("Numbers of the transition", tables.reading_table(transition) if transition else None),
         ("Trials that would settle it", missing if missing and missing.rows else None),
         ("Candidates", tables.lean_table(lean) if lean else None),
+        *_group_sections(groups),
         ("Shapes", tables.pareto_table(pareto) if pareto else None),
     ]
     page = _environment().get_template("report.html.j2")
@@ -183,6 +190,15 @@ def build_report(report_input: ReportInput) -> str:
             }
         ),
     )
+
+
+def _group_sections(groups: LeanGroups | None) -> list[tuple[str, tables.Table]]:
+    if groups is None:
+        return []
+    return [
+        (f"Candidates, {groups.within} = {value}", tables.lean_table(result))
+        for value, result in groups.found.items()
+    ]
 
 
 def write_report(report_input: ReportInput, path: Path) -> Path:

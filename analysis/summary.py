@@ -14,7 +14,8 @@ def show_answer(console: Console, answer: Answer) -> None:
         if table.rows:
             console.print()
             _print(console, title, table)
-    results = (answer.transition, answer.pareto, answer.lean)
+    groups = answer.lean_groups.found.values() if answer.lean_groups is not None else ()
+    results = (answer.transition, answer.pareto, answer.lean, *groups)
     warnings = [text for result in results if result is not None for text in result.warnings]
     for warning in dict.fromkeys(warnings):
         console.print(f"note: {warning}", style="yellow", soft_wrap=True)
@@ -27,6 +28,9 @@ def _tables(answer: Answer) -> list[tuple[str, Table]]:
         found.append(("trials that would settle it", missing_table(answer.transition)))
     if answer.lean is not None:
         found.append(("candidates", lean_table(answer.lean)))
+    if answer.lean_groups is not None:
+        for value, result in answer.lean_groups.found.items():
+            found.append((f"candidates, {answer.lean_groups.within} = {value}", lean_table(result)))
     if answer.pareto is not None:
         found.append(("shapes", pareto_table(answer.pareto)))
     return found

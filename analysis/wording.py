@@ -3,6 +3,7 @@
 import math
 from typing import Final, Literal
 
+from analysis.lean_groups import LeanGroups
 from analysis.results import Interval, LeanResult, LeanRow, ParetoResult, TransitionResult
 from hsweep.question import Scale
 
@@ -223,6 +224,37 @@ def _lean_sentence(result: LeanResult) -> str:
         f"{interval_text(chosen.ci, result.settings.confidence)} "
         f"(Holm {p_text(chosen.p_holm)} over {tried}, {chosen.n} seeds)."
     )
+
+
+def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
+    """Return what the comparisons come to, and the tone it is shown in."""
+    established, all_groups = len(groups.established), len(groups.found) + len(groups.problems)
+    if not groups.found:
+        return "no verdict", "unknown"
+    if not established:
+        return _VERDICTS["none_found"]
+    tone: Tone = "found" if established == all_groups else "partial"
+    return f"leaner equivalent in {established} of {all_groups}", tone
+
+
+def groups_sentence(groups: LeanGroups) -> str:
+    """Return what the comparisons found, in a few sentences."""
+    parts = []
+    for value, result in groups.found.items():
+        where = f"{groups.within} = {value}"
+        parts.append(f"{where}: {_first_to_lower(_lean_sentence(result))}")
+    for value, problem in groups.problems.items():
+        parts.append(f"{groups.within} = {value}: no answer ({problem}).")
+    established, all_groups = len(groups.established), len(groups.found) + len(groups.problems)
+    summary = (
+        f"A leaner shape is established as no worse than its baseline in {established} of "
+        f"{all_groups} comparisons."
+    )
+    return " ".join([summary, *parts])
+
+
+def _first_to_lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
 
 
 def chosen_row(result: LeanResult) -> LeanRow | None:

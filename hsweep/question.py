@@ -36,6 +36,8 @@ class Lean:
         costs: columns to save, first one first (``num_params``, ``flops_per_example``,
             ``train_memory_bytes``, ``wall_seconds``).
         baseline: axis values that name the baseline shape.
+        within: an axis at each of whose values the baseline is another shape, for example a family
+            of models; shapes are then compared only with the baseline they share it with.
         margin: how much worse than the baseline, in the metric's own unit, still counts as equal.
         scale: how the metric is transformed for display.
 
@@ -47,6 +49,7 @@ class Lean:
     margin: float
     costs: tuple[str, ...] = ("num_params",)
     scale: Scale = "accuracy"
+    within: str | None = None
 
     def __post_init__(self) -> None:
         if not self.margin > 0:
@@ -61,6 +64,7 @@ def lean(
     margin: float,
     costs: tuple[str, ...] = ("num_params",),
     scale: Scale = "accuracy",
+    within: str | None = None,
 ) -> Lean:
     """Return the lean question with its baseline given as a dictionary of axis values."""
-    return Lean(tuple(sorted(baseline.items())), margin, costs, scale)
+    return Lean(tuple(sorted(baseline.items())), margin, costs, scale, within)

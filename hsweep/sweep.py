@@ -143,6 +143,8 @@ class Sweep:
             for axis, _ in self.question.baseline:
                 if axis not in axes:
                     raise unknown_name("axis in the lean question's baseline", axis, axes)
+            if self.question.within is not None and self.question.within not in axes:
+                raise unknown_name("axis in the lean question", self.question.within, axes)
 
     def with_preset(self, name: str | None) -> "Sweep":
         """Return the variant called ``name`` (None: the default, ``quick``).

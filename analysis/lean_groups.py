@@ -1,0 +1,97 @@
+"""Lean equivalents where a study holds several comparisons, each with a baseline of its own.
+
+Families of models are compared with their own originals, not with each other. The families are one
+study, though, and asking each at the full error rate would let one of them be wrong the more often
+the more there are; so the rate is divided among them (Bonferroni), and Holm's procedure shares out
+each part over the family's candidates.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from analysis import lean
+from analysis.jsonable import Jsonable
+from analysis.results import AxisValue, LeanResult, LeanSettings
+from hsweep.errors import UserError
+from hsweep.question import Goal
+
+
+@dataclass(frozen=True)
+class LeanGroups(Jsonable):
+    """The comparisons of a study, one a value of an axis.
+
+    Attributes:
+        within: the axis.
+        found: the comparison at each value that has one, by the value in words.
+        problems: why there is none, at the others.
+    """
+
+    within: str
+    found: dict[str, LeanResult]
+    problems: dict[str, str]
+
+    @property
+    def established(self) -> tuple[str, ...]:
+        """The values at which a leaner shape is established as no worse than the baseline."""
+        return tuple(name for name, result in self.found.items() if result.choice is not None)
+
+
+def fit_groups(
+    table: pd.DataFrame,
+    *,
+    within: str,
+    baseline: Mapping[str, AxisValue],
+    margin: float,
+    axes: Sequence[str],
+    metric: str,
+    goal: Goal = "max",
+    costs: Sequence[str] = ("num_params",),
+    settings: LeanSettings | None = None,
+) -> LeanGroups:
+    """Compare the shapes at each value of ``within`` with the baseline there.
+
+    Args:
+        table: one row a run.
+        within: the axis whose values part the study.
+        baseline: axis values that pick exactly one shape at each value of ``within``.
+        margin: how much worse still counts as equal, in the metric's own unit.
+        axes: columns that may tell shapes apart.
+        metric: column of the result.
+        goal: whether it is minimised or maximised.
+        costs: columns to save; the first decides what is cheaper.
+        settings: as in ``lean.fit``; ``alpha`` is the error rate of the whole study.
+
+    Raises:
+        UserError: a margin that is not a positive number.
+    """
+    if not (math.isfinite(margin) and margin > 0):
+        raise UserError(f"margin must be a positive number, not {margin!r}")
+    groups = dict(list(table.groupby(within, sort=False)))
+    whole = settings or LeanSettings()
+    part = replace(whole, alpha=whole.alpha / max(1, len(groups)))
+    found: dict[str, LeanResult] = {}
+    problems: dict[str, str] = {}
+    for value, rows in groups.items():
+        try:
+            found[str(value)] = lean.fit(
+                rows,
+                baseline=baseline,
+                margin=margin,
+                config=[name for name in axes if name in baseline or _varies(rows[name])],
+                metric=metric,
+                goal=goal,
+                costs=costs,
+                settings=part,
+            )
+        except UserError as error:
+            # Typically the baseline has not finished; the other comparisons stand without it.
+            problems[str(value)] = str(error)
+    return LeanGroups(within, found, problems)
+
+
+def _varies(column: "pd.Series[Any]") -> bool:
+    return column.nunique(dropna=False) > 1

@@ -1,0 +1,169 @@
+"""Several comparisons in one study, each with a baseline of its own."""
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+from tiny import TinyModel, tiny_sweep
+from tiny_studies import finish, new_study, recording
+
+from analysis.answer import Answer, answer_study, report_input
+from analysis.lean_groups import LeanGroups, fit_groups
+from analysis.report import build_report
+from analysis.summary import show_answer
+from hsweep import Asha, Sweep, UserError, grid, lean
+from hsweep.paths import Home
+from hsweep.plan import make_plan
+from hsweep.schedule import PROTECTED
+
+AXES = ("family", "variant", "depth")
+WORSE = {"equal": 0.0, "worse": 0.1}
+NOISE = (0.0, 0.002, -0.001, 0.001, -0.002)
+
+
+def runs(**changes: object) -> pd.DataFrame:
+    """Two families, the lean shape of one as good as its original, that of the other not. The good
+    family lies far below the other, which no comparison may notice."""
+    rows = [
+        {
+            "family": family,
+            "variant": variant,
+            "depth": depth,
+            "seed": seed,
+            "status": "finished",
+            "top1": (0.5 if family == "equal" else 0.9) - lost + noise,
+            "num_params": depth,
+        }
+        for family, worse in WORSE.items()
+        for variant, depth, lost in (("original", 4, 0.0), ("lean", 2, worse))
+        for seed, noise in enumerate(NOISE)
+    ]
+    return pd.DataFrame(rows).assign(**changes)
+
+
+def compare(frame: pd.DataFrame, **changes: object) -> LeanGroups:
+    asked = {"within": "family", "baseline": {"variant": "original"}, "margin": 0.02}
+    return fit_groups(frame, **({**asked, "axes": AXES, "metric": "top1"} | changes))
+
+
+def test_every_family_is_compared_with_its_own_original() -> None:
+    groups = compare(runs())
+    assert groups.established == ("equal",)
+    assert list(groups.found) == ["equal", "worse"]
+    assert groups.found["worse"].baseline_mean == pytest.approx(0.9)
+    (row,) = groups.found["equal"].table
+    assert row.config == {"variant": "lean", "depth": 2}
+
+
+def test_the_error_rate_is_shared_among_the_families() -> None:
+    assert {result.settings.alpha for result in compare(runs()).found.values()} == {0.025}
+
+
+def test_false_acceptances_over_all_families_stay_at_the_rate_of_one_study() -> None:
+    rng = np.random.default_rng(0)
+    studies, families, seeds, margin = 60, 5, 4, 0.1
+
+    def study() -> pd.DataFrame:
+        # Every lean shape lies exactly at the margin, so each acceptance is false.
+        return pd.DataFrame(
+            [
+                {
+                    "family": str(family),
+                    "variant": variant,
+                    "seed": seed,
+                    "status": "finished",
+                    "top1": rng.normal(-margin if variant == "lean" else 0.0, 0.05),
+                    "num_params": 1 if variant == "lean" else 2,
+                }
+                for family in range(families)
+                for variant in ("original", "lean")
+                for seed in range(seeds)
+            ]
+        )
+
+    asked = {"axes": ("family", "variant"), "margin": margin}
+    wrong = [bool(compare(study(), **asked).established) for _ in range(studies)]
+    assert np.mean(wrong) <= 0.09
+
+
+def test_a_family_without_its_baseline_leaves_the_others_standing() -> None:
+    frame = runs()
+    groups = compare(frame[(frame["family"] == "equal") | (frame["variant"] == "lean")])
+    assert list(groups.found) == ["equal"]
+    assert "picks 0 shapes" in groups.problems["worse"]
+
+
+@pytest.mark.parametrize("margin", [0, -1, float("nan")])
+def test_a_margin_must_be_positive(margin: float) -> None:
+    with pytest.raises(UserError, match="margin must be a positive number"):
+        compare(runs(), margin=margin)
+
+
+def family_sweep() -> Sweep:
+    return tiny_sweep(
+        space=grid(family=["even", "odd"], variant=["original", "lean"]),
+        model=lambda p: TinyModel({"original": 8, "lean": 3}[p.variant] + (p.family == "odd")),
+        metric="fit",
+        goal="max",
+        replicates=3,
+        question=lean(baseline={"variant": "original"}, margin=0.05, within="family"),
+    )
+
+
+@pytest.fixture
+def answered(tmp_path: Path) -> tuple[Answer, str]:
+    """The answer of a finished study of two families, and its report."""
+    home, sweep = Home(tmp_path / "home"), family_sweep()
+    study = new_study(home, sweep=sweep)
+    with recording(study, sweep) as (journal, trials):
+        for trial in trials:
+            is_bad = trial.point.family == "odd" and trial.point.variant == "lean"
+            finish(journal, trial, (0.4 if is_bad else 0.2) + 0.001 * trial.replicate)
+    answer = answer_study(study)
+    return answer, build_report(report_input(study, answer, {}))
+
+
+def test_a_study_answers_family_by_family(answered: tuple[Answer, str]) -> None:
+    answer, _ = answered
+    assert answer.sentence.startswith(
+        "A leaner shape is established as no worse than its baseline in 1 of 2 comparisons. "
+        "family = even: the leanest shape"
+    )
+    assert "family = odd: none of the 1 cheaper shape tried" in answer.sentence
+    content = json.loads(json.dumps(answer.to_json(), allow_nan=False))
+    assert content["kind"] == "lean_groups"
+    assert content["found"]["even"]["choice_config"] == {"variant": "lean"}
+    assert content["found"]["odd"]["choice"] is None
+    assert content["pareto"]["table"]
+
+
+def test_report_and_terminal_list_the_candidates_of_every_family(
+    answered: tuple[Answer, str],
+) -> None:
+    answer, page = answered
+    console = Console(width=200, record=True, file=io.StringIO())
+    show_answer(console, answer)
+    shown = console.export_text()
+    for family in ("even", "odd"):
+        assert f"Candidates, family = {family}" in page
+        assert f"candidates, family = {family}" in shown
+    assert "leaner equivalent in 1 of 2" in page
+
+
+def test_every_original_is_kept_from_early_stopping() -> None:
+    sweep = replace(family_sweep(), early_stopping=Asha(grace=1, strata=("family",)))
+    trials = make_plan(sweep, preset="quick", study_seed=0).trials
+    kept = {
+        (trial.point.family, trial.point.variant) for trial in trials if trial.stratum == PROTECTED
+    }
+    assert kept == {("even", "original"), ("odd", "original")}
+
+
+def test_the_axis_must_exist() -> None:
+    with pytest.raises(UserError, match="unknown axis in the lean question 'familly'"):
+        tiny_sweep(question=lean(baseline={"width": 3}, margin=0.1, within="familly"))
