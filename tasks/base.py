@@ -28,13 +28,15 @@ class Metric:
     Attributes:
         name: as it appears in reports, for example ``nmse``.
         goal: whether smaller or larger is better.
-        scale: ``error`` (positive, compared as log10), ``accuracy`` (in [0, 1]) or ``loss`` (nats).
+        scale: ``error`` (positive, compared as log10), ``accuracy`` (in [0, 1]), ``loss`` (nats),
+            or ``count`` for a number that tells how much of something there was, not how well the
+            model does.
         description: what it measures and on which split.
     """
 
     name: str
     goal: Literal["min", "max"]
-    scale: Literal["error", "accuracy", "loss"]
+    scale: Literal["error", "accuracy", "loss", "count"]
     description: str
 
 

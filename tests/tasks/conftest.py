@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from image_files import random_images, write_split
+from text_tables import sentences, write_table
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 
@@ -32,4 +33,13 @@ def tiny_images(tmp_path: Path) -> Path:
     folder = tmp_path / "tiny"
     write_split(folder, "train", random_images(30), [row % 3 for row in range(30)])
     write_split(folder, "test", random_images(12, seed=1), [row % 3 for row in range(12)])
+    return folder
+
+
+@pytest.fixture
+def tiny_texts(tmp_path: Path) -> Path:
+    """Sixty sentences to train on and twenty to validate on."""
+    folder = tmp_path / "texts"
+    write_table(folder, "train", {"text": sentences(60)})
+    write_table(folder, "validation", {"text": sentences(20, seed=1)})
     return folder
