@@ -1,0 +1,156 @@
+"""timm's XCiT with what it lacks: a head width of one's own for cross-covariance attention, and
+class attention that computes only what is read. Importing this module imports timm, which takes
+seconds.
+
+Tensor legend: B examples, P patches, T tokens (class token first, then patches), E embed_dim,
+H heads, N head_dim.
+"""
+
+# ruff: noqa: E402  torchvision must be made importable before timm imports it
+# ruff: noqa: N803, N806  tensors carry their shape as a suffix
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from models.attention import heads_of_one_query
+from models.torchvision_compat import make_torchvision_importable
+
+make_torchvision_importable()
+
+from timm.models import xcit as timm_xcit
+from timm.models.cait import ClassAttn
+
+if TYPE_CHECKING:
+    from models.xcit import XCiT
+
+_SMALLEST_LENGTH: Final = 1e-12
+
+
+class CrossCovarianceAttention(nn.Module):
+    """Attention among the channels of each head, (B, P, E) to the same, with timm's parameters.
+
+    El-Nouby et al. 2021 (arXiv 2106.09681), section 3.2: softmax of temperature times the cosines
+    between a query's and a key's channels over all patches. The products are divided by the
+    channels' lengths, so that no normalised copies of queries and keys are made and kept.
+
+    Args:
+        embed_dim: width of a token.
+        heads: number of heads.
+        head_dim: width of a head.
+    """
+
+    def __init__(self, embed_dim: int, heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.num_heads = heads
+        self.head_dim = head_dim
+        self.temperature = nn.Parameter(torch.ones(heads, 1, 1))
+        self.qkv = nn.Linear(embed_dim, 3 * heads * head_dim)
+        self.proj = nn.Linear(heads * head_dim, embed_dim)
+
+    def forward(self, x_BPE: Tensor) -> Tensor:
+        """Return the attention's output."""
+        qkv_BP3HN = self.qkv(x_BPE).unflatten(-1, (3, self.num_heads, self.head_dim))
+        # One copy here instead of one for each product that needs its matrices contiguous.
+        query, key, value = qkv_BP3HN.permute(2, 0, 3, 1, 4).contiguous().unbind(0)
+        query_length_BH1N, key_length_BH1N = (
+            torch.linalg.vector_norm(each, dim=-2, keepdim=True).clamp_min(_SMALLEST_LENGTH)
+            for each in (query, key)
+        )
+        gain_BHN1 = self.temperature / query_length_BH1N.mT
+        weights_BHNN = ((query.mT @ key) * gain_BHN1 / key_length_BH1N).softmax(dim=-1)
+        mixed_BHPN = value @ weights_BHNN.mT
+        projected: Tensor = self.proj(mixed_BHPN.transpose(1, 2).flatten(2))
+        return projected
+
+
+class ClassAttention(ClassAttn):
+    """timm's class attention without a key or a value for any token: (B, T, E) to (B, 1, E)."""
+
+    def forward(self, x_BTE: Tensor) -> Tensor:
+        """Return the class token's output; see ``models.attention.heads_of_one_query``."""
+        heads_BI = heads_of_one_query(
+            x_BTE[:, 0],
+            x_BTE,
+            query_weight=self.q.weight,
+            key_weight=self.k.weight,
+            value_weight=self.v.weight,
+            query_bias=self.q.bias,
+            key_bias=self.k.bias,
+            value_bias=self.v.bias,
+            heads=self.num_heads,
+        )
+        projected: Tensor = self.proj(heads_BI)
+        return projected.unsqueeze(1)
+
+
+class ClassAttentionBlock(timm_xcit.ClassAttentionBlock):
+    """timm's class-attention block (Touvron et al. 2021, arXiv 2103.17239, section 3).
+
+    It updates the class token as timm's does, and the patches too (each is scaled, normalised and
+    doubled on the way), unless it is the last, which returns the class token alone.
+
+    Args:
+        dim: width of a token.
+        last: whether nothing but the class token is read from it.
+        settings: those of timm's block.
+    """
+
+    def __init__(self, dim: int, *, last: bool, **settings: Any) -> None:
+        super().__init__(dim, **settings)
+        self.attn = ClassAttention(dim, settings["num_heads"], qkv_bias=settings["qkv_bias"])
+        self.last = last
+
+    def forward(self, x_BTE: Tensor) -> Tensor:
+        """Return the tokens, (B, T, E), or the class token, (B, 1, E)."""
+        normed = self.norm1(x_BTE)
+        class_token: Tensor = self.norm2(x_BTE[:, :1] + self.gamma1 * self.attn(normed))
+        class_token = class_token + self.gamma2 * self.mlp(class_token)
+        if self.last:
+            return class_token
+        patches = x_BTE[:, 1:] + self.gamma1 * normed[:, 1:]
+        if self.tokens_norm:
+            patches = self.norm2(patches)
+        return torch.cat([class_token, 2 * patches], dim=1)
+
+
+def build_xcit(config: "XCiT") -> timm_xcit.Xcit:
+    """Return timm's model of this configuration, freshly initialised as timm does."""
+    norm = partial(nn.LayerNorm, eps=1e-6)
+    model = timm_xcit.Xcit(
+        img_size=config.image_size,
+        patch_size=config.patch_size,
+        in_chans=config.in_chans,
+        num_classes=config.num_classes,
+        embed_dim=config.embed_dim,
+        depth=config.depth,
+        num_heads=config.heads,
+        mlp_ratio=config.mlp_ratio,
+        drop_path_rate=config.drop_path,
+        norm_layer=norm,  # type: ignore[arg-type]  # timm only calls it
+        cls_attn_layers=config.cls_attn_layers,
+        eta=config.layer_scale,
+        tokens_norm=config.tokens_norm,
+    )
+    for block in model.blocks:
+        block.attn = CrossCovarianceAttention(
+            config.embed_dim, config.heads, config.stage.head_width
+        )
+        block.attn.apply(model._init_weights)
+    model.cls_attn_blocks = nn.ModuleList(
+        ClassAttentionBlock(
+            config.embed_dim,
+            last=number == config.cls_attn_layers - 1,
+            num_heads=config.heads,
+            mlp_ratio=config.mlp_ratio,
+            qkv_bias=True,
+            norm_layer=norm,
+            eta=config.layer_scale,
+            tokens_norm=config.tokens_norm,
+        )
+        for number in range(config.cls_attn_layers)
+    )
+    model.cls_attn_blocks.apply(model._init_weights)
+    return model
