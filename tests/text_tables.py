@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-WORDS = "the a cat dog fox sat ran saw big small red old house tree and then to of it was".split()
+WORDS = ("the", "a", "cat", "dog", "fox", "sat", "ran", "saw", "big", "small", "red", "house", "it")
 
 
 def sentences(count: int, seed: int = 0, words: int = 12) -> list[str]:
