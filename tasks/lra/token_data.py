@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasks.base import DataError
+from tasks.image_data import held_out_rows
 from tasks.lra.spec import PADDING, TokenSpec
 from tasks.lra.texts import Examples, Splits
 from tasks.sampling import epochs_from, generator, whole_batches
@@ -102,6 +104,29 @@ def chosen_rows(count: int, size: int | None, seed: int, stream: int) -> NDArray
     order = torch.randperm(count, generator=generator(seed, stream))[:size]
     rows: NDArray[np.int64] = order.sort().values.numpy()
     return rows
+
+
+def held_out(
+    examples: Examples, share: float, data_seed: int, where: str
+) -> tuple[Examples, Examples]:
+    """Return the examples without a share of each class, and that share.
+
+    Args:
+        examples: what is divided.
+        share: of each class, rounded to whole examples, in (0, 1).
+        data_seed: decides which.
+        where: how to name the examples in a message.
+
+    Raises:
+        DataError: one of the two would be empty.
+    """
+    apart = held_out_rows(torch.from_numpy(examples.labels), share, data_seed).numpy()
+    if apart.all() or not apart.any():
+        raise DataError(
+            f"{where} has {len(apart)} rows: holding out {share} of each class leaves none "
+            f"{'to train on' if apart.all() else 'to validate on'}; change validation"
+        )
+    return examples.rows(np.flatnonzero(~apart)), examples.rows(np.flatnonzero(apart))
 
 
 class TokenData:

@@ -1,0 +1,128 @@
+"""Classifying texts read byte by byte: film reviews (IMDB) in the Long Range Arena."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tasks.base import Metric, TaskData
+from tasks.digest import definition_digest
+from tasks.hub import content_digest, resolved
+from tasks.lra.spec import TokenSpec, keep_whole_numbers, token_metrics
+from tasks.settings import share
+
+if TYPE_CHECKING:
+    import torch
+
+_VERSION = "1"
+BYTE_VOCABULARY: Final = 257
+"""Padding, and each byte plus one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByteText:
+    """Classify texts by their UTF-8 bytes, as the Long Range Arena (arXiv 2011.04006) does with
+    the IMDB reviews.
+
+    The benchmark has no development set and chooses models by the test set. Here a share of each
+    class of the training split is held out instead; the data seed decides which texts, so that all
+    shapes of a replicate share them.
+
+    Batches are pairs (x, y): x of shape (batch, seq_len), int64, each byte plus one and 0 for
+    padding, and labels y of shape (batch,), int64. A model maps x to logits (batch, num_classes).
+
+    Attributes:
+        data: a folder in a hub layout, or a hub name (downloaded only if HSWEEP_HUB is 1).
+        seq_len: tokens a model is given.
+        max_bytes: longer texts are cut; None for ``seq_len``. The published recipe cuts at 4,000
+            and pads to 4,096.
+        num_classes: classes; compared with the data's labels.
+        validation: share of each class of the training split to validate on, in (0, 1), or the
+            name of a split.
+        test: name of the test split; None for no test accuracy.
+        config: configuration (subset) name of the data set.
+        text_column: column of texts.
+        label_column: column of labels.
+        max_train: use this many training texts only.
+        max_validation: use this many validation texts only.
+        max_test: use this many test texts only.
+        max_train_eval: compute the training metrics on this many training texts only.
+
+    Raises:
+        ValueError: a setting out of its range.
+    """
+
+    data: str = "stanfordnlp/imdb"
+    seq_len: int = 4096
+    max_bytes: int | None = None
+    num_classes: int = 2
+    validation: str | float = 0.1
+    test: str | None = "test"
+    config: str | None = None
+    text_column: str = "text"
+    label_column: str = "label"
+    max_train: int | None = None
+    max_validation: int | None = None
+    max_test: int | None = None
+    max_train_eval: int | None = 2_000
+
+    def __post_init__(self) -> None:
+        if not self.data:
+            raise ValueError("data must be a folder or a hub name, not empty")
+        object.__setattr__(self, "data", resolved(self.data))
+        keep_whole_numbers(
+            self,
+            **{"seq_len": 1, "max_bytes": 1, "num_classes": 2, "max_train": 1},
+            **{"max_validation": 1, "max_test": 1, "max_train_eval": 1},
+        )
+        if self.bytes_kept > self.seq_len:
+            raise ValueError(
+                f"max_bytes must be at most seq_len={self.seq_len}, not {self.max_bytes}"
+            )
+        if not isinstance(self.validation, str) and not share("validation", self.validation):
+            raise ValueError("validation must be a split or a share in (0, 1), not 0")
+
+    @property
+    def bytes_kept(self) -> int:
+        """Bytes of a text that a model sees at most."""
+        return self.seq_len if self.max_bytes is None else self.max_bytes
+
+    @property
+    def name(self) -> str:
+        """``byte_text``."""
+        return "byte_text"
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Accuracy on validation texts (main), on test and training ones, and losses."""
+        return token_metrics(with_test=self.test is not None)
+
+    def spec(self) -> TokenSpec:
+        """Return what a model has to know, from the settings alone."""
+        return TokenSpec(self.seq_len, BYTE_VOCABULARY, self.num_classes)
+
+    def fingerprint(self) -> str:
+        """Return a hash of the settings and of the data's file names, sizes and contents.
+
+        Raises:
+            DataError: the data are missing, or lack a split or column, or a split has no rows, or
+                a label is out of range.
+        """
+        from tasks.lra.byte_text_rows import splits_in_use
+
+        splits_in_use(self)
+        content = content_digest(self.data, self.config)
+        return definition_digest(self, _VERSION, content, leave_out=["data"])
+
+    def open(
+        self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
+    ) -> TaskData:
+        """Read the texts onto ``device``; kept for the next trial of this process.
+
+        Raises:
+            DataError: the data are missing, or a text or label is unusable.
+            ValueError: a batch size below 1.
+        """
+        from tasks.lra.byte_text_data import load
+        from tasks.lra.token_data import TokenData
+
+        tensors = load(self, self.fingerprint(), data_seed, device)
+        return TokenData(tensors, sampling_seed, batch_size)

@@ -1,0 +1,98 @@
+"""The rows of a hub-style data set of texts, looked at without any learning library."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.base import DataError
+from tasks.hub import load_splits
+from tasks.image_arrays import checked_labels, existing_column
+from tasks.lra.byte_text import ByteText
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+class UsedSplit(NamedTuple):
+    """A split whose columns and labels have been looked at.
+
+    Attributes:
+        dataset: its rows.
+        where: how to name it in a message.
+        labels: (n,), int64.
+    """
+
+    dataset: "Dataset"
+    where: str
+    labels: NDArray[np.int64]
+
+
+def splits_in_use(task: ByteText) -> dict[str, UsedSplit]:
+    """Return the splits that ``task`` needs, by role: train, validation (if one is used), test.
+
+    Texts are not read.
+
+    Raises:
+        DataError: the data are missing, or lack a split or column, or a split has no rows, or a
+            label is out of range.
+    """
+    names = {"train": "train"}
+    if isinstance(task.validation, str):
+        names["validation"] = task.validation
+    if task.test is not None:
+        names["test"] = task.test
+    splits = load_splits(task.data, task.config)
+    used = {}
+    for role, name in names.items():
+        if name not in splits:
+            raise DataError(
+                f"{task.data!r} must have the split {name!r} for {role}; it has "
+                f"{', '.join(map(repr, splits))}"
+            )
+        dataset, where = splits[name], f"{task.data}, split {name!r}"
+        if len(dataset) == 0:
+            raise DataError(f"{where} has no rows; it needs at least one")
+        existing_column(dataset, task.data, task.text_column, (), "text")
+        existing_column(dataset, task.data, task.label_column, (), "label")
+        labels = checked_labels(dataset, task.label_column, where, task.num_classes)
+        used[role] = UsedSplit(dataset, where, labels)
+    return used
+
+
+def utf8_texts(dataset: "Dataset", column: str, where: str) -> Iterator[bytes]:
+    """Yield the texts in ``column`` as UTF-8.
+
+    Raises:
+        DataError: the column holds something else, or a text is missing, empty or not valid UTF-8;
+            the message begins with ``where`` and names the row.
+    """
+    import pyarrow
+
+    values = dataset.data.column(column)
+    kind = values.type
+    if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
+        raise DataError(f"{where}: column {column!r} must hold texts, not {kind}")
+    row = 0
+    for chunk in values.chunks:
+        # Files may call any bytes a text; decoding in bulk would not say which row is wrong.
+        for encoded in chunk.cast(pyarrow.large_binary()):
+            yield usable_text(encoded.as_py(), f"{where}, row {row}")
+            row += 1
+
+
+def usable_text(text: Any, where: str) -> bytes:
+    """Return ``text``.
+
+    Raises:
+        DataError: it is missing, empty or not valid UTF-8; the message begins with ``where``.
+    """
+    if not text:
+        raise DataError(f"{where}: the text is empty or missing; remove the row")
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: the text is not valid UTF-8 ({error}); correct it") from error
+    encoded: bytes = text
+    return encoded

@@ -1,0 +1,222 @@
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from lra_models import MeanOfTokens
+from review_files import texts, write_texts
+from task_contract import CPU, TaskContract
+from torch import nn
+
+from tasks.base import DataError, Task
+from tasks.lra.byte_text import ByteText
+from tasks.lra.byte_text_data import load
+
+
+@pytest.fixture
+def reviews(tmp_path: Path) -> Path:
+    folder = tmp_path / "reviews"
+    write_texts(folder, "train", texts(40), [row % 2 for row in range(40)])
+    write_texts(folder, "test", texts(10, seed=1), [row % 2 for row in range(10)])
+    return folder
+
+
+def loaded(task: ByteText, data_seed: int = 0):  # type: ignore[no-untyped-def]
+    return load(task, task.fingerprint(), data_seed, CPU)
+
+
+def decoded(tokens: torch.Tensor) -> list[str]:
+    return [bytes(token - 1 for token in row.tolist() if token).decode() for row in tokens]
+
+
+class TestByteText(TaskContract):
+    generated = True  # the data seed decides what is held out
+
+    @pytest.fixture
+    def task(self, reviews: Path) -> Task:
+        return ByteText(str(reviews), seq_len=48, max_train_eval=10)
+
+    @pytest.fixture
+    def variant(self, reviews: Path) -> Task:
+        return ByteText(str(reviews), seq_len=32, max_train_eval=10)
+
+    @pytest.fixture
+    def model(self, task: Task) -> nn.Module:
+        return MeanOfTokens(257, 2)
+
+
+class TestValidationSplit(TaskContract):
+    @pytest.fixture
+    def task(self, reviews: Path) -> Task:
+        return ByteText(str(reviews), seq_len=48, validation="test", test=None)
+
+    @pytest.fixture
+    def variant(self, reviews: Path) -> Task:
+        return ByteText(str(reviews), seq_len=48, validation="test")
+
+    @pytest.fixture
+    def model(self, task: Task) -> nn.Module:
+        return MeanOfTokens(257, 2)
+
+
+def test_tokens_are_the_bytes_of_the_text_cut_and_padded(reviews: Path) -> None:
+    rows = texts(40)
+    task = ByteText(str(reviews), seq_len=40, max_bytes=30, validation="test")
+    tensors = loaded(task)
+    tokens = tensors.tokens(tensors.train.texts)
+    assert tokens.shape == (40, 40)
+    for row, text in zip(tokens.tolist(), rows, strict=True):
+        kept = text.encode()[:30]
+        assert row == [*(byte + 1 for byte in kept)] + [0] * (40 - len(kept))
+    assert (tokens[:, 30:] == 0).all()
+    assert max(map(len, rows)) > 30 > min(map(len, rows))
+
+
+def test_validation_texts_are_a_share_of_each_class_of_the_training_split(reviews: Path) -> None:
+    tensors = loaded(ByteText(str(reviews), seq_len=90, validation=0.25))
+    train, validation, test = (
+        decoded(tensors.tokens(part.texts))
+        for part in (tensors.train, tensors.validation, tensors.test)
+    )
+    assert sorted(train + validation) == sorted(texts(40))
+    assert test == texts(10, seed=1)
+    assert torch.bincount(tensors.validation.labels).tolist() == [5, 5]
+    assert decoded(tensors.tokens(loaded_again(reviews).validation.texts)) != validation
+
+
+def loaded_again(reviews: Path):  # type: ignore[no-untyped-def]
+    return loaded(ByteText(str(reviews), seq_len=90, validation=0.25), data_seed=1)
+
+
+def test_labels_stay_with_their_texts(reviews: Path) -> None:
+    label_of = {text: row % 2 for row, text in enumerate(texts(40))}
+    tensors = loaded(ByteText(str(reviews), seq_len=90, max_train=20), data_seed=4)
+    found = zip(decoded(tensors.tokens(tensors.train.texts)), tensors.train.labels, strict=True)
+    assert all(label_of[text] == label for text, label in found)
+    assert len(tensors.train.labels) == 20
+
+
+def test_texts_are_read_once_and_then_mapped(
+    reviews: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = ByteText(str(reviews), seq_len=48)
+    first = loaded(task)
+    load.cache_clear()
+    monkeypatch.setattr("tasks.lra.byte_text_data.utf8_texts", None)
+    again = loaded(task)
+    assert torch.equal(first.tokens(first.train.texts), again.tokens(again.train.texts))
+
+
+def test_reviews_are_learned_from_their_letters(shared_data: Callable[[str], str]) -> None:
+    """The sample is small, but enough to show that texts and labels belong together."""
+    from sklearn.linear_model import LogisticRegression
+
+    tensors = loaded(ByteText(shared_data("imdb"), seq_len=2048, validation="test", test=None))
+
+    def hashed_words(part: str) -> np.ndarray:
+        counts = np.zeros((len(getattr(tensors, part).labels), 1 << 14))
+        for row, tokens in enumerate(tensors.tokens(getattr(tensors, part).texts)):
+            kept = bytes(token - 1 for token in tokens.tolist() if token)
+            text = kept.decode(errors="ignore").lower()
+            for word in text.split():
+                counts[row, sum(map(int.__mul__, word.encode(), range(3, 99, 2))) % (1 << 14)] = 1
+        return counts
+
+    model = LogisticRegression(C=0.1, max_iter=500).fit(
+        hashed_words("train"), tensors.train.labels.numpy()
+    )
+    # 200 reviews by chance: 0.5 with standard error 0.035.
+    assert model.score(hashed_words("validation"), tensors.validation.labels.numpy()) > 0.66
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (b"caf\xe9", r"split 'train', row 7: the text is not valid UTF-8 .*0xe9"),
+        ("", r"split 'train', row 7: the text is empty"),
+        (None, r"split 'train', row 7: the text is empty or missing"),
+    ],
+)
+def test_an_unusable_text_is_named_by_its_row(
+    tmp_path: Path, bad: str | bytes | None, message: str
+) -> None:
+    rows: list[str | bytes | None] = [*texts(7), bad, *texts(4, seed=2)]
+    write_texts(tmp_path / "set", "train", rows, [row % 2 for row in range(12)])
+    task = ByteText(str(tmp_path / "set"), test=None, validation=0.5)
+    with pytest.raises(DataError, match=message):
+        task.open(data_seed=0, sampling_seed=0, batch_size=2, device=CPU)
+
+
+def test_what_can_be_known_before_reading_texts_is_said_by_the_fingerprint(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    write_texts(folder, "train", texts(6), [0, 1, 0, 2, 1, 0])
+    with pytest.raises(DataError, match=r"split 'train', row 3: labels must lie in 0\.\.1, not 2"):
+        ByteText(str(folder), test=None).fingerprint()
+    with pytest.raises(DataError, match="must have the split 'dev' for validation; it has 'train'"):
+        ByteText(str(folder), num_classes=3, validation="dev").fingerprint()
+    with pytest.raises(DataError, match=r"must have the text column 'review'.*text_column"):
+        ByteText(str(folder), num_classes=3, test=None, text_column="review").fingerprint()
+    with pytest.raises(DataError, match="must have the label column 'stars'"):
+        ByteText(str(folder), num_classes=3, test=None, label_column="stars").fingerprint()
+
+
+def test_a_split_without_rows_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\ngood,1\nbad,0\n")
+    (tmp_path / "test.csv").write_text("text,label\n")
+    with pytest.raises(DataError, match=r"'test'.* has no rows|cannot load"):
+        ByteText(str(tmp_path)).fingerprint()
+
+
+def test_a_column_of_numbers_is_no_text(reviews: Path) -> None:
+    task = ByteText(str(reviews), text_column="label")
+    with pytest.raises(DataError, match="column 'label' must hold texts, not int64"):
+        task.open(data_seed=0, sampling_seed=0, batch_size=2, device=CPU)
+
+
+def test_holding_out_nothing_is_refused(reviews: Path) -> None:
+    task = ByteText(str(reviews), validation=0.01)
+    with pytest.raises(DataError, match=r"has 40 rows: holding out 0\.01 .* none to validate on"):
+        task.open(data_seed=0, sampling_seed=0, batch_size=2, device=CPU)
+
+
+def test_missing_data_are_a_data_error_and_metrics_are_known_without_them() -> None:
+    task = ByteText("no/such/reviews")
+    assert [metric.name for metric in task.metrics][:2] == ["accuracy", "test_accuracy"]
+    assert task.spec().vocab_size == 257
+    with pytest.raises(DataError, match="'no/such/reviews' does not exist"):
+        task.fingerprint()
+
+
+def test_describing_a_task_loads_neither_torch_nor_data_libraries() -> None:
+    code = (
+        "import sys\n"
+        "from tasks.lra.byte_text import ByteText\n"
+        "from tasks.lra.listops import ListOps\n"
+        "from tasks.nearest_neighbor import NearestNeighbor\n"
+        "ByteText().spec(); ListOps().fingerprint(); NearestNeighbor(seq_len=4).fingerprint()\n"
+        "print([name for name in ('torch', 'datasets', 'pyarrow') if name in sys.modules])\n"
+    )
+    project = Path(__file__).resolve().parents[3]
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=project, check=True)
+    assert run.stdout.decode().strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"data": ""}, "data must be a folder or a hub name"),
+        ({"max_bytes": 4097}, "max_bytes must be at most seq_len=4096, not 4097"),
+        ({"validation": 0.0}, r"validation must be a split or a share in \(0, 1\), not 0"),
+        ({"validation": 1.5}, r"validation must lie in \[0, 1\), not 1.5"),
+        ({"num_classes": 1}, "num_classes must be a whole number of at least 2, not 1"),
+        ({"max_test": 0}, "max_test must be"),
+    ],
+)
+def test_impossible_settings_are_refused_with_the_value(
+    wrong: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        ByteText(**wrong)  # type: ignore[arg-type]
