@@ -168,3 +168,28 @@ def test_reading_the_class_token_alone_takes_a_small_share_of_the_operations(
         every = operations(MultiHeadAttention(embed_dim, heads, head_dim), x)
         one = operations(ClassTokenAttention(embed_dim, heads, head_dim), x[:, 0], x[:, 1:])
     assert one * 8 < every
+
+
+def test_attention_without_an_output_bias_is_that_with_a_bias_of_zero() -> None:
+    torch.manual_seed(0)
+    without = MultiHeadAttention(8, 2, 3, out_bias=False)
+    ordinary = MultiHeadAttention(8, 2, 3)
+    assert without.proj.bias is None
+    ordinary.load_state_dict({**without.state_dict(), "proj.bias": torch.zeros(8)})
+    x = torch.randn(2, 5, 8)
+    torch.testing.assert_close(without(x), ordinary(x))
+
+
+def test_attention_weights_are_dropped_in_training_only() -> None:
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(8, 2, 3, dropout=0.5)
+    ordinary = MultiHeadAttention(8, 2, 3)
+    ordinary.load_state_dict(attention.state_dict())
+    x = torch.randn(2, 5, 8)
+    assert not torch.equal(attention(x), attention(x))
+    assert torch.equal(attention.eval()(x), ordinary(x))
+
+
+def test_the_class_tokens_attention_refuses_to_drop_weights() -> None:
+    with pytest.raises(ValueError, match=r"dropout must be 0, not 0\.1"):
+        ClassTokenAttention(8, 2, 3, dropout=0.1)

@@ -87,6 +87,26 @@ def test_training_memory_is_weights_gradients_optimizer_state_and_activations(
     )
 
 
+@pytest.mark.parametrize(
+    ("precision", "params", "expected"),
+    [
+        # gradients of the step before, outputs and log-probabilities of 4 bytes
+        ("float32", 1000, 4 * 1000 + 2 * 7 * (4 + 4)),
+        # outputs of 2 bytes, their float32 copy, and log-probabilities
+        ("bfloat16", 1000, 4 * 1000 + 2 * 7 * (2 + 4 + 4)),
+        # no gradients to speak of: log-probabilities and two gradients of the outputs
+        ("float32", 1, 3 * 2 * 7 * 4),
+    ],
+)
+def test_the_outputs_take_memory_in_the_loss(precision: str, params: int, expected: int) -> None:
+    def memory(outputs: int) -> int:
+        counts = Counts({"mlp": params}, 0, 0, output_elements=outputs)
+        return train_memory_bytes(counts, batch_size=2, optimizer="adamw", precision=precision)
+
+    weights_and_moments = params * (3 * 4 + (2 if precision == "bfloat16" else 0))
+    assert memory(7) == weights_and_moments + expected
+
+
 def test_unknown_settings_of_training_memory_are_refused_with_the_choices() -> None:
     with pytest.raises(ValueError, match=r"optimizer must be one of .*adamw.*sgd.*, not 'lion'"):
         train_memory_bytes(COUNTS, batch_size=2, optimizer="lion", precision="float32")
