@@ -72,10 +72,9 @@ class StoryData:
         Raises:
             ValueError: a start step below 0.
         """
-        self._step = start_step
         starts = self._packed if self._task.layout == "packed" else self._windows
-        for first in starts(start_step):
-            self._step += 1
+        for step, first in enumerate(starts(start_step), start=start_step + 1):
+            self._step = step
             yield self._read("train", first)
 
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:

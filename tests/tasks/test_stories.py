@@ -213,10 +213,10 @@ class TestTokenizers:
                 cwd=PROJECT,
                 stdout=subprocess.PIPE,
             )
-            for _ in range(3)
+            for _ in range(2)
         ]
         found = [json.loads(process.communicate()[0]) for process in processes]
-        assert found[0] == found[1] == found[2]
+        assert found[0] == found[1]
         assert len([path for path in cache.glob("tokens-*") if path.is_dir()]) == 2
 
 
