@@ -11,16 +11,13 @@ from tasks.hub import content_digest
 from tasks.lra.byte_text import ByteText
 from tasks.lra.byte_text_rows import UsedSplit, splits_in_use, utf8_texts
 from tasks.lra.texts import Splits, Texts, concatenated, joined, one_text_each
-from tasks.lra.token_data import TokenTensors, chosen_rows, held_out
+from tasks.lra.token_data import TokenTensors, held_out, limited
 
 _READING: Final = "byte-text-1"
 """To be changed with the code that reads, so that arrays read before are not used again."""
 
 FIRST_ID: Final = 1
 """Token of byte 0; 0 is padding."""
-
-_TRAIN, _VALIDATION, _TEST = range(3)
-"""Streams of the data seed that choose texts."""
 
 
 @functools.lru_cache(maxsize=2)
@@ -48,18 +45,13 @@ def load(task: ByteText, fingerprint: str, data_seed: int, device: torch.device)
         examples["train"], examples["validation"] = held_out(
             examples["train"], task.validation, data_seed, used["train"].where
         )
-    sizes = {"train": task.max_train, "validation": task.max_validation, "test": task.max_test}
-    for stream, role in ((_TRAIN, "train"), (_VALIDATION, "validation"), (_TEST, "test")):
-        if role in examples:
-            count = len(examples[role].labels)
-            rows = chosen_rows(count, sizes[role], data_seed, stream)
-            examples[role] = examples[role].rows(rows)
+    chosen = limited(examples, data_seed, task.max_train, task.max_validation, task.max_test)
     return TokenTensors(
         Splits(
             parts[0] if len(parts) == 1 else concatenated(parts),
-            examples["train"],
-            examples["validation"],
-            examples.get("test"),
+            chosen["train"],
+            chosen["validation"],
+            chosen.get("test"),
         ),
         spec=task.spec(),
         first_id=FIRST_ID,

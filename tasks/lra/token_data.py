@@ -129,6 +129,30 @@ def held_out(
     return examples.rows(np.flatnonzero(~apart)), examples.rows(np.flatnonzero(apart))
 
 
+def limited(
+    examples: dict[str, Examples],
+    data_seed: int,
+    max_train: int | None,
+    max_validation: int | None,
+    max_test: int | None,
+) -> dict[str, Examples]:
+    """Return at most so many examples of each role, chosen by ``data_seed``.
+
+    Args:
+        examples: by role: ``train``, ``validation`` and perhaps ``test``.
+        data_seed: decides which are left.
+        max_train: training examples; None for all.
+        max_validation: validation examples; None for all.
+        max_test: test examples; None for all.
+    """
+    sizes = {"train": max_train, "validation": max_validation, "test": max_test}
+    return {
+        role: examples[role].rows(chosen_rows(len(examples[role].labels), size, data_seed, stream))
+        for stream, (role, size) in enumerate(sizes.items())
+        if role in examples
+    }
+
+
 class TokenData:
     """Token sequences opened for one trial: batches, cross-entropy, and accuracies."""
 

@@ -164,10 +164,12 @@ def test_what_can_be_known_before_reading_texts_is_said_by_the_fingerprint(tmp_p
 
 
 def test_a_split_without_rows_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text("text,label\ngood,1\nbad,0\n")
-    (tmp_path / "test.csv").write_text("text,label\n")
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "train.csv").write_text("text,label\ngood,1\nbad,0\n")
+    (folder / "test.csv").write_text("text,label\n")
     with pytest.raises(DataError, match=r"'test'.* has no rows|cannot load"):
-        ByteText(str(tmp_path)).fingerprint()
+        ByteText(str(folder)).fingerprint()
 
 
 def test_a_column_of_numbers_is_no_text(reviews: Path) -> None:

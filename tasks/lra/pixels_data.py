@@ -1,0 +1,64 @@
+"""Images as sequences of pixels on the training device."""
+
+import functools
+
+import numpy as np
+import torch
+
+from tasks.image_arrays import ImageArrays
+from tasks.lra.pixels import Pixels
+from tasks.lra.pixels_rows import grey_rows, sources
+from tasks.lra.texts import Examples, Splits, of_equal_length, one_text_each
+from tasks.lra.token_data import TokenTensors, held_out, limited
+from tasks.sampling import stream_seed
+
+_HELD_OUT_TEST = 11
+"""Keeps the choice of test images apart from that of validation images."""
+
+
+@functools.lru_cache(maxsize=2)
+def load(task: Pixels, fingerprint: str, data_seed: int, device: torch.device) -> TokenTensors:  # noqa: ARG001
+    """Return the images of ``task`` on ``device``; the last two sets are kept for reuse.
+
+    Args:
+        task: what to read.
+        fingerprint: of the task's data, so that data that change are read again.
+        data_seed: decides which images are held out or left out.
+        device: where the images are wanted.
+
+    Raises:
+        DataError: an image or label is unusable, or no image is left for a split.
+    """
+    source = sources(task)
+    parts: list[ImageArrays] = [source.train.read_train()]
+    examples = {"train": one_text_each(0, parts[0].labels)}
+    for role, split in (("validation", source.validation), ("test", source.test)):
+        if split is not None:
+            assert split.read_validation is not None
+            parts.append(split.read_validation())
+            first = sum(len(part.labels) for part in parts[:-1])
+            examples[role] = one_text_each(first, parts[-1].labels)
+    where = f"{task.data}, split 'train'"
+    # The test first: the share held out for validation is one of what is left.
+    for role, share, seed in (
+        ("test", task.test, stream_seed(data_seed, _HELD_OUT_TEST)),
+        ("validation", task.validation, data_seed),
+    ):
+        if isinstance(share, float):
+            examples["train"], examples[role] = held_out(examples["train"], share, seed, where)
+    chosen: dict[str, Examples] = limited(
+        examples, data_seed, task.max_train, task.max_validation, task.max_test
+    )
+    return TokenTensors(
+        Splits(
+            of_equal_length(np.concatenate([grey_rows(part.pixels) for part in parts])),
+            chosen["train"],
+            chosen["validation"],
+            chosen.get("test"),
+        ),
+        spec=task.spec(),
+        first_id=0,
+        max_train_eval=task.max_train_eval,
+        data_seed=data_seed,
+        device=device,
+    )
