@@ -1,0 +1,116 @@
+"""Telling whether two documents read byte by byte are related: citations in the ACL Anthology."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tasks.base import Metric, TaskData
+from tasks.digest import definition_digest
+from tasks.hub import resolved
+from tasks.lra.byte_text import BYTE_VOCABULARY
+from tasks.lra.spec import TokenSpec, keep_whole_numbers, token_metrics
+
+if TYPE_CHECKING:
+    import torch
+
+_VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPairs:
+    """Tell whether one of two papers cites the other, from the bytes of both.
+
+    The document retrieval of the Long Range Arena (arXiv 2011.04006) on the ACL Anthology Network.
+    Its files come with the benchmark's release and may not be passed on; their folder is given by
+    path. It holds one file each that ends in ``.train.tsv``, ``.eval.tsv`` and ``.test.tsv``
+    (``new_aan_pairs.train.tsv`` and so on). A line is label (0 or 1), the papers' numbers and their
+    texts, between tabs, without header or quotes.
+
+    The files are read once. What a model can see of each document is kept under HSWEEP_CACHE, every
+    document once, however many pairs it is part of.
+
+    Batches are pairs (x, y): x of shape (batch, 2, seq_len), int64, each byte plus one and 0 for
+    padding, and labels y of shape (batch,), int64. A model maps x to logits (batch, 2).
+
+    Attributes:
+        data: the folder with the files.
+        seq_len: tokens of a document that a model is given.
+        max_bytes: longer documents are cut; None for ``seq_len``. The published recipe cuts at
+            4,000 and pads to 4,096.
+        max_train: use this many training pairs only.
+        max_validation: use this many validation pairs only.
+        max_test: use this many test pairs only.
+        max_train_eval: compute the training metrics on this many training pairs only.
+
+    Raises:
+        ValueError: a setting out of its range.
+    """
+
+    data: str = "aan"
+    seq_len: int = 4096
+    max_bytes: int | None = None
+    max_train: int | None = None
+    max_validation: int | None = None
+    max_test: int | None = None
+    max_train_eval: int | None = 2_000
+
+    def __post_init__(self) -> None:
+        if not self.data:
+            raise ValueError("data must be the folder with the files of pairs, not empty")
+        object.__setattr__(self, "data", resolved(self.data))
+        keep_whole_numbers(
+            self,
+            **{"seq_len": 1, "max_bytes": 1, "max_train": 1, "max_validation": 1},
+            **{"max_test": 1, "max_train_eval": 1},
+        )
+        if self.bytes_kept > self.seq_len:
+            raise ValueError(
+                f"max_bytes must be at most seq_len={self.seq_len}, not {self.max_bytes}"
+            )
+
+    @property
+    def bytes_kept(self) -> int:
+        """Bytes of a document that a model sees at most."""
+        return self.seq_len if self.max_bytes is None else self.max_bytes
+
+    @property
+    def name(self) -> str:
+        """``document_pairs``."""
+        return "document_pairs"
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Accuracy on validation pairs (main), on test and training ones, and losses."""
+        return token_metrics()
+
+    def spec(self) -> TokenSpec:
+        """Return what a model has to know, from the settings alone."""
+        return TokenSpec(self.seq_len, BYTE_VOCABULARY, num_classes=2, num_texts=2)
+
+    def fingerprint(self) -> str:
+        """Return a hash of the settings and of the files' names and sizes.
+
+        Contents are not read, as they are gigabytes; a file replaced by another one of the same
+        size goes unnoticed.
+
+        Raises:
+            DataError: a file is missing or empty, or its first line is unusable.
+        """
+        from tasks.lra.document_files import pair_files
+
+        sizes = repr([(path.name, path.stat().st_size) for path in pair_files(self.data).values()])
+        return definition_digest(self, _VERSION, sizes, leave_out=["data"])
+
+    def open(
+        self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
+    ) -> TaskData:
+        """Read the documents onto ``device``; the first time, from the files.
+
+        Raises:
+            DataError: a file is missing, or a line is unusable.
+            ValueError: a batch size below 1.
+        """
+        from tasks.lra.document_pairs_data import load
+        from tasks.lra.token_data import TokenData
+
+        tensors = load(self, self.fingerprint(), data_seed, device)
+        return TokenData(tensors, sampling_seed, batch_size)
