@@ -78,8 +78,8 @@ class TestVOLO(ModelContract):
     coupled = replace(SMALL, head_dim=None)
     decoupled = SMALL
     realistic: ClassVar = {
-        "d3": (volo_d3(), 16),
-        "lean": (volo_d3(**LEAN_D3, head_dim=32), 16),
+        "coupled": (volo_d3(**LEAN_D3), 16),
+        "decoupled": (volo_d3(**LEAN_D3, head_dim=32), 16),
     }
     impossible: ClassVar = [
         ({"heads": 0}, "^heads must be "),

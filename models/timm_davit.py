@@ -1,0 +1,96 @@
+"""timm's DaVit with attention of a head width of one's own. Importing this module imports timm,
+which takes seconds.
+
+Tensor legend: B examples, T tokens, E embed_dim, H heads, N head_dim, I = H * N.
+"""
+
+# ruff: noqa: E402  torchvision must be made importable before timm imports it
+# ruff: noqa: N803, N806  tensors carry their shape as a suffix
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from models.attention import MultiHeadAttention
+from models.torchvision_compat import make_torchvision_importable
+
+make_torchvision_importable()
+
+from timm.layers.mlp import Mlp
+from timm.models.davit import DaVit
+
+if TYPE_CHECKING:
+    from models.davit import DaViT
+
+
+class ChannelAttention(nn.Module):
+    """Attention among the channels of each head, (B, T, E) to the same, with timm's parameters.
+
+    Ding et al. 2022 (arXiv 2204.03645), section 3.2. A head's weights are a softmax over its
+    channels, ``head_dim`` by ``head_dim``: small beside the tokens, so that a fused kernel, whose
+    rows would be as long as there are tokens, has nothing to save.
+
+    Args:
+        embed_dim: width of a token.
+        heads: number of heads.
+        head_dim: channels of a head.
+        scale_by_tokens: see ``models.davit.DaViT``.
+    """
+
+    def __init__(
+        self, embed_dim: int, heads: int, head_dim: int, *, scale_by_tokens: bool = False
+    ) -> None:
+        super().__init__()
+        self.num_heads = heads
+        self.head_dim = head_dim
+        self.scale_by_tokens = scale_by_tokens
+        self.qkv = nn.Linear(embed_dim, 3 * heads * head_dim)
+        self.proj = nn.Linear(heads * head_dim, embed_dim)
+
+    def forward(self, x_BTE: Tensor) -> Tensor:
+        """Return the attention's output."""
+        batch, tokens, _ = x_BTE.shape
+        qkv = self.qkv(x_BTE).view(batch, tokens, 3, self.num_heads, self.head_dim)
+        # One copy of all three, of which every product then takes its operand as it lies.
+        channels = qkv.permute(2, 0, 3, 4, 1).reshape(3, -1, self.head_dim, tokens)
+        if self.scale_by_tokens:
+            asking, asked, mixed = channels.unbind(0)
+            scale = tokens**-0.5
+        else:
+            mixed, asking, asked = channels.unbind(0)
+            scale = self.head_dim**-0.5
+        weights = (torch.bmm(asking, asked.mT) * scale).softmax(dim=-1)
+        heads_BIT = torch.bmm(weights, mixed).view(batch, -1, tokens)
+        projected: Tensor = self.proj(heads_BIT.mT)
+        return projected
+
+
+def build_davit(config: "DaViT") -> DaVit:
+    """Return timm's model of this configuration, freshly initialised as timm does."""
+    stages = config.stages
+    model = DaVit(
+        in_chans=config.in_chans,
+        depths=tuple(stage.depth for stage in stages),
+        embed_dims=tuple(stage.embed_dim for stage in stages),
+        # All attention is replaced below; timm divides the width by these heads on the way.
+        num_heads=(1,) * len(stages),
+        window_size=config.window_size,
+        mlp_ratio=stages[0].mlp_ratio,
+        drop_path_rate=config.drop_path,
+        num_classes=config.num_classes,
+    )
+
+    def fresh(module: nn.Module) -> nn.Module:
+        return module.apply(model._init_weights)
+
+    for stage, timm_stage in zip(stages, model.stages, strict=True):
+        width = (stage.embed_dim, stage.heads, stage.head_width)
+        for pair in timm_stage.get_submodule("blocks").children():
+            windows, channels = pair.children()
+            windows.attn = fresh(MultiHeadAttention(*width, bias=True))
+            channels.attn = fresh(ChannelAttention(*width, scale_by_tokens=config.scale_by_tokens))
+            if stage.mlp_ratio != stages[0].mlp_ratio:  # timm has one ratio for all stages
+                windows.mlp = fresh(Mlp(stage.embed_dim, stage.mlp_dim))
+                channels.mlp = fresh(Mlp(stage.embed_dim, stage.mlp_dim))
+    return model
