@@ -288,10 +288,9 @@ def checked_build(config: ModelConfig) -> "nn.Module":
     Raises:
         AssertionError: the parameters built are not those counted; the counts are wrong.
     """
-    import torch
+    from models.meta_build import build_on_meta
 
-    with torch.device("meta"):
-        model = config.build()
+    model = build_on_meta(config)
     built = sum(parameter.numel() for parameter in model.parameters())
     counted = config.counts().num_params
     if built != counted:
