@@ -59,13 +59,10 @@ class PublishedRow:
         return int(Decimal(self.printed[:-1]) * _UNITS[self.printed[-1]])
 
 
-_SAME_AS_VIT: Final = (
-    "one model with the ViT row: without a distillation token DeiT is a ViT, and the paper trains "
-    "all by one recipe"
-)
+_SAME_AS_VIT: Final = "without its distillation token DeiT is a ViT: one model with the ViT row"
 _HALVED: Final = (
     "the printed MLP width 4096 would give 304.3M, the usual ViT-L; the printed count is that of "
-    "2048, so this original is a ViT-L with half its MLP"
+    "2048: a ViT-L with half its MLP"
 )
 _VOLO_PRINTED_RATIO_4: Final = "the printed MLP widths are {}; the count is that of ratio 3"
 _SECOND_HAND: Final = "a reader's notes on the table, not the table itself"
@@ -108,8 +105,8 @@ _BASE_ROWS: Final = (
     _image_row(
         *("T4", "XCiT-M (12,16)", "xcit_medium", "59.0M", 12, 16, 64, 4),
         top1=0.817,
-        note="heads keep their width of 64, and the class attention layers their 8 heads; with "
-        "narrower heads it would be 46.4M",
+        note="heads keep their width of 64, while class attention keeps its 512; with narrower "
+        "heads it would be 46.4M",
     ),
     _image_row("T4", "TNT-B (12,10)", "tnt_base", "65.4M", 12, 10, None, 4, top1=0.823),
     _image_row(
@@ -145,7 +142,7 @@ _LARGE_ROWS: Final = (
     _image_row("T5", "ViT-L (8,30)", "vit_large", "98.6M", 8, 30, 64, 2),
     _image_row(
         *("T5", "DeiT-L (24,16)", "deit_large", "203.6M", 24, 16, 64, 2),
-        note=f"{_SAME_AS_VIT}; {_HALVED}",
+        note=f"{_SAME_AS_VIT}, with half its MLP",
     ),
     _image_row("T5", "DeiT-L (8,30)", "deit_large", "98.6M", 8, 30, 64, 2, note=_SAME_AS_VIT),
     _image_row("T5", "XCiT-L (24,16)", "xcit_large", "189.1M", 24, 16, None, 4, top1=0.821),

@@ -375,5 +375,20 @@ def doctor(quick: bool, home: Home, tracking_uri: str | None, as_json: bool) -> 
         exit_with(EXIT_NOTHING_USABLE)
 
 
+@main.command()
+@click.option("--table", metavar="TABLE", help="One table alone: T1 to T5, or Fig3.")
+@json_option
+def paper(table: str | None, as_json: bool) -> None:
+    """Show the lean paper's parameter counts beside those of the models built here."""
+    from hsweep.paper import compare, published_presets, rows_of, show_paper
+    from hsweep.render import print_json
+
+    compared = compare(rows_of(table), published_presets())
+    if as_json:
+        print_json([row.to_json() for row in compared])
+    else:
+        show_paper(console_for(as_json=False), compared)
+
+
 if __name__ == "__main__":
     main()

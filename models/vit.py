@@ -167,3 +167,20 @@ def vit_large(
     return ViT(
         embed_dim=1024, depth=depth, heads=heads, head_dim=head_dim, mlp_ratio=mlp_ratio, **settings
     )
+
+
+def deit_base(**settings: Any) -> ViT:
+    """Return a DeiT-B/16 without its distillation token, which is a ViT-B/16: ``vit_base``.
+
+    Touvron et al. 2021 (arXiv 2012.12877), section 4: DeiT is ViT trained otherwise, and with the
+    token that paper L's counts do not include. Both have one key, so they are one trial.
+    """
+    return vit_base(**settings)
+
+
+def deit_large(**settings: Any) -> ViT:
+    """Return a DeiT-L/16 without a distillation token: ``vit_large``.
+
+    Paper L, table 5, has one, though DeiT was published up to the base size only.
+    """
+    return vit_large(**settings)

@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "sweeps": ("sweeps", "hsweep", "tasks", "models"),
     "hsweep": (
         *("hsweep", "tasks.base"),
-        *("models.base", "models.counts", "models.torchvision_compat"),
+        *("models.base", "models.conditioning", "models.counts", "models.torchvision_compat"),
     ),
     "tasks": ("tasks", "models.torchvision_compat"),
     "models": ("models",),
@@ -25,6 +25,8 @@ MAY_IMPORT = {
         *("hsweep.errors", "hsweep.paths", "hsweep.journal", "hsweep.space"),
     ),
 }
+# The verbs, and the one verb that holds every family of models against what is printed of it.
+MAY_CALL_ANYTHING = ("hsweep/cli.py", "hsweep/paper.py")
 OWNERS = {
     "ray": ("hsweep/ray_*.py",),
     "mlflow": ("hsweep/tracking.py", "hsweep/mlflow_*.py"),
@@ -85,7 +87,7 @@ def test_a_package_imports_only_the_packages_below_it(package: str) -> None:
         if file.startswith(f"{package}/")
         and found.library in PACKAGES
         and not within(found.module, MAY_IMPORT[package])
-        and not (file == "hsweep/cli.py" and found.when != "import")
+        and not (file in MAY_CALL_ANYTHING and found.when != "import")
     ]
     assert wrong == []
 

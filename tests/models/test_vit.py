@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from models.counts import checked_build
 from models.torchvision_compat import make_torchvision_importable
-from models.vit import ViT, vit_base, vit_large
+from models.vit import ViT, deit_base, deit_large, vit_base, vit_large
 
 SMALL = ViT(embed_dim=24, depth=2, heads=3, head_dim=5, image_size=8, patch_size=4, num_classes=6)
 GROUPS = {
@@ -206,6 +206,11 @@ def test_the_published_shapes_have_their_parameter_counts_built_and_counted(
 ) -> None:
     checked_build(config)
     assert round(config.counts().num_params / 1e6, 3) == millions
+
+
+def test_deit_without_its_distillation_token_is_a_vit() -> None:
+    assert deit_base(depth=7, heads=16, mlp_ratio=2) == vit_base(depth=7, heads=16, mlp_ratio=2)
+    assert deit_large(mlp_ratio=2) == vit_large(mlp_ratio=2)
 
 
 def test_planning_a_vit_does_not_wait_for_timm() -> None:

@@ -1,0 +1,118 @@
+"""The published figures as data: complete, self-consistent and citable."""
+
+from itertools import groupby
+
+import pytest
+
+from analysis.published import PUBLISHED_ROWS, TABLES, PublishedRow
+from analysis.published_results import PUBLISHED_RESULTS, PublishedResult
+
+
+def row(table: str, name: str) -> PublishedRow:
+    (found,) = [row for row in PUBLISHED_ROWS if (row.table, row.row) == (table, name)]
+    return found
+
+
+def results(**wanted: object) -> list[PublishedResult]:
+    def fits(result: PublishedResult) -> bool:
+        return all(
+            getattr(result, name, result.settings.get(name)) == value
+            for name, value in wanted.items()
+        )
+
+    return [result for result in PUBLISHED_RESULTS if fits(result)]
+
+
+def value(**wanted: object) -> float:
+    (found,) = results(**wanted)
+    return found.value
+
+
+def test_every_row_of_every_table_is_there_once() -> None:
+    number = {table: len(list(rows)) for table, rows in groupby(PUBLISHED_ROWS, lambda r: r.table)}
+    assert number == {"T4": 12, "T5": 10, "Fig3": 2, "T1": 2, "T2": 2, "T3": 10}
+    assert tuple(number) == TABLES
+    assert len({(row.table, row.row) for row in PUBLISHED_ROWS}) == 38
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "params"),
+    [
+        ("T4", "ViT-B (12,12)", 86_600_000),
+        ("T4", "VOLO-d3 ([8,8,16,4],[8,16,16,16])", 86_000_000),
+        ("T1", "Crammed BERT (16,12)", 119_000_000),
+        ("T3", "listops (1,4)", 192_900),
+    ],
+)
+def test_a_printed_count_is_read_to_its_last_digit(table: str, name: str, params: int) -> None:
+    assert row(table, name).printed_params == params
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "word"),
+    [
+        ("T5", "ViT-L (24,16)", "4096"),
+        ("T5", "DeiT-L (24,16)", "half its MLP"),
+        ("T4", "TNT-B (8,16)", "1280"),
+        ("T4", "VOLO-d3 ([8,8,16,4],[8,16,16,16])", "ratio 3"),
+        ("T5", "VOLO-d4 ([8,8,16,4],[12,16,16,16])", "ratio 3"),
+        ("T5", "VOLO-d4 ([4,4,8,2],[24,32,32,32])", "ratio 3"),
+        ("T4", "DaViT-B ([1,1,5,1],[4,8,32,32])", "62.65M"),
+        ("T3", "text (2,2)", "no natural variant"),
+        ("T3", "retrieval (1,4)", "378.2k"),
+        ("T3", "image (2,2)", "64 wide"),
+        ("T3", "pathfinder (1,4)", "64 wide"),
+    ],
+)
+def test_what_is_wrong_in_print_is_noted(table: str, name: str, word: str) -> None:
+    assert word in row(table, name).note
+    assert "\n" not in row(table, name).note
+
+
+def test_every_figure_says_where_it_is_from() -> None:
+    assert {row.source for row in PUBLISHED_ROWS} == {
+        *(f"arXiv 2505.20802, table {number}" for number in (1, 2, 3, 4, 5)),
+        "arXiv 2505.20802, figure 3, text",
+    }
+    assert all(result.source and result.metric and result.task for result in PUBLISHED_RESULTS)
+    image_scores = [row for row in PUBLISHED_ROWS if row.metric == "top1" and row.table in "T4T5"]
+    assert all((row.score is None) == (not row.score_source) for row in image_scores)
+
+
+def test_results_are_found_by_the_names_that_a_sweep_uses() -> None:
+    collapse = {"task": "retrieval", "dim": 4, "depth": 1, "seq_len": 128}
+    # The settings of the ablation at fixed width are told apart by their embed_dim.
+    assert value(**collapse, heads=4, source="synthetic example") == 5.23e-6
+    assert value(**collapse, heads=4, embed_dim=32) == 5.70e-7
+    rank = {"task": "nearest_neighbor", "source": "figure 1", "depth": 3, "width": 64}
+    assert value(**rank, rank=4) == 0.055
+    assert value(paper="L", model="gpt2_tiny_stories", depth=4) == 2.41
+    assert [result.value for result in results(paper="L", model="lra", depth=1)] == [
+        *(0.3713, 0.6382, 0.795, 0.382, 0.699)
+    ]
+
+
+def test_curves_are_whole_and_hidden_markers_are_marked() -> None:
+    figure = results(paper="Q", source="figure 1")
+    assert len(figure) == 3 * 3 * 7
+    assert sum(result.reading == "approximate" for result in figure) == 9
+    assert len(results(paper="Q", source="figure on sequence length")) == 4 * 5
+    assert len(results(paper="Q", source="figure on positions")) == 2 * 7
+    assert not any(result.is_exact for result in results(paper="Q"))
+
+
+def test_a_range_is_not_exact() -> None:
+    (narrow,) = results(task="cifar10", heads=8)
+    assert (narrow.value, narrow.upper, narrow.is_exact) == (0.90, 0.95, False)
+
+
+def test_long_range_baselines_lie_below_what_they_repeat() -> None:
+    for first in results(paper="N", attention="nystrom"):
+        assert row("T3", f"{first.settings['task']} (2,2)").score < first.value  # type: ignore[operator]
+
+
+def test_figures_cannot_be_changed() -> None:
+    with pytest.raises(TypeError):
+        PUBLISHED_ROWS[0].settings["depth"] = 3  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        PUBLISHED_ROWS[0].printed = "1M"  # type: ignore[misc]
