@@ -109,25 +109,6 @@ def every_stage(
     return values
 
 
-def every_stage(
-    name: str, value: Any, num_stages: int, check: Callable[[str, Any], T]
-) -> tuple[T, ...]:
-    """Return ``value`` for each of ``num_stages`` stages, or its values if it has that many.
-
-    Raises:
-        ValueError: what ``check`` raises, or a sequence of another length.
-    """
-    values = per_stage(name, value, check)
-    if not isinstance(values, tuple):
-        return (values,) * num_stages
-    if len(values) != num_stages:
-        raise ValueError(
-            f"{name} must have one value or {num_stages}, one for each stage, "
-            f"not {len(values)}: {value!r}"
-        )
-    return values
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """Layers that are all alike.

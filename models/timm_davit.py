@@ -9,7 +9,6 @@ Tensor legend: B examples, T tokens, E embed_dim, H heads, N head_dim, I = H * N
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
 from models.attention import MultiHeadAttention
@@ -53,15 +52,13 @@ class ChannelAttention(nn.Module):
         batch, tokens, _ = x_BTE.shape
         qkv = self.qkv(x_BTE).view(batch, tokens, 3, self.num_heads, self.head_dim)
         # One copy of all three, of which every product then takes its operand as it lies.
-        channels = qkv.permute(2, 0, 3, 4, 1).reshape(3, -1, self.head_dim, tokens)
+        query, key, value = qkv.permute(2, 0, 3, 4, 1).contiguous().unbind(0)
         if self.scale_by_tokens:
-            asking, asked, mixed = channels.unbind(0)
-            scale = tokens**-0.5
+            scale, asking, asked, mixed = tokens**-0.5, query, key, value
         else:
-            mixed, asking, asked = channels.unbind(0)
-            scale = self.head_dim**-0.5
-        weights = (torch.bmm(asking, asked.mT) * scale).softmax(dim=-1)
-        heads_BIT = torch.bmm(weights, mixed).view(batch, -1, tokens)
+            scale, asking, asked, mixed = self.head_dim**-0.5, key, value, query
+        weights_BHNN = (asking @ asked.mT * scale).softmax(dim=-1)
+        heads_BIT = (weights_BHNN @ mixed).flatten(1, 2)
         projected: Tensor = self.proj(heads_BIT.mT)
         return projected
 

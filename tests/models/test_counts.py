@@ -9,7 +9,9 @@ from models.base import PARAM_GROUPS, Counts
 from models.counts import (
     Cost,
     attention_core,
+    batch_norm,
     checked_build,
+    conv2d,
     counts_of,
     layer_norm,
     linear,
@@ -55,6 +57,27 @@ def test_a_layer_norm_has_a_gain_and_a_bias_and_keeps_its_input_in_float32() -> 
         nn.Sequential(nn.Linear(10, 10), nn.LayerNorm(10)), torch.randn(1, 3, 10)
     )
     assert (cost.kept + linear(3, 10, 10).kept) * 4 == measured
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_convolution_costs_a_linear_map_of_what_lies_under_the_kernel(groups: int) -> None:
+    first = nn.Conv2d(4, 4, 1)
+    second = nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=groups, bias=False)
+    cost = conv2d(16, 4, 6, 3, kept=64 * 4, groups=groups, bias=False)
+    assert cost.params == sum(parameter.numel() for parameter in second.parameters())
+    image = torch.randn(1, 4, 8, 8)
+    assert cost.flops == flops_of(second.to("meta"), image.to("meta"))
+    both = nn.Sequential(first, nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=groups))
+    measured = bytes_kept_per_example(both, image)
+    assert (cost + conv2d(64, 4, 4, 1, kept=64 * 4)).kept * 4 == measured
+
+
+def test_a_batch_norm_keeps_its_input() -> None:
+    convolution, norm = nn.Conv2d(4, 6, 1), nn.BatchNorm2d(6)
+    cost = batch_norm(64, 6)
+    assert cost.params == sum(parameter.numel() for parameter in norm.parameters())
+    measured = bytes_kept_per_example(nn.Sequential(convolution, norm), torch.randn(1, 4, 8, 8))
+    assert (cost + conv2d(64, 4, 6, 1, kept=64 * 4)).kept * 4 == measured
 
 
 def test_costs_add_and_repeat() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.shape import Shape, Stage, real_number, whole_number, yes_or_no
+from models.shape import Shape, Stage, every_stage, real_number, whole_number, yes_or_no
 
 SIZES = st.integers(1, 64)
 
@@ -129,12 +129,24 @@ def test_a_shape_without_tuples_is_one_stage_and_a_list_counts_as_a_tuple() -> N
 def test_values_for_unequally_many_stages_are_refused_with_their_numbers() -> None:
     with pytest.raises(ValueError, match="equally many: depth has 2, heads has 3"):
         Shape(embed_dim=8, depth=(1, 1), heads=(1, 2, 4), seq_len=4)
-    with pytest.raises(ValueError, match="^depth must have one value or one for each stage"):
+    with pytest.raises(ValueError, match=r"^depth must have one value or one for each stage"):
         Shape(embed_dim=8, depth=(), heads=1, seq_len=4)
 
 
+def test_a_value_for_every_stage_is_repeated_or_already_as_many() -> None:
+    assert every_stage("heads", 8, 3, whole_number) == (8, 8, 8)
+    assert every_stage("heads", [8, 4.0, 2], 3, whole_number) == (8, 4, 2)
+    with pytest.raises(ValueError) as refusal:
+        every_stage("heads", (8, 4), 3, whole_number)
+    assert str(refusal.value) == (
+        "heads must have one value or 3, one for each stage, not 2: (8, 4)"
+    )
+    with pytest.raises(ValueError, match=r"^heads of stage 1 must be "):
+        every_stage("heads", (8, 0, 4), 3, whole_number)
+
+
 def test_an_impossible_stage_makes_the_shape_impossible() -> None:
-    with pytest.raises(ValueError, match="^heads of stage 1 must be a whole number"):
+    with pytest.raises(ValueError, match=r"^heads of stage 1 must be a whole number"):
         Shape(embed_dim=8, depth=1, heads=(1, 0), seq_len=4)
     with pytest.raises(ValueError, match="8 is not a multiple of 3"):
         Shape(embed_dim=8, depth=1, heads=(2, 3), seq_len=4)
