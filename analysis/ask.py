@@ -13,7 +13,7 @@ from analysis.wording import answer_sentence
 from hsweep.errors import UserError, unknown_name
 from hsweep.question import Goal, Scale
 from hsweep.space import parse_values
-from hsweep.tables import trials_columns
+from hsweep.tables import is_probed, trials_columns
 
 _BOOKKEEPING: Final = frozenset(trials_columns())
 """Columns of a study's own table that are neither axis nor metric."""
@@ -101,7 +101,10 @@ def _shape_columns(
     shape = [
         str(name)
         for name in frame.columns
-        if name not in other and frame[name].nunique() > 1 and not _is_measured(frame[name])
+        if name not in other
+        and not is_probed(str(name))
+        and frame[name].nunique() > 1
+        and not _is_measured(frame[name])
     ]
     if not shape:
         raise UserError("no column names the shape; give one with --config COLUMN")

@@ -176,6 +176,7 @@ class Coordinator:
                 recorded_through=self._units[key],
                 checkpoints=self.checkpoints,
                 checkpoint_seconds=self.sweep.checkpoint_seconds,
+                probe=self.sweep.probe,
             )
 
     def _drop_lost(self) -> None:

@@ -29,6 +29,7 @@ from hsweep.study import Manifest, Study
 from hsweep.tracking import Tracker, TrackingSummary, TrackingTarget, provenance_tags
 from hsweep.trial import Trial, TrialStatus
 from hsweep.workspace import LoadedSweep
+from models.conditioning import METRICS as PROBED_METRICS
 
 if TYPE_CHECKING:
     from hsweep.ray_runner import RayRunner
@@ -116,7 +117,10 @@ def new_manifest(
         seed=plan.study_seed,
         metric=sweep.metric,
         goal=sweep.goal,
-        metrics=[metric.name for metric in plan.trials[0].task.metrics],
+        metrics=[
+            *(metric.name for metric in plan.trials[0].task.metrics),
+            *(PROBED_METRICS if sweep.probe is not None else ()),
+        ],
         budget=describe(sweep.budget),
         question=describe(sweep.question),
         description=sweep.description,

@@ -16,6 +16,7 @@ from hsweep.space import Point
 from hsweep.sweep import RESERVED_AXES, Sweep, resolve
 from hsweep.trial import Resources, Trial
 from models.base import AnyModelConfig, Counts, ModelConfig, TraceableConfig
+from models.conditioning import is_probed
 from models.counts import checked_build, counts_of, train_memory_bytes
 from tasks.base import DataError, Task
 
@@ -239,6 +240,11 @@ class Planner:
                 raise UserError(
                     f"metric {name!r} of task {task.name!r} is the name of a column that every "
                     "table has; call the metric otherwise"
+                )
+            if self.sweep.probe is not None and is_probed(name):
+                raise UserError(
+                    f"metric {name!r} of task {task.name!r} is also what the sweep's probe "
+                    "measures; call the metric otherwise, or leave the probe out"
                 )
 
     def _is_baseline(self, point: Point) -> bool:

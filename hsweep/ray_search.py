@@ -174,7 +174,8 @@ class OptunaProposer:
             return float(costs[name])
         for entry in reversed(list(self._journal.reports(trial.key))):
             if name in entry.payload["metrics"]:
-                return float(entry.payload["metrics"][name])
+                found = entry.payload["metrics"][name]
+                return math.nan if found is None else float(found)
         return math.nan
 
     def _enter(self, name: str, trials: list[Trial]) -> None:

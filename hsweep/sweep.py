@@ -16,6 +16,7 @@ from hsweep.search import Search
 from hsweep.space import Point, Space
 from hsweep.trial import Resources
 from models.base import AnyModelConfig
+from models.conditioning import Conditioning, is_probed
 from tasks.base import Task
 
 DEFAULT_PRESET: Final = "quick"
@@ -79,6 +80,9 @@ class Sweep:
         search: how points are chosen.
         max_failures: restarts of a trial that fails, before it is recorded as failed.
         checkpoint_seconds: work at risk: training time between two checkpoints of a trial.
+        probe: what to measure, now and then, of the conditioning of each model's attention (see
+            ``models.conditioning``); None measures nothing. The trials are the same with and
+            without it, and so are their other numbers, but its time counts as theirs.
         presets: variants by name; the sweep as it stands is the preset ``quick``.
         description: the lab note; the loader fills in the file's docstring.
 
@@ -101,6 +105,7 @@ class Sweep:
     search: Search = field(default_factory=Search)
     max_failures: int = 2
     checkpoint_seconds: float = 30.0
+    probe: Conditioning | None = None
     presets: Mapping[str, Preset] = field(default_factory=dict)
     description: str = ""
 
@@ -115,6 +120,8 @@ class Sweep:
             raise UserError(
                 f"axis name {min(taken)!r} has a meaning of its own in tables; choose another"
             )
+        if self.probe is not None:
+            self._check_probe()
         if self.goal not in ("min", "max"):
             raise UserError(f"goal must be 'min' or 'max', not {self.goal!r}")
         if not isinstance(self.replicates, int) or self.replicates < 1:
@@ -132,6 +139,13 @@ class Sweep:
         if self.search.method == "grid" and not self.space.is_finite:
             next(iter(self.space.points()))  # raises, naming the infinite axis
         self._check_question()
+
+    def _check_probe(self) -> None:
+        if not isinstance(self.probe, Conditioning):
+            raise UserError(f"probe must be a Conditioning or None, not {self.probe!r}")
+        for axis in self.space.axes:
+            if is_probed(axis):
+                raise UserError(f"axis {axis!r} is also what the probe measures; choose another")
 
     def _check_question(self) -> None:
         axes = self.space.axes

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError
-from hsweep.journal import Journal, TrialRow
+from hsweep.journal import Journal, LogRow, TrialRow
+from models import conditioning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,14 +98,19 @@ def study_tables(
 ) -> "tuple[pa.Table, pa.Table]":
     """Return a study's trials and reports.
 
+    Of a probe's numbers those of single layers are columns if a report has them, whether they are
+    among ``metrics`` or not: how many layers there are is known only once a model has run.
+
     A trial's metrics are those of its last report: for a trial that did not finish they are what
     it had reached, and ``status`` says so.
     """
     import pyarrow as pa
 
+    entries = list(journal.reports())
+    metrics = [*metrics, *_probed_besides(metrics, entries)]
     reports: dict[str, list[Any]] = {name: [] for name in reports_schema(metrics).names}
     last: dict[str, Mapping[str, Any]] = {}
-    for entry in journal.reports():
+    for entry in entries:
         values = entry.payload["metrics"]
         last[entry.key] = values
         reports["key"].append(entry.key)
@@ -140,6 +146,17 @@ def study_tables(
         pa.Table.from_pylist(trials, schema=trials_schema(axes, metrics)),
         pa.table(reports, schema=reports_schema(metrics)),
     )
+
+
+def is_probed(column: str) -> bool:
+    """Return whether a column holds what a probe measured, rather than an axis or a result."""
+    return conditioning.is_probed(column)
+
+
+def _probed_besides(metrics: Sequence[str], entries: Iterable[LogRow]) -> list[str]:
+    reported = {name for entry in entries for name in entry.payload["metrics"]}
+    found = {name for name in reported - set(metrics) if is_probed(name)}
+    return sorted(found, key=lambda name: (len(name), name))
 
 
 def _cell(value: Any, kind: str) -> Any:

@@ -1,5 +1,6 @@
 """The training loop: one generator that any runner can drive."""
 
+import contextlib
 import math
 import time
 from collections.abc import Generator, Mapping
@@ -47,6 +48,8 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report, Non
     autocast = torch.autocast(
         device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bfloat16"
     )
+    probe = assignment.probe
+    probed = probe.due(budget.report_units()) if probe is not None else frozenset()
     for unit in (unit for unit in budget.report_units() if unit > state.unit):
         torch.manual_seed(derived_seed(trial.seeds.sampling, step))
         model.train()
@@ -63,12 +66,14 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report, Non
             losses.append(loss.detach())
             step += 1
         model.eval()
-        with torch.no_grad(), autocast:
+        watching = probe.watching(model) if probe and unit in probed else contextlib.nullcontext()
+        with torch.no_grad(), autocast, watching as watch:
             metrics = dict(data.evaluate(model))
         report = Report(
             unit=unit,
             step=step,
-            metrics={name: _finite(value) for name, value in metrics.items()},
+            metrics={name: _finite(value) for name, value in metrics.items()}
+            | (watch.metrics() if watch else {}),
             wall_seconds=state.seconds(),
             is_last=unit == budget.amount,
             diverged_at=_first_bad_step(torch.stack(losses), metrics, step),

@@ -12,6 +12,7 @@ from hsweep.question import Goal
 from hsweep.recipe import Recipe
 from hsweep.seeding import Seeds
 from models.base import AnyModelConfig, Counts
+from models.conditioning import Conditioning
 from tasks.base import Task
 
 
@@ -106,6 +107,8 @@ class Assignment:
         checkpoints: URI or path of the folder that holds every trial's checkpoints.
         checkpoint_seconds: work at risk: the training time after which a report is followed by a
             checkpoint.
+        probe: what to measure of the model's attention beside the task's metrics. It changes
+            nothing about the training, so it is no part of the trial.
     """
 
     trial: Trial
@@ -113,6 +116,7 @@ class Assignment:
     recorded_through: int
     checkpoints: str
     checkpoint_seconds: float
+    probe: Conditioning | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +126,12 @@ class Report:
     Attributes:
         unit: budget units done (epochs or steps).
         step: optimizer updates done.
-        metrics: every metric; a non-finite value is None, never a made-up number.
+        metrics: every metric, and what a probe measured if one was due; a non-finite value is
+            None, never a made-up number.
         wall_seconds: training time so far, over all attempts.
         is_last: the budget is used up.
         diverged_at: the first update with a non-finite loss or the update after which a metric
-            was not finite; None while all is well.
+            of the task was not finite; None while all is well.
     """
 
     unit: int

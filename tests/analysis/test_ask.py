@@ -64,6 +64,17 @@ def test_the_shape_of_a_study_is_its_axes_not_what_was_measured(study_table: Pat
     assert [row.config for row in answer.pareto.table] == [{"heads": 1}, {"heads": 2}]
 
 
+def test_what_a_probe_measured_is_no_part_of_the_shape(study_table: Path) -> None:
+    frame = pd.read_csv(study_table)
+    # Few values, none of them missing: by its looks an axis.
+    frame["probed_layers"] = frame["heads"] * 2.0
+    frame["condition_number_layer_00"] = frame["seed"] * 1.0
+    frame.to_csv(study_table, index=False)
+    answer = ask(study_table, kind="pareto", metric="top1")
+    assert answer.pareto is not None
+    assert [row.config for row in answer.pareto.table] == [{"heads": 1}, {"heads": 2}]
+
+
 def test_a_lean_question_names_its_baseline_by_axis(study_table: Path) -> None:
     answer = ask(study_table, kind="lean", metric="top1", baseline="heads=2", margin=0.05)
     assert answer.lean is not None

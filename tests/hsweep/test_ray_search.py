@@ -19,6 +19,7 @@ from hsweep.journal import Journal
 from hsweep.ray_search import OptunaProposer
 from hsweep.runner import InlineRunner
 from hsweep.trial import TrialStatus
+from models.conditioning import Conditioning
 
 
 def told(coordinator: Coordinator) -> list[FrozenTrial]:
@@ -96,6 +97,17 @@ def test_a_diverged_trial_is_told_as_failed_and_none_is_left_running(tmp_path: P
         expected = TrialState.FAIL if trial.params["width"] % 2 else TrialState.COMPLETE
         assert trial.state is expected
         assert trial.value is None or math.isfinite(trial.value)
+
+
+def test_an_objective_that_was_not_measured_is_told_as_failed(tmp_path: Path) -> None:
+    # The tiny models have no attention, so a probe finds nothing to measure.
+    sweep = adaptive(2, also=(("condition_number", "min"),), probe=Conditioning())
+    with searching(sweep, tmp_path) as coordinator:
+        InlineRunner().run(coordinator)
+        assert coordinator.record_error is None
+        states = [trial.state for trial in told(coordinator)]
+    assert set(statuses(tmp_path).values()) == {TrialStatus.FINISHED}
+    assert states == [TrialState.FAIL] * 2
 
 
 def test_impossible_points_are_told_as_failed_and_do_not_count(tmp_path: Path) -> None:
