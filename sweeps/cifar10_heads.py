@@ -64,10 +64,10 @@ SWEEP = Sweep(
     space=grid(heads=[1, 2, 4, 6, 8], seq_len=[16, 36]) * DIGITS,
     task=task,
     model=model,
-    recipe=Recipe(lr=3e-3, batch_size=64, weight_decay=0.0, warmup_fraction=0.1, clip_norm=1.0),
+    recipe=Recipe(lr=1e-2, batch_size=64, warmup_fraction=0.1, clip_norm=1.0),
     metric="train_top1",
     goal="max",
-    budget=epochs(15, report_every=3),
+    budget=epochs(20, report_every=4),
     replicates=2,
     question=Transition(x="heads", by="seq_len", scale="accuracy", eval_size=1_438),
     presets={
