@@ -13,6 +13,7 @@ from hsweep.checkpoints import CheckpointStore
 from hsweep.recipe import Recipe
 from hsweep.seeding import derived_seed
 from hsweep.trial import Assignment, Report
+from tasks.base import FurtherEvaluated
 
 
 def train(assignment: Assignment, device: torch.device) -> Generator[Report, None, None]:
@@ -69,6 +70,10 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report, Non
         watching = probe.watching(model) if probe and unit in probed else contextlib.nullcontext()
         with torch.no_grad(), autocast, watching as watch:
             metrics = dict(data.evaluate(model))
+        diverged_at = _first_bad_step(torch.stack(losses), metrics, step)
+        if isinstance(data, FurtherEvaluated) and diverged_at is None:
+            with autocast:
+                metrics.update(data.evaluate_further(model, is_last=unit == budget.amount))
         report = Report(
             unit=unit,
             step=step,
@@ -76,7 +81,7 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report, Non
             | (watch.metrics() if watch else {}),
             wall_seconds=state.seconds(),
             is_last=unit == budget.amount,
-            diverged_at=_first_bad_step(torch.stack(losses), metrics, step),
+            diverged_at=diverged_at,
         )
         state.add(report)
         try:

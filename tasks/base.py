@@ -51,7 +51,7 @@ class Task(Protocol):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Every number ``evaluate`` returns, the main one first."""
+        """Every number that ``evaluate`` (and ``FurtherEvaluated``) returns, the main one first."""
         ...
 
     def fingerprint(self) -> str:
@@ -112,5 +112,23 @@ class TaskData(Protocol):
         """Adapt freshly initialised weights to the data, for example a read-out bias.
 
         May do nothing.
+        """
+        ...
+
+
+@runtime_checkable
+class FurtherEvaluated(Protocol):
+    """Task data with metrics that take training of their own, such as fine-tuning."""
+
+    def evaluate_further(self, model: "nn.Module", *, is_last: bool) -> Mapping[str, float]:
+        """Return metrics beside those of ``evaluate``, which was called just before.
+
+        Called at every report of a trial that has not diverged, in eval mode, under the trial's
+        autocast and with gradients on. A metric that is left out is missing from that report. The
+        model, its gradients and the global random generators must be left as they are.
+
+        Args:
+            model: the model being trained; to be copied before any training.
+            is_last: whether the trial's budget is used up.
         """
         ...

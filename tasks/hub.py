@@ -114,9 +114,10 @@ def _load_splits(data: str, config: str | None, digest: str | None) -> "DatasetD
         splits = datasets.load_dataset(data, config, cache_dir=cache)
     except Exception as error:  # the library raises a different kind for every reader and fault
         named = "" if config is None else f" (configuration {config!r})"
+        cause = "" if error.__cause__ is None else f" {error.__cause__}"
         raise DataError(
-            f"the datasets library cannot load {data!r}{named}: {error}; check that it is laid "
-            "out as on the Hugging Face hub"
+            f"the datasets library cannot load {data!r}{named}: {error}{cause}; check that it is "
+            "laid out as on the Hugging Face hub"
         ) from error
     finally:
         if not quiet:

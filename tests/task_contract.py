@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tasks.base import Metric, Task, TaskData
+from tasks.base import FurtherEvaluated, Metric, Task, TaskData
 
 PROJECT = Path(__file__).resolve().parents[1]
 CPU = torch.device("cpu")
@@ -160,6 +160,8 @@ class TaskContract:
     ) -> None:
         data = self.open(task)
         values = self.evaluate(data, model)
+        if isinstance(data, FurtherEvaluated):
+            values |= data.evaluate_further(model, is_last=True)
         assert set(values) == {metric.name for metric in task.metrics}
         assert all(type(value) is float and math.isfinite(value) for value in values.values())
         assert data.eval_size >= 1

@@ -227,6 +227,47 @@ def test_a_metric_that_is_not_finite_ends_the_trial_and_leaves_the_others(tmp_pa
     assert reports[-1].metrics["nmse"] is not None
 
 
+class FurtherData(TinyData):
+    """Sums the weights when a trial is at its end."""
+
+    def evaluate_further(self, model: nn.Module, *, is_last: bool) -> dict[str, float]:
+        if not is_last:
+            return {}
+        assert torch.is_grad_enabled()
+        assert not model.training
+        return {"sum": sum(float(p.detach().sum()) for p in model.parameters())}
+
+
+@dataclass(frozen=True)
+class FurtherTask(TinyTask):
+    """A task with a metric that is measured when a trial is at its end."""
+
+    def open(self, **settings: Any) -> TinyData:
+        self._read()
+        return FurtherData(self, *settings.values())
+
+
+def test_a_metric_of_the_last_report_is_the_same_wherever_the_trial_was_interrupted(
+    tmp_path: Path,
+) -> None:
+    trial = one_trial(task=FurtherTask(), budget=epochs(4))
+    whole = run(assignment_of(trial, tmp_path / "whole"))
+    assert ["sum" in report.metrics for report in whole] == [False, False, False, True]
+    for stop in (1, 3, 4):
+        folder = tmp_path / str(stop)
+        interrupt_after(assignment_of(trial, folder), stop)
+        resumed = run(assignment_of(trial, folder, attempt=2, recorded_through=stop - 1))
+        assert [content(report) for report in resumed] == [
+            content(report) for report in whole[stop - 1 :]
+        ]
+
+
+def test_a_diverged_trial_is_not_evaluated_further(tmp_path: Path) -> None:
+    trial = one_trial(task=FurtherTask(diverges_at=7), budget=epochs(2))
+    reports = run(assignment_of(trial, tmp_path))
+    assert [sorted(report.metrics) for report in reports] == [["fit", "nmse"]] * 2
+
+
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
 @pytest.mark.parametrize("stop", [None, 2])
 def test_every_update_uses_the_recipes_learning_rate(
