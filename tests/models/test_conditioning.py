@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,17 @@ from models.conditioning import (
     layer_metric,
     summarised,
 )
+from models.davit import DaViT
+from models.decoder import Decoder
+from models.encoder import CrammedBert
+from models.nystromformer import Nystromformer
+from models.rank_encoder import RankEncoder
+from models.ranker import Ranker
 from models.retrieval import RetrievalTransformer
 from models.torchvision_compat import make_torchvision_importable
 from models.vit import ViT
+from models.volo import VOLO
+from models.xcit import XCiT
 
 ROOT = Path(__file__).parents[2]
 
@@ -139,40 +148,110 @@ class LastState(nn.Module):
 
 
 def vit(**settings: Any) -> nn.Module:
-    sizes = {"embed_dim": 12, "heads": 3, "image_size": 8, "patch_size": 2, "num_classes": 5}
+    sizes = {"embed_dim": 12, "heads": 3, "image_size": 32, "patch_size": 8, "num_classes": 5}
     return ViT(**{"depth": 3, **sizes, **settings}).build()
 
 
 def images(number: int) -> Tensor:
-    return torch.randn(number, 3, 8, 8)
+    return torch.randn(number, 3, 32, 32)
 
 
 def words(number: int) -> Tensor:
-    return torch.randint(0, 20, (number, 7))
+    return torch.randint(0, 20, (number, 8))
 
 
 def tokens(number: int) -> Tensor:
     return torch.randn(number, 8, 12)
 
 
+TEXT: dict[str, Any] = {
+    **{"embed_dim": 12, "depth": 2, "heads": 3, "head_dim": 5, "seq_len": 8, "vocab_size": 20}
+}
+
+
+def xcit() -> nn.Module:
+    sizes = {"embed_dim": 12, "depth": 2, "heads": 3, "head_dim": 6}
+    return XCiT(**sizes, image_size=32, patch_size=16, num_classes=5).build()
+
+
+def volo() -> nn.Module:
+    sizes = {"embed_dim": (8, 12, 12, 12), "heads": (2, 3, 3, 3)}
+    return VOLO(**sizes, depth=1, image_size=32, stem_hidden_dim=4, num_classes=5).build()
+
+
+def davit() -> nn.Module:
+    sizes = {"embed_dim": (8, 8, 12, 12), "heads": (2, 2, 3, 3)}
+    return DaViT(**sizes, depth=1, image_size=32, window_size=2, num_classes=5).build()
+
+
 def retrieval(depth: int) -> nn.Module:
     return RetrievalTransformer(heads=3, head_dim=4, seq_len=8, input_dim=12, depth=depth).build()
 
 
-Build = Callable[[], nn.Module]
-MODELS: dict[str, tuple[Build, Callable[[int], Tensor], tuple[int, int, int], int, int]] = {
-    # how to build it, its inputs, (rows, columns, heads), layers seen, layers left out
-    "vit": (lambda: vit(skip_unread_tokens=False), images, (17, 12, 3), 3, 0),
-    "vit, last block's class token alone": (vit, images, (17, 12, 3), 2, 1),
-    "vit, decoupled": (lambda: vit(head_dim=5), images, (17, 15, 3), 2, 1),
-    "retrieval, one layer": (lambda: retrieval(1), tokens, (0, 0, 0), 0, 1),
-    "retrieval": (lambda: retrieval(3), tokens, (9, 12, 3), 2, 1),
-    "gpt2, fused": (lambda: gpt2("sdpa"), words, (7, 12, 3), 2, 0),
-    "gpt2, eager": (lambda: gpt2("eager"), words, (7, 12, 3), 2, 0),
-    "bert": (bert, words, (7, 12, 3), 2, 0),
-    "llama": (llama, words, (7, 24, 4), 2, 0),
-    "a user's": (Stack, tokens, (8, 12, 3), 2, 0),
-    "windows": (Windows, tokens, (4, 12, 3), 1, 0),
+@dataclass(frozen=True)
+class Case:
+    """A model and what there is to see of it.
+
+    Attributes:
+        build: makes the model.
+        inputs: makes so many examples.
+        sizes: (rows, columns, heads) of every layer that can be looked at.
+        num_left_out: layers that compute one row alone.
+        has_weights: whether one softmax a layer makes the attention weights.
+    """
+
+    build: Callable[[], nn.Module]
+    inputs: Callable[[int], Tensor]
+    sizes: list[tuple[int, int, int]]
+    num_left_out: int = 0
+    has_weights: bool = True
+
+
+CASES = {
+    "vit": Case(lambda: vit(skip_unread_tokens=False), images, [(17, 12, 3)] * 3),
+    "vit, last block's class token alone": Case(vit, images, [(17, 12, 3)] * 2, 1),
+    "vit, decoupled": Case(lambda: vit(head_dim=5), images, [(17, 15, 3)] * 2, 1),
+    "xcit": Case(xcit, images, [(4, 18, 3)] * 2, 2),
+    "volo": Case(volo, images, [(16, 8, 2), *[(4, 12, 3)] * 3], 2),
+    # Windows and channels in turn, the last stage a single token.
+    "davit": Case(
+        davit,
+        images,
+        [
+            *[(4, 8, 2), (64, 8, 2), (4, 8, 2), (16, 8, 2)],
+            *[(4, 12, 3), (4, 12, 3), (4, 12, 3)],
+        ],
+        1,
+    ),
+    "retrieval, one layer": Case(lambda: retrieval(1), tokens, [], 1),
+    "retrieval": Case(lambda: retrieval(3), tokens, [(9, 12, 3)] * 2, 1),
+    "ranker": Case(
+        lambda: Ranker(heads=3, head_dim=5, seq_len=8, input_dim=12, embed_dim=12).build(),
+        tokens,
+        [(8, 15, 3)] * 2,
+    ),
+    "rank encoder": Case(
+        lambda: RankEncoder(embed_dim=12, depth=2, heads=6, head_dim=4, seq_len=8).build(),
+        tokens,
+        [(8, 24, 6)] * 2,
+    ),
+    "decoder": Case(lambda: Decoder(**TEXT).build(), words, [(8, 15, 3)] * 2),
+    "encoder": Case(lambda: CrammedBert(**TEXT).build(), words, [(8, 15, 3)] * 2),
+    "nystromformer": Case(
+        lambda: Nystromformer(**TEXT, num_classes=2, landmarks=4, conv_kernel=3).build(),
+        words,
+        [(8, 15, 3)] * 2,
+        has_weights=False,
+    ),
+    "nystromformer, a landmark a token": Case(
+        lambda: Nystromformer(**TEXT, num_classes=2, landmarks=8).build(), words, [(8, 15, 3)] * 2
+    ),
+    "gpt2, fused": Case(lambda: gpt2("sdpa"), words, [(8, 12, 3)] * 2),
+    "gpt2, eager": Case(lambda: gpt2("eager"), words, [(8, 12, 3)] * 2),
+    "bert": Case(bert, words, [(8, 12, 3)] * 2),
+    "llama": Case(llama, words, [(8, 24, 4)] * 2),
+    "a user's": Case(Stack, tokens, [(8, 12, 3)] * 2),
+    "windows": Case(Windows, tokens, [(4, 12, 3)]),
 }
 
 
@@ -181,11 +260,15 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-@pytest.fixture(params=MODELS, ids=str)
-def case(request: pytest.FixtureRequest) -> Any:
+@pytest.fixture(params=CASES, ids=str)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+@pytest.fixture
+def model(case: Case) -> nn.Module:
     torch.manual_seed(0)
-    build, inputs, *expected = MODELS[request.param]
-    return build().eval(), inputs, *expected
+    return case.build().eval()
 
 
 def hooks_of(model: nn.Module) -> int:
@@ -211,48 +294,50 @@ def condition_number(matrix: Tensor) -> float:
 
 
 class TestEveryFamily:
-    def test_its_attention_layers_are_found_with_their_sizes(self, case: Any) -> None:
-        model, inputs, size, num_seen, num_left_out = case
+    def test_its_attention_layers_are_found_with_their_sizes(
+        self, case: Case, model: nn.Module
+    ) -> None:
         with torch.no_grad(), watching(model, 3) as watch:
-            model(inputs(5))
+            model(case.inputs(5))
         seen = [layer for layer in watch.layers() if not layer.left_out]
-        assert (len(seen), len(watch.layers()) - len(seen)) == (num_seen, num_left_out)
-        for layer in seen:
-            assert (layer.rows, layer.columns, layer.heads) == size
-            assert layer.num_matrices == 3
+        assert [(layer.rows, layer.columns, layer.heads) for layer in seen] == case.sizes
+        assert len(watch.layers()) - len(seen) == case.num_left_out
+        assert all(layer.num_matrices == 3 for layer in seen)
         for layer in watch.layers():
             if layer.left_out:
                 assert "single row" in layer.left_out
                 assert layer.condition_number is None
 
-    def test_every_figure_is_there_and_possible(self, case: Any) -> None:
-        model, inputs, *_ = case
+    def test_every_figure_is_there_and_possible(self, case: Case, model: nn.Module) -> None:
         with torch.no_grad(), watching(model, 3) as watch:
-            model(inputs(5))
+            model(case.inputs(5))
         for layer in watch.layers():
             if layer.left_out:
                 continue
             assert layer.condition_number is not None
             assert layer.condition_number_per_head is not None
             assert layer.effective_rank is not None
-            assert layer.attention_entropy is not None
-            assert layer.attention_entropy_share is not None
             assert 1 <= layer.condition_number <= LARGEST_CONDITION_NUMBER
             assert 1 <= layer.condition_number_per_head <= LARGEST_CONDITION_NUMBER
             assert 1 <= layer.effective_rank <= min(layer.rows, layer.columns)
-            assert layer.attention_entropy > 0
-            assert 0 < layer.attention_entropy_share <= 1 + 1e-6
+            if case.has_weights:
+                assert layer.attention_entropy is not None
+                assert layer.attention_entropy_share is not None
+                assert layer.attention_entropy > 0
+                assert 0 < layer.attention_entropy_share <= 1 + 1e-6
+            else:
+                assert layer.attention_entropy is layer.attention_entropy_share is None
 
     def test_a_layers_condition_number_is_the_median_over_the_first_examples(
-        self, case: Any
+        self, case: Case, model: nn.Module
     ) -> None:
-        model, inputs, (_, _, heads), num_seen, _ = case
-        x = inputs(5)
+        x = case.inputs(5)
         with torch.no_grad(), watching(model, 5) as watch:
             model(x)
         seen = [layer for layer in watch.layers() if not layer.left_out]
-        matrices = [each for each in captured(model, x) if each.ndim > 2 and each.shape[1] > 1]
-        assert len(matrices) == num_seen
+        matrices = [each for each in captured(model, x) if each[0].ndim > 1]
+        matrices = [each.flatten(1, -2) for each in matrices if each[0, ..., 0].numel() > 1]
+        assert len(matrices) == len(case.sizes)
         for layer, outputs in zip(seen, matrices, strict=True):
             windows = len(outputs) // 5
             chosen = [outputs[i * windows + i * windows // 5] for i in range(5)]
@@ -260,16 +345,17 @@ class TestEveryFamily:
             median, mean = statistics.median(expected), statistics.fmean(expected)
             assert layer.condition_number == pytest.approx(median, rel=1e-3)
             assert layer.condition_number_mean == pytest.approx(mean, rel=1e-3)
-            each_head = [condition_number(head) for m in chosen for head in m.chunk(heads, -1)]
+            each_head = [
+                condition_number(head) for m in chosen for head in m.chunk(layer.heads, -1)
+            ]
             median = statistics.median(each_head)
             assert layer.condition_number_per_head == pytest.approx(median, rel=1e-3)
 
     @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
     def test_outputs_are_the_same_to_the_bit_and_no_random_number_is_drawn(
-        self, case: Any, precision: torch.dtype
+        self, case: Case, model: nn.Module, precision: torch.dtype
     ) -> None:
-        model, inputs, *_ = case
-        x, more = inputs(5), inputs(5)
+        x, more = case.inputs(5), case.inputs(5)
         mixed = torch.autocast("cpu", dtype=precision, enabled=precision is not torch.float32)
         with torch.no_grad(), mixed:
             expected, expected_more = model(x), model(more)
@@ -284,9 +370,8 @@ class TestEveryFamily:
         assert torch.equal(torch.get_rng_state(), state)
         assert watch.metrics().keys() >= METRICS.keys()
 
-    def test_gradients_are_the_same_to_the_bit(self, case: Any) -> None:
-        model, inputs, *_ = case
-        x = inputs(3)
+    def test_gradients_are_the_same_to_the_bit(self, case: Case, model: nn.Module) -> None:
+        x = case.inputs(3)
 
         def gradients() -> list[Tensor]:
             model.zero_grad()
@@ -298,12 +383,11 @@ class TestEveryFamily:
             watched = gradients()
         assert all(map(torch.equal, watched, expected))
 
-    def test_nothing_is_left_of_the_probe(self, case: Any) -> None:
-        model, inputs, *_ = case
+    def test_nothing_is_left_of_the_probe(self, case: Case, model: nn.Module) -> None:
         before = hooks_of(model)
         with torch.no_grad(), watching(model, 3):
             assert hooks_of(model) > before
-            model(inputs(2))
+            model(case.inputs(2))
         assert hooks_of(model) == before
         assert torch.overrides._get_current_function_mode() is None
 
