@@ -55,15 +55,19 @@ class CrossCovarianceAttention(nn.Module):
         qkv_BP3HN = self.qkv(x_BPE).unflatten(-1, (3, self.num_heads, self.head_dim))
         # One copy here instead of one for each product that needs its matrices contiguous.
         query, key, value = qkv_BP3HN.permute(2, 0, 3, 1, 4).contiguous().unbind(0)
-        query_length_BH1N, key_length_BH1N = (
-            torch.linalg.vector_norm(each, dim=-2, keepdim=True).clamp_min(_SMALLEST_LENGTH)
-            for each in (query, key)
-        )
+        query_length_BH1N, key_length_BH1N = _channel_length(query), _channel_length(key)
         gain_BHN1 = self.temperature / query_length_BH1N.mT
         weights_BHNN = ((query.mT @ key) * gain_BHN1 / key_length_BH1N).softmax(dim=-1)
         mixed_BHPN = value @ weights_BHNN.mT
         projected: Tensor = self.proj(mixed_BHPN.transpose(1, 2).flatten(2))
         return projected
+
+
+def _channel_length(x_BHPN: Tensor) -> Tensor:
+    """Return each channel's length over all patches, (B, H, 1, N), in float32 at least."""
+    dtype = torch.promote_types(x_BHPN.dtype, torch.float32)
+    length: Tensor = torch.linalg.vector_norm(x_BHPN, dim=-2, keepdim=True, dtype=dtype)
+    return length.clamp_min(_SMALLEST_LENGTH)
 
 
 class ClassAttention(ClassAttn):

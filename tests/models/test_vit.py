@@ -122,6 +122,22 @@ def test_a_fresh_model_has_the_weights_timm_draws_from_the_same_seed() -> None:
     assert all(torch.equal(value, twins[name]) for name, value in ours.state_dict().items())
 
 
+def test_the_weights_of_a_deit_load_into_timms() -> None:
+    make_torchvision_importable()
+    import timm
+
+    torch.manual_seed(0)
+    ours = deit_base(depth=1, num_classes=5).build().double().eval()
+    own = timm.create_model("deit_base_patch16_224", depth=1, num_classes=5).double().eval()
+    own.load_state_dict(ours.state_dict())
+    x = images(deit_base()).double()
+    torch.testing.assert_close(ours(x), own(x), atol=1e-6, rtol=0)
+    with torch.device("meta"):
+        whole = timm.create_model("deit_base_patch16_224").state_dict()
+    counted = {name: value.shape for name, value in checked_build(deit_base()).state_dict().items()}
+    assert counted == {name: value.shape for name, value in whole.items()}
+
+
 @settings(deadline=None, derandomize=True, max_examples=30)
 @given(config=configs(), seed=st.integers(0, 2**31))
 def test_skipping_unread_tokens_changes_neither_outputs_nor_gradients(
@@ -199,6 +215,10 @@ def test_the_mlp_ratio_grid_has_the_known_parameter_counts(
         (vit_large(mlp_ratio=2), 203.614),
         (vit_large(depth=8, heads=30, mlp_ratio=2), 98.598),
         (vit_large(), 304.327),
+        (deit_base(), 86.568),
+        (deit_base(depth=7, heads=16, mlp_ratio=2), 40.113),
+        (deit_large(mlp_ratio=2), 203.614),
+        (deit_large(depth=8, heads=30, mlp_ratio=2), 98.598),
     ],
 )
 def test_the_published_shapes_have_their_parameter_counts_built_and_counted(
