@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from hsweep.data_cli import data_verbs
 from hsweep.errors import UserError
 from hsweep.options import (
     RUN_OPTIONS,
@@ -389,6 +390,8 @@ def paper(table: str | None, as_json: bool) -> None:
     else:
         show_paper(console_for(as_json=False), compared)
 
+
+main.add_command(data_verbs)
 
 if __name__ == "__main__":
     main()

@@ -1,5 +1,6 @@
 """Options that several verbs share, and the kinds of value they take."""
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -119,7 +120,23 @@ tracking_option = click.option(
     "--tracking-uri", metavar="URI", help="An MLflow store; by default SQLite under the home."
 )
 
+
+def _use_data_root(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
+    """Let tasks look there; they resolve names when they are made, so workers need not know."""
+    if value is not None:
+        os.environ["HSWEEP_DATA"] = str(value.expanduser().absolute())
+
+
+data_root_option = click.option(
+    "--data-root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    expose_value=False,
+    callback=_use_data_root,
+    help="Folder in which data are looked for by name; else HSWEEP_DATA.",
+)
+
 sweep_options = _together(
+    data_root_option,
     click.option("--preset", metavar="NAME", help="A variant of the sweep.  [default: quick]"),
     click.option(
         "--set",

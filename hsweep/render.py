@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
@@ -148,3 +149,42 @@ def show_checks(console: Console, checks: Sequence[Any]) -> None:
         style = _CHECK_STYLES[check.status]
         table.add_row(check.name, f"[{style}]{check.status}[/]", check.detail, check.remedy)
     console.print(table)
+
+
+def show_data_sets(
+    console: Console, rows: Sequence[Mapping[str, Any]], root: Path | None, downloads: bool
+) -> None:
+    """Print the catalogue of data sets, and where they were looked for."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("data", "tasks", "found", "size", "source", "licence"):
+        table.add_column(heading, justify="right" if heading == "size" else "left")
+    for row in rows:
+        comes_along = row["name"] == "digits"
+        found = row["folder"] or ("with scikit-learn" if comes_along else "-")
+        table.add_row(
+            row["name"],
+            ", ".join(row["tasks"]),
+            found,
+            quantity(row["num_bytes"], "B") if row["folder"] else "",
+            row["source"],
+            row["licence"],
+            style=None if row["folder"] or comes_along else "dim",
+        )
+    console.print(table)
+    where = f"under {root}" if root else "nowhere: give --data-root, or set HSWEEP_DATA"
+    console.print(f"looked {where}", soft_wrap=True)
+    console.print(
+        "downloads from the Hugging Face hub are "
+        + ("on (HSWEEP_HUB=1)" if downloads else "off; HSWEEP_HUB=1 turns them on"),
+        soft_wrap=True,
+    )
+
+
+def show_task_data(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print what each task of a sweep learns from, and what is wrong with it."""
+    for row in rows:
+        if row["problem"]:
+            console.print(f"problem  {row['task']}", style="red", soft_wrap=True)
+            console.print(f"         {row['problem']}", soft_wrap=True)
+        else:
+            console.print(f"ok       {row['fingerprint'][:16]}  {row['task']}", soft_wrap=True)

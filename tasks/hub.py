@@ -17,6 +17,17 @@ HUB_VARIABLE = "HSWEEP_HUB"
 ROOT_VARIABLE = "HSWEEP_DATA"
 
 
+def data_root() -> Path | None:
+    """Return the folder that HSWEEP_DATA names, None without one."""
+    root = os.environ.get(ROOT_VARIABLE)
+    return Path(root).expanduser() if root else None
+
+
+def downloads_allowed() -> bool:
+    """Return whether names may be downloaded from the hub: whether HSWEEP_HUB is 1."""
+    return os.environ.get(HUB_VARIABLE) == "1"
+
+
 def resolved(data: str) -> str:
     """Return ``data`` as an absolute path if such a folder exists, else unchanged.
 
@@ -27,9 +38,9 @@ def resolved(data: str) -> str:
     path = Path(data).expanduser()
     if path.exists():
         return str(path.resolve())
-    if root := os.environ.get(ROOT_VARIABLE):
+    if root := data_root():
         for name in (data, path.name):
-            found = Path(root).expanduser() / name
+            found = root / name
             if found.exists():
                 return str(found.resolve())
     return data
@@ -46,7 +57,7 @@ def local_folder(data: str) -> Path | None:
         return path
     if path.exists():
         raise DataError(f"data must be a folder, and {data!r} is a file; give its folder")
-    if os.environ.get(HUB_VARIABLE) != "1":
+    if not downloads_allowed():
         raise DataError(
             f"data must be an existing folder, unless downloads are turned on: {data!r} does not "
             f"exist; give a local path, put it under the folder that {ROOT_VARIABLE} names, or set "

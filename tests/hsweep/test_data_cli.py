@@ -1,0 +1,100 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from image_files import random_images, write_split
+
+from hsweep.cli import main
+
+SWEEP = """
+from hsweep import Recipe, Sweep, epochs, grid
+from models.vit import ViT
+from tasks.images import Images
+
+SWEEP = Sweep(
+    name="looking",
+    space=grid(heads=[1, 2], data="{data}"),
+    task=lambda p: Images(data=p.data),
+    model=lambda p: ViT(embed_dim=4, depth=1, heads=p.heads, image_size=6, patch_size=3,
+                        num_classes=3),
+    metric="top1", goal="max", budget=epochs(1),
+)
+"""
+
+
+@pytest.fixture
+def hsweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run a verb of ``hsweep data`` where nothing is found and nothing was prepared."""
+    monkeypatch.setenv("HSWEEP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HSWEEP_HUB", raising=False)
+
+    def run(*arguments: object) -> Result:
+        monkeypatch.setenv("HSWEEP_DATA", "")  # a verb sets it for what it starts
+        return CliRunner().invoke(main, ["data", *map(str, arguments)])
+
+    return run
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    path = tmp_path / "looking.py"
+    path.write_text(SWEEP.format(data="hub/tiny"))
+    return path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "root" / "tiny"
+    write_split(folder, "train", random_images(12), [row % 3 for row in range(12)])
+    write_split(folder, "test", random_images(6, seed=1), [row % 3 for row in range(6)])
+    return tmp_path / "root"
+
+
+def test_the_list_says_what_was_found_and_that_nothing_is_downloaded(
+    hsweep: Callable[..., Result], tmp_path: Path
+) -> None:
+    (tmp_path / "glue").mkdir()
+    (tmp_path / "glue" / "rows").write_bytes(b"1234")
+    listed = hsweep("list", "--data-root", tmp_path)
+    assert listed.exit_code == 0, listed.output
+    assert "downloads from the Hugging Face hub are off" in listed.output
+    rows = {row["name"]: row for row in json.loads(hsweep("list", "--json").stdout)}
+    assert rows["glue"]["folder"] is None
+    found = json.loads(hsweep("list", "--json", "--data-root", tmp_path).stdout)
+    assert [(row["name"], row["num_bytes"]) for row in found if row["folder"]] == [("glue", 4)]
+
+
+def test_a_check_fingerprints_each_task_once_and_fails_where_one_is_missing(
+    hsweep: Callable[..., Result], sweep: Path, root: Path
+) -> None:
+    missing = hsweep("check", sweep, "--json")
+    assert missing.exit_code == 2
+    (row,) = json.loads(missing.stdout)
+    assert "does not exist" in row["problem"]
+    found = hsweep("check", sweep, "--json", "--data-root", root)
+    assert found.exit_code == 0, found.output
+    (row,) = json.loads(found.stdout)
+    assert (row["problem"], len(row["fingerprint"])) == (None, 64)
+    assert row["task"] == f"Images(data={str(root / 'tiny')!r})"
+
+
+def test_preparing_builds_the_caches_and_a_second_time_reads_no_image(
+    hsweep: Callable[..., Result], sweep: Path, root: Path, tmp_path: Path
+) -> None:
+    prepared = hsweep("prepare", sweep, "--data-root", root)
+    assert prepared.exit_code == 0, prepared.output
+    assert "ready: 1 of 1 tasks" in prepared.output
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.npy")}
+    assert files
+    assert hsweep("prepare", sweep, "--data-root", root).exit_code == 0
+    assert files == {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.npy")}
+
+
+def test_preparing_what_is_missing_is_a_message_and_not_a_traceback(
+    hsweep: Callable[..., Result], sweep: Path
+) -> None:
+    refused = hsweep("prepare", sweep)
+    assert refused.exit_code == 2
+    assert "hsweep: Images(data='hub/tiny'): data must be an existing folder" in refused.output
