@@ -246,6 +246,8 @@ def _matches(wanted: Config, config: Config) -> bool:
 
 
 def _plain(value: object) -> str:
+    if value is None or value != value:  # NaN: an axis without a value
+        return "none"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:g}" if float(value) != int(value) else str(int(value))
     return str(value)

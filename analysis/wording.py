@@ -239,12 +239,12 @@ def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
 
 def groups_sentence(groups: LeanGroups) -> str:
     """Return what the comparisons found, in a few sentences."""
+    said = {value: _lean_sentence(result) for value, result in groups.found.items()}
+    said |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
     parts = []
-    for value, result in groups.found.items():
-        where = f"{groups.within} = {value}"
-        parts.append(f"{where}: {_first_to_lower(_lean_sentence(result))}")
-    for value, problem in groups.problems.items():
-        parts.append(f"{groups.within} = {value}: no answer ({problem}).")
+    for sentence in dict.fromkeys(said.values()):
+        values = ", ".join(value for value, other in said.items() if other == sentence)
+        parts.append(f"{groups.within} = {values}: {_first_to_lower(sentence)}")
     established, all_groups = len(groups.established), len(groups.found) + len(groups.problems)
     summary = (
         f"A leaner shape is established as no worse than its baseline in {established} of "
