@@ -9,7 +9,7 @@ from hsweep.workspace import pin_imports
 # that has its own `models` or `tasks`.
 pin_imports()
 
-from hsweep.budget import Budget, epochs, steps  # noqa: E402
+from hsweep.budget import Budget, epochs, seconds, steps  # noqa: E402
 from hsweep.errors import UserError  # noqa: E402
 from hsweep.question import Lean, Transition, lean  # noqa: E402
 from hsweep.recipe import Recipe  # noqa: E402
@@ -51,6 +51,7 @@ __all__ = [
     "optuna_search",
     "preset",
     "random_search",
+    "seconds",
     "steps",
     "uniform",
     "zipped",

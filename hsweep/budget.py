@@ -5,7 +5,7 @@ from typing import Literal
 
 from hsweep.errors import UserError
 
-BudgetUnit = Literal["epochs", "steps"]
+BudgetUnit = Literal["epochs", "steps", "seconds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,9 @@ class Budget:
 
     Attributes:
         amount: how many units a trial trains when nothing stops it.
-        unit: ``epochs`` (passes over the training set) or ``steps`` (optimizer updates).
+        unit: ``epochs`` (passes over the training set), ``steps`` (optimizer updates) or
+            ``seconds`` (time spent on updates and on waiting for their data, not on evaluation;
+            such a trial does not repeat to the bit, since a faster machine takes more steps).
         report_every: units between two reports; evaluation, early stopping and checkpoints happen
             at reports only. The last report always falls on ``amount``.
 
@@ -27,8 +29,10 @@ class Budget:
     report_every: int = 1
 
     def __post_init__(self) -> None:
-        if self.unit not in ("epochs", "steps"):
-            raise UserError(f"budget unit must be 'epochs' or 'steps', not {self.unit!r}")
+        if self.unit not in ("epochs", "steps", "seconds"):
+            raise UserError(
+                f"budget unit must be 'epochs', 'steps' or 'seconds', not {self.unit!r}"
+            )
         for name, value in (("amount", self.amount), ("report_every", self.report_every)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise UserError(
@@ -49,3 +53,11 @@ def epochs(amount: int, *, report_every: int = 1) -> Budget:
 def steps(amount: int, *, report_every: int = 100) -> Budget:
     """Return a budget of ``amount`` optimizer updates."""
     return Budget(amount, "steps", min(report_every, max(amount, 1)))
+
+
+def seconds(amount: int, *, report_every: int = 60) -> Budget:
+    """Return a budget of ``amount`` seconds of training, evaluation left out.
+
+    For comparisons at equal time, where a leaner model sees more data.
+    """
+    return Budget(amount, "seconds", min(report_every, max(amount, 1)))

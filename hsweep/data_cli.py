@@ -125,15 +125,13 @@ def _checked(task: "Task") -> dict[str, Any]:
         return {**row, "fingerprint": None, "problem": str(error)}
 
 
-def _label(task: "Task") -> str:
+def _label(task: Any) -> str:
     """Return a task's class and what it sets itself, defaults left out."""
     from dataclasses import MISSING, fields, is_dataclass
 
-    if not is_dataclass(task):
-        return type(task).__name__
     changed = (
         f"{field.name}={getattr(task, field.name)!r}"
-        for field in fields(task)
+        for field in (fields(task) if is_dataclass(task) else ())
         if field.default is MISSING or getattr(task, field.name) != field.default
     )
     return f"{type(task).__name__}({', '.join(changed)})"

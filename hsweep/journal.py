@@ -235,6 +235,8 @@ class Journal:
             "step": report.step,
             "metrics": dict(report.metrics),
             "wall_seconds": report.wall_seconds,
+            "train_seconds": report.train_seconds,
+            "data_seconds": report.data_seconds,
         }
         with self._transaction():
             cursor = self._connection.execute(
@@ -251,6 +253,20 @@ class Journal:
             if status is not TrialStatus.RUNNING:
                 self._set_status(key, attempt, status, reason)
         return is_new
+
+    def data_wait_share(self) -> float | None:
+        """Return the share of all training time that trials waited for data.
+
+        None before the first report, or if no time was measured.
+        """
+        row = self._connection.execute(
+            "SELECT SUM(json_extract(payload, '$.data_seconds')),"
+            " SUM(json_extract(payload, '$.train_seconds'))"
+            " FROM log JOIN trials ON log.key = trials.key AND log.unit = trials.unit"
+            " WHERE log.kind = 'report'"
+        ).fetchone()
+        waited, trained = row
+        return waited / trained if trained else None
 
     def set_status(self, key: str, attempt: int, status: TrialStatus, reason: str = "") -> None:
         """Record a change of status that no report led to."""

@@ -73,9 +73,20 @@ class Recipe:
         """
         warmup = round(self.warmup_fraction * num_steps)
         if step < warmup:
-            return self.warmup_lr + (self.lr - self.warmup_lr) * (step + 1) / warmup
+            return self._warming_up((step + 1) / warmup)
+        return self._after_warmup((step - warmup) / max(1, num_steps - warmup))
+
+    def lr_at_share(self, share: float) -> float:
+        """Return the learning rate when this share of the budget, from 0 to 1, is used up."""
+        if share < self.warmup_fraction:
+            return self._warming_up(share / self.warmup_fraction)
+        return self._after_warmup((share - self.warmup_fraction) / (1 - self.warmup_fraction))
+
+    def _warming_up(self, done: float) -> float:
+        return self.warmup_lr + (self.lr - self.warmup_lr) * done
+
+    def _after_warmup(self, done: float) -> float:
         if self.schedule == "constant":
             return self.lr
-        done = (step - warmup) / max(1, num_steps - warmup)
         share = 1 - done if self.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
         return self.min_lr + (self.lr - self.min_lr) * share

@@ -138,6 +138,8 @@ def show_study(console: Console, study: Study, status: Mapping[str, Any]) -> Non
         if status[str(each)]
     )
     console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
+    if status["data_wait_share"] is not None:
+        console.print(f"{status['data_wait_share']:.1%} of the training time was waiting for data")
 
 
 def show_checks(console: Console, checks: Sequence[Any]) -> None:

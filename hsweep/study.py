@@ -218,6 +218,7 @@ class Study:
         with self.journal() as journal:
             counts = journal.status_counts()
             rows = journal.trials()
+            data_wait_share = journal.data_wait_share()
         running = self.is_running()
         total = sum(counts.values())
         open_trials = counts[TrialStatus.PLANNED] + counts[TrialStatus.RUNNING]
@@ -234,6 +235,7 @@ class Study:
             "units_done": sum(row.unit for row in rows),
             "budget": budget,
             "wall_seconds": sum(row.wall_seconds for row in rows),
+            "data_wait_share": data_wait_share,
             "folder": str(self.paths.root),
         }
 

@@ -67,6 +67,8 @@ def trials_schema(axes: Mapping[str, str], metrics: Sequence[str]) -> "pa.Schema
             ("train_flops_per_example", pa.int64()),
             ("train_memory_bytes", pa.int64()),
             ("wall_seconds", pa.float64()),
+            ("train_seconds", pa.float64()),
+            ("data_seconds", pa.float64()),
         ]
     )
 
@@ -111,8 +113,8 @@ def study_tables(
     reports: dict[str, list[Any]] = {name: [] for name in reports_schema(metrics).names}
     last: dict[str, Mapping[str, Any]] = {}
     for entry in entries:
+        last[entry.key] = entry.payload
         values = entry.payload["metrics"]
-        last[entry.key] = values
         reports["key"].append(entry.key)
         reports["unit"].append(entry.unit)
         reports["step"].append(entry.payload["step"])
@@ -136,7 +138,7 @@ def study_tables(
             "attempt": row.attempt,
             "reached": row.unit,
             "budget": row.budget,
-            **{metric: last.get(row.key, {}).get(metric) for metric in metrics},
+            **_last_values(last.get(row.key), metrics),
             **row.counts,
             "wall_seconds": row.wall_seconds,
         }
@@ -146,6 +148,18 @@ def study_tables(
         pa.Table.from_pylist(trials, schema=trials_schema(axes, metrics)),
         pa.table(reports, schema=reports_schema(metrics)),
     )
+
+
+def _last_values(
+    payload: Mapping[str, Any] | None, metrics: Sequence[str]
+) -> dict[str, float | None]:
+    """Return what a trial's last report said: metrics, and where its time went."""
+    if payload is None:
+        return {}
+    return {
+        **{metric: payload["metrics"].get(metric) for metric in metrics},
+        **{name: payload.get(name) for name in ("train_seconds", "data_seconds")},
+    }
 
 
 def is_probed(column: str) -> bool:

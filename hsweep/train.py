@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,7 +25,8 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report, Non
 
     On the CPU the reports depend on the trial alone, to the bit, however often it was interrupted:
     the batch of a step and the state of the random generator at a report are functions of the
-    seeds and the position.
+    seeds and the position. A budget of seconds is the exception: how many steps it holds depends
+    on the machine.
     """
     trial, recipe, budget = assignment.trial, assignment.trial.recipe, assignment.trial.budget
     data = trial.task.open(
@@ -36,6 +37,7 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report, Non
     )
     steps_per_unit = data.steps_per_epoch if budget.unit == "epochs" else 1
     num_steps = budget.amount * steps_per_unit
+    by_time = budget.unit == "seconds"
     torch.manual_seed(trial.seeds.init)
     model = trial.model.build().to(device)
     data.warm_start(model)
@@ -55,10 +57,17 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report, Non
         torch.manual_seed(derived_seed(trial.seeds.sampling, step))
         model.train()
         losses = []
-        while step < unit * steps_per_unit:
-            _set_lr(state.optimizer, recipe.lr_at(step, num_steps))
+        while (state.train_seconds < unit) if by_time else (step < unit * steps_per_unit):
+            started = time.perf_counter()
+            if by_time:
+                lr = recipe.lr_at_share(state.train_seconds / budget.amount)
+            else:
+                lr = recipe.lr_at(step, num_steps)
+            _set_lr(state.optimizer, lr)
+            batch = next(batches)
+            state.data_seconds += time.perf_counter() - started
             with autocast:
-                loss = data.loss(model, next(batches))
+                loss = data.loss(model, batch)
             state.optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             if recipe.clip_norm is not None:
@@ -66,11 +75,12 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report, Non
             state.optimizer.step()
             losses.append(loss.detach())
             step += 1
+            state.train_seconds += time.perf_counter() - started
         model.eval()
         watching = probe.watching(model) if probe and unit in probed else contextlib.nullcontext()
         with torch.no_grad(), autocast, watching as watch:
             metrics = dict(data.evaluate(model))
-        diverged_at = _first_bad_step(torch.stack(losses), metrics, step)
+        diverged_at = _first_bad_step(losses, metrics, step)
         if isinstance(data, FurtherEvaluated) and diverged_at is None:
             with autocast:
                 metrics.update(data.evaluate_further(model, is_last=unit == budget.amount))
@@ -82,6 +92,8 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report, Non
             wall_seconds=state.seconds(),
             is_last=unit == budget.amount,
             diverged_at=diverged_at,
+            train_seconds=state.train_seconds,
+            data_seconds=state.data_seconds,
         )
         state.add(report)
         try:
@@ -98,6 +110,13 @@ class _State:
     """All that changes while a trial trains, and its way to disk and back.
 
     Neither the schedule nor the random generators are part of it: both are functions of the step.
+
+    Attributes:
+        model: what is trained.
+        optimizer: what trains it.
+        history: every report so far.
+        train_seconds: time spent on updates and their data, over all attempts.
+        data_seconds: the part of it spent waiting for data.
     """
 
     def __init__(
@@ -111,6 +130,8 @@ class _State:
             assignment.checkpoints, assignment.trial.key, assignment.attempt
         )
         self._checkpoint_seconds = assignment.checkpoint_seconds
+        self.train_seconds = 0.0
+        self.data_seconds = 0.0
         self._seconds_before = 0.0
         self._seconds_saved = 0.0
         self._saved_unit = 0
@@ -163,6 +184,8 @@ class _State:
         ]
         self._seconds_before = self._seconds_saved = self.history[-1].wall_seconds
         self._saved_unit = self.unit
+        self.train_seconds = self.history[-1].train_seconds
+        self.data_seconds = self.history[-1].data_seconds
         self.resume_clock()
 
 
@@ -188,17 +211,21 @@ def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _first_bad_step(losses: torch.Tensor, metrics: Mapping[str, float], step: int) -> int | None:
+def _first_bad_step(
+    losses: Sequence[torch.Tensor], metrics: Mapping[str, float], step: int
+) -> int | None:
     """Return the update at which the trial stopped making sense, None if it did not.
 
     Args:
-        losses: (updates since the last report,), the last of them update number ``step``.
+        losses: of the updates since the last report, the last of them update number ``step``.
+            None are left where one update took longer than the time between two reports.
         metrics: as evaluated after that update.
         step: updates done.
     """
-    bad = (~torch.isfinite(losses)).nonzero()
-    if len(bad):
-        return step - len(losses) + int(bad[0]) + 1
+    if losses:
+        bad = (~torch.isfinite(torch.stack(tuple(losses)))).nonzero()
+        if len(bad):
+            return step - len(losses) + int(bad[0]) + 1
     return None if all(math.isfinite(value) for value in metrics.values()) else step
 
 
@@ -208,5 +235,7 @@ def _row(report: Report) -> dict[str, Any]:
         "step": report.step,
         "metrics": dict(report.metrics),
         "wall_seconds": report.wall_seconds,
+        "train_seconds": report.train_seconds,
+        "data_seconds": report.data_seconds,
         "diverged_at": report.diverged_at,
     }

@@ -128,7 +128,9 @@ class Report:
         step: optimizer updates done.
         metrics: every metric, and what a probe measured if one was due; a non-finite value is
             None, never a made-up number.
-        wall_seconds: training time so far, over all attempts.
+        wall_seconds: time so far, evaluation included, over all attempts.
+        train_seconds: the part of it spent on updates and on their data.
+        data_seconds: the part of that spent waiting for data.
         is_last: the budget is used up.
         diverged_at: the first update with a non-finite loss or the update after which a metric
             of the task was not finite; None while all is well.
@@ -140,3 +142,5 @@ class Report:
     wall_seconds: float
     is_last: bool
     diverged_at: int | None = None
+    train_seconds: float = 0.0
+    data_seconds: float = 0.0

@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -298,3 +299,14 @@ def _read_everything(journal: Journal) -> None:
     journal.trials()
     journal.status_counts()
     journal.log_after(0, 10**6)
+
+
+def test_the_share_of_time_that_trials_waited_for_data_is_that_of_their_last_reports(
+    journal: Journal,
+) -> None:
+    assert journal.data_wait_share() is None
+    for key, unit, trained, waited in (("ta", 3, 10, 9), ("ta", 6, 30, 9), ("tb", 3, 70, 1)):
+        attempt = journal.begin_attempt(key)
+        timed = replace(report(unit), train_seconds=float(trained), data_seconds=float(waited))
+        journal.record(key, attempt, timed, 0.5)
+    assert journal.data_wait_share() == pytest.approx(10 / 100)

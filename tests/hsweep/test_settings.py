@@ -78,6 +78,17 @@ class TestLearningRate:
         assert recipe.lr_at(50, 100) == pytest.approx(middle)
         assert recipe.lr_at(100, 100) == pytest.approx(end)
 
+    @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+    @pytest.mark.parametrize("warmup", [0.0, 0.25])
+    def test_a_share_of_the_budget_has_the_rate_of_the_step_there(
+        self, schedule: Literal["cosine", "linear", "constant"], warmup: float
+    ) -> None:
+        recipe = Recipe(lr=1.0, warmup_fraction=warmup, warmup_lr=0.2, schedule=schedule)
+        for step in range(int(1000 * warmup) + 1, 1000, 37):
+            assert recipe.lr_at_share(step / 1000) == pytest.approx(recipe.lr_at(step, 1000))
+        assert recipe.lr_at_share(0.0) == (0.2 if warmup else 1.0)
+        assert recipe.lr_at_share(warmup / 2) == pytest.approx(0.6 if warmup else 1.0)
+
     def test_a_cosine_is_at_a_quarter_of_its_way_where_the_cosine_is(self) -> None:
         assert Recipe(lr=1.0).lr_at(25, 100) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
 

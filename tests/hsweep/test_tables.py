@@ -45,7 +45,11 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
         metrics: list[dict[str, float | None]] = [{"nmse": 0.5, "fit": 0.5}, {"nmse": 0.2}]
         journal.record("t0", attempt, Report(3, 12, metrics[0], 1.5, False), 0.5)
         journal.record(
-            "t0", attempt, Report(9, 36, metrics[1], 4.5, True), 0.2, TrialStatus.FINISHED
+            "t0",
+            attempt,
+            Report(9, 36, metrics[1], 4.5, True, train_seconds=3.5, data_seconds=0.5),
+            0.2,
+            TrialStatus.FINISHED,
         )
         attempt = journal.begin_attempt("t1")
         diverged = Report(3, 12, {"nmse": None, "fit": None}, 1.0, False, diverged_at=7)
@@ -119,6 +123,8 @@ class TestStudyTables:
             "fit": None,
             **COUNTS,
             "wall_seconds": 4.5,
+            "train_seconds": 3.5,
+            "data_seconds": 0.5,
         }
         assert (diverged["status"], diverged["reason"]) == ("diverged", "not finite at step 7")
         assert (diverged["nmse"], diverged["act"], diverged["lr"]) == (None, None, 1.0)

@@ -14,7 +14,7 @@ from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
 from tiny_runs import assignment_of, content, planned
 from torch import nn
 
-from hsweep import Recipe, epochs, grid, steps
+from hsweep import Recipe, epochs, grid, seconds, steps
 from hsweep import train as training
 from hsweep.checkpoints import CheckpointStore
 from hsweep.train import build_optimizer, train
@@ -316,16 +316,83 @@ def test_waiting_for_the_driver_and_being_interrupted_are_not_training_time(
     monkeypatch.setattr(training, "time", CLOCK)
     trial = one_trial(task=TimedTask(), budget=epochs(4))
     generator = train(assignment_of(trial, tmp_path), CPU)
-    seconds = []
+    measured = []
     for _ in range(2):
-        seconds.append(next(generator).wall_seconds)
+        measured.append(next(generator).wall_seconds)
         CLOCK.now += 500.0
     generator.close()
     CLOCK.now += 10_000.0
     for report in train(assignment_of(trial, tmp_path, attempt=2, recorded_through=2), CPU):
-        seconds.append(report.wall_seconds)
+        measured.append(report.wall_seconds)
         CLOCK.now += 500.0
-    assert seconds == [4.0, 8.0, 12.0, 16.0]
+    assert measured == [4.0, 8.0, 12.0, 16.0]
+
+
+@dataclass(frozen=True)
+class WaitingTask(TimedTask):
+    """A batch takes three seconds of the clock, an evaluation a hundred."""
+
+    def open(self, **where: Any) -> "WaitingData":
+        return WaitingData(super().open(**where))
+
+
+class WaitingData:
+    def __init__(self, data: TinyData) -> None:
+        self._data = data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._data, name)
+
+    def batches(self, start_step: int) -> Iterator[Any]:
+        for batch in self._data.batches(start_step):
+            CLOCK.now += 3.0
+            yield batch
+
+    def evaluate(self, model: nn.Module) -> Any:
+        CLOCK.now += 100.0
+        return self._data.evaluate(model)
+
+
+def test_time_waiting_for_data_is_told_apart_from_updates_and_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "time", CLOCK)
+    trial = one_trial(task=WaitingTask(), budget=epochs(2))
+    one, two = run(assignment_of(trial, tmp_path))
+    assert (one.data_seconds, one.train_seconds, one.wall_seconds) == (12.0, 16.0, 116.0)
+    assert (two.data_seconds, two.train_seconds, two.wall_seconds) == (24.0, 32.0, 232.0)
+
+
+def test_a_budget_of_seconds_counts_updates_and_their_data_and_no_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "time", CLOCK)
+    trial = one_trial(task=WaitingTask(), budget=seconds(40, report_every=20))
+    reports = run(assignment_of(trial, tmp_path))
+    assert [(report.unit, report.step) for report in reports] == [(20, 5), (40, 10)]
+    assert reports[-1].is_last
+
+
+def test_an_interrupted_budget_of_seconds_goes_on_where_its_clock_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "time", CLOCK)
+    trial = one_trial(task=WaitingTask(), budget=seconds(40, report_every=20))
+    interrupt_after(assignment_of(trial, tmp_path), 1)
+    CLOCK.now += 10_000.0
+    (last,) = run(assignment_of(trial, tmp_path, attempt=2, recorded_through=20))
+    assert (last.unit, last.step, last.train_seconds) == (40, 10, 40.0)
+
+
+def test_an_update_longer_than_the_time_between_reports_is_reported_at_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "time", CLOCK)
+    trial = one_trial(task=WaitingTask(), budget=seconds(9, report_every=1))
+    reports = run(assignment_of(trial, tmp_path))
+    assert [report.unit for report in reports] == list(range(1, 10))
+    assert [report.step for report in reports] == [1, 1, 1, 1, 2, 2, 2, 2, 3]
+    assert reports[0].metrics == reports[3].metrics
 
 
 def test_checkpoints_are_written_once_enough_work_is_at_risk(
