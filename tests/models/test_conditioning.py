@@ -41,6 +41,7 @@ from models.nystromformer import Nystromformer
 from models.rank_encoder import RankEncoder
 from models.ranker import Ranker
 from models.retrieval import RetrievalTransformer
+from models.tnt import TNT
 from models.torchvision_compat import make_torchvision_importable
 from models.vit import ViT
 from models.volo import VOLO
@@ -174,6 +175,12 @@ def xcit() -> nn.Module:
     return XCiT(**sizes, image_size=32, patch_size=16, num_classes=5).build()
 
 
+def tnt() -> nn.Module:
+    sizes = {"embed_dim": 12, "depth": 2, "heads": 3, "head_dim": 6}
+    inner = {"inner_dim": 8, "inner_heads": 2}
+    return TNT(**sizes, **inner, image_size=32, patch_size=16, num_classes=5).build()
+
+
 def volo() -> nn.Module:
     sizes = {"embed_dim": (8, 12, 12, 12), "heads": (2, 3, 3, 3)}
     return VOLO(**sizes, depth=1, image_size=32, stem_hidden_dim=4, num_classes=5).build()
@@ -212,6 +219,7 @@ CASES = {
     "vit, last block's class token alone": Case(vit, images, [(17, 12, 3)] * 2, 1),
     "vit, decoupled": Case(lambda: vit(head_dim=5), images, [(17, 15, 3)] * 2, 1),
     "xcit": Case(xcit, images, [(4, 18, 3)] * 2, 2),
+    "tnt": Case(tnt, images, [(16, 8, 2), (5, 18, 3), (16, 8, 2)], 1),
     "volo": Case(volo, images, [(16, 8, 2), *[(4, 12, 3)] * 3], 2),
     # Windows and channels in turn, the last stage a single token.
     "davit": Case(
