@@ -51,7 +51,7 @@ class TestBudget:
             (lambda: epochs(1.5), "amount must be .* not 1.5"),
             (lambda: epochs(True), "amount must be .* not True"),
             (lambda: epochs(5, report_every=0), "report_every must be .* not 0"),
-            (lambda: Budget(5, "weeks"), "'epochs' or 'steps', not 'weeks'"),
+            (lambda: Budget(5, "weeks"), "'epochs', 'steps' or 'seconds', not 'weeks'"),
         ],
     )
     def test_an_impossible_budget_says_why(self, build: Callable[[], Any], message: str) -> None:
