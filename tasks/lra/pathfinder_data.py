@@ -1,0 +1,126 @@
+"""Sets of Pathfinder images: drawn once, part by part, and read as arrays that processes share."""
+
+import functools
+import itertools
+import shutil
+from collections.abc import Callable
+from typing import Final, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tasks.cache import cache_folder, cached_arrays
+from tasks.lra.pathfinder import IMAGE_SIZE, Pathfinder
+from tasks.lra.pathfinder_images import Drawing, draw
+from tasks.lra.texts import Examples, Splits, of_equal_length, one_text_each
+from tasks.lra.token_data import TokenTensors
+from tasks.sampling import stream_seed
+
+_SPLITS: Final = ("train", "validation", "test")
+"""Their order numbers the streams of the data seed."""
+
+_BEGUN_AT_ONCE: Final = 8192
+"""Images begun together, of which a few hundred are finished. Part of what a seed means."""
+
+_Arrays = dict[str, NDArray[np.generic]]
+
+
+def prepare(
+    task: Pathfinder,
+    data_seed: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> _Arrays:
+    """Return all images, drawn if they are missing; parts drawn before an interruption are kept.
+
+    Args:
+        task: what is drawn, and how much of it.
+        data_seed: decides which images.
+        progress: called with the images drawn and those wanted, now and then.
+
+    Returns:
+        ``pixels`` of all splits, one after the other, (n, 1024), uint8; and the labels of each
+        split under its name, int64.
+
+    Raises:
+        DataError: the cache cannot be written.
+    """
+    counts = dict(zip(_SPLITS, (task.num_train, task.num_validation, task.num_test), strict=True))
+
+    def make() -> _Arrays:
+        pixels, labels = [], {}
+        before = 0
+        for split, count in counts.items():
+            drawn, classes, have = [], [], 0
+            for number in itertools.count():
+                images = _part(task, data_seed, split, number)
+                drawn.append(images["pixels"])
+                classes.append(images["labels"])
+                have += len(classes[-1])
+                if progress is not None:
+                    progress(before + min(have, count), sum(counts.values()))
+                if have >= count:
+                    break
+            pixels.append(np.concatenate(drawn)[:count])
+            labels[split] = np.concatenate(classes)[:count]
+            before += count
+        return {"pixels": np.concatenate(pixels), **labels}
+
+    set_key = _key(task, data_seed)
+    arrays = cached_arrays(set_key, make)
+    for part in cache_folder().glob(f"{set_key}-part-*"):
+        if part.is_dir():
+            shutil.rmtree(part, ignore_errors=True)
+        else:
+            part.unlink(missing_ok=True)
+    return arrays
+
+
+def _part(task: Pathfinder, data_seed: int, split: str, number: int) -> _Arrays:
+    """Return images that are drawn together, kept until the whole set is complete."""
+    drawing = Drawing(
+        size=IMAGE_SIZE,
+        contour_length=task.contour_length,
+        distractor_length=task.short_length,
+        num_distractors=task.num_short,
+        continuity=task.continuity,
+        contrast=task.contrast,
+    )
+
+    def make() -> _Arrays:
+        random = np.random.default_rng(stream_seed(data_seed, _SPLITS.index(split), number))
+        drawn = draw(_BEGUN_AT_ONCE, drawing, random)
+        return {"pixels": drawn.pixels.reshape(len(drawn.labels), -1), "labels": drawn.labels}
+
+    return cached_arrays(f"{_key(task, data_seed)}-part-{split}-{number}", make)
+
+
+@functools.lru_cache(maxsize=2)
+def load(task: Pathfinder, data_seed: int, device: torch.device) -> TokenTensors:
+    """Return the images on ``device``; the last two sets are kept for reuse.
+
+    Raises:
+        DataError: the cache cannot be written.
+    """
+    held = prepare(task, data_seed)
+    examples: dict[str, Examples] = {}
+    first = 0
+    for split in _SPLITS:
+        labels = cast(NDArray[np.int64], held[split])
+        examples[split] = one_text_each(first, labels)
+        first += len(labels)
+    pixels = cast(NDArray[np.uint8], held["pixels"])
+    return TokenTensors(
+        Splits(
+            of_equal_length(pixels), examples["train"], examples["validation"], examples["test"]
+        ),
+        spec=task.spec(),
+        first_id=0,
+        max_train_eval=task.max_train_eval,
+        data_seed=data_seed,
+        device=device,
+    )
+
+
+def _key(task: Pathfinder, data_seed: int) -> str:
+    return f"pathfinder-{task.set_digest()[:24]}-{data_seed}"
