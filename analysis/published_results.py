@@ -118,8 +118,8 @@ def _real_data(
 
 
 REAL_DATA: Final = (
-    _real_data("passages", "train_top1", 0.932, heads=8, candidates=64, depth=2),
-    _real_data("passages", "train_top1", 0.991, heads=12, candidates=64, depth=2),
+    _real_data("passages", "train_top1", 0.932, heads=8, seq_len=64, depth=2),
+    _real_data("passages", "train_top1", 0.991, heads=12, seq_len=64, depth=2),
     _real_data("passages", "critical_heads", 12, depth=2),
     _real_data("cifar10", "train_top1", 0.90, 0.95, heads=8, head_dim=16, depth=4),
     _real_data("cifar10", "train_top1", 0.96, 0.98, heads=10, head_dim=16, depth=4),
@@ -133,8 +133,9 @@ _REPLAYED: Final = (
     "the same 100 batches, so this is an error on training data"
 )
 
-# Paper Q, figure 1: depth and width (parallel attention modules that are averaged) to the error at
-# each rank; ~ marks a marker that another curve hides.
+_DIM: Final = 64
+# Paper Q, figure 1: depth and number of attention modules that are averaged, to the error at each
+# rank, which is the width of a head; ~ marks a marker that another curve hides.
 _RANKS: Final = (1, 2, 4, 8, 16, 32, 64)
 _RANK_FIGURE: Final = {
     (1, 1): "~.87 ~.86 ~.86 ~.84 .80 .70 .0153",
@@ -156,19 +157,26 @@ _LENGTH_FIGURE: Final = {
 }
 _POSITION_FIGURE: Final = {
     "concatenated": ".13 .070 .0049 .0022 .0011 .00012 .00011",
-    "additive": ".48 .36 .22 .094 .065 .061 .0086",
+    "added": ".48 .36 .22 .094 .065 .061 .0086",
 }
 
 
 def _curve(
-    source: str, ranks: tuple[int, ...], values: str, **settings: Any
+    source: str, ranks: tuple[int, ...], values: str, *, averaged: int, **settings: Any
 ) -> Iterator[PublishedResult]:
+    # Concatenated positions are as many numbers as the points have.
+    width = _DIM * (2 if settings.get("positions") == "concatenated" else 1)
     for rank, text in zip(ranks, values.split(), strict=True):
         yield PublishedResult(
             paper="Q",
             source=source,
             task="nearest_neighbor",
-            settings={"dim": 64, **settings, "rank": rank},
+            settings={
+                "dim": _DIM,
+                **settings,
+                "heads": averaged * width // rank,
+                "head_dim": rank,
+            },
             metric="train_squared_error",
             value=float(text.removeprefix("~")),
             reading="approximate" if text.startswith("~") else "digitised",
@@ -179,14 +187,19 @@ def _curve(
 NEAREST_NEIGHBOR: Final = (
     *(
         result
-        for (depth, width), values in _RANK_FIGURE.items()
-        for result in _curve("figure 1", _RANKS, values, seq_len=16, depth=depth, width=width)
+        for (depth, averaged), values in _RANK_FIGURE.items()
+        for result in _curve("figure 1", _RANKS, values, averaged=averaged, seq_len=16, depth=depth)
     ),
     *(
         result
         for seq_len, values in _LENGTH_FIGURE.items()
         for result in _curve(
-            "figure on sequence length", _LENGTH_RANKS, values, seq_len=seq_len, depth=2, width=64
+            "figure on sequence length",
+            _LENGTH_RANKS,
+            values,
+            averaged=64,
+            seq_len=seq_len,
+            depth=2,
         )
     ),
     *(
@@ -196,15 +209,15 @@ NEAREST_NEIGHBOR: Final = (
             "figure on positions",
             _RANKS,
             values,
+            averaged=8,
             seq_len=16,
             depth=3,
-            width=8,
             positions=positions,
         )
     ),
 )
-"""Q: every token is to become the point that lies farthest from it. A layer has ``width`` attention
-modules of 64 / ``rank`` heads each, whose outputs are averaged; 1 is the error of predicting 0."""
+"""Q: every token is to become the point that lies farthest from it; 1 is the error of predicting 0.
+A layer averages W attentions of 64 / ``head_dim`` heads each, so its ``heads`` are W times that."""
 
 _TASKS: Final = {"T1": "glue", "T2": "stories", "T3": "lra", "T4": "imagenet", "T5": "imagenet"}
 

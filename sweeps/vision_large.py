@@ -11,10 +11,9 @@ What differs besides heads and depth. The cuts are deeper than for the base mode
 layers to 8. The ViT-L and DeiT-L that the paper calls original have half the usual MLP, by their
 printed counts. Only ViT's and DeiT's heads keep their width; XCiT's share it, unlike XCiT-M's.
 DeiT is ViT here, and is not trained twice. `--set variant=original,lean_coupled,lean_decoupled`
-tries heads of both kinds in every family.
+tries heads of both kinds in every family; the 30 heads of ViT-L cannot share its width.
 
-Cost. `quick`: scaled-down members of four families, twice as deep as those of `vision_families.py`,
-on scikit-learn's digits enlarged to 32x32 pixels; see the README. `paper`: ImageNet-1k, 300 epochs,
+Cost. `quick`: scaled-down members of four families, deeper than those of `vision_families.py`, on scikit-learn's digits enlarged to 32x32 pixels; see the README. `paper`: ImageNet-1k, 300 epochs,
 the paper's recipe; a thousand GPU hours and more (not measured).
 
     hsweep run sweeps/vision_large.py

@@ -84,8 +84,9 @@ def test_results_are_found_by_the_names_that_a_sweep_uses() -> None:
     # The settings of the ablation at fixed width are told apart by their embed_dim.
     assert value(**collapse, heads=4, source="synthetic example") == 5.23e-6
     assert value(**collapse, heads=4, embed_dim=32) == 5.70e-7
-    rank = {"task": "nearest_neighbor", "source": "figure 1", "depth": 3, "width": 64}
-    assert value(**rank, rank=4) == 0.055
+    one_attention = {"task": "nearest_neighbor", "source": "figure 1", "depth": 3}
+    assert value(**one_attention, heads=16, head_dim=4) == 0.41
+    assert value(**one_attention, heads=64 * 16, head_dim=4) == 0.055
     assert value(paper="L", model="gpt2_tiny_stories", depth=4) == 2.41
     assert [result.value for result in results(paper="L", model="lra", depth=1)] == [
         *(0.3713, 0.6382, 0.795, 0.382, 0.699)
