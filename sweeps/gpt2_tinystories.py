@@ -25,11 +25,9 @@ a GPU (not measured). `full`: some 2e17 FLOPs for the baseline.
 """
 
 from hsweep import (
-    Asha,
     Point,
     Recipe,
     Resources,
-    SizeBand,
     Sweep,
     epochs,
     grid,
@@ -102,12 +100,18 @@ SWEEP = Sweep(
     space=grid(heads=[2, 4, 8], depth=[1, 2, 4], head_dim=None) * SMALL,
     task=small_task,
     model=small_decoder,
-    recipe=Recipe(lr=3e-3, batch_size=16, weight_decay=0.01, warmup_fraction=0.1, clip_norm=1.0),
+    recipe=Recipe(
+        lr=4e-3,
+        batch_size=16,
+        weight_decay=0.01,
+        betas=(0.9, 0.95),
+        warmup_fraction=0.1,
+        clip_norm=1.0,
+    ),
     metric="validation_loss",
     goal="min",
-    budget=steps(300, report_every=50),
+    budget=steps(500, report_every=100),
     replicates=3,
-    early_stopping=Asha(grace=100, strata=SizeBand(factor=2.0), compete="points"),
     question=lean(baseline={"heads": 4, "depth": 4}, margin=0.05, scale="loss"),
     presets={
         "decoupled": preset(
@@ -123,7 +127,6 @@ SWEEP = Sweep(
             model=published_decoder,
             recipe=PUBLISHED_RECIPE,
             budget=steps(2000, report_every=250),
-            early_stopping=None,
             resources=Resources(cpus=4, gpus=1),
             question=lean(baseline={"heads": 12, "depth": 12}, margin=0.02, scale="loss"),
         ),
@@ -142,7 +145,6 @@ SWEEP = Sweep(
                 precision="bfloat16",
             ),
             budget=epochs(1),
-            early_stopping=None,
             resources=Resources(cpus=4, gpus=1),
             question=lean(baseline={"heads": 12, "depth": 12}, margin=0.02, scale="loss"),
         ),
@@ -151,7 +153,6 @@ SWEEP = Sweep(
             space=grid(heads=[2, 8], depth=[1], head_dim=None) * SMALL,
             budget=steps(4),
             replicates=1,
-            early_stopping=None,
             question=lean(baseline={"heads": 8}, margin=0.05, scale="loss"),
         ),
     },

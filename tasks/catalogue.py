@@ -67,6 +67,14 @@ CATALOGUE: Final = (
         on_hub=False,
     ),
     DataSet(
+        "docstrings",
+        "Python's standard library",
+        ("Stories", "MaskedText"),
+        "some 4,000 docstrings; come with Python, nothing to download",
+        "PSF-2.0",
+        on_hub=False,
+    ),
+    DataSet(
         "cifar10",
         "uoft-cs/cifar10",
         ("Images", "Pixels"),
@@ -94,6 +102,13 @@ CATALOGUE: Final = (
         ("Stories", "MaskedText"),
         "2.1 million generated short stories",
         "CDLA-Sharing-1.0",
+    ),
+    DataSet(
+        "minipile",
+        "JeanKaddour/minipile",
+        ("MaskedText", "Stories"),
+        "a million documents of the Pile",
+        "as its parts; see its card",
     ),
     DataSet(
         "glue",

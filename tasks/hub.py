@@ -32,14 +32,14 @@ def resolved(data: str) -> str:
     """Return ``data`` as an absolute path if such a folder exists, else unchanged.
 
     A name that is no path is looked for under the folder that HSWEEP_DATA names, whole and by its
-    last part: there ``cifar10`` serves ``uoft-cs/cifar10``. Tasks resolve at construction, because
+    last part, also in lower case: there ``cifar10`` serves ``uoft-cs/cifar10``. Tasks resolve at construction, because
     workers run in other folders and environments.
     """
     path = Path(data).expanduser()
     if path.exists():
         return str(path.resolve())
     if root := data_root():
-        for name in (data, path.name):
+        for name in (data, path.name, path.name.lower()):
             found = root / name
             if found.exists():
                 return str(found.resolve())

@@ -67,6 +67,16 @@ def test_paths_become_absolute_and_names_stay(
     assert local_folder(resolved("data")) == tmp_path / "data"
 
 
+def test_a_hub_name_is_found_by_its_last_part_in_any_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HSWEEP_DATA", str(tmp_path))
+    (tmp_path / "tinystories").mkdir()
+    assert resolved("roneneldan/TinyStories") == str(tmp_path / "tinystories")
+    (tmp_path / "TinyStories").mkdir()
+    assert resolved("roneneldan/TinyStories") == str(tmp_path / "TinyStories")
+
+
 def test_an_unknown_configuration_is_named(tmp_path: Path) -> None:
     write_split(tmp_path / "d", "train", random_images(3), [0, 1, 2])
     with pytest.raises(DataError, match=r"cannot load .* \(configuration 'large'\)"):
