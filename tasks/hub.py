@@ -32,8 +32,8 @@ def resolved(data: str) -> str:
     """Return ``data`` as an absolute path if such a folder exists, else unchanged.
 
     A name that is no path is looked for under the folder that HSWEEP_DATA names, whole and by its
-    last part, also in lower case: there ``cifar10`` serves ``uoft-cs/cifar10``. Tasks resolve at construction, because
-    workers run in other folders and environments.
+    last part, also in lower case: there ``cifar10`` serves ``uoft-cs/cifar10``. Tasks resolve at
+    construction, because workers run in other folders and environments.
     """
     path = Path(data).expanduser()
     if path.exists():

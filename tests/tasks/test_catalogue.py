@@ -44,5 +44,5 @@ def test_a_data_set_that_is_not_there_has_no_folder(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_unknown_name_is_refused_with_those_known() -> None:
-    with pytest.raises(DataError, match="no data set 'cifar11' in the catalogue; it has digits, c"):
+    with pytest.raises(DataError, match="no data set 'cifar11' in the catalogue; it has digits, d"):
         by_name("cifar11")
