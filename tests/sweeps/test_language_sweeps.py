@@ -1,0 +1,120 @@
+"""The studies of tables 1 and 2: what they plan without their data, and that they train."""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_runs import assignment_of, content
+
+from hsweep.domain import AxisValue
+from hsweep.plan import Plan
+from hsweep.request import prepare
+from hsweep.train import train
+from hsweep.trial import Report, Trial
+
+SWEEPS = Path(__file__).parents[2] / "sweeps"
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+NAMES = ["gpt2_tinystories", "crammed_bert"]
+NEEDS_DATA = [
+    ("gpt2_tinystories", "paper"),
+    ("gpt2_tinystories", "full"),
+    ("crammed_bert", "glue"),
+    ("crammed_bert", "paper"),
+    ("crammed_bert", "equal_tokens"),
+]
+
+Settings = tuple[tuple[str, tuple[AxisValue, ...]], ...]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing is found or downloaded, and caches are the tests' own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("HSWEEP_DATA", raising=False)
+        patch.delenv("HSWEEP_HUB", raising=False)
+        patch.setenv("HSWEEP_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@cache
+def planned(name: str, preset: str | None = None, settings: Settings = ()) -> Plan:
+    chosen = [(axis, list(values)) for axis, values in settings]
+    return prepare(SWEEPS / f"{name}.py", preset=preset, settings=chosen, seed=0).plan
+
+
+def params(plan: Plan) -> dict[tuple[int, int], int]:
+    """Parameters by depth and heads."""
+    return {(t.point["depth"], t.point["heads"]): t.counts.num_params for t in plan.trials}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("preset", [None, "decoupled", "smoke"])
+def test_what_runs_on_a_laptop_needs_no_data(name: str, preset: str | None) -> None:
+    plan = planned(name, preset)
+    assert plan.data_problems == ()
+    assert plan.skipped == ()
+    assert plan.totals()["max_params"] < 10**6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_more_heads_are_more_parameters_only_where_their_width_is_kept(name: str) -> None:
+    coupled, decoupled = params(planned(name)), params(planned(name, "decoupled"))
+    assert coupled[2, 2] == coupled[2, 8] == decoupled[2, 4]
+    assert decoupled[2, 2] < decoupled[2, 4] < decoupled[2, 8]
+
+
+@pytest.mark.parametrize(("name", "preset"), NEEDS_DATA)
+def test_data_that_are_missing_are_listed_beside_the_whole_plan(name: str, preset: str) -> None:
+    plan = planned(name, preset)
+    assert len(plan.data_problems) == 1
+    assert "HSWEEP_HUB=1" in plan.data_problems[0]
+    assert len(plan.trials) == 3 * len(params(plan)) if preset == "glue" else plan.trials
+
+
+def test_the_paper_presets_plan_the_published_models() -> None:
+    gpt2 = params(planned("gpt2_tinystories", "paper"))
+    assert (round(gpt2[12, 12], -3), round(gpt2[4, 16], -3)) == (89_161_000, 64_151_000)
+    bert = params(planned("crammed_bert", "paper"))
+    assert (round(bert[16, 12], -3), round(bert[10, 24], -3)) == (119_590_000, 84_182_000)
+    assert params(planned("crammed_bert", "equal_tokens")) == bert
+
+
+def test_the_published_learning_rate_peaks_at_three_quarters_of_the_time() -> None:
+    plan = planned("crammed_bert", "paper")
+    recipe = plan.trials[0].recipe
+    rates = [recipe.lr_at_share(share) for share in (0.0, 0.375, 0.75, 0.875, 1.0)]
+    assert rates == pytest.approx([2.5e-4, 6.25e-4, 1e-3, 5e-4, 0.0])
+    assert plan.sweep.budget.unit == "seconds"
+    assert planned("crammed_bert", "equal_tokens").sweep.budget.unit == "steps"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_trial_that_was_interrupted_ends_as_one_that_was_not(name: str, tmp_path: Path) -> None:
+    trial: Trial = planned(name, "smoke", (("steps", (6,)), ("report_every", (2,)))).trials[0]
+    whole = reports_of(trial, tmp_path / "whole")
+    generator = train(assignment_of(trial, tmp_path / "parts"), torch.device("cpu"))
+    first = [next(generator), next(generator)]
+    generator.close()
+    rest = reports_of(trial, tmp_path / "parts", attempt=2, recorded_through=4)
+    assert [content(report) for report in [*first, *rest]] == [content(each) for each in whole]
+    last = whole[-1].metrics
+    assert last["tokens_seen"] == 6 * trial.recipe.batch_size * trial.point["seq_len"]
+
+
+def reports_of(trial: Trial, folder: Path, **where: Any) -> list[Report]:
+    return list(train(assignment_of(trial, folder, **where), torch.device("cpu")))
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"needs the data sets in {SHARED}")
+def test_real_texts_are_found_where_they_are_said_to_be() -> None:
+    stories = ("data", (str(SHARED / "tinystories"),))
+    for name in NAMES:
+        assert planned(name, None, (stories,)).data_problems == ()
+    glue = ("glue", (str(SHARED / "glue"),))
+    assert planned("crammed_bert", "glue", (stories, glue)).data_problems == ()
+    problems = planned("crammed_bert", "paper", (stories, glue)).data_problems
+    assert len(problems) == 1
+    assert "configuration 'qqp'" in problems[0]
