@@ -43,8 +43,8 @@ class MaskedText:
         vocab_size: logits, and the most tokens that a trained tokenizer may have.
         masked_share: share of the positions to predict, in (0, 1).
         validation: the split to validate on, None for ``validation`` and, without one, ``test``;
-            or the share, in (0, 1), of the training split's documents to hold out, every so
-            manieth. A tenth of the docstrings is held out by default.
+            or the share, in (0, 1), of the training split's documents to hold out, evenly spread
+            over it. A tenth of the docstrings is held out by default.
         max_documents: use the first so many documents of the training split only.
         max_validation: validate on this many sequences only, evenly spaced over the text.
         max_train_eval: compute the training loss on this many training sequences only, evenly

@@ -42,8 +42,8 @@ class Stories:
             published variant (see ``published_stories``): stories joined by newlines, and windows
             that begin anywhere, drawn at random; an epoch has as many tokens as the text.
         validation: the split to validate on, None for ``validation`` and, without one, ``test``;
-            or the share, in (0, 1), of the training split's stories to hold out: every so manieth,
-            with ``windows`` the last ones by characters. With ``windows``, and for docstrings,
+            or the share, in (0, 1), of the training split's stories to hold out: evenly spread over
+            it, with ``windows`` the last ones by characters. With ``windows``, and for docstrings,
             None holds out a tenth.
         max_documents: use the first so many stories of the training split only.
         max_validation: validate on this many sequences only, evenly spaced over the text.

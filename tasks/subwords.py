@@ -2,14 +2,13 @@
 
 import functools
 import hashlib
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from tasks.base import DataError
 from tasks.cache import cached_folder
-from tasks.hub import HUB_VARIABLE, ROOT_VARIABLE
+from tasks.hub import HUB_VARIABLE, ROOT_VARIABLE, downloads_allowed
 from tasks.text_data import Corpus
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ def given(tokenizer: str) -> Subwords:
             return _given(str(path), newest)
     except OSError as error:
         raise DataError(f"cannot read the tokenizer {path}: {error}") from error
-    if os.environ.get(HUB_VARIABLE) != "1":
+    if not downloads_allowed():
         raise DataError(
             "tokenizer must be an existing file or folder, unless downloads are turned on: "
             f"{tokenizer!r} does not exist; give a local path, put it under the folder that "

@@ -44,8 +44,8 @@ class Corpus:
             or the share, in (0, 1), of the training split's documents to hold out. Docstrings have
             no splits: a tenth of them is held out by default.
         max_documents: use the first so many documents of the training split only.
-        hold_out: which documents are held out where a share of them is: every so manieth
-            (``spread``), or the last ones, by characters (``tail``).
+        hold_out: which documents are held out where a share of them is: some evenly spread over
+            the split (``spread``), or the last ones, by characters (``tail``).
 
     Raises:
         ValueError: a setting out of its range.

@@ -150,6 +150,27 @@ class TestGivenFiles:
         with pytest.raises(DataError, match=r"HSWEEP_HUB=1 .* leave it out"):
             given_tokenizer("gpt2")
 
+    def test_a_hub_name_is_asked_for_only_when_downloads_are_turned_on(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[str] = []
+
+        class Hub:
+            @staticmethod
+            def from_pretrained(name: str) -> Tokenizer:
+                asked.append(name)
+                return Tokenizer.from_str(BPE.to_str())
+
+        monkeypatch.setattr("tokenizers.Tokenizer", Hub)
+        with pytest.raises(DataError, match="HSWEEP_HUB=1"):
+            given_tokenizer("someone/tokenizer")
+        assert asked == []
+        monkeypatch.setenv("HSWEEP_HUB", "1")
+        assert given_tokenizer("someone/tokenizer").encode(["the cat"]) == [
+            BPE.encode("the cat").ids
+        ]
+        assert asked == ["someone/tokenizer"]
+
     def test_a_role_without_a_token_is_named(self, tmp_path: Path) -> None:
         BPE.save(str(tmp_path / "tokenizer.json"))
         with pytest.raises(DataError, match=r"role 'mask', called '\[MASK\]' or '<mask>'"):
