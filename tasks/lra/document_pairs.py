@@ -40,6 +40,8 @@ class DocumentPairs:
         max_validation: use this many validation pairs only.
         max_test: use this many test pairs only.
         max_train_eval: compute the training metrics on this many training pairs only.
+        steps_per_epoch: batches that count as an epoch; None for one pass over the training set.
+            Published recipes are counted in batches, differently for every task.
 
     Raises:
         ValueError: a setting out of its range.
@@ -52,6 +54,7 @@ class DocumentPairs:
     max_validation: int | None = None
     max_test: int | None = None
     max_train_eval: int | None = 2_000
+    steps_per_epoch: int | None = None
 
     def __post_init__(self) -> None:
         if not self.data:
@@ -60,7 +63,7 @@ class DocumentPairs:
         keep_whole_numbers(
             self,
             **{"seq_len": 1, "max_bytes": 1, "max_train": 1, "max_validation": 1},
-            **{"max_test": 1, "max_train_eval": 1},
+            **{"max_test": 1, "max_train_eval": 1, "steps_per_epoch": 1},
         )
         if self.bytes_kept > self.seq_len:
             raise ValueError(
@@ -113,4 +116,4 @@ class DocumentPairs:
         from tasks.lra.token_data import TokenData
 
         tensors = load(self, self.fingerprint(), data_seed, device)
-        return TokenData(tensors, sampling_seed, batch_size)
+        return TokenData(tensors, sampling_seed, batch_size, self.steps_per_epoch)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 _VERSION = "1"
-_NOT_DATA = ("seq_len", "max_train_eval")
+_NOT_DATA = ("seq_len", "max_train_eval", "steps_per_epoch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,8 @@ class ListOps:
         max_depth: greatest depth of the tree; a lone digit has depth 1.
         max_args: most arguments of an operator.
         max_train_eval: compute the training metrics on this many training expressions only.
+        steps_per_epoch: batches that count as an epoch; None for one pass over the training set.
+            Published recipes are counted in batches, differently for every task.
 
     Raises:
         ValueError: a number below its least value, or bounds of the length that no expression, or
@@ -56,6 +58,7 @@ class ListOps:
     max_depth: int = 10
     max_args: int = 10
     max_train_eval: int | None = 2_000
+    steps_per_epoch: int | None = None
 
     def __post_init__(self) -> None:
         keep_whole_numbers(
@@ -63,6 +66,7 @@ class ListOps:
             **{"seq_len": 1, "num_train": 1, "num_validation": 1, "num_test": 1},
             **{"min_length": 0, "max_length": 2, "max_depth": 1, "max_args": 2},
             max_train_eval=1,
+            steps_per_epoch=1,
         )
         if self.max_length > self.seq_len + 1:
             raise ValueError(
@@ -117,4 +121,6 @@ class ListOps:
         from tasks.lra.listops_data import load
         from tasks.lra.token_data import TokenData
 
-        return TokenData(load(self, data_seed, device), sampling_seed, batch_size)
+        return TokenData(
+            load(self, data_seed, device), sampling_seed, batch_size, self.steps_per_epoch
+        )

@@ -41,6 +41,8 @@ class Pathfinder:
         num_validation: validation images.
         num_test: test images.
         max_train_eval: compute the training metrics on this many training images only.
+        steps_per_epoch: batches that count as an epoch; None for one pass over the training set.
+            Published recipes are counted in batches, differently for every task.
 
     Raises:
         ValueError: a setting out of its range.
@@ -55,12 +57,13 @@ class Pathfinder:
     num_validation: int = 20_000
     num_test: int = 20_000
     max_train_eval: int | None = 2_000
+    steps_per_epoch: int | None = None
 
     def __post_init__(self) -> None:
         keep_whole_numbers(
             self,
             **{"contour_length": 2, "distractor_length": 1, "num_distractors": 0, "num_train": 1},
-            **{"num_validation": 1, "num_test": 1, "max_train_eval": 1},
+            **{"num_validation": 1, "num_test": 1, "max_train_eval": 1, "steps_per_epoch": 1},
         )
         if self.distractor_length is None:
             object.__setattr__(self, "distractor_length", max(1, self.contour_length // 3))
@@ -112,7 +115,7 @@ class Pathfinder:
 
     def set_digest(self) -> str:
         """Return a hash of what decides the images, leaving out how they are used."""
-        return definition_digest(self, _VERSION, leave_out=["max_train_eval"])
+        return definition_digest(self, _VERSION, leave_out=["max_train_eval", "steps_per_epoch"])
 
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
@@ -126,4 +129,6 @@ class Pathfinder:
         from tasks.lra.pathfinder_data import load
         from tasks.lra.token_data import TokenData
 
-        return TokenData(load(self, data_seed, device), sampling_seed, batch_size)
+        return TokenData(
+            load(self, data_seed, device), sampling_seed, batch_size, self.steps_per_epoch
+        )

@@ -46,6 +46,8 @@ class Pixels:
         max_validation: use this many validation images only.
         max_test: use this many test images only.
         max_train_eval: compute the training metrics on this many training images only.
+        steps_per_epoch: batches that count as an epoch; None for one pass over the training set.
+            Published recipes are counted in batches, differently for every task.
 
     Raises:
         ValueError: a setting out of its range.
@@ -63,6 +65,7 @@ class Pixels:
     max_validation: int | None = None
     max_test: int | None = None
     max_train_eval: int | None = 2_000
+    steps_per_epoch: int | None = None
 
     def __post_init__(self) -> None:
         if not self.data:
@@ -72,7 +75,7 @@ class Pixels:
         keep_whole_numbers(
             self,
             **{"image_size": 1, "num_classes": 2, "max_train": 1, "max_validation": 1},
-            **{"max_test": 1, "max_train_eval": 1},
+            **{"max_test": 1, "max_train_eval": 1, "steps_per_epoch": 1},
         )
         for field in ("validation", "test"):
             value = getattr(self, field)
@@ -129,4 +132,4 @@ class Pixels:
         from tasks.lra.token_data import TokenData
 
         tensors = load(self, self.fingerprint(), data_seed, device)
-        return TokenData(tensors, sampling_seed, batch_size)
+        return TokenData(tensors, sampling_seed, batch_size, self.steps_per_epoch)

@@ -156,15 +156,22 @@ def limited(
 class TokenData:
     """Token sequences opened for one trial: batches, cross-entropy, and accuracies."""
 
-    def __init__(self, tensors: TokenTensors, sampling_seed: int, batch_size: int) -> None:
+    def __init__(
+        self,
+        tensors: TokenTensors,
+        sampling_seed: int,
+        batch_size: int,
+        steps_per_epoch: int | None = None,
+    ) -> None:
         self._tensors = tensors
         self._sampling_seed = sampling_seed
-        self._batch_size, self._num_batches = whole_batches(len(tensors.train.labels), batch_size)
+        self._batch_size, one_pass = whole_batches(len(tensors.train.labels), batch_size)
+        self._steps_per_epoch = steps_per_epoch or one_pass
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches in one pass over the training examples."""
-        return self._num_batches
+        """Batches that count as an epoch: one pass over the training examples, or as set."""
+        return self._steps_per_epoch
 
     @property
     def eval_size(self) -> int:

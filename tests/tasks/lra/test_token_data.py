@@ -1,0 +1,101 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lra_models import MeanOfTokens
+from task_contract import CPU, same
+from torch import Tensor, nn
+
+from tasks.lra.spec import TokenSpec
+from tasks.lra.texts import Examples, Splits, concatenated, joined, of_equal_length, one_text_each
+from tasks.lra.token_data import TokenData, TokenTensors
+
+TEXTS = [b"\x01\x02\x03", b"\x04", b"\x05\x06", b"\x07\x08\x09\x0a", b"\x0b\x00", b"\x02\x02"]
+LABELS = np.array([0, 1, 0, 1, 1, 0])
+
+
+def tensors(seq_len: int = 3, first_id: int = 1, pair: bool = False) -> TokenTensors:
+    texts = np.array([[0, 1], [2, 3], [1, 4], [5, 0]]) if pair else np.arange(6)[:, None]
+    examples = Examples(texts, LABELS[: len(texts)])
+    return TokenTensors(
+        Splits(joined(TEXTS), examples, examples.rows(np.array([1, 2])), None),
+        spec=TokenSpec(seq_len, 16, 2, num_texts=texts.shape[1]),
+        first_id=first_id,
+        max_train_eval=None,
+        data_seed=0,
+        device=CPU,
+    )
+
+
+class Answers(nn.Module):
+    """Says for every example the class that its first token stands for, with certainty."""
+
+    def __init__(self, answers: dict[int, int]) -> None:
+        super().__init__()
+        self.answers = answers
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        said = torch.tensor([self.answers[int(row[0])] for row in tokens])
+        return nn.functional.one_hot(said, 2) * 20.0
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=5),
+    st.integers(1, 12),
+    st.integers(0, 2),
+)
+def test_every_text_is_cut_or_padded_to_the_length(
+    pieces: list[bytes], seq_len: int, first_id: int
+) -> None:
+    examples = one_text_each(0, np.zeros(len(pieces), dtype=np.int64))
+    held = TokenTensors(
+        Splits(joined(pieces), examples, examples, examples),
+        spec=TokenSpec(seq_len, 258, 2),
+        first_id=first_id,
+        max_train_eval=None,
+        data_seed=0,
+        device=CPU,
+    )
+    for row, piece in zip(held.tokens(held.train.texts).tolist(), pieces, strict=True):
+        kept = [byte + first_id for byte in piece[:seq_len]]
+        assert row == kept + [0] * (seq_len - len(kept))
+
+
+def test_a_pair_is_two_texts() -> None:
+    held = tensors(pair=True)
+    tokens = held.tokens(held.train.texts)
+    assert tokens.shape == (4, 2, 3)
+    assert tokens[1].tolist() == [[6, 7, 0], [8, 9, 10]]
+
+
+def test_texts_of_several_parts_follow_each_other() -> None:
+    one, other = joined(TEXTS[:2]), of_equal_length(np.arange(6, dtype=np.uint8).reshape(2, 3))
+    both = concatenated([one, other])
+    pieces = [both.symbols[a:b].tobytes() for a, b in itertools.pairwise(both.offsets)]
+    assert pieces == [*TEXTS[:2], b"\x00\x01\x02", b"\x03\x04\x05"]
+
+
+def test_accuracy_and_loss_are_those_of_the_answers() -> None:
+    # The first tokens are 2, 5, 6, 8, 12 and 3; the classes are 0, 1, 0, 1, 1, 0.
+    model = Answers({2: 0, 5: 1, 6: 1, 8: 1, 12: 1, 3: 0})
+    scores = TokenData(tensors(), 0, 2).evaluate(model)
+    assert scores["train_accuracy"] == pytest.approx(5 / 6)
+    assert scores["train_loss"] == pytest.approx(20 / 6, rel=1e-4)
+    assert scores["accuracy"] == 0.5
+    assert "test_accuracy" not in scores
+
+
+def test_an_epoch_may_be_a_number_of_batches() -> None:
+    usual, own = TokenData(tensors(), 0, 2), TokenData(tensors(), 0, 2, steps_per_epoch=7)
+    assert (usual.steps_per_epoch, own.steps_per_epoch) == (3, 7)
+    assert same(*(list(itertools.islice(data.batches(4), 5)) for data in (usual, own)))
+
+
+def test_other_logits_than_one_a_class_are_refused() -> None:
+    data = TokenData(tensors(), 0, 2)
+    with pytest.raises(ValueError, match=r"logits of shape \(2, 2\) for 2 examples, not \(2, 3\)"):
+        data.loss(MeanOfTokens(16, 3), next(iter(data.batches(0))))
