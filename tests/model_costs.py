@@ -14,11 +14,17 @@ from torch.utils.flop_counter import FlopCounterMode
 from models.base import ModelConfig
 
 
-def flops_of(model: nn.Module, *inputs: Tensor) -> int:
-    """Return what torch's counter counts; only on meta tensors does it see fused attention."""
+def flops_and_output(model: nn.Module, *inputs: Tensor) -> tuple[int, Tensor]:
+    """Return what torch's counter counts, and the output; only on meta tensors does the counter
+    see fused attention."""
     with FlopCounterMode(display=False) as counter:
-        model(*inputs)
-    return int(counter.get_total_flops())
+        output: Tensor = model(*inputs)
+    return int(counter.get_total_flops()), output
+
+
+def flops_of(model: nn.Module, *inputs: Tensor) -> int:
+    """Return what torch's counter counts."""
+    return flops_and_output(model, *inputs)[0]
 
 
 def bytes_kept_per_example(model: nn.Module, example: Tensor, *, bfloat16: bool = False) -> float:
