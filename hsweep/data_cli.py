@@ -93,16 +93,18 @@ def prepare(sweep_file: Path, **chosen: Any) -> None:
         bar = progress.add_task("preparing", total=len(tasks), now="")
         for task in tasks:
             progress.update(bar, now=_label(task))
-            seeds = replicate_seeds(plan.study_seed, 0)
-            try:
-                task.open(
-                    data_seed=seeds.data,
-                    sampling_seed=seeds.sampling,
-                    batch_size=1,
-                    device=torch.device("cpu"),
-                )
-            except DataError as error:
-                raise UserError(f"{_label(task)}: {error}") from error
+            # What is generated is generated anew for every replicate.
+            for replicate in range(plan.sweep.replicates):
+                seeds = replicate_seeds(plan.study_seed, replicate)
+                try:
+                    task.open(
+                        data_seed=seeds.data,
+                        sampling_seed=seeds.sampling,
+                        batch_size=1,
+                        device=torch.device("cpu"),
+                    )
+                except DataError as error:
+                    raise UserError(f"{_label(task)}: {error}") from error
             progress.advance(bar)
         progress.update(bar, now="")
     console.print(f"ready: {len(tasks)} of {len(tasks)} tasks; caches lie in {cache_folder()}")
