@@ -4,7 +4,8 @@ Shapes: B sequences, N points in a sequence, d numbers in a point.
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -119,18 +120,9 @@ class NearestNeighborData:
         """
         if start_step < 0:
             raise ValueError(f"start_step must be at least 0, not {start_step}")
-        step = start_step
         if self._device.type == "cpu":
-            while True:
-                yield self._batch(step)
-                step += 1
-        with ThreadPoolExecutor(max_workers=1) as beside:
-            following = beside.submit(self._batch, step)
-            while True:
-                batch = following.result()
-                step += 1
-                following = beside.submit(self._batch, step)
-                yield batch
+            return map(self._batch, itertools.count(start_step))
+        return made_ahead(self._batch, start_step)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         """Return the squared error a token, the mean over the batch."""
@@ -169,6 +161,16 @@ class NearestNeighborData:
                 total += _squared_errors(model, x_chunk, y_chunk).double().sum()
             count += len(x) * self._task.seq_len
         return (total / count).item()
+
+
+def made_ahead(make: Callable[[int], Sequences], start_step: int) -> Iterator[Sequences]:
+    """Yield what ``make`` returns for every step without end, made while the one before is used."""
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        following = beside.submit(make, start_step)
+        for step in itertools.count(start_step + 1):
+            made = following.result()
+            following = beside.submit(make, step)
+            yield made
 
 
 def _squared_errors(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tasks.base import Task, TaskData
 from tasks.nearest_neighbor import NearestNeighbor
-from tasks.nearest_neighbor_data import draw, farthest_points
+from tasks.nearest_neighbor_data import Sequences, draw, farthest_points, made_ahead
 from tasks.sampling import generator
 
 
@@ -83,6 +83,20 @@ def test_a_stream_never_repeats_a_point() -> None:
     held_out = draw(task, 50, generator(1, 1)).x
     points = torch.cat([x.flatten(0, 1) for x in (*seen, held_out)])
     assert len(torch.unique(points, dim=0)) == len(points)
+
+
+def test_batches_made_ahead_are_those_of_their_steps_in_order() -> None:
+    task = NearestNeighbor(seq_len=4, dim=3)
+
+    def made(step: int) -> Sequences:
+        if step == 9:
+            raise RuntimeError("no such step")
+        return draw(task, 2, generator(step))
+
+    ahead = made_ahead(made, 5)
+    assert same(list(itertools.islice(ahead, 4)), [made(step) for step in range(5, 9)])
+    with pytest.raises(RuntimeError, match="no such step"):
+        next(ahead)
 
 
 def test_the_error_of_replayed_sequences_is_reported_beside_that_of_held_out_ones() -> None:
