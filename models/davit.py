@@ -8,7 +8,8 @@ from torch import nn
 
 from models import counts as count
 from models.base import Counts
-from models.shape import PerStage, Shape, Stage, every_stage, real_number, whole_number, yes_or_no
+from models.fields import settle
+from models.shape import PerStage, Shape, Stage, every_stage, real_number, whole_number
 
 NUM_STAGES: Final = 4
 STEM_STRIDE: Final = 4
@@ -69,10 +70,7 @@ class DaViT:
     scale_by_tokens: bool = False
 
     def __post_init__(self) -> None:
-        for name in _WHOLE_NUMBERS:
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        object.__setattr__(self, "drop_path", real_number("drop_path", self.drop_path, below=1.0))
-        yes_or_no("scale_by_tokens", self.scale_by_tokens)
+        settle(self, whole=_WHOLE_NUMBERS, rates=("drop_path",), switches=("scale_by_tokens",))
         if self.image_size % _LAST_STRIDE:
             raise ValueError(
                 f"image_size must be a multiple of {_LAST_STRIDE}, the stride of the last stage, "

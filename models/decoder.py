@@ -17,7 +17,8 @@ from models.blocks import (
     draw_normal,
     feed_forward_cost,
 )
-from models.shape import Shape, Stage, real_number, whole_number, yes_or_no
+from models.fields import SEQUENCE, settle, settle_shape
+from models.shape import Shape, Stage, whole_number
 
 _TINY_STORIES_WIDTH: Final = 512
 
@@ -65,18 +66,14 @@ class Decoder:
     attention_dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "vocab_size", whole_number("vocab_size", self.vocab_size))
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {ACTIVATIONS}, not {self.activation!r}")
-        yes_or_no("qkv_bias", self.qkv_bias)
-        yes_or_no("tied", self.tied)
-        for name in ("dropout", "attention_dropout"):
-            object.__setattr__(self, name, real_number(name, getattr(self, name), below=1.0))
-        stage = self.stage
-        for name in ("embed_dim", "depth", "heads", "head_dim", "mlp_ratio", "seq_len"):
-            object.__setattr__(self, name, getattr(stage, name))
-        if stage.mlp_dim == 0:
-            raise ValueError("mlp_ratio must be positive: a block has a feed-forward part")
+        settle(
+            self,
+            whole=("vocab_size",),
+            rates=("dropout", "attention_dropout"),
+            switches=("qkv_bias", "tied"),
+            choices={"activation": ACTIVATIONS},
+        )
+        settle_shape(self, self.stage, SEQUENCE)
 
     @property
     def shape(self) -> Shape:

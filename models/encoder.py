@@ -18,7 +18,8 @@ from models import counts as count
 from models.attention import MultiHeadAttention
 from models.base import Counts
 from models.blocks import GatedFeedForward, PreNormBlock, draw_normal, gated_feed_forward_cost
-from models.shape import Shape, Stage, real_number, whole_number
+from models.fields import SEQUENCE, settle, settle_shape
+from models.shape import Shape, Stage, real_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,18 +69,12 @@ class CrammedBert:
     predicted_share: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "vocab_size", whole_number("vocab_size", self.vocab_size))
-        for name in ("dropout", "attention_dropout"):
-            object.__setattr__(self, name, real_number(name, getattr(self, name), below=1.0))
+        settle(self, whole=("vocab_size",), rates=("dropout", "attention_dropout"))
         share = real_number("predicted_share", self.predicted_share)
         if not 0 < share <= 1:
             raise ValueError(f"predicted_share must lie in (0, 1], not {self.predicted_share!r}")
         object.__setattr__(self, "predicted_share", share)
-        stage = self.stage
-        for name in ("embed_dim", "depth", "heads", "head_dim", "mlp_ratio", "seq_len"):
-            object.__setattr__(self, name, getattr(stage, name))
-        if stage.mlp_dim == 0:
-            raise ValueError("mlp_ratio must be positive: a block has a feed-forward part")
+        settle_shape(self, self.stage, SEQUENCE)
 
     @property
     def shape(self) -> Shape:

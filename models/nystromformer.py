@@ -16,6 +16,7 @@ from models import counts as count
 from models.attention import MultiHeadAttention
 from models.base import Counts
 from models.blocks import FeedForward, PreNormBlock, feed_forward_cost
+from models.fields import SEQUENCE, settle, settle_shape
 from models.nystrom_attention import (
     INVERSE_SCALES,
     InverseScale,
@@ -24,7 +25,7 @@ from models.nystrom_attention import (
     nystrom_attention_cost,
     padding_bias,
 )
-from models.shape import Shape, Stage, real_number, whole_number, yes_or_no
+from models.shape import Shape, Stage
 
 PADDING: Final = 0
 AttentionKind: TypeAlias = Literal["nystrom", "softmax"]
@@ -94,30 +95,26 @@ class Nystromformer:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        for name in _WHOLE_NUMBERS:
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        object.__setattr__(self, "dropout", real_number("dropout", self.dropout, below=1.0))
-        yes_or_no("pair", self.pair)
-        for name, choices in (("attention", ATTENTION_KINDS), ("inverse_scale", INVERSE_SCALES)):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {choices}, not {getattr(self, name)!r}")
-        stage = self.stage
-        for name in ("embed_dim", "depth", "heads", "head_dim", "mlp_ratio", "seq_len"):
-            object.__setattr__(self, name, getattr(stage, name))
-        if stage.mlp_dim == 0:
-            raise ValueError("mlp_ratio must be positive: a block has a feed-forward part")
+        settle(
+            self,
+            whole=_WHOLE_NUMBERS,
+            optional=("conv_kernel",),
+            rates=("dropout",),
+            switches=("pair",),
+            choices={"attention": ATTENTION_KINDS, "inverse_scale": INVERSE_SCALES},
+        )
+        settle_shape(self, self.stage, SEQUENCE)
         if self.attention == "nystrom":
             check_landmarks(self.seq_len, self.landmarks)
         if self.conv_kernel is not None:
-            kernel = whole_number("conv_kernel", self.conv_kernel)
-            object.__setattr__(self, "conv_kernel", kernel)
-            if kernel % 2 == 0:
+            if self.conv_kernel % 2 == 0:
                 raise ValueError(
-                    f"conv_kernel must be odd, so that a token is in its middle, not {kernel}"
+                    "conv_kernel must be odd, so that a token is in its middle, not "
+                    f"{self.conv_kernel}"
                 )
             if self.attention == "softmax":
                 raise ValueError(
-                    f"conv_kernel must be None with softmax attention, not {kernel}: the "
+                    f"conv_kernel must be None with softmax attention, not {self.conv_kernel}: the "
                     "convolution is part of the Nyström attention, which is exact with "
                     "landmarks=seq_len"
                 )

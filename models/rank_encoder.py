@@ -20,7 +20,8 @@ from models import counts as count
 from models.attention import MultiHeadAttention
 from models.base import Counts
 from models.blocks import FeedForward, feed_forward_cost
-from models.shape import Shape, Stage, whole_number, yes_or_no
+from models.fields import SEQUENCE, settle, settle_shape
+from models.shape import Shape, Stage, whole_number
 
 NormKind: TypeAlias = Literal["scalar", "layer"]
 Positions: TypeAlias = Literal["none", "added", "concatenated"]
@@ -70,17 +71,14 @@ class RankEncoder:
     copy_first_layer: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("embed_dim", "position_dim"):
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        for name, choices in (("norm", NORM_KINDS), ("positions", POSITIONS)):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {choices}, not {getattr(self, name)!r}")
-        yes_or_no("copy_first_layer", self.copy_first_layer)
-        stage = self.stage
-        for name in ("depth", "heads", "head_dim", "mlp_ratio", "seq_len"):
-            object.__setattr__(self, name, getattr(stage, name))
-        if stage.mlp_dim == 0:
-            raise ValueError("mlp_ratio must be positive: a layer has a feed-forward part")
+        settle(
+            self,
+            whole=("embed_dim", "position_dim"),
+            switches=("copy_first_layer",),
+            choices={"norm": NORM_KINDS, "positions": POSITIONS},
+        )
+        # The stage's embed_dim is that of the residual stream.
+        settle_shape(self, self.stage, SEQUENCE[1:])
 
     @property
     def width(self) -> int:

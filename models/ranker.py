@@ -11,7 +11,8 @@ from models import counts as count
 from models.attention import MultiHeadAttention
 from models.base import Counts
 from models.blocks import FeedForward, PreNormBlock, feed_forward_cost
-from models.shape import Shape, Stage, token_width, whole_number
+from models.fields import settle, settle_shape
+from models.shape import Shape, Stage, token_width
 
 _WHOLE_NUMBERS: Final = ("heads", "seq_len", "input_dim", "depth")
 
@@ -48,14 +49,8 @@ class Ranker:
     mlp_ratio: float = 4.0
 
     def __post_init__(self) -> None:
-        for name in _WHOLE_NUMBERS:
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        for name in ("embed_dim", "head_dim"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        if self.stage.mlp_dim == 0:
-            raise ValueError("mlp_ratio must be positive: a block has a feed-forward part")
-        object.__setattr__(self, "mlp_ratio", self.stage.mlp_ratio)
+        settle(self, whole=_WHOLE_NUMBERS, optional=("embed_dim", "head_dim"))
+        settle_shape(self, self.stage, ("mlp_ratio",))
 
     @property
     def shape(self) -> Shape:

@@ -3,6 +3,7 @@ Transformer Approximation", arXiv 2510.06662), with the choices the paper leaves
 explicit."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,13 @@ from torch.nn import functional as F
 from models import counts as count
 from models.attention import ClassTokenAttention, MultiHeadAttention
 from models.base import Counts
-from models.shape import Shape, Stage, token_width, whole_number, yes_or_no
+from models.fields import settle
+from models.shape import Shape, Stage, token_width
+
+_WHOLE_NUMBERS: Final = (
+    *("heads", "seq_len", "input_dim", "output_dim", "depth"),
+    *("encoder_hidden", "readout_hidden"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +64,12 @@ class RetrievalTransformer:
     learnable_temperature: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("heads", "seq_len", "input_dim", "output_dim", "depth"):
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        for name in ("encoder_hidden", "readout_hidden"):
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        for name in ("embed_dim", "head_dim"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        yes_or_no("residual", self.residual)
-        yes_or_no("learnable_temperature", self.learnable_temperature)
+        settle(
+            self,
+            whole=_WHOLE_NUMBERS,
+            optional=("embed_dim", "head_dim"),
+            switches=("residual", "learnable_temperature"),
+        )
         self.shape  # noqa: B018  refuses impossible ones
 
     @property

@@ -7,7 +7,8 @@ from torch import nn
 
 from models import counts as count
 from models.base import Counts
-from models.shape import Shape, Stage, real_number, whole_number, yes_or_no
+from models.fields import check_divides, settle, settle_shape
+from models.shape import Shape, Stage
 
 PIXEL_KERNEL: Final = 7
 INNER_MLP_RATIO: Final = 4
@@ -76,25 +77,10 @@ class TNT:
     skip_unread_tokens: bool = True
 
     def __post_init__(self) -> None:
-        for name in _WHOLE_NUMBERS:
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        if self.image_size % self.patch_size:
-            raise ValueError(
-                "patch_size must divide image_size: "
-                f"{self.image_size} is not a multiple of {self.patch_size}"
-            )
-        if self.inner_dim % self.inner_heads:
-            raise ValueError(
-                "inner_heads must divide inner_dim: "
-                f"{self.inner_dim} is not a multiple of {self.inner_heads}"
-            )
-        object.__setattr__(self, "drop_path", real_number("drop_path", self.drop_path, below=1.0))
-        yes_or_no("skip_unread_tokens", self.skip_unread_tokens)
-        stage = self.stage
-        for name in ("embed_dim", "depth", "heads", "head_dim", "mlp_ratio"):
-            object.__setattr__(self, name, getattr(stage, name))
-        if stage.mlp_dim == 0:
-            raise ValueError("mlp_ratio must be positive: a block has a feed-forward part")
+        settle(self, whole=_WHOLE_NUMBERS, rates=("drop_path",), switches=("skip_unread_tokens",))
+        check_divides("patch_size", "image_size", self)
+        check_divides("inner_heads", "inner_dim", self)
+        settle_shape(self, self.stage)
 
     @property
     def shape(self) -> Shape:

@@ -7,6 +7,7 @@ from torch import nn
 
 from models import counts as count
 from models.base import Counts
+from models.fields import settle
 from models.shape import PerStage, Shape, Stage, every_stage, real_number, whole_number
 
 NUM_STAGES: Final = 4
@@ -77,9 +78,7 @@ class VOLO:
     drop_path: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in _WHOLE_NUMBERS:
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        object.__setattr__(self, "drop_path", real_number("drop_path", self.drop_path, below=1.0))
+        settle(self, whole=_WHOLE_NUMBERS, rates=("drop_path",))
         for name in ("embed_dim", "depth", "heads"):
             values = every_stage(name, getattr(self, name), NUM_STAGES, whole_number)
             object.__setattr__(self, name, values)

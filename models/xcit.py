@@ -7,7 +7,8 @@ from torch import nn
 
 from models import counts as count
 from models.base import Counts
-from models.shape import Shape, Stage, real_number, whole_number, yes_or_no
+from models.fields import check_divides, settle, settle_shape
+from models.shape import Shape, Stage, real_number
 
 PATCH_SIZES: Final = (8, 16)
 FOURIER_FEATURES: Final = 64
@@ -67,23 +68,12 @@ class XCiT:
     tokens_norm: bool = True
 
     def __post_init__(self) -> None:
-        for name in _WHOLE_NUMBERS:
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+        settle(self, whole=_WHOLE_NUMBERS, rates=("drop_path",), switches=("tokens_norm",))
         if self.patch_size not in PATCH_SIZES:
             raise ValueError(f"patch_size must be one of {PATCH_SIZES}, not {self.patch_size}")
-        if self.image_size % self.patch_size:
-            raise ValueError(
-                "patch_size must divide image_size: "
-                f"{self.image_size} is not a multiple of {self.patch_size}"
-            )
-        object.__setattr__(self, "drop_path", real_number("drop_path", self.drop_path, below=1.0))
+        check_divides("patch_size", "image_size", self)
         object.__setattr__(self, "layer_scale", real_number("layer_scale", self.layer_scale))
-        yes_or_no("tokens_norm", self.tokens_norm)
-        stage = self.stage
-        for name in ("embed_dim", "depth", "heads", "head_dim", "mlp_ratio"):
-            object.__setattr__(self, name, getattr(stage, name))
-        if stage.mlp_dim == 0:
-            raise ValueError("mlp_ratio must be positive: a block has a feed-forward part")
+        settle_shape(self, self.stage)
         if self.embed_dim % self.heads:
             raise ValueError(
                 "heads must divide embed_dim whatever head_dim is, because class attention splits "
