@@ -13,8 +13,9 @@ printed counts. Only ViT's and DeiT's heads keep their width; XCiT's share it, u
 DeiT is ViT here, and is not trained twice. `--set variant=original,lean_coupled,lean_decoupled`
 tries heads of both kinds in every family; the 30 heads of ViT-L cannot share its width.
 
-Cost. `quick`: scaled-down members of four families, deeper than those of `vision_families.py`, on scikit-learn's digits enlarged to 32x32 pixels; see the README. `paper`: ImageNet-1k, 300 epochs,
-the paper's recipe; a thousand GPU hours and more (not measured).
+Cost. `quick`: scaled-down members of four families, deeper than those of `vision_families.py`, on
+scikit-learn's digits enlarged to 32x32 pixels (not yet run to its end). `paper`: ImageNet-1k, 300 epochs, the
+paper's recipe; a thousand GPU hours and more (not measured).
 
     hsweep run sweeps/vision_large.py
     hsweep plan sweeps/vision_large.py --preset paper
@@ -31,6 +32,7 @@ from models.volo import volo_d4
 from models.xcit import xcit_large
 from sweeps.vision_families import (
     DIGITS,
+    SMALL_RECIPE,
     Family,
     Form,
     comparisons,
@@ -38,7 +40,6 @@ from sweeps.vision_families import (
     imagenet_recipe,
     shape,
     small_model,
-    small_recipe,
 )
 
 SMALL: Final = {
@@ -91,10 +92,10 @@ SWEEP = Sweep(
     space=comparisons(SMALL),
     task=DIGITS,
     model=small_model,
-    recipe=small_recipe,
+    recipe=SMALL_RECIPE,
     metric="top1",
     goal="max",
-    budget=epochs(15, report_every=3),
+    budget=epochs(25, report_every=5),
     replicates=5,
     question=lean(baseline={"variant": "original"}, margin=0.02, within="family"),
     presets={
