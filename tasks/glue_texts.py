@@ -43,7 +43,8 @@ def check(data: str, task: str) -> "DatasetDict":
     """Return a task's splits, if they have what is needed.
 
     Raises:
-        DataError: the data are missing, or lack a split, a column or rows.
+        DataError: the data are missing, or lack a split, a column or rows, or a text is missing or
+            a label out of range; the message names split and row.
     """
     splits = loaded_texts(data, task)
     for split in ("train", *GLUE_TASKS[task].validation):
@@ -54,6 +55,7 @@ def check(data: str, task: str) -> "DatasetDict":
                 f"split {split!r} of {data!r}, task {task}, must have the column {_LABEL!r}; it "
                 f"has {', '.join(map(repr, splits[split].column_names))}"
             )
+        _labels(splits, data, task, split)
     return splits
 
 
@@ -63,8 +65,7 @@ def examples(data: str, task: str, split: str, subwords: Subwords, seq_len: int)
     Encoded once and kept by content.
 
     Raises:
-        DataError: as ``check``, or a text is missing or not UTF-8, or a label out of range; the
-            message names split and row.
+        DataError: as ``check``, or a text is not UTF-8; the message names split and row.
     """
     splits = check(data, task)
     settings = (_ENCODING, content_digest(data, task), task, split, subwords.digest, seq_len)

@@ -217,8 +217,8 @@ def text_column(
     """Return the column of ``split`` called ``given``, or the first of the ``usual`` names.
 
     Raises:
-        DataError: there is no such split or column, the split has no rows, or the column holds
-            something else than texts.
+        DataError: there is no such split or column, the split has no rows, a text is missing, or
+            the column holds something else than texts.
     """
     if split not in splits:
         raise DataError(f"{data!r} must have a split {split!r}; it has {_listed(splits)}")
@@ -233,7 +233,8 @@ def text_column(
             f"split {split!r} of {data!r} must have the text column "
             f"{' or '.join(map(repr, wanted))}; it has {_listed(dataset.column_names)}{hint}"
         )
-    kind = dataset.data.column(found).type
+    values = dataset.data.column(found)
+    kind = values.type
     if not any(
         is_text(kind)
         for is_text in (
@@ -242,6 +243,9 @@ def text_column(
         )
     ):
         raise DataError(f"column {found!r} of {data!r} must hold texts, not {kind}")
+    if values.null_count:
+        row = values.is_null().index(True).as_py()
+        raise DataError(f"{data}, split {split!r}, row {row}: the text is missing; remove the row")
     return found
 
 
@@ -249,7 +253,7 @@ def texts(splits: "DatasetDict", data: str, split: str, column: str) -> Batches:
     """Yield the texts of a column, some hundreds at a time, in order.
 
     Raises:
-        DataError: a text is missing or not UTF-8; the message names split and row.
+        DataError: a text is not UTF-8; the message names split and row.
     """
     row = 0
     for chunk in splits[split].data.column(column).chunks:
@@ -267,8 +271,6 @@ def texts(splits: "DatasetDict", data: str, split: str, column: str) -> Batches:
 def _text(value: Any, where: str, row: int) -> str:
     if isinstance(value, str):
         return value
-    if value is None:
-        raise DataError(f"{where}, row {row}: the text is missing; remove the row")
     try:
         return str(value, "utf-8")
     except UnicodeDecodeError as error:

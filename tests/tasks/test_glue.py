@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from task_contract import CPU, TaskContract, same, unchanged_global_state
-from text_tables import sentences, write_table
+from text_tables import sentences, undecodable, write_table
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -307,16 +307,21 @@ class TestWhatIsWrongIsNamed:
             Path(glue.data) / "cola", "train", {"sentence": ["a cat", "it"], "label": [1, -1]}
         )
         with pytest.raises(DataError, match=r"cola, split 'train', row 1: .* 0\.\.1, not -1"):
-            opened(glue)
+            glue.fingerprint()
 
     @pytest.mark.parametrize("label", [5.5, -0.1, float("nan")])
     def test_a_similarity_out_of_range(self, glue: Glue, label: float) -> None:
         write_task(Path(glue.data), "stsb")
         columns = {"sentence1": ["a", "b"], "sentence2": ["c", "d"], "label": [1.0, label]}
         write_table(Path(glue.data) / "stsb", "validation", columns)
-        subwords = glue.pretraining.subwords()
         with pytest.raises(DataError, match=r"stsb, split 'validation', row 1: .* 0\.\.5"):
-            examples(glue.data, "stsb", "validation", subwords, 128)
+            replace(glue, tasks=("stsb",)).fingerprint()
+
+    def test_bytes_that_are_no_text(self, glue: Glue) -> None:
+        columns = {"sentence": undecodable([b"a cat", b"\xff"]), "label": [1, 0]}
+        write_table(Path(glue.data) / "cola", "train", columns)
+        with pytest.raises(DataError, match=r"task cola, split 'train', row 1: .* 0xff"):
+            opened(glue)
 
     @pytest.mark.parametrize(
         ("field", "value", "match"),

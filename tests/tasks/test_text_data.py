@@ -101,7 +101,7 @@ class TestWhatIsWrongIsNamed:
     def test_a_missing_text(self, tmp_path: Path) -> None:
         write_table(tmp_path / "d", "train", {"text": ["good", None]})
         with pytest.raises(DataError, match="split 'train', row 1: the text is missing"):
-            documents(Corpus(str(tmp_path / "d"), validation=0.1))
+            Corpus(str(tmp_path / "d"), validation=0.1).digest()
 
     def test_a_missing_column(self, tmp_path: Path) -> None:
         write_table(tmp_path / "d", "train", {"body": ["x"]})
