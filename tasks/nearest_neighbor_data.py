@@ -17,7 +17,10 @@ from tasks.nearest_neighbor import NearestNeighbor
 from tasks.sampling import generator, whole_batches
 
 _CHUNK_NUMBERS = 1 << 18
-"""Numbers of x handled at once in evaluation."""
+"""Numbers of x handled at once."""
+
+_MOST_STEPS = 16
+"""Steps whose batches are drawn together, at most. Both are part of what a seed means."""
 
 _TRAIN, _VALIDATION, _REPLAYED = range(3)
 """Independent streams of the data seed."""
@@ -46,8 +49,9 @@ def farthest_points(x: Tensor) -> Tensor:
     Returns:
         (B, N, d).
     """
-    farthest = torch.bmm(x, x.mT).argmin(dim=2, keepdim=True)
-    return x.gather(1, farthest.expand_as(x))
+    farthest = torch.bmm(x, x.mT).argmin(dim=2)
+    first = torch.arange(len(x))[:, None] * x.shape[1]
+    return x.flatten(0, 1).index_select(0, (farthest + first).flatten()).view_as(x)
 
 
 def draw(task: NearestNeighbor, count: int, random: torch.Generator) -> Sequences:
@@ -91,9 +95,13 @@ class NearestNeighborData:
         self._batch_size, _ = whole_batches(max(1, batch_size), batch_size)
         self._task = task
         self._device = device
+        self._block_steps = 1
         if task.replay_batches is None:
             self._stream = functools.partial(generator, data_seed, _TRAIN, sampling_seed)
             self._replay = None
+            # Small batches are drawn several at a time, which costs little more than one.
+            numbers = self._batch_size * task.seq_len * task.dim
+            self._block_steps = min(_MOST_STEPS, max(1, _CHUNK_NUMBERS // numbers))
         else:
             # What is replayed is a data set, which the sampling seed puts in order once.
             self._stream = functools.partial(generator, data_seed, _REPLAYED)
@@ -120,9 +128,13 @@ class NearestNeighborData:
         """
         if start_step < 0:
             raise ValueError(f"start_step must be at least 0, not {start_step}")
+        first_block, done = divmod(start_step, self._block_steps)
+        blocks: Iterator[Sequences]
         if self._device.type == "cpu":
-            return map(self._batch, itertools.count(start_step))
-        return made_ahead(self._batch, start_step)
+            blocks = map(self._block, itertools.count(first_block))
+        else:
+            blocks = made_ahead(self._block, first_block)
+        return itertools.islice(self._split(blocks), done, None)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         """Return the squared error a token, the mean over the batch."""
@@ -140,12 +152,19 @@ class NearestNeighborData:
     def warm_start(self, model: nn.Module) -> None:
         """Do nothing: targets have mean 0."""
 
-    def _batch(self, step: int) -> Sequences:
+    def _split(self, blocks: Iterator[Sequences]) -> Iterator[Sequences]:
+        for x, y in blocks:
+            pairs = zip(
+                torch.split(x, self._batch_size), torch.split(y, self._batch_size), strict=True
+            )
+            yield from itertools.starmap(Sequences, pairs)
+
+    def _block(self, number: int) -> Sequences:
         order = self._replay
-        return self._drawn(step if order is None else int(order[step % len(order)]))
+        return self._drawn(number if order is None else int(order[number % len(order)]))
 
     def _drawn(self, index: int) -> Sequences:
-        x, y = draw(self._task, self._batch_size, self._stream(index))
+        x, y = draw(self._task, self._batch_size * self._block_steps, self._stream(index))
         if self._device.type == "cuda":
             x, y = x.pin_memory(), y.pin_memory()
         return Sequences(
