@@ -99,7 +99,7 @@ TEXT = grid(data="docstrings", tokenizer=None)
 SHORT = TEXT * grid(seq_len=16, vocab_size=512, embed_dim=64)
 LONGER = TEXT * grid(seq_len=64, vocab_size=2048, embed_dim=64)
 SMALL_RECIPE = Recipe(
-    lr=1e-2,
+    lr=8e-3,
     batch_size=128,
     betas=(0.9, 0.98),
     weight_decay=0.01,
@@ -126,15 +126,15 @@ PUBLISHED_QUESTION = lean(baseline={"heads": 12, "depth": 16}, margin=0.005)
 
 SWEEP = Sweep(
     name="crammed_bert",
-    space=grid(heads=[2, 4, 8], depth=[1, 2, 4], head_dim=None) * SHORT,
+    space=grid(heads=[2, 4], depth=[1, 2, 4], head_dim=None) * SHORT,
     task=small_text,
     model=small_encoder,
     recipe=SMALL_RECIPE,
     metric="masked_loss",
     goal="min",
-    budget=steps(800, report_every=200),
+    budget=steps(1200, report_every=200),
     replicates=3,
-    question=lean(baseline={"heads": 4, "depth": 4}, margin=0.05, scale="loss"),
+    question=lean(baseline={"heads": 2, "depth": 4}, margin=0.05, scale="loss"),
     presets={
         "decoupled": preset(
             note="heads 16 wide however many there are: more heads are more parameters",
