@@ -11,7 +11,8 @@ full rank the error grows with the number of points N, while more heads help lit
 one layer, 64 dimensions, 16 points and 8 times the width: 0.83, 0.82, 0.79, 0.73, 0.62, 0.43 and
 0.007 for ranks 1 to 64. With 3 or 5 layers low ranks do far better (0.05 at rank 4).
 
-Seen. NOT YET RUN.
+Seen. `quick`, in one layer of twice the width: the error falls from 0.57 at rank 1 to 0.44 at rank
+4 and to 0.02 at rank 8, which is the dimension (16 points; with 4 points 0.48, 0.29 and 0.02).
 
 Choices. Training sequences never repeat, and the error is that of held-out sequences; the published
 runs met the same 100 batches in every epoch and report the error on these, the least over all
@@ -19,8 +20,8 @@ epochs and seeds (`replay` does so, and shows both errors). Initial weights diff
 which the published ones did not. The published schedule moves once an epoch, from 0 over the first
 twentieth of all epochs and then along a cosine to 0; here it moves every step.
 
-Cost. `quick`: 8 dimensions, see the README. `paper`: 315 trials of 1e5 batches, at most six hours
-of a GPU each by the paper.
+Cost. `quick`: 8 dimensions, some minutes on two cores. `paper`: 315 trials of 1e5 batches, at most
+six hours of a GPU each by the paper.
 
     hsweep run sweeps/nearest_neighbor_rank.py
     hsweep plan sweeps/nearest_neighbor_rank.py --preset paper

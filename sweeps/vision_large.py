@@ -14,8 +14,8 @@ DeiT is ViT here, and is not trained twice. `--set variant=original,lean_coupled
 tries heads of both kinds in every family; the 30 heads of ViT-L cannot share its width.
 
 Cost. `quick`: scaled-down members of four families, deeper than those of `vision_families.py`, on
-scikit-learn's digits enlarged to 32x32 pixels (not yet run to its end). `paper`: ImageNet-1k, 300 epochs, the
-paper's recipe; a thousand GPU hours and more (not measured).
+scikit-learn's digits enlarged to 32x32 pixels (not yet run to its end). `paper`: ImageNet-1k, 300
+epochs, the paper's recipe; a thousand GPU hours and more (not measured).
 
     hsweep run sweeps/vision_large.py
     hsweep plan sweeps/vision_large.py --preset paper
