@@ -28,8 +28,8 @@ def data_verbs() -> None:
 def list_data(as_json: bool) -> None:
     """List the public data sets that tasks know, and where they were found."""
     from hsweep.render import print_json, show_data_sets
-    from tasks.catalogue import CATALOGUE, find
-    from tasks.hub import data_root, downloads_allowed
+    from tasks.sources.catalogue import CATALOGUE, find
+    from tasks.sources.hub import data_root, downloads_allowed
 
     found = [find(data_set) for data_set in CATALOGUE]
     rows = [
@@ -83,7 +83,7 @@ def prepare(sweep_file: Path, **chosen: Any) -> None:
     from hsweep import request
     from hsweep.seeding import replicate_seeds
     from tasks.base import DataError
-    from tasks.cache import cache_folder
+    from tasks.sources.cache import cache_folder
 
     plan = request.prepare(sweep_file, **chosen).plan
     tasks = _tasks(plan)

@@ -24,7 +24,7 @@ import math
 
 from hsweep import Point, Recipe, Resources, Sweep, Transition, epochs, grid, preset
 from models.vit import ViT
-from tasks.images import Images
+from tasks.vision.images import Images
 
 DIGITS = grid(data="digits", in_chans=1, patch_size=2, head_dim=4, fit="border")
 CIFAR10 = grid(data="uoft-cs/cifar10", in_chans=3, patch_size=8, head_dim=16, fit="border")

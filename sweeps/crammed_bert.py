@@ -30,8 +30,8 @@ a GPU, fine-tuning not counted (not measured).
 
 from hsweep import Point, Recipe, Resources, Sweep, grid, lean, preset, seconds, steps
 from models.encoder import CrammedBert, crammed_bert
-from tasks.glue import EIGHT_TASKS, Glue
-from tasks.masked_text import MaskedText
+from tasks.language.glue import EIGHT_TASKS, Glue
+from tasks.language.masked_text import MaskedText
 
 MASKED = 0.25
 PUBLISHED_TOKENS = 32768

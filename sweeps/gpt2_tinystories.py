@@ -42,7 +42,7 @@ from hsweep import (
     steps,
 )
 from models.decoder import Decoder, gpt2_tiny_stories
-from tasks.stories import Stories, published_stories
+from tasks.language.stories import Stories, published_stories
 
 STORIES = grid(data="roneneldan/TinyStories", tokenizer="openai-community/gpt2")
 GPT2_TOKENS = 50257

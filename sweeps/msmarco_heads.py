@@ -26,7 +26,7 @@ passages are indexed once, which takes tens of GB of memory.
 
 from hsweep import Point, Recipe, Resources, Sweep, Transition, epochs, grid, preset
 from models.ranker import Ranker
-from tasks.passages import Passages
+from tasks.ranking.passages import Passages
 
 TRAIN_EVAL = 2_000
 

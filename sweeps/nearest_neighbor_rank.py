@@ -29,7 +29,7 @@ six hours of a GPU each by the paper.
 
 from hsweep import Asha, Point, Recipe, Resources, Sweep, Transition, epochs, grid, preset
 from models.rank_encoder import RankEncoder, nearest_neighbor_encoder
-from tasks.nearest_neighbor import NearestNeighbor
+from tasks.synthetic.nearest_neighbor import NearestNeighbor
 
 
 def task(point: Point) -> NearestNeighbor:

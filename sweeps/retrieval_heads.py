@@ -21,7 +21,7 @@ Cost. `quick`: two lengths, two seeds, two minutes on two cores. `paper`: five l
 
 from hsweep import Asha, Point, Recipe, Sweep, Transition, epochs, grid, preset
 from models.retrieval import RetrievalTransformer
-from tasks.retrieval import Retrieval
+from tasks.synthetic.retrieval import Retrieval
 
 HEADS = [1, 2, 3, 4, 5]
 PAPER_LENGTHS = [8, 16, 32, 64, 128]

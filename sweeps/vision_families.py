@@ -45,8 +45,8 @@ from models.tnt import TNT, tnt_base
 from models.vit import ViT, deit_base, vit_base
 from models.volo import VOLO, volo_d3
 from models.xcit import XCiT, xcit_medium
-from tasks.images import Images
-from tasks.streamed_images import StreamedImages
+from tasks.vision.images import Images
+from tasks.vision.streamed_images import StreamedImages
 
 
 class Form(NamedTuple):

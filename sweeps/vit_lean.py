@@ -34,8 +34,8 @@ from hsweep import (
     zipped,
 )
 from models.vit import ViT
-from tasks.images import Images
-from tasks.streamed_images import StreamedImages
+from tasks.vision.images import Images
+from tasks.vision.streamed_images import StreamedImages
 
 
 def small_task(point: Point) -> Images:

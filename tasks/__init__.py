@@ -1,1 +1,5 @@
-"""What models are trained on: one module a task, all under the contract in ``tasks.base``."""
+"""What models are trained on: one module a task, all under the contract in ``tasks.base``.
+
+The folders go by kind of data; ``sources`` is where all of them find and keep theirs. Beside the
+settings of a task (``images.py``) lies what it does with torch (``image_data.py``).
+"""

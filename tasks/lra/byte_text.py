@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tasks.base import Metric, TaskData
-from tasks.digest import definition_digest
-from tasks.hub import content_digest, resolved
 from tasks.lra.spec import TokenSpec, keep_whole_numbers, token_metrics
 from tasks.settings import share
+from tasks.sources.digest import definition_digest
+from tasks.sources.hub import content_digest, resolved
 
 if TYPE_CHECKING:
     import torch

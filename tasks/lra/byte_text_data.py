@@ -6,12 +6,12 @@ from typing import Final
 
 import torch
 
-from tasks.cache import cached_arrays
-from tasks.hub import content_digest
 from tasks.lra.byte_text import ByteText
 from tasks.lra.byte_text_rows import UsedSplit, splits_in_use, utf8_texts
 from tasks.lra.texts import Splits, Texts, concatenated, joined, one_text_each
 from tasks.lra.token_data import TokenTensors, held_out, limited
+from tasks.sources.cache import cached_arrays
+from tasks.sources.hub import content_digest
 
 _READING: Final = "byte-text-1"
 """To be changed with the code that reads, so that arrays read before are not used again."""

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.base import DataError
-from tasks.hub import load_splits
-from tasks.image_arrays import checked_labels, existing_column
 from tasks.lra.byte_text import ByteText
+from tasks.sources.hub import load_splits
+from tasks.vision.image_arrays import checked_labels, existing_column
 
 if TYPE_CHECKING:
     from datasets import Dataset

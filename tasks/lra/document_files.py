@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.base import DataError
-from tasks.hub import ROOT_VARIABLE
 from tasks.lra.byte_text_rows import usable_text
 from tasks.lra.texts import joined
+from tasks.sources.hub import ROOT_VARIABLE
 
 ENDINGS: Final = {"train": ".train.tsv", "validation": ".eval.tsv", "test": ".test.tsv"}
 _COLUMNS: Final = ("label", "id1", "id2", "text1", "text2")

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tasks.base import Metric, TaskData
-from tasks.digest import definition_digest
-from tasks.hub import resolved
 from tasks.lra.byte_text import BYTE_VOCABULARY
 from tasks.lra.spec import TokenSpec, keep_whole_numbers, token_metrics
+from tasks.sources.digest import definition_digest
+from tasks.sources.hub import resolved
 
 if TYPE_CHECKING:
     import torch

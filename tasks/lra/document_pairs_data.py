@@ -6,12 +6,12 @@ from typing import Final
 
 import torch
 
-from tasks.cache import cached_arrays
 from tasks.lra.byte_text_data import FIRST_ID
 from tasks.lra.document_files import ENDINGS, pair_files, read_pairs
 from tasks.lra.document_pairs import DocumentPairs
 from tasks.lra.texts import Examples, Splits, Texts
 from tasks.lra.token_data import TokenTensors, limited
+from tasks.sources.cache import cached_arrays
 
 _READING: Final = "document-pairs-1"
 """To be changed with the code that reads, so that arrays read before are not used again."""

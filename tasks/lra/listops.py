@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tasks.base import Metric, TaskData
-from tasks.digest import definition_digest
 from tasks.lra.spec import TokenSpec, keep_whole_numbers, token_metrics
+from tasks.sources.digest import definition_digest
 
 if TYPE_CHECKING:
     import torch

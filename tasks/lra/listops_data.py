@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from tasks.base import DataError
-from tasks.cache import cached_arrays, cached_folder
 from tasks.lra.listops import ListOps
 from tasks.lra.listops_trees import WORDS, Expression, expressions
 from tasks.lra.texts import Examples, Splits, Texts, concatenated, joined, one_text_each
 from tasks.lra.token_data import TokenTensors
 from tasks.sampling import stream_seed
+from tasks.sources.cache import cached_arrays, cached_folder
 
 _SPLITS: Final = ("validation", "test", "train")
 """In the order they are generated, so that more training expressions leave the others alone."""

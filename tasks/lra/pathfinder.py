@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tasks.base import Metric, TaskData
-from tasks.digest import definition_digest
 from tasks.lra.pixels import PIXEL_VOCABULARY
 from tasks.lra.spec import TokenSpec, keep_whole_numbers, token_metrics
+from tasks.sources.digest import definition_digest
 
 if TYPE_CHECKING:
     import torch

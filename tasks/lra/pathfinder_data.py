@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tasks.cache import cache_folder, cached_arrays
 from tasks.lra.pathfinder import IMAGE_SIZE, Pathfinder
 from tasks.lra.pathfinder_images import Drawing, draw
 from tasks.lra.texts import Examples, Splits, of_equal_length, one_text_each
 from tasks.lra.token_data import TokenTensors
 from tasks.sampling import stream_seed
+from tasks.sources.cache import cache_folder, cached_arrays
 
 _SPLITS: Final = ("train", "validation", "test")
 """Their order numbers the streams of the data seed."""

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tasks.base import Metric, TaskData
-from tasks.digest import definition_digest
-from tasks.hub import content_digest, resolved
-from tasks.image_arrays import digits_digest
 from tasks.lra.spec import TokenSpec, keep_whole_numbers, token_metrics
 from tasks.settings import share
+from tasks.sources.digest import definition_digest
+from tasks.sources.hub import content_digest, resolved
+from tasks.vision.image_arrays import digits_digest
 
 if TYPE_CHECKING:
     import torch

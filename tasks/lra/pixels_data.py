@@ -5,12 +5,12 @@ import functools
 import numpy as np
 import torch
 
-from tasks.image_arrays import ImageArrays
 from tasks.lra.pixels import Pixels
 from tasks.lra.pixels_rows import grey_rows, sources
 from tasks.lra.texts import Examples, Splits, of_equal_length, one_text_each
 from tasks.lra.token_data import TokenTensors, held_out, limited
 from tasks.sampling import stream_seed
+from tasks.vision.image_arrays import ImageArrays
 
 _HELD_OUT_TEST = 11
 """Keeps the choice of test images apart from that of validation images."""

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.base import DataError
-from tasks.image_arrays import Columns, ImageSource, digits, hub_source
 from tasks.lra.pixels import Pixels
+from tasks.vision.image_arrays import Columns, ImageSource, digits, hub_source
 
 _LUMA: Final = np.array([0.299, 0.587, 0.114])
 """Of red, green and blue (ITU-R BT.601)."""

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.base import DataError
-from tasks.image_data import held_out_rows
 from tasks.lra.spec import PADDING, TokenSpec
 from tasks.lra.texts import Examples, Splits
 from tasks.sampling import epochs_from, generator, whole_batches
+from tasks.vision.image_data import held_out_rows
 
 _EVAL_TOKENS = 1 << 17
 """Tokens handled at once in evaluation."""

@@ -11,7 +11,7 @@ from hsweep.cli import main
 SWEEP = """
 from hsweep import Recipe, Sweep, epochs, grid
 from models.vit import ViT
-from tasks.images import Images
+from tasks.vision.images import Images
 
 SWEEP = Sweep(
     name="looking",

@@ -137,7 +137,7 @@ def test_the_names_belong_to_the_project_even_where_others_come_first(tmp_path: 
     for name in ("models", "tasks", "analysis", "sweeps"):
         written(tmp_path / name, "raise RuntimeError('foreign')\n", "__init__.py")
     done = python(
-        "import hsweep, models, tasks.retrieval, models.retrieval, analysis\n"
+        "import hsweep, models, tasks.synthetic.retrieval, models.retrieval, analysis\n"
         "print(models.__file__, tasks.__file__, analysis.__file__, sep='\\n')",
         tmp_path,
         tmp_path,

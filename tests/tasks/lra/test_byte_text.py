@@ -197,7 +197,7 @@ def test_describing_a_task_loads_neither_torch_nor_data_libraries() -> None:
         "import sys\n"
         "from tasks.lra.byte_text import ByteText\n"
         "from tasks.lra.listops import ListOps\n"
-        "from tasks.nearest_neighbor import NearestNeighbor\n"
+        "from tasks.synthetic.nearest_neighbor import NearestNeighbor\n"
         "ByteText().spec(); ListOps().fingerprint(); NearestNeighbor(seq_len=4).fingerprint()\n"
         "print([name for name in ('torch', 'datasets', 'pyarrow') if name in sys.modules])\n"
     )

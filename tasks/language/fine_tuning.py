@@ -1,0 +1,199 @@
+"""Fine-tuning a copy of a text encoder, with a head on its first token.
+
+Shapes: n examples, B in a batch, T tokens, E the encoder's width.
+"""
+
+import copy
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.language.glue_texts import Examples
+from tasks.sampling import epochs_from, stream_seed, whole_batches
+
+_POOLED = 1024
+_DEVIATION = 0.02
+_WARMUP = 0.1
+_BETAS, _EPS = (0.9, 0.98), 1e-6
+_EXAMPLES_AT_ONCE = 128
+"""Outside training."""
+
+_ORDER, _CHANCE = 1, 2
+"""Independent streams of a seed: the order of examples; the head's weights and dropout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How to fine-tune.
+
+    Attributes:
+        epochs: passes over the training examples.
+        batch_size: examples a step.
+        lr: peak learning rate.
+        dropout: rate of every dropout.
+        padding: the token that fills up shorter examples; any will do, since it is masked.
+        device: where to train.
+    """
+
+    epochs: int
+    batch_size: int
+    lr: float
+    dropout: float
+    padding: int
+    device: torch.device
+
+    def lr_at(self, step: int, num_steps: int) -> float:
+        """Return the learning rate of the update numbered ``step`` (from 0) of ``num_steps``: up
+        linearly over the first tenth, then down to 0 as half a cosine."""
+        warmup = round(_WARMUP * num_steps)
+        if step < warmup:
+            return self.lr * (step + 1) / warmup
+        done = (step - warmup) / max(1, num_steps - warmup)
+        return self.lr * 0.5 * (1 + math.cos(math.pi * done))
+
+
+class Classifier(nn.Module):
+    """An encoder, its first token pooled, and what is read from that.
+
+    Args:
+        encoder: has ``features(tokens, mask)``, (B, T) to (B, T, E).
+        width: the encoder's E.
+        num_outputs: classes, or 1 for a number.
+        dropout: of the pooled token.
+    """
+
+    def __init__(self, encoder: nn.Module, width: int, num_outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.pooler = nn.Linear(width, _POOLED)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(_POOLED, num_outputs)
+        for layer in (self.pooler, self.head):
+            nn.init.normal_(layer.weight, std=_DEVIATION)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Return (B, num_outputs)."""
+        features: Any = self.encoder.features
+        pooled = self.pooler(features(tokens, mask)[:, 0]).tanh()
+        outputs: Tensor = self.head(self.dropout(pooled))
+        return outputs
+
+
+def fine_tuned_predictions(
+    model: nn.Module,
+    num_classes: int,
+    train: Examples,
+    validation: Mapping[str, Examples],
+    tuning: Tuning,
+    seed: int,
+) -> dict[str, NDArray[np.generic]]:
+    """Return what a fine-tuned copy of ``model`` predicts for each of several sets of examples.
+
+    The model and torch's random generators are left as they are. An autocast that is on stays on.
+
+    Args:
+        model: the encoder, on the device of ``tuning``.
+        num_classes: classes; 0 for a number, learned by squared error.
+        train: examples to fine-tune on.
+        validation: sets of examples by name.
+        tuning: how to.
+        seed: decides the head's first weights, the order of examples and what is dropped.
+
+    Returns:
+        Classes (n,), int64, or numbers (n,), float32, of each set.
+    """
+    device = tuning.device
+    devices = [device] if device.type == "cuda" else []
+    # A cache of cast weights would outlive the steps that change them.
+    autocast = torch.autocast(
+        device.type,
+        dtype=torch.get_autocast_dtype(device.type),
+        enabled=torch.is_autocast_enabled(device.type),
+        cache_enabled=False,
+    )
+    with torch.random.fork_rng(devices), autocast:
+        torch.manual_seed(stream_seed(seed, _CHANCE))
+        with torch.enable_grad():
+            tuned = _tuned(model, num_classes, train, tuning, seed)
+        tuned.eval()
+        with torch.no_grad():
+            return {
+                name: _predictions(tuned, num_classes, examples, tuning)
+                for name, examples in validation.items()
+            }
+
+
+def _tuned(
+    model: nn.Module, num_classes: int, train: Examples, tuning: Tuning, seed: int
+) -> Classifier:
+    encoder = copy.deepcopy(model)
+    for module in encoder.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = tuning.dropout
+    encoder.requires_grad_(True)
+    with torch.no_grad():
+        tokens, mask = _batch(train, np.zeros(1, dtype=np.int64), tuning)
+        features: Any = encoder.features
+        width = features(tokens, mask).shape[-1]
+    tuned = Classifier(encoder, width, max(1, num_classes), tuning.dropout).to(tuning.device)
+    optimizer = torch.optim.AdamW(
+        tuned.parameters(), lr=tuning.lr, betas=_BETAS, eps=_EPS, weight_decay=0.0
+    )
+    tuned.train()
+    count = len(train.labels)
+    _, steps_per_epoch = whole_batches(count, tuning.batch_size)
+    num_steps = tuning.epochs * steps_per_epoch
+    labels = torch.from_numpy(train.labels)
+    for step, rows in zip(range(num_steps), _orders(count, tuning, seed), strict=False):
+        for group in optimizer.param_groups:
+            group["lr"] = tuning.lr_at(step, num_steps)
+        outputs = tuned(*_batch(train, rows.numpy(), tuning)).float()
+        wanted = labels[rows].to(tuning.device)
+        if num_classes:
+            loss = functional.cross_entropy(outputs, wanted)
+        else:
+            loss = functional.mse_loss(outputs[:, 0], wanted)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return tuned
+
+
+def _orders(count: int, tuning: Tuning, seed: int) -> Iterator[Tensor]:
+    for part in epochs_from(0, count, tuning.batch_size, stream_seed(seed, _ORDER)):
+        yield from torch.split(part.order, tuning.batch_size)
+
+
+def _predictions(
+    tuned: Classifier, num_classes: int, examples: Examples, tuning: Tuning
+) -> NDArray[np.generic]:
+    found = []
+    for start in range(0, len(examples.labels), _EXAMPLES_AT_ONCE):
+        rows = np.arange(start, min(start + _EXAMPLES_AT_ONCE, len(examples.labels)))
+        outputs = tuned(*_batch(examples, rows, tuning)).float()
+        found.append(outputs.argmax(1) if num_classes else outputs[:, 0])
+    return torch.cat(found).cpu().numpy()
+
+
+def _batch(examples: Examples, rows: NDArray[np.int64], tuning: Tuning) -> tuple[Tensor, Tensor]:
+    """Return tokens (B, T), int64, and which of them are no padding, (B, T), bool; T is the
+    longest example's length."""
+    ends = np.asarray(examples.ends)[rows]
+    starts = np.where(rows > 0, np.asarray(examples.ends)[rows - 1], 0)
+    lengths = ends - starts
+    offsets = np.arange(lengths.max())
+    mask = offsets < lengths[:, None]
+    at = np.minimum(starts[:, None] + offsets, len(examples.tokens) - 1)
+    tokens = np.where(mask, examples.tokens[at].astype(np.int64), tuning.padding)
+    return (
+        torch.from_numpy(tokens).to(tuning.device),
+        torch.from_numpy(mask).to(tuning.device),
+    )

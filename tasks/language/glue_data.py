@@ -1,0 +1,131 @@
+"""GLUE opened for one trial: pre-training, and fine-tuning at reports."""
+
+from collections.abc import Iterator, Mapping
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tasks.base import Batch, TaskData
+from tasks.language.fine_tuning import Tuning, fine_tuned_predictions
+from tasks.language.glue import GLUE_TASKS, Glue, metric_name
+from tasks.language.glue_scores import scored
+from tasks.language.glue_texts import Examples, examples
+from tasks.language.token_files import evenly_spaced
+from tasks.sampling import stream_seed
+
+_FINE_TUNING = 4
+"""Keeps fine-tuning's seeds apart from those of the pre-training's order and masks."""
+
+
+class _Split(NamedTuple):
+    train: Examples
+    validation: Mapping[str, Examples]
+
+
+class GlueData:
+    """A text to pre-train on, and the tasks to fine-tune on."""
+
+    def __init__(
+        self, task: Glue, pretraining: TaskData, sampling_seed: int, device: torch.device
+    ) -> None:
+        self._task = task
+        self._pretraining = pretraining
+        self._sampling_seed = sampling_seed
+        subwords = task.pretraining.subwords()
+        self._tuning = Tuning(
+            epochs=task.epochs,
+            batch_size=task.batch_size,
+            lr=task.lr,
+            dropout=task.dropout,
+            padding=subwords.special("separator"),
+            device=device,
+        )
+        self._splits = {}
+        for name in task.tasks:
+            train, *validation = (
+                examples(task.data, name, split, subwords, task.seq_len)
+                for split in ("train", *GLUE_TASKS[name].validation)
+            )
+            named = dict(zip(GLUE_TASKS[name].validation, validation, strict=True))
+            self._splits[name] = _Split(_fewer(train, task.max_train), named)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one pass over the text."""
+        return self._pretraining.steps_per_epoch
+
+    @property
+    def eval_size(self) -> int:
+        """Examples to validate on, of all tasks together."""
+        return sum(
+            len(part.labels)
+            for split in self._splits.values()
+            for part in split.validation.values()
+        )
+
+    def batches(self, start_step: int) -> Iterator[Batch]:
+        """Yield pre-training's batches."""
+        return self._pretraining.batches(start_step)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return pre-training's loss."""
+        return self._pretraining.loss(model, batch)
+
+    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
+        """Return pre-training's metrics."""
+        return self._pretraining.evaluate(model)
+
+    def evaluate_further(self, model: nn.Module, *, is_last: bool) -> Mapping[str, float]:
+        """Return the average and every score, where it is time to fine-tune, else nothing."""
+        if not (is_last or self._task.every_report):
+            return {}
+        scores: dict[str, float] = {}
+        counted = []
+        for number, name in enumerate(GLUE_TASKS):
+            if name not in self._splits:
+                continue
+            split, task = self._splits[name], GLUE_TASKS[name]
+            predicted = fine_tuned_predictions(
+                model,
+                task.num_classes,
+                split.train,
+                split.validation,
+                self._tuning,
+                stream_seed(self._sampling_seed, _FINE_TUNING, number),
+            )
+            for part, found in predicted.items():
+                values = [
+                    scored(score, found, split.validation[part].labels) for score in task.scores
+                ]
+                names = (metric_name(name, part, score) for score in task.scores)
+                scores.update(zip(names, values, strict=True))
+                counted.append(values[0])
+        return {"glue_average": fmean(counted), **scores}
+
+    def warm_start(self, model: nn.Module) -> None:
+        """Do what pre-training does.
+
+        Raises:
+            ValueError: a model that cannot be fine-tuned, before any time is spent on it.
+        """
+        if not callable(getattr(model, "features", None)):
+            raise ValueError(
+                "a model to be fine-tuned must have features(tokens, mask), which returns (batch, "
+                f"tokens, width); {type(model).__name__} has not"
+            )
+        self._pretraining.warm_start(model)
+
+
+def _fewer(examples: Examples, most: int | None) -> Examples:
+    """Return at most so many of the examples, evenly spaced."""
+    if most is None or most >= len(examples.labels):
+        return examples
+    rows = evenly_spaced(len(examples.labels), most)
+    ends = np.asarray(examples.ends)
+    starts = np.concatenate(([0], ends[:-1]))
+    pieces = [np.asarray(examples.tokens[starts[row] : ends[row]]) for row in rows]
+    lengths = np.array([len(piece) for piece in pieces])
+    return Examples(np.concatenate(pieces), lengths.cumsum(), np.asarray(examples.labels)[rows])

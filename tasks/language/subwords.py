@@ -1,0 +1,278 @@
+"""Tokenizers: given ones by path or hub name, and ones trained on a task's own training text."""
+
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from tasks.base import DataError
+from tasks.language.text_data import Corpus
+from tasks.sources.cache import cached_folder
+from tasks.sources.hub import HUB_VARIABLE, ROOT_VARIABLE, downloads_allowed
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Kind = Literal["bpe", "wordpiece"]
+Role = Literal["end of text", "padding", "unknown", "first", "separator", "mask"]
+
+_TRAINING: Final = "subwords-1"
+"""To be changed with the code that trains, so that tokenizers trained before are not used again."""
+
+_FILE: Final = "tokenizer.json"
+_WORD_START: Final = "▁"
+_NAMES: Final[dict[Role, tuple[str, ...]]] = {
+    "end of text": ("<|endoftext|>", "</s>", "<eos>", "[SEP]"),
+    "padding": ("[PAD]", "<pad>", "<|endoftext|>"),
+    "unknown": ("[UNK]", "<unk>"),
+    "first": ("[CLS]", "<s>"),
+    "separator": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+_WORDPIECE_SPECIALS: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+class Subwords(NamedTuple):
+    """A tokenizer.
+
+    Attributes:
+        tokenizer: neither truncates nor pads.
+        digest: hash of all that decides which tokens it gives.
+    """
+
+    tokenizer: "Tokenizer"
+    digest: str
+
+    @property
+    def size(self) -> int:
+        """One more than the largest token."""
+        return max(self.tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+
+    def special(self, role: Role) -> int:
+        """Return the token with a role.
+
+        Raises:
+            DataError: the tokenizer has none of the usual names for it.
+        """
+        for name in _NAMES[role]:
+            token = self.tokenizer.token_to_id(name)
+            if token is not None:
+                return int(token)
+        raise DataError(
+            f"the tokenizer needs a token for the role {role!r}, called "
+            f"{' or '.join(map(repr, _NAMES[role]))}; give another tokenizer"
+        )
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Return the tokens of each text, without any special ones around it."""
+        encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [each.ids for each in encoded]
+
+
+def subwords(tokenizer: str | None, kind: Kind, vocab_size: int, corpus: Corpus) -> Subwords:
+    """Return the tokenizer called ``tokenizer``, or else one trained on the training text.
+
+    Training is done once and kept by the text's content; it gives the same result everywhere.
+
+    Args:
+        tokenizer: what ``given`` takes; None to train one.
+        kind: of the trained tokenizer: byte-level BPE as GPT-2's, cased, which knows every text;
+            or lower-case WordPiece as BERT's.
+        vocab_size: tokens a model tells apart: the most a trained tokenizer may have, and at least
+            as many as a given one has.
+        corpus: what to train it on.
+
+    Raises:
+        DataError: a given tokenizer is missing, unreadable or too large, the text is missing or
+            unusable, or it has too many different characters for the size.
+    """
+    if tokenizer is None:
+        found = _trained(kind, vocab_size, corpus)
+    else:
+        found = given(tokenizer)
+        if found.size > vocab_size:
+            raise DataError(
+                f"vocab_size must be at least the {found.size} tokens of the tokenizer "
+                f"{tokenizer!r}, not {vocab_size}"
+            )
+    return found
+
+
+def given(tokenizer: str) -> Subwords:
+    """Return a tokenizer from its files, or, when HSWEEP_HUB is 1, from the Hugging Face hub.
+
+    Args:
+        tokenizer: a ``tokenizer.json``, or a folder with one or with the older files ``vocab.json``
+            and ``merges.txt`` (GPT-2) or ``vocab.txt`` (BERT); or a hub name.
+
+    Raises:
+        DataError: it is missing or unreadable, or downloads are not turned on.
+    """
+    path = Path(tokenizer).expanduser()
+    try:
+        if path.is_file():
+            return _given(str(path), path.stat().st_mtime_ns)
+        if path.is_dir():
+            newest = max((file.stat().st_mtime_ns for file in path.iterdir()), default=0)
+            return _given(str(path), newest)
+    except OSError as error:
+        raise DataError(f"cannot read the tokenizer {path}: {error}") from error
+    if not downloads_allowed():
+        raise DataError(
+            "tokenizer must be an existing file or folder, unless downloads are turned on: "
+            f"{tokenizer!r} does not exist; give a local path, put it under the folder that "
+            f"{ROOT_VARIABLE} names, set {HUB_VARIABLE}=1 to have that name downloaded from the "
+            "Hugging Face hub, or leave it out to have one trained on the training text"
+        )
+    return _given(tokenizer, 0)
+
+
+@functools.lru_cache(maxsize=4)
+def _given(tokenizer: str, _changed_ns: int) -> Subwords:
+    from tokenizers import Tokenizer
+
+    path = Path(tokenizer)
+    try:
+        if path.is_file():
+            found = Tokenizer.from_file(tokenizer)
+        elif path.is_dir():
+            found = _from_folder(path)
+        else:
+            found = Tokenizer.from_pretrained(tokenizer)
+    except DataError:
+        raise
+    except Exception as error:  # the library raises bare exceptions
+        raise DataError(f"the tokenizer {tokenizer!r} cannot be read: {error}") from error
+    found.no_truncation()
+    found.no_padding()
+    return Subwords(found, hashlib.sha256(found.to_str().encode()).hexdigest())
+
+
+def _from_folder(folder: Path) -> "Tokenizer":
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+    if (folder / _FILE).exists():
+        return Tokenizer.from_file(str(folder / _FILE))
+    if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
+        files = str(folder / "vocab.json"), str(folder / "merges.txt")
+        found = Tokenizer(models.BPE.from_file(*files))
+        found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        specials = _NAMES["end of text"]
+    elif (folder / "vocab.txt").exists():
+        found = Tokenizer(models.WordPiece.from_file(str(folder / "vocab.txt"), unk_token="[UNK]"))
+        words = [word for word in found.get_vocab() if word not in _WORDPIECE_SPECIALS]
+        uncased = all(word == word.lower() for word in words if not word.startswith("[unused"))
+        found.normalizer = normalizers.BertNormalizer(lowercase=uncased)
+        found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        specials = _WORDPIECE_SPECIALS
+    else:
+        raise DataError(
+            f"{folder} must hold {_FILE}, vocab.json with merges.txt, or vocab.txt; give the "
+            "folder of a tokenizer"
+        )
+    found.add_special_tokens([name for name in specials if found.token_to_id(name) is not None])
+    return found
+
+
+def _trained(kind: Kind, vocab_size: int, corpus: Corpus) -> Subwords:
+    from tokenizers import Tokenizer
+
+    digest = hashlib.sha256(
+        repr((_TRAINING, kind, vocab_size, corpus.digest())).encode()
+    ).hexdigest()
+
+    def write(folder: Path) -> None:
+        train = train_byte_level_bpe if kind == "bpe" else train_wordpiece
+        train(corpus.documents("train"), vocab_size).save(str(folder / _FILE))
+
+    folder = cached_folder(f"{_TRAINING}-{digest[:32]}", write)
+    try:
+        found = Tokenizer.from_file(str(folder / _FILE))
+    except Exception as error:  # the library raises bare exceptions
+        raise DataError(f"{folder} is damaged ({error}); delete it to have it made anew") from error
+    return Subwords(found, digest)
+
+
+def train_byte_level_bpe(documents: Iterable[list[str]], vocab_size: int) -> "Tokenizer":
+    """Return a byte-level BPE (as GPT-2's: Radford et al. 2019, section 2.2).
+
+    Args:
+        documents: batches of texts.
+        vocab_size: most tokens, the 256 bytes and one that ends a text among them.
+
+    Raises:
+        DataError: a size that leaves no room for the bytes.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    (end, *_), alphabet = _NAMES["end of text"], pre_tokenizers.ByteLevel.alphabet()
+    if vocab_size <= len(alphabet):
+        raise DataError(f"vocab_size must be at least {len(alphabet) + 1}, not {vocab_size}")
+    found = Tokenizer(models.BPE())
+    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    found.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[end],
+        initial_alphabet=sorted(alphabet),
+        show_progress=False,
+    )
+    found.train_from_iterator(iter(documents), trainer)
+    return found
+
+
+def train_wordpiece(documents: Iterable[list[str]], vocab_size: int) -> "Tokenizer":
+    """Return a lower-case WordPiece tokenizer with BERT's special tokens.
+
+    Its pieces are those that BPE merges first within words, the start of a word marked, as the
+    library's own trainer chooses them; that one numbers them by chance and breaks ties by number.
+
+    Args:
+        documents: batches of texts.
+        vocab_size: most tokens.
+
+    Raises:
+        DataError: a size of which half would go to single characters.
+    """
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    words = pre_tokenizers.BertPreTokenizer()
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    merged = Tokenizer(models.BPE())
+    merged.normalizer = normalizer
+    merged.pre_tokenizer = pre_tokenizers.Sequence(
+        [words, pre_tokenizers.Metaspace(_WORD_START, prepend_scheme="always", split=False)]
+    )
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, show_progress=False)
+    merged.train_from_iterator(iter(documents), trainer)
+    by_number = sorted((number, token) for token, number in merged.get_vocab().items())
+    pieces = list(_pieces(token for _, token in by_number))
+    characters = sum(len(piece.removeprefix("##")) == 1 for piece in pieces)
+    if 2 * characters > vocab_size:
+        raise DataError(
+            f"vocab_size must be at least {2 * characters}, twice the pieces of one character that "
+            f"the text has, not {vocab_size}; give a tokenizer, or a larger size"
+        )
+    vocabulary = [*_WORDPIECE_SPECIALS, *pieces][:vocab_size]
+    numbered = {piece: number for number, piece in enumerate(vocabulary)}
+    found = Tokenizer(models.WordPiece(numbered, unk_token="[UNK]"))
+    found.normalizer = normalizer
+    found.pre_tokenizer = words
+    found.decoder = decoders.WordPiece()
+    found.add_special_tokens(list(_WORDPIECE_SPECIALS))
+    return found
+
+
+def _pieces(tokens: Iterable[str]) -> Iterator[str]:
+    """Yield WordPiece's names of BPE's tokens, single characters first, each once."""
+    characters, longer = [], []
+    for token in tokens:
+        starts_a_word = token.startswith(_WORD_START)
+        letters = token.removeprefix(_WORD_START)
+        if len(letters) == 1:
+            characters.append(letters)
+        elif letters:
+            longer.append(letters if starts_a_word else f"##{letters}")
+    singles = sorted(set(characters))
+    yield from dict.fromkeys([*singles, *(f"##{letter}" for letter in singles), *longer])

@@ -1,0 +1,1 @@
+"""Which of several candidates answers a query."""

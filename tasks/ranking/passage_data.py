@@ -1,0 +1,176 @@
+"""Candidates on the training device, and learning to rank them.
+
+Shapes: Q queries, B queries in a batch, T candidates, M mined negatives, P passages, F width.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.ranking.passage_pool import candidates
+from tasks.ranking.passages import Passages
+from tasks.sampling import epochs_from, generator, whole_batches
+
+_CHUNK = 256
+"""Queries handled at once outside training."""
+
+_RANK_CUTOFF = 10
+"""MRR@10: what is ranked lower counts nothing."""
+
+_MOST_BYTES_ON_DEVICE = 1 << 30
+"""Larger tables of passages stay memory-mapped, and the rows of a batch are copied."""
+
+_ORDER = 1
+"""Keeps a step's order of candidates apart from an epoch's order of queries."""
+
+
+class Tables(NamedTuple):
+    """Vectors and candidate lists.
+
+    Attributes:
+        queries: (Q, F), float32.
+        passages: (P, F), float32.
+        lists: (Q, T), int64: rows of ``passages``, the relevant one first.
+        num_train: the first so many queries are for training.
+        device: where batches are wanted; ``passages`` may lie elsewhere.
+    """
+
+    queries: Tensor
+    passages: Tensor
+    lists: Tensor
+    num_train: int
+    device: torch.device
+
+
+@functools.lru_cache(maxsize=2)
+def load(task: Passages, fingerprint: str, device: torch.device) -> Tables:  # noqa: ARG001
+    """Return the tables of ``task``; the last two are kept for reuse.
+
+    Args:
+        task: what to read.
+        fingerprint: of the task's data, so that data that change are read again.
+        device: where batches are wanted.
+
+    Raises:
+        DataError: the data or the encoder are missing or unusable.
+    """
+    found = candidates(task, task.mining_digest())
+    lists = torch.cat(
+        (
+            torch.from_numpy(found.positives)[:, None],
+            torch.from_numpy(found.negatives[:, : task.seq_len - 1]),
+        ),
+        dim=1,
+    )
+    passages = torch.from_numpy(found.passages)
+    if passages.nbytes <= _MOST_BYTES_ON_DEVICE:
+        passages = passages.to(device)
+    queries = torch.from_numpy(found.queries).to(device)
+    return Tables(queries, passages, lists, found.num_train, device)
+
+
+class PassageData:
+    """Queries opened for one trial: batches, cross entropy over candidates, top-1 and MRR@10."""
+
+    def __init__(self, task: Passages, tables: Tables, sampling_seed: int, batch_size: int) -> None:
+        self._task = task
+        self._tables = tables
+        self._sampling_seed = sampling_seed
+        self._batch_size, self._num_batches = whole_batches(tables.num_train, batch_size)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one pass over the training queries."""
+        return self._num_batches
+
+    @property
+    def eval_size(self) -> int:
+        """Validation queries."""
+        return len(self._tables.lists) - self._tables.num_train
+
+    def batches(self, start_step: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (x, y) without end: x (B, T, 2 F), y (B,), beginning with ``start_step``.
+
+        Raises:
+            ValueError: a start step below 0.
+        """
+        step = start_step
+        queries = self._tables.num_train
+        for part in epochs_from(start_step, queries, self._batch_size, self._sampling_seed):
+            for rows in torch.split(part.order, self._batch_size)[part.first_batch :]:
+                random = generator(self._sampling_seed, step, _ORDER)
+                yield self._gathered(rows, random)
+                step += 1
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """Return the mean cross entropy over the candidates, in nats."""
+        x, y = batch
+        return functional.cross_entropy(scores_of(model, x), y)
+
+    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
+        """Return top-1, MRR@10 and loss on the validation and on the training queries."""
+        num_train, total = self._tables.num_train, len(self._tables.lists)
+        most = self._task.max_train_eval or num_train
+        top1, mrr, loss = self._scored(model, torch.arange(num_train, total))
+        train_top1, train_mrr, train_loss = self._scored(model, torch.arange(min(most, num_train)))
+        return {
+            "top1": top1,
+            "mrr": mrr,
+            "train_top1": train_top1,
+            "train_mrr": train_mrr,
+            "validation_loss": loss,
+            "train_loss": train_loss,
+        }
+
+    def warm_start(self, model: nn.Module) -> None:
+        """Do nothing: a shift of every score changes no ranking."""
+
+    def _gathered(self, rows: Tensor, random: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Return the examples of these queries; without ``random`` the relevant one comes first."""
+        tables = self._tables
+        lists = tables.lists[rows]
+        positions = torch.zeros(len(rows), dtype=torch.int64)
+        if random is not None:
+            order = torch.rand(lists.shape, generator=random).argsort(1)
+            lists = lists.gather(1, order)
+            positions = (order == 0).int().argmax(1)
+        passages = tables.passages[lists.to(tables.passages.device)].to(tables.device)
+        queries = tables.queries[rows.to(tables.device)]
+        x = torch.cat((queries[:, None].expand_as(passages), passages), dim=2)
+        return x, positions.to(tables.device)
+
+    def _scored(self, model: nn.Module, rows: Tensor) -> tuple[float, float, float]:
+        total = torch.zeros(3, dtype=torch.float64)
+        for number, chunk in enumerate(torch.split(rows, _CHUNK)):
+            # A fixed order other than the positive first: a model with positions cannot use it.
+            x, y = self._gathered(chunk, generator(number, _ORDER))
+            scores = scores_of(model, x).float()
+            own = scores.gather(1, y[:, None])
+            # Ties count against the model: a constant score is no ranking.
+            rank = 1 + ((scores >= own).sum(1) - 1)
+            loss = functional.cross_entropy(scores, y, reduction="none").double()
+            reciprocal = torch.where(rank <= _RANK_CUTOFF, 1.0 / rank.double(), 0.0)
+            total = total.to(x.device) + torch.stack(
+                ((rank == 1).sum().double(), reciprocal.sum(), loss.sum())
+            )
+        top1, mrr, loss = (total / len(rows)).tolist()
+        return top1, mrr, loss
+
+
+def scores_of(model: nn.Module, x: Tensor) -> Tensor:
+    """Return the model's scores, (B, T).
+
+    Raises:
+        ValueError: the model returns another shape.
+    """
+    scores: Tensor = model(x)
+    if scores.shape != x.shape[:2]:
+        raise ValueError(
+            f"the model must return one score a candidate, of shape {tuple(x.shape[:2])}, not "
+            f"{tuple(scores.shape)}"
+        )
+    return scores

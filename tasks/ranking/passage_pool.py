@@ -1,0 +1,324 @@
+"""Queries, their relevant passages, and the hard negatives that BM25 finds for them.
+
+Shapes: Q queries, M mined negatives a query, P passages in use.
+"""
+
+import functools
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.base import DataError
+from tasks.ranking.passage_vectors import mean_vectors
+from tasks.sources.cache import cached_arrays
+from tasks.sources.hub import load_splits
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from tasks.ranking.passages import Passages
+
+_MINING: Final = "passages-1"
+"""To be changed with the code that mines or embeds, so that older arrays are not used again."""
+
+_QUERIES_AT_ONCE: Final = 20_000
+_TEXTS_AT_ONCE: Final = 50_000
+_VALIDATION_SPLITS: Final = ("dev", "validation")
+_JUDGEMENTS: Final = ("query-id", "corpus-id", "score")
+_TEXTS: Final = ("_id", "text")
+
+
+class Judged(NamedTuple):
+    """Queries with their relevant passages, by identifier.
+
+    Attributes:
+        train: query -> relevant passages, in the order of the data.
+        validation: as ``train``; no query is in both.
+    """
+
+    train: dict[str, tuple[str, ...]]
+    validation: dict[str, tuple[str, ...]]
+
+
+class Candidates(NamedTuple):
+    """What a task learns from, as arrays.
+
+    Attributes:
+        queries: (Q, width), float32, training queries first.
+        passages: (P, width), float32.
+        positives: (Q,), int64, rows of ``passages``: each query's first relevant passage.
+        negatives: (Q, M), int64, rows of ``passages``, the hardest first.
+        num_train: how many of the queries are for training.
+    """
+
+    queries: NDArray[np.float32]
+    passages: NDArray[np.float32]
+    positives: NDArray[np.int64]
+    negatives: NDArray[np.int64]
+    num_train: int
+
+
+def judged(task: "Passages") -> Judged:
+    """Return the training and validation queries of a task, cut to the numbers it asks for.
+
+    Raises:
+        DataError: a split or column is missing, or no query is left for one of the two.
+    """
+    splits = load_splits(task.data)
+    train_name = task.train_split or ("train" if "train" in splits else next(iter(splits)))
+    validation_name = task.validation_split or next(
+        (name for name in _VALIDATION_SPLITS if name in splits and name != train_name), None
+    )
+    for name in (train_name, validation_name):
+        if name is not None and name not in splits:
+            raise DataError(
+                f"the judgements of {task.data!r} have no split {name!r}; they have "
+                f"{', '.join(sorted(splits))}"
+            )
+    train = _relevant(splits[train_name], task.data, train_name)
+    if validation_name is None or validation_name == train_name:
+        names = list(train)
+        first_held_out = len(names) - max(1, round(task.held_out * len(names)))
+        validation = {name: train[name] for name in names[first_held_out:]}
+    else:
+        validation = _relevant(splits[validation_name], task.data, validation_name)
+    train = {name: passages for name, passages in train.items() if name not in validation}
+    cut = Judged(_first(train, task.max_train), _first(validation, task.max_validation))
+    for what, queries in (("training", cut.train), ("validation", cut.validation)):
+        if not queries:
+            raise DataError(
+                f"no {what} queries are left in {task.data!r}: split {train_name!r} has "
+                f"{len(train)}, with a score above 0; change the splits or held_out"
+            )
+    return cut
+
+
+def pool_size(task: "Passages") -> int:
+    """Return how many passages negatives are mined from.
+
+    Raises:
+        DataError: the passages cannot be read.
+    """
+    size = len(_texts(task.data, "corpus"))
+    return size if task.pool is None else min(size, task.pool)
+
+
+def candidates(task: "Passages", content: str) -> Candidates:
+    """Return the arrays of a task, made by the first to come and then memory-mapped.
+
+    Args:
+        task: what to read; ``seq_len`` does not matter.
+        content: hash of everything that the data and the settings contain.
+
+    Raises:
+        DataError: an identifier without a text, too few negatives, or anything unreadable.
+    """
+    queries = judged(task)
+    all_queries = {**queries.train, **queries.validation}
+    query_texts = _by_id(_texts(task.data, "queries"), all_queries, "query")
+    pool = _Pool(task, all_queries)
+    mined = [
+        cached_arrays(
+            f"{_MINING}-{content[:24]}-mined-{start}",
+            functools.partial(_mined, pool, names, [query_texts[name] for name in names]),
+        )
+        for start, names in _chunks(list(all_queries), _QUERIES_AT_ONCE)
+    ]
+    positives = np.concatenate([part["positives"] for part in mined])
+    negatives = np.concatenate([part["negatives"] for part in mined])
+    used = np.unique(np.concatenate((positives, negatives.reshape(-1))))
+    passages = pool.texts_of(used)
+
+    def vectors(what: str, texts: Sequence[str], segment: int) -> NDArray[np.float32]:
+        parts = [
+            cached_arrays(
+                f"{_MINING}-{content[:24]}-{what}-{start}",
+                functools.partial(_embedded, task, some, segment),
+            )["vectors"]
+            for start, some in _chunks(texts, _TEXTS_AT_ONCE)
+        ]
+        joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return cast("NDArray[np.float32]", joined)
+
+    return Candidates(
+        queries=vectors("queries", [query_texts[name] for name in all_queries], 0),
+        passages=vectors("passages", passages, 1),
+        positives=np.searchsorted(used, positives),
+        negatives=np.searchsorted(used, negatives),
+        num_train=len(queries.train),
+    )
+
+
+class _Pool:
+    """The passages that negatives are mined from. Read and indexed only if something is missing."""
+
+    def __init__(self, task: "Passages", queries: dict[str, tuple[str, ...]]) -> None:
+        self._task = task
+        self._queries = queries
+        self._corpus = _texts(task.data, "corpus")
+
+    @functools.cached_property
+    def _rows(self) -> dict[str, int]:
+        """Row of each passage in use, by identifier."""
+        every = {str(name): row for row, name in enumerate(self._corpus["_id"])}
+        if self._task.pool is None:
+            return every
+        wanted = [name for names in self._queries.values() for name in names if name in every]
+        chosen = dict.fromkeys(wanted)
+        for name in every:
+            if len(chosen) >= self._task.pool:
+                break
+            chosen[name] = None
+        return {name: every[name] for name in sorted(chosen, key=every.__getitem__)}
+
+    @functools.cached_property
+    def _row_numbers(self) -> NDArray[np.int64]:
+        return np.fromiter(self._rows.values(), np.int64, len(self._rows))
+
+    @functools.cached_property
+    def _texts(self) -> list[str]:
+        return self.texts_of(self._row_numbers)
+
+    @functools.cached_property
+    def _text_numbers(self) -> NDArray[np.int64]:
+        """A number for each passage in use, equal where texts are equal but for case and spaces."""
+        seen: dict[bytes, int] = {}
+        keys = (hashlib.sha1(" ".join(t.casefold().split()).encode()).digest() for t in self._texts)
+        return np.fromiter((seen.setdefault(key, len(seen)) for key in keys), np.int64)
+
+    @functools.cached_property
+    def _index(self) -> Any:
+        import bm25s
+
+        index = bm25s.BM25()
+        tokens = bm25s.tokenize(self._texts, show_progress=False)
+        index.index(tokens, show_progress=False)
+        return index
+
+    def texts_of(self, rows: NDArray[np.int64]) -> list[str]:
+        """Return title and text of the passages in these rows of the corpus."""
+        chosen = self._corpus.select(rows)
+        texts = [text or "" for text in chosen["text"]]
+        if "title" in chosen.column_names:
+            titles = [title or "" for title in chosen["title"]]
+            texts = [f"{title} {text}".strip() for title, text in zip(titles, texts, strict=True)]
+        return texts
+
+    def mine(
+        self, relevant: Sequence[tuple[str, ...]], texts: Sequence[str], names: Sequence[str]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return each query's positive and its negatives, as rows of the corpus."""
+        import bm25s
+
+        place = {name: number for number, name in enumerate(self._rows)}
+        wanted = self._task.mined
+        tokens = bm25s.tokenize(list(texts), show_progress=False)
+        positives = np.empty(len(texts), np.int64)
+        negatives = np.empty((len(texts), wanted), np.int64)
+        judged_most = max(map(len, relevant))
+        # Room for what must be left out: the relevant passages and a few with the same text.
+        depth = min(len(self._rows), wanted + judged_most + 16)
+        found, _ = self._index.retrieve(tokens, k=depth, show_progress=False)
+        for query, passages in enumerate(relevant):
+            missing = [name for name in passages if name not in place]
+            if missing:
+                raise DataError(
+                    f"query {names[query]!r} of {self._task.data!r} is answered by passage "
+                    f"{missing[0]!r}, which the corpus lacks; data of one release belong together"
+                )
+            own = np.array([place[name] for name in passages])
+            taboo = self._text_numbers[own]
+            ranked = np.asarray(found[query], np.int64)
+            if not self._enough(ranked, taboo):
+                everything, _ = self._index.retrieve(
+                    bm25s.tokenize([texts[query]], show_progress=False),
+                    k=len(self._rows),
+                    show_progress=False,
+                )
+                ranked = np.asarray(everything[0], np.int64)
+            usable = ranked[~np.isin(self._text_numbers[ranked], taboo)]
+            if len(usable) < wanted:
+                raise DataError(
+                    f"query {names[query]!r} of {self._task.data!r} has only {len(usable)} "
+                    f"passages that are not its answer, fewer than mined={wanted}; lower mined "
+                    "and seq_len, or enlarge the pool"
+                )
+            positives[query] = self._row_numbers[own[0]]
+            negatives[query] = self._row_numbers[usable[:wanted]]
+        return positives, negatives
+
+    def relevant_to(self, names: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the relevant passages of these queries."""
+        return [self._queries[name] for name in names]
+
+    def _enough(self, ranked: NDArray[np.int64], taboo: NDArray[np.int64]) -> bool:
+        return int((~np.isin(self._text_numbers[ranked], taboo)).sum()) >= self._task.mined
+
+
+def _mined(
+    pool: _Pool, names: Sequence[str], texts: Sequence[str]
+) -> dict[str, NDArray[np.generic]]:
+    positives, negatives = pool.mine(pool.relevant_to(names), texts, names)
+    return {"positives": positives, "negatives": negatives}
+
+
+def _embedded(
+    task: "Passages", texts: Sequence[str], segment: int
+) -> dict[str, NDArray[np.generic]]:
+    vectors = mean_vectors(task.encoder, texts, max_tokens=task.max_tokens, segment=segment)
+    return {"vectors": vectors}
+
+
+def _relevant(judgements: "Dataset", data: str, split: str) -> dict[str, tuple[str, ...]]:
+    _need_columns(judgements, _JUDGEMENTS, f"split {split!r} of the judgements of {data!r}")
+    found: dict[str, list[str]] = {}
+    for query, passage, score in zip(*(judgements[name] for name in _JUDGEMENTS), strict=True):
+        if score > 0:
+            found.setdefault(str(query), []).append(str(passage))
+    return {query: tuple(passages) for query, passages in found.items()}
+
+
+def _texts(data: str, config: str) -> "Dataset":
+    splits = load_splits(data, config)
+    texts = splits[config] if config in splits else next(iter(splits.values()))
+    _need_columns(texts, _TEXTS, f"configuration {config!r} of {data!r}")
+    if len(texts) == 0:
+        raise DataError(f"configuration {config!r} of {data!r} has no rows")
+    return texts
+
+
+def _by_id(texts: "Dataset", wanted: dict[str, Any], what: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, text in zip(texts["_id"], texts["text"], strict=True):
+        if str(name) in wanted:
+            found[str(name)] = text or ""
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        raise DataError(
+            f"{len(missing)} judged of the {len(wanted)} have no text, for example {what} "
+            f"{missing[0]!r}; data of one release belong together"
+        )
+    empty = [name for name, text in found.items() if not text.strip()]
+    if empty:
+        raise DataError(f"{what} {empty[0]!r} has an empty text; leave it out of the judgements")
+    return found
+
+
+def _need_columns(table: "Dataset", columns: tuple[str, ...], what: str) -> None:
+    for column in columns:
+        if column not in table.column_names:
+            raise DataError(
+                f"{what} lacks the column {column!r}; it has {', '.join(table.column_names)}"
+            )
+
+
+def _first(queries: dict[str, tuple[str, ...]], most: int | None) -> dict[str, tuple[str, ...]]:
+    return dict(list(queries.items())[:most])
+
+
+def _chunks(values: Sequence[str], size: int) -> Iterator[tuple[int, Sequence[str]]]:
+    for start in range(0, len(values), size):
+        yield start, values[start : start + size]

@@ -1,0 +1,1 @@
+"""Where data come from, and what is made of them once and kept."""

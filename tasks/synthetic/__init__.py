@@ -1,0 +1,1 @@
+"""Tasks whose data are drawn: nothing to download, the truth is known."""

@@ -1,0 +1,112 @@
+"""Sum of maxima: the synthetic retrieval task of the head-count paper.
+
+y = sum_{i=1..D} max_{t=1..T} a_i . x_t with x_t ~ N(0, I): each of D features has to be found at
+its own position of the sequence ("The Effect of Attention Head Count on Transformer
+Approximation", arXiv 2510.06662, synthetic experiment; the paper uses D = 4 in 4 dimensions,
+8,000 sequences for training and 2,000 for validation).
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tasks.base import Metric, TaskData
+from tasks.settings import one_of, whole_number
+from tasks.sources.digest import definition_digest
+
+if TYPE_CHECKING:
+    import torch
+
+_VERSION = "1"
+_METRICS = (
+    Metric(
+        "nmse",
+        "min",
+        "error",
+        "mean squared error over the variance of the target, validation sequences",
+    ),
+    Metric(
+        "train_nmse",
+        "min",
+        "error",
+        "mean squared error over the variance of the target, training sequences",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieval:
+    """Learn y = sum_{i=1..D} max_t a_i . x_t from sequences of T standard normal vectors.
+
+    With orthonormal a_i the D maxima are independent, and the variance of y is D times that of
+    the largest of T standard normal numbers: 1.492, 1.180, 0.967, 0.814, 0.701 for D = 4 and
+    T = 8, 16, 32, 64, 128.
+
+    Batches are pairs (x, y): x of shape (batch, seq_len, token_dim) and y of shape (batch,), both
+    float32. A model maps x to (batch,) or (batch, 1).
+
+    Attributes:
+        seq_len: T, vectors in a sequence.
+        dim: D, the number of maxima that are summed.
+        input_dim: numbers in a vector; None for as many as ``dim``.
+        directions: ``orthonormal`` rows a_i of a random rotation, or ``iid`` unit vectors. They
+            are drawn, like the sequences, from the data seed.
+        num_train: training sequences.
+        num_validation: validation sequences.
+
+    Raises:
+        ValueError: a number below its least value, unknown directions, or more orthonormal
+            directions than dimensions.
+    """
+
+    seq_len: int
+    dim: int = 4
+    input_dim: int | None = None
+    directions: Literal["orthonormal", "iid"] = "orthonormal"
+    num_train: int = 8000
+    num_validation: int = 2000
+
+    def __post_init__(self) -> None:
+        # A variance needs two sequences.
+        least = {"seq_len": 1, "dim": 1, "num_train": 2, "num_validation": 2}
+        if self.input_dim is not None:
+            least["input_dim"] = 1
+        for field, minimum in least.items():
+            value = whole_number(field, getattr(self, field), minimum=minimum)
+            object.__setattr__(self, field, value)
+        one_of("directions", self.directions, ("orthonormal", "iid"))
+        if self.directions == "orthonormal" and self.dim > self.token_dim:
+            raise ValueError(
+                f"at most input_dim directions can be orthonormal: dim={self.dim} is more than "
+                f"input_dim={self.token_dim}; raise input_dim or use directions='iid'"
+            )
+
+    @property
+    def token_dim(self) -> int:
+        """Numbers in a vector of the sequence, the model's input width."""
+        return self.dim if self.input_dim is None else self.input_dim
+
+    @property
+    def name(self) -> str:
+        """``retrieval``."""
+        return "retrieval"
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """NMSE on validation (main) and on training sequences."""
+        return _METRICS
+
+    def fingerprint(self) -> str:
+        """Return a hash of the definition; the data follow from it and the data seed."""
+        return definition_digest(self, _VERSION)
+
+    def open(
+        self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
+    ) -> TaskData:
+        """Generate the sequences, whole on ``device``; kept for the next trial of this process.
+
+        Raises:
+            ValueError: a batch size below 1.
+        """
+        from tasks.synthetic.retrieval_data import RetrievalData, generate
+
+        return RetrievalData(generate(self, data_seed, device), sampling_seed, batch_size)

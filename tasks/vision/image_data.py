@@ -1,0 +1,255 @@
+"""Images on the training device, and learning from them.
+
+Shapes: n images, B images in a batch, C channels, H rows, W columns.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.base import DataError
+from tasks.classification import logits_of, named_scores, score
+from tasks.sampling import epochs_from, generator, whole_batches
+from tasks.vision.image_arrays import ImageArrays
+from tasks.vision.images import Images
+
+_CHUNK = 512
+"""Images handled at once outside training."""
+
+_HELD_OUT, _TRAIN, _VALIDATION, _TRAIN_EVAL = range(4)
+"""Independent streams of the seed that chooses images."""
+
+_AUGMENTATION = 1
+"""Keeps a step's augmentation apart from an epoch's order."""
+
+
+class LabelledImages(NamedTuple):
+    """Images and their classes.
+
+    Attributes:
+        pixels: (n, C, H, W), uint8.
+        labels: (n,), int64.
+    """
+
+    pixels: Tensor
+    labels: Tensor
+
+
+class ImageTensors(NamedTuple):
+    """Everything a trial learns from.
+
+    Attributes:
+        train: training images.
+        train_eval: those of them that the training metrics are computed on.
+        validation: validation images.
+        mean: (C, 1, 1), float32, over the training pixels.
+        std: (C, 1, 1), float32, over the training pixels; 1 where a channel is constant.
+        image_size: height and width the model is given.
+        num_classes: classes.
+    """
+
+    train: LabelledImages
+    train_eval: LabelledImages
+    validation: LabelledImages
+    mean: Tensor
+    std: Tensor
+    image_size: int
+    num_classes: int
+
+
+@functools.lru_cache(maxsize=2)
+def load(task: Images, fingerprint: str, split_seed: int, device: torch.device) -> ImageTensors:  # noqa: ARG001
+    """Return the images of ``task`` on ``device``; the last two sets are kept for reuse.
+
+    Args:
+        task: what to read.
+        fingerprint: of the task's data, so that data that change are read again.
+        split_seed: decides which images are held out or left out.
+        device: where the images are wanted.
+
+    Raises:
+        DataError: an image or label is unusable, or no image is left for a split.
+    """
+    source, spec = task.source(), task.spec()
+    train = _tensors(source.read_train())
+    if task.held_out is None:
+        assert source.read_validation is not None
+        validation = _tensors(source.read_validation())
+    else:
+        held_out = held_out_rows(train.labels, task.held_out, split_seed)
+        train, validation = _rows(train, ~held_out), _rows(train, held_out)
+    for split, images in (("training", train), ("validation", validation)):
+        if len(images.labels) == 0:
+            raise DataError(
+                f"no {split} images are left when {task.held_out} of each class of {task.data!r} "
+                "is held out; change validation"
+            )
+    train = _subset(train, task.max_train, split_seed, _TRAIN)
+    validation = _subset(validation, task.max_validation, split_seed, _VALIDATION)
+    train = LabelledImages(*(tensor.to(device) for tensor in train))
+    validation = LabelledImages(*(tensor.to(device) for tensor in validation))
+    mean, std = channel_statistics(train.pixels)
+    if task.fit == "resize":
+        train, validation = (_resized(part, spec.image_size) for part in (train, validation))
+    train_eval = _subset(train, task.max_train_eval, split_seed, _TRAIN_EVAL)
+    return ImageTensors(train, train_eval, validation, mean, std, spec.image_size, spec.num_classes)
+
+
+def held_out_rows(labels: Tensor, held_out: float, seed: int) -> Tensor:
+    """Return which rows are held out: a share of each class, chosen by ``seed``.
+
+    Args:
+        labels: (n,), int64.
+        held_out: share of each class, rounded to whole images, in (0, 1).
+        seed: decides which.
+
+    Returns:
+        (n,), bool.
+    """
+    mask = torch.zeros(len(labels), dtype=torch.bool)
+    for label in torch.unique(labels).tolist():
+        rows = (labels == label).nonzero().flatten()
+        order = torch.randperm(len(rows), generator=generator(seed, _HELD_OUT, label))
+        mask[rows[order[: round(held_out * len(rows))]]] = True
+    return mask
+
+
+def channel_statistics(pixels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation of each channel of (n, C, H, W), each (C, 1, 1)."""
+    total = torch.zeros(2, pixels.shape[1], dtype=torch.float64, device=pixels.device)
+    for chunk in torch.split(pixels, _CHUNK):
+        values = chunk.double()
+        total += torch.stack((values.sum((0, 2, 3)), values.square().sum((0, 2, 3))))
+    mean, mean_square = total / (pixels.numel() / pixels.shape[1])
+    std = (mean_square - mean.square()).clamp_min(0).sqrt()
+    std = torch.where(std > 0, std, 1.0)
+    return mean.float()[:, None, None], std.float()[:, None, None]
+
+
+def augmented(pixels: Tensor, crop_padding: int, flip: bool, random: torch.Generator) -> Tensor:
+    """Return the images cropped after padding with black, and mirrored, each at random.
+
+    Args:
+        pixels: (B, C, H, W).
+        crop_padding: pixels added on each side before a crop of H by W.
+        flip: mirror each image left to right with probability 1/2.
+        random: a CPU generator.
+    """
+    batch, _, height, width = pixels.shape
+    top, left = torch.randint(0, 2 * crop_padding + 1, (2, batch), generator=random)
+    rows = top[:, None] + torch.arange(height)
+    columns = left[:, None] + torch.arange(width)
+    if flip:
+        mirrored = torch.rand(batch, generator=random) < 0.5
+        columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+    padded = functional.pad(pixels, (crop_padding,) * 4)
+    rows, columns = rows.to(pixels.device), columns.to(pixels.device)
+    images = torch.arange(batch, device=pixels.device)[:, None, None]
+    # Indices around a slice put the channels last.
+    return padded[images, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+class ImageData:
+    """Images opened for one trial: batches, cross-entropy, and accuracies."""
+
+    def __init__(
+        self, task: Images, tensors: ImageTensors, sampling_seed: int, batch_size: int
+    ) -> None:
+        self._task = task
+        self._tensors = tensors
+        self._sampling_seed = sampling_seed
+        self._batch_size, self._num_batches = whole_batches(len(tensors.train.labels), batch_size)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one pass over the training images."""
+        return self._num_batches
+
+    @property
+    def eval_size(self) -> int:
+        """Validation images."""
+        return len(self._tensors.validation.labels)
+
+    def batches(self, start_step: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (x, y) without end: x (B, C, H, W), y (B,), beginning with ``start_step``.
+
+        Raises:
+            ValueError: a start step below 0.
+        """
+        pixels, labels = self._tensors.train
+        step = start_step
+        for part in epochs_from(start_step, len(labels), self._batch_size, self._sampling_seed):
+            order = part.order.to(labels.device)
+            for rows in torch.split(order, self._batch_size)[part.first_batch :]:
+                chosen = pixels.index_select(0, rows)
+                if self._task.crop_padding or self._task.flip:
+                    random = generator(self._sampling_seed, step, _AUGMENTATION)
+                    chosen = augmented(chosen, self._task.crop_padding, self._task.flip, random)
+                yield self._prepared(chosen), labels.index_select(0, rows)
+                step += 1
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """Return the mean cross-entropy of the batch, in nats, with label smoothing."""
+        images, labels = batch
+        logits = logits_of(model, images, self._tensors.num_classes)
+        return functional.cross_entropy(logits, labels, label_smoothing=self._task.label_smoothing)
+
+    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
+        """Return accuracies and losses on validation and on unaugmented training images."""
+        num_classes = self._tensors.num_classes
+        return named_scores(
+            score(model, self._in_chunks(self._tensors.train_eval), num_classes),
+            score(model, self._in_chunks(self._tensors.validation), num_classes),
+        )
+
+    def warm_start(self, model: nn.Module) -> None:
+        """Do nothing: classes are about equally frequent."""
+
+    def _in_chunks(self, images: LabelledImages) -> Iterator[tuple[Tensor, Tensor]]:
+        for pixels, labels in zip(
+            torch.split(images.pixels, _CHUNK), torch.split(images.labels, _CHUNK), strict=True
+        ):
+            yield self._prepared(pixels), labels
+
+    def _prepared(self, pixels: Tensor) -> Tensor:
+        """Normalise, then extend to the wanted size, so that a zero border is the mean colour."""
+        images = (pixels.float() - self._tensors.mean) / self._tensors.std
+        missing = self._tensors.image_size - images.shape[-1]
+        if not missing:
+            return images
+        before, after = missing // 2, missing - missing // 2
+        mode = "constant" if self._task.fit == "border" else "replicate"
+        return functional.pad(images, (before, after, before, after), mode=mode)
+
+
+def _tensors(arrays: ImageArrays) -> LabelledImages:
+    return LabelledImages(torch.from_numpy(arrays.pixels), torch.from_numpy(arrays.labels))
+
+
+def _rows(images: LabelledImages, rows: Tensor) -> LabelledImages:
+    return LabelledImages(images.pixels[rows], images.labels[rows])
+
+
+def _subset(images: LabelledImages, size: int | None, seed: int, stream: int) -> LabelledImages:
+    count = len(images.labels)
+    if size is None or size >= count:
+        return images
+    rows = torch.randperm(count, generator=generator(seed, stream))[:size].sort().values
+    return _rows(images, rows.to(images.labels.device))
+
+
+def _resized(images: LabelledImages, size: int) -> LabelledImages:
+    if images.pixels.shape[-1] == size:
+        return images
+    chunks = [
+        functional.interpolate(
+            chunk.float(), (size, size), mode="bilinear", antialias=True, align_corners=False
+        )
+        for chunk in torch.split(images.pixels, _CHUNK)
+    ]
+    resized = torch.cat([chunk.round().clamp(0, 255).byte() for chunk in chunks])
+    return LabelledImages(resized, images.labels)

@@ -1,0 +1,327 @@
+"""Reading, augmenting and mixing images from disk, and learning from them.
+
+Shapes: B images in a batch, S rows and columns, K classes.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset
+
+from tasks.base import DataError
+from tasks.classification import logits_of, named_scores, score
+from tasks.global_rng import seeded_globals
+from tasks.sampling import epochs_from, generator, stream_seed, whole_batches
+from tasks.sources.cache import cache_folder
+from tasks.sources.hub import local_folder, size_digest
+from tasks.vision.image_arrays import checked_labels, existing_column
+from tasks.vision.streamed_images import StreamedImages
+
+_EVAL_BATCH = 256
+_TRAIN_FOLDERS = ("train", "training")
+_VALIDATION_FOLDERS = ("val", "valid", "validation", "eval", "evaluation")
+
+_AUGMENTATION, _MIXING, _SUBSET = 1, 2, 3
+"""Keep the seeds of different purposes apart."""
+
+Key = tuple[int, int]
+"""Epoch and index: which example, augmented for which pass."""
+
+
+class Readers(NamedTuple):
+    """timm's readers: each gives an open file and a label by index.
+
+    Attributes:
+        train: training images.
+        validation: validation images.
+    """
+
+    train: Any
+    validation: Any
+
+
+@functools.lru_cache(maxsize=4)
+def readers(task: StreamedImages) -> Readers:
+    """Return timm's readers of both splits; the last few are kept for reuse.
+
+    Raises:
+        DataError: a split is missing or empty, or its classes are not those of the settings.
+    """
+    folder = local_folder(task.location)
+    if task.from_hub_layout:
+        return _hub_readers(task, folder)
+    if folder is None:
+        raise DataError(
+            f"data must be a folder of images, or begin with 'hfds/' to be downloaded, not "
+            f"{task.data!r}"
+        )
+    train, validation = (
+        _folder_reader(folder, names) for names in (_TRAIN_FOLDERS, _VALIDATION_FOLDERS)
+    )
+    if len(train.class_to_idx) != task.num_classes:
+        raise DataError(
+            f"{folder} has {len(train.class_to_idx)} classes of training images, and num_classes "
+            f"is {task.num_classes}; give the number there is"
+        )
+    if train.class_to_idx != validation.class_to_idx:
+        differing = sorted(set(train.class_to_idx) ^ set(validation.class_to_idx))
+        raise DataError(
+            f"training and validation images in {folder} must be of the same classes; only one "
+            f"of them has {', '.join(map(repr, differing[:5]))}"
+        )
+    return Readers(train, validation)
+
+
+class StreamedData:
+    """Images opened for one trial: batches, cross-entropy, and accuracies."""
+
+    def __init__(
+        self,
+        task: StreamedImages,
+        sources: Readers,
+        sampling_seed: int,
+        batch_size: int,
+        device: torch.device,
+    ) -> None:
+        self._batch_size, self._num_batches = whole_batches(len(sources.train), batch_size)
+        if task.mixing and self._batch_size % 2:
+            raise ValueError(
+                f"mixup and cutmix pair images up, so a batch must be even, not {self._batch_size}"
+            )
+        self._task = task
+        self._train = _Examples(sources.train, _transform(task, training=True), sampling_seed)
+        eval_transform = _transform(task, training=False)
+        self._train_eval = _Examples(sources.train, eval_transform, 0)
+        self._validation = _Examples(sources.validation, eval_transform, 0)
+        self._train_eval_rows = _subset(len(sources.train), task.max_train_eval)
+        self._validation_rows = _subset(len(sources.validation), task.max_validation)
+        self._sampling_seed = sampling_seed
+        self._device = device
+        self._mix = _mixup(task) if task.mixing else None
+        data = _timm_data()
+        self._mean, self._std = (
+            255 * torch.tensor(values, device=device)[:, None, None]
+            for values in (data.IMAGENET_DEFAULT_MEAN, data.IMAGENET_DEFAULT_STD)
+        )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one pass over the training images."""
+        return self._num_batches
+
+    @property
+    def eval_size(self) -> int:
+        """Validation images."""
+        return len(self._validation_rows)
+
+    def batches(self, start_step: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (x, y) without end: x (B, 3, S, S), y (B, K) or (B,), from ``start_step`` on.
+
+        Raises:
+            ValueError: a start step below 0.
+            DataError: an image cannot be read.
+        """
+        if start_step < 0:
+            raise ValueError(f"start_step must be at least 0, not {start_step}")
+        loader = self._loader(self._train, self._training_keys(start_step))
+        for step, (images, labels) in enumerate(loader, start=start_step):
+            if self._mix is None:
+                yield images, labels
+            else:
+                with seeded_globals(stream_seed(self._sampling_seed, step, _MIXING)):
+                    mixed = self._mix(images, labels)
+                yield mixed
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """Return the mean cross-entropy of the batch, in nats, with label smoothing.
+
+        Mixed targets are smoothed already.
+        """
+        images, targets = batch
+        logits = logits_of(model, images, self._task.num_classes)
+        smoothing = 0.0 if self._task.mixing else self._task.label_smoothing
+        return functional.cross_entropy(logits, targets, label_smoothing=smoothing)
+
+    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
+        """Return accuracies and losses on validation and on unaugmented training images.
+
+        Raises:
+            DataError: an image cannot be read.
+        """
+        train, validation = (
+            score(model, self._loader(examples, _in_order(rows)), self._task.num_classes)
+            for examples, rows in (
+                (self._train_eval, self._train_eval_rows),
+                (self._validation, self._validation_rows),
+            )
+        )
+        return named_scores(train, validation)
+
+    def warm_start(self, model: nn.Module) -> None:
+        """Do nothing: classes are about equally frequent."""
+
+    def _training_keys(self, start_step: int) -> Iterator[list[Key]]:
+        for part in epochs_from(
+            start_step, len(self._train), self._batch_size, self._sampling_seed
+        ):
+            for rows in torch.split(part.order, self._batch_size)[part.first_batch :]:
+                yield [(part.epoch, row) for row in rows.tolist()]
+
+    def _loader(
+        self, examples: "_Examples", keys: Iterable[list[Key]]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        loader: DataLoader[tuple[Tensor, int]] = DataLoader(
+            cast("Dataset[tuple[Tensor, int]]", examples),
+            batch_sampler=cast(Any, keys),
+            num_workers=min(self._task.num_workers, _usable_cores()),
+            pin_memory=self._device.type == "cuda",
+            # Without a generator of its own the loader draws from the global one.
+            generator=torch.Generator(),
+        )
+        for pixels, labels in loader:
+            images = pixels.to(self._device, non_blocking=True).float()
+            yield (images - self._mean) / self._std, labels.to(self._device, non_blocking=True)
+
+
+class _Examples(Dataset[tuple[Tensor, int]]):
+    """Decoded and transformed images by (epoch, index), each under a seed of its own."""
+
+    def __init__(self, reader: Any, transform: Callable[[Any], Tensor], seed: int) -> None:
+        self._reader = reader
+        self._transform = transform
+        self._seed = seed
+
+    def __len__(self) -> int:
+        return len(self._reader)
+
+    def __getitem__(self, key: Key) -> tuple[Tensor, int]:
+        from PIL import Image
+
+        epoch, index = key
+        try:
+            file, label = self._reader[index]
+            with file, Image.open(file) as opened:
+                image = opened.convert("RGB")
+        except Exception as error:  # Pillow's decoders raise whatever a broken file makes them
+            raise DataError(
+                f"image {self._reader.filename(index, absolute=True)!r} (row {index}) cannot be "
+                f"read ({error}); replace or remove it"
+            ) from error
+        with seeded_globals(stream_seed(self._seed, epoch, index, _AUGMENTATION)):
+            return self._transform(image), int(label)
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _timm_data() -> Any:
+    # timm imports torchvision, which does not import beside every build of torch.
+    from models.torchvision_compat import make_torchvision_importable
+
+    make_torchvision_importable()
+    import timm.data
+
+    return timm.data
+
+
+def _transform(task: StreamedImages, *, training: bool) -> Callable[[Any], Tensor]:
+    """Return timm's transform of a PIL image to (3, S, S), uint8: a quarter of the bytes that
+    workers would hand over as float32; normalising is left to the device."""
+    transform: Callable[[Any], Tensor] = _timm_data().create_transform(
+        input_size=task.image_size,
+        is_training=training,
+        auto_augment=task.auto_augment or None,
+        color_jitter=None,
+        interpolation=task.interpolation
+        if training or task.interpolation != "random"
+        else "bicubic",
+        crop_pct=task.crop_pct,
+        normalize=False,
+    )
+    return transform
+
+
+def _mixup(task: StreamedImages) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    mix: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = _timm_data().Mixup(
+        mixup_alpha=task.mixup,
+        cutmix_alpha=task.cutmix,
+        label_smoothing=task.label_smoothing,
+        num_classes=task.num_classes,
+    )
+    return mix
+
+
+def _folder_reader(folder: Path, names: tuple[str, ...]) -> Any:
+    split = next((folder / name for name in names if (folder / name).is_dir()), None)
+    if split is None:
+        raise DataError(
+            f"{folder} must hold a folder {' or '.join(map(repr, names))} with one folder of "
+            "images a class"
+        )
+    try:
+        return _timm_data().create_dataset("", root=str(split), search_split=False).reader
+    except (RuntimeError, OSError) as error:
+        raise DataError(f"{split} cannot be used: {error}") from error
+
+
+def _hub_readers(task: StreamedImages, folder: Path | None) -> Readers:
+    # Converted rows of a local folder are kept by its content, as tasks.sources.hub does.
+    cache = None
+    if folder is not None:
+        cache = str(cache_folder() / "datasets" / size_digest(task.location)[:16])
+    found = []
+    for split in ("train", task.validation):
+        where = f"{task.location}, split {split!r}"
+        try:
+            reader = (
+                _timm_data()
+                .create_dataset(
+                    task.data,
+                    root=cache,
+                    split=split,
+                    input_key=task.image_column,
+                    target_key=task.label_column,
+                )
+                .reader
+            )
+        except Exception as error:  # the library raises another kind for every reader and fault
+            raise DataError(
+                f"{where} cannot be read: {error}; check validation, image_column and label_column"
+            ) from error
+        if len(reader) == 0:
+            raise DataError(f"{where} has no rows; it needs at least one")
+        # timm's reader adds an empty column where the named one is missing.
+        empty = reader.dataset.data.column(task.image_column).null_count
+        if empty:
+            raise DataError(
+                f"{where}: {empty} of {len(reader)} rows have no image in column "
+                f"{task.image_column!r}; columns are {', '.join(reader.dataset.column_names)}: "
+                "name the right one with image_column, or remove those rows"
+            )
+        existing_column(reader.dataset, task.location, task.label_column, (), "label")
+        checked_labels(reader.dataset, task.label_column, where, task.num_classes)
+        found.append(reader)
+    return Readers(*found)
+
+
+def _subset(count: int, size: int | None) -> list[int]:
+    if size is None or size >= count:
+        return list(range(count))
+    rows = torch.randperm(count, generator=generator(_SUBSET))[:size]
+    return sorted(rows.tolist())
+
+
+def _in_order(rows: list[int]) -> list[list[Key]]:
+    return [
+        [(0, row) for row in rows[first : first + _EVAL_BATCH]]
+        for first in range(0, len(rows), _EVAL_BATCH)
+    ]

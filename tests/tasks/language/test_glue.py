@@ -1,0 +1,356 @@
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from task_contract import CPU, TaskContract, same, unchanged_global_state
+from text_tables import sentences, undecodable, write_table
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.base import DataError, FurtherEvaluated, Task
+from tasks.language.glue import EIGHT_TASKS, GLUE_TASKS, Glue, metric_name
+from tasks.language.glue_data import GlueData
+from tasks.language.glue_scores import scored
+from tasks.language.glue_texts import Examples, check, examples
+from tasks.language.masked_text import MaskedText
+
+SIZE = 150
+ALL = tuple(GLUE_TASKS)
+
+
+class Bag(nn.Module):
+    """A token's embedding, and the mean over all that are no padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(SIZE, 16)
+        random = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            self.embedding.weight.normal_(generator=random)
+        self.dropout = nn.Dropout(0.0)
+
+    def features(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        each = self.embedding(tokens)
+        kept = torch.ones(tokens.shape) if mask is None else mask.float()
+        mean = (each * kept[:, :, None]).sum(1) / kept.sum(1, keepdim=True)
+        features: Tensor = self.dropout(each + mean[:, None])
+        return features
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return functional.linear(self.features(tokens), self.embedding.weight)
+
+
+def labels_of(task: str, first: list[str]) -> list[float]:
+    """What a bag of words can tell: whether there is a cat, how many."""
+    cats = [text.count("cat") for text in first]
+    if task == "stsb":
+        return [float(min(number, 5)) for number in cats]
+    return [min(number, GLUE_TASKS[task].num_classes - 1) for number in cats]
+
+
+def write_task(folder: Path, task: str, **changed: Any) -> None:
+    """Write a task's splits, and the README that names all tasks' files."""
+    for number, split in enumerate(("train", *GLUE_TASKS[task].validation)):
+        columns: dict[str, Any] = {
+            column: sentences(240 if split == "train" else 60, seed=10 * number + place, words=5)
+            for place, column in enumerate(GLUE_TASKS[task].columns)
+        }
+        columns["label"] = labels_of(task, columns[GLUE_TASKS[task].columns[0]])
+        write_table(folder / task, split, columns | changed)
+    entries = [
+        f"- config_name: {path.parent.name}\n  data_files:"
+        + "".join(
+            f"\n  - {{split: {file.name.split('-')[0]}, path: {path.parent.name}/{file.name}}}"
+            for file in sorted(path.parent.iterdir())
+        )
+        for path in sorted(folder.glob("*/train-*"))
+    ]
+    (folder / "README.md").write_text("---\nconfigs:\n" + "\n".join(entries) + "\n---\n")
+
+
+@pytest.fixture
+def glue(tmp_path: Path, tiny_texts: Path) -> Glue:
+    for task in ("cola", "mrpc"):
+        write_task(tmp_path / "glue", task)
+    pretraining = MaskedText(str(tiny_texts), seq_len=16, vocab_size=SIZE)
+    tasks = ("mrpc", "cola")
+    return Glue(pretraining, str(tmp_path / "glue"), tasks, epochs=3, lr=1e-2, dropout=0.0)
+
+
+def opened(task: Glue, sampling_seed: int = 2) -> GlueData:
+    data = task.open(data_seed=1, sampling_seed=sampling_seed, batch_size=8, device=CPU)
+    assert isinstance(data, GlueData)
+    return data
+
+
+def tuned(task: Glue, model: nn.Module | None = None, sampling_seed: int = 2) -> dict[str, float]:
+    return dict(opened(task, sampling_seed).evaluate_further(model or Bag(), is_last=True))
+
+
+class TestGlue(TaskContract):
+    @pytest.fixture
+    def task(self, glue: Glue) -> Task:
+        return glue
+
+    @pytest.fixture
+    def variant(self, glue: Glue) -> Task:
+        return replace(glue, tasks=("cola",))
+
+    @pytest.fixture
+    def model(self) -> nn.Module:
+        return Bag()
+
+
+class TestMetrics:
+    def test_all_nine_have_their_own_scores(self, glue: Glue) -> None:
+        names = [metric.name for metric in replace(glue, tasks=ALL).metrics]
+        assert names[0] == "glue_average"
+        assert names[1 : -len(glue.pretraining.metrics)] == [
+            "cola_matthews",
+            "sst2_accuracy",
+            *("mrpc_f1", "mrpc_accuracy", "qqp_f1", "qqp_accuracy"),
+            *("stsb_pearson", "stsb_spearman"),
+            *("mnli_accuracy", "mnli_mismatched_accuracy"),
+            *("qnli_accuracy", "rte_accuracy", "wnli_accuracy"),
+        ]
+        assert set(ALL) - set(EIGHT_TASKS) == {"wnli"}
+
+    def test_the_average_is_over_the_tasks_first_scores(self, glue: Glue) -> None:
+        values = tuned(glue)
+        assert set(values) == {"glue_average", "cola_matthews", "mrpc_f1", "mrpc_accuracy"}
+        expected = (values["cola_matthews"] + values["mrpc_f1"]) / 2
+        assert values["glue_average"] == pytest.approx(expected)
+
+    def test_mnlis_two_sets_count_apart(self, glue: Glue) -> None:
+        write_task(Path(glue.data), "mnli")
+        values = tuned(replace(glue, tasks=("mnli",)))
+        parts = [values["mnli_accuracy"], values["mnli_mismatched_accuracy"]]
+        assert values["glue_average"] == pytest.approx(sum(parts) / 2)
+        assert metric_name("mnli", "validation_mismatched", "accuracy") in values
+
+    def test_any_task_can_be_alone(self, glue: Glue) -> None:
+        write_task(Path(glue.data), "stsb")
+        values = tuned(replace(glue, tasks=("stsb",)))
+        assert set(values) == {"glue_average", "stsb_pearson", "stsb_spearman"}
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.data())
+    def test_scores_lie_at_most_at_one_and_reach_it_for_the_truth(
+        self, data: st.DataObject
+    ) -> None:
+        pairs = data.draw(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=2))
+        predicted, truth = (np.array(column) for column in zip(*pairs, strict=True))
+        for score in ("accuracy", "f1", "matthews"):
+            assert -1 <= scored(score, predicted, truth) <= 1
+        for score in ("pearson", "spearman"):
+            found = scored(score, predicted.astype(np.float32), truth.astype(np.float32))
+            assert -1.0000001 <= found <= 1.0000001
+        assert scored("accuracy", truth, truth) == 1
+        if 0 < truth.mean() < 1:
+            assert scored("f1", truth, truth) == 1
+            assert scored("matthews", truth, truth) == pytest.approx(1)
+            assert scored("pearson", 2.0 * truth + 1, truth) == pytest.approx(1)
+
+    def test_scores_agree_with_counting_by_hand(self) -> None:
+        truth, predicted = np.array([1, 1, 1, 0, 0, 0]), np.array([1, 1, 0, 1, 0, 0])
+        assert scored("f1", predicted, truth) == pytest.approx(4 / 6)
+        assert scored("matthews", predicted, truth) == pytest.approx((2 * 2 - 1) / 9)
+        curved = np.array([1.0, 2.0, 4.0, 8.0])
+        assert scored("spearman", curved, np.arange(4.0)) == pytest.approx(1)
+        assert scored("pearson", curved, np.arange(4.0)) == pytest.approx(
+            np.corrcoef(curved, np.arange(4.0))[0, 1]
+        )
+
+    def test_telling_nothing_apart_scores_nothing(self) -> None:
+        truth, alike = np.array([0.0, 1.0, 2.0]), np.ones(3)
+        assert scored("pearson", alike, truth) == scored("spearman", alike, truth) == 0
+        assert scored("matthews", np.ones(3, int), np.array([0, 1, 1])) == 0
+        assert scored("f1", np.zeros(3, int), np.array([0, 1, 1])) == 0
+
+
+class TestFineTuning:
+    @pytest.mark.parametrize("task", ["cola", "stsb"])
+    def test_what_can_be_learned_is_learned(self, glue: Glue, task: str) -> None:
+        write_task(Path(glue.data), task)
+        values = tuned(replace(glue, tasks=(task,), epochs=10))
+        assert values["glue_average"] > 0.6
+
+    def test_it_follows_from_the_sampling_seed_and_the_weights(self, glue: Glue) -> None:
+        write_task(Path(glue.data), "stsb")
+        task = replace(glue, tasks=("stsb",), dropout=0.3)
+        torch.manual_seed(1)
+        first = tuned(task)
+        torch.manual_seed(2)
+        assert tuned(task) == first
+        assert tuned(task, sampling_seed=3) != first
+        other = Bag()
+        with torch.no_grad():
+            other.embedding.weight.mul_(-3)
+        assert tuned(task, other) != first
+
+    def test_the_model_and_all_randomness_are_left_as_they_are(self, glue: Glue) -> None:
+        data, model = opened(replace(glue, dropout=0.3)), Bag().eval()
+        model.embedding.weight.grad = torch.ones(SIZE, 16)
+        before = copy.deepcopy(model.state_dict())
+        with unchanged_global_state():
+            data.evaluate_further(model, is_last=True)
+        assert same(list(before.values()), list(model.state_dict().values()))
+        assert bool((model.embedding.weight.grad == 1).all())
+        assert not model.training
+        assert model.dropout.p == 0
+
+    def test_it_can_be_called_where_gradients_are_off(self, glue: Glue) -> None:
+        with torch.no_grad():
+            assert tuned(glue) == tuned(glue)
+
+    def test_weights_learn_under_autocast_as_well(self, glue: Glue) -> None:
+        task = replace(glue, tasks=("cola",), epochs=10)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert tuned(task)["cola_matthews"] > 0.6
+
+    def test_it_waits_for_the_last_report_unless_asked(self, glue: Glue) -> None:
+        data = opened(glue)
+        assert isinstance(data, FurtherEvaluated)
+        assert data.evaluate_further(Bag(), is_last=False) == {}
+        often = opened(replace(glue, every_report=True))
+        assert often.evaluate_further(Bag(), is_last=False) == tuned(glue)
+
+    def test_fewer_examples_can_be_used(self, glue: Glue) -> None:
+        few = opened(replace(glue, max_train=10))
+        assert {len(split.train.labels) for split in few._splits.values()} == {10}
+        whole = opened(glue)._splits["cola"].train
+        ends = np.concatenate(([0], whole.ends))
+        chosen = [whole.tokens[ends[row] : ends[row + 1]] for row in range(0, 240, 24)]
+        assert np.array_equal(few._splits["cola"].train.tokens, np.concatenate(chosen))
+
+    def test_dropout_is_on(self, glue: Glue) -> None:
+        assert tuned(replace(glue, dropout=0.9)) != tuned(glue)
+
+    def test_a_model_without_features_is_refused_before_training(self, glue: Glue) -> None:
+        with pytest.raises(ValueError, match=r"must have features\(tokens, mask\).*Linear has not"):
+            opened(glue).warm_start(nn.Linear(1, 1))
+
+
+class TestExamples:
+    def read(self, glue: Glue, task: str, seq_len: int = 128) -> Examples:
+        subwords = glue.pretraining.subwords()
+        return examples(glue.data, task, "train", subwords, seq_len)
+
+    def test_texts_lie_between_special_tokens(self, glue: Glue) -> None:
+        subwords = glue.pretraining.subwords()
+        one, two = (sentences(1, seed=place, words=5)[0] for place in (0, 1))
+        found = self.read(glue, "mrpc")
+        first, separator = subwords.special("first"), subwords.special("separator")
+        a, b = subwords.encode([one, two])
+        expected = [first, *a, separator, *b, separator]
+        assert found.tokens[: found.ends[0]].tolist() == expected
+        assert len(found.ends) == len(found.labels) == 240
+
+    def test_the_longer_text_is_cut_first(self, glue: Glue) -> None:
+        write_table(
+            Path(glue.data) / "mrpc",
+            "train",
+            {"sentence1": ["the cat"], "sentence2": ["dog " * 50], "label": [1]},
+        )
+        found = self.read(glue, "mrpc", seq_len=10)
+        words = glue.pretraining.subwords().tokenizer
+        tokens = [words.id_to_token(int(token)) for token in found.tokens]
+        assert tokens == ["[CLS]", "the", "cat", "[SEP]", *["dog"] * 5, "[SEP]"]
+
+    def test_they_are_encoded_once(self, glue: Glue, monkeypatch: pytest.MonkeyPatch) -> None:
+        first = self.read(glue, "cola")
+        subwords = glue.pretraining.subwords()
+        monkeypatch.setattr(type(subwords), "encode", None)
+        again = examples(glue.data, "cola", "train", subwords, 128)
+        assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+class TestWhatIsWrongIsNamed:
+    def test_a_task_that_is_not_there(self, glue: Glue) -> None:
+        with pytest.raises(DataError, match="configuration 'rte'"):
+            replace(glue, tasks=("rte",)).fingerprint()
+
+    def test_a_split_that_is_not_there(self, glue: Glue) -> None:
+        (Path(glue.data) / "cola" / "validation-00000-of-00001.parquet").unlink()
+        write_task_readme = Path(glue.data) / "README.md"
+        text = write_task_readme.read_text()
+        line = "\n  - {split: validation, path: cola/validation-00000-of-00001.parquet}"
+        write_task_readme.write_text(text.replace(line, ""))
+        with pytest.raises(DataError, match="task cola' must have a split 'validation'"):
+            glue.fingerprint()
+
+    @pytest.mark.parametrize("column", ["sentence", "label"])
+    def test_a_column_that_is_not_there(self, glue: Glue, column: str) -> None:
+        columns: dict[str, Any] = {"sentence": ["a cat"], "label": [1]}
+        columns["other"] = columns.pop(column)
+        for split in ("train", "validation"):
+            write_table(Path(glue.data) / "cola", split, columns)
+        with pytest.raises(DataError, match=rf"cola.* must have the .*'{column}'.*'other'"):
+            glue.fingerprint()
+
+    def test_a_column_that_one_split_lacks(
+        self, glue: Glue, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        write_table(Path(glue.data) / "cola", "train", {"sentence": ["a cat"], "score": [1]})
+        with pytest.raises(DataError, match=r"(?s)cannot load .* 'cola'.*column names don't match"):
+            glue.fingerprint()
+
+    def test_a_label_out_of_range(self, glue: Glue) -> None:
+        write_table(
+            Path(glue.data) / "cola", "train", {"sentence": ["a cat", "it"], "label": [1, -1]}
+        )
+        with pytest.raises(DataError, match=r"cola, split 'train', row 1: .* 0\.\.1, not -1"):
+            glue.fingerprint()
+
+    @pytest.mark.parametrize("label", [5.5, -0.1, float("nan")])
+    def test_a_similarity_out_of_range(self, glue: Glue, label: float) -> None:
+        write_task(Path(glue.data), "stsb")
+        columns = {"sentence1": ["a", "b"], "sentence2": ["c", "d"], "label": [1.0, label]}
+        write_table(Path(glue.data) / "stsb", "validation", columns)
+        with pytest.raises(DataError, match=r"stsb, split 'validation', row 1: .* 0\.\.5"):
+            replace(glue, tasks=("stsb",)).fingerprint()
+
+    def test_bytes_that_are_no_text(self, glue: Glue) -> None:
+        columns = {"sentence": undecodable([b"a cat", b"\xff"]), "label": [1, 0]}
+        write_table(Path(glue.data) / "cola", "train", columns)
+        with pytest.raises(DataError, match=r"task cola, split 'train', row 1: .* 0xff"):
+            opened(glue)
+
+    @pytest.mark.parametrize(
+        ("field", "value", "match"),
+        [
+            ("tasks", (), "at least one task"),
+            ("tasks", ("cola", "cola"), "none twice"),
+            ("tasks", ("squad",), "'cola', 'sst2'"),
+            ("epochs", 0, "epochs"),
+            ("lr", 0.0, "lr must be a positive"),
+            ("dropout", 1.0, "dropout"),
+            ("seq_len", 4, "seq_len"),
+            ("every_report", "yes", "every_report"),
+        ],
+    )
+    def test_a_setting_out_of_its_range(self, field: str, value: Any, match: str) -> None:
+        with pytest.raises(ValueError, match=match):
+            Glue(MaskedText(), **{field: value})
+
+
+class TestRealGlue:
+    @pytest.mark.parametrize("task", ["cola", "sst2", "mrpc", "stsb", "rte", "wnli"])
+    def test_its_columns_and_splits_are_there(
+        self, task: str, shared_data: Callable[[str], str]
+    ) -> None:
+        splits = check(shared_data("glue"), task)
+        assert {"train", "validation"} <= set(splits)
+
+    def test_a_task_is_fine_tuned(self, shared_data: Callable[[str], str], glue: Glue) -> None:
+        task = replace(glue, data=shared_data("glue"), tasks=("wnli",), epochs=1)
+        values = tuned(replace(task, max_train=64, seq_len=32))
+        assert set(values) == {"glue_average", "wnli_accuracy"}
+        assert opened(task).eval_size == 71

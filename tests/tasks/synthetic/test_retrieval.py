@@ -1,0 +1,160 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from task_contract import CPU, TaskContract, same
+from torch import Tensor, nn
+
+from tasks.base import Task
+from tasks.synthetic.retrieval import Retrieval
+from tasks.synthetic.retrieval_data import generate, sum_of_maxima
+
+
+class MaxOfLinear(nn.Module):
+    """Sums maxima over fixed directions, exactly what the task computes."""
+
+    def __init__(self, directions: Tensor) -> None:
+        super().__init__()
+        self.directions = nn.Parameter(directions.clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ self.directions.T).amax(1).sum(1)
+
+
+class ReadoutBias(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.readout_bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.readout_bias.expand(len(x), 1)
+
+
+class TestRetrieval(TaskContract):
+    generated = True
+
+    @pytest.fixture
+    def task(self) -> Task:
+        return Retrieval(seq_len=6, num_train=30, num_validation=20)
+
+    @pytest.fixture
+    def variant(self, task: Task) -> Task:
+        return Retrieval(seq_len=6, num_train=30, num_validation=21)
+
+    @pytest.fixture
+    def model(self, task: Task) -> nn.Module:
+        generator = torch.Generator().manual_seed(0)
+        return MaxOfLinear(torch.randn(2, 4, generator=generator))
+
+
+@pytest.mark.parametrize(("seq_len", "variance"), [(8, 1.492), (32, 0.967), (128, 0.701)])
+def test_the_targets_variance_is_that_of_four_independent_maxima(
+    seq_len: int, variance: float
+) -> None:
+    count = 40_000
+    task = Retrieval(seq_len=seq_len, num_train=count, num_validation=2)
+    y = generate(task, 7, CPU).train.y.double()
+    # A maximum of normals is skewed, so the kurtosis of the sample gives the standard error.
+    kurtosis = ((y - y.mean()) / y.std()).pow(4).mean().item()
+    standard_error = variance * math.sqrt((kurtosis - 1) / count)
+    assert y.var().item() == pytest.approx(variance, abs=4 * standard_error + 5e-4)
+    assert standard_error < 0.02
+
+
+def test_the_target_adds_up_each_directions_largest_projection() -> None:
+    x = torch.tensor([[[1.0, 0.0], [0.0, 3.0], [-2.0, 1.0]]])
+    assert sum_of_maxima(x, torch.eye(2)).tolist() == [4.0]
+    assert sum_of_maxima(x, -torch.eye(2)).tolist() == [2.0]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 6), st.integers(0, 4), st.integers(0, 2**63 - 1))
+def test_directions_are_orthonormal_rows(dim: int, spare: int, data_seed: int) -> None:
+    task = Retrieval(seq_len=2, dim=dim, input_dim=dim + spare, num_train=2, num_validation=2)
+    directions = generate(task, data_seed, CPU).directions
+    assert directions.shape == (dim, dim + spare)
+    torch.testing.assert_close(directions @ directions.T, torch.eye(dim), atol=1e-5, rtol=0)
+
+
+def test_iid_directions_are_unit_vectors_that_may_outnumber_the_dimensions() -> None:
+    task = Retrieval(seq_len=2, dim=7, input_dim=3, directions="iid", num_train=2)
+    directions = generate(task, 5, CPU).directions
+    torch.testing.assert_close(directions.norm(dim=1), torch.ones(7))
+    assert (directions @ directions.T - torch.eye(7)).abs().max() > 0.1
+
+
+def test_batches_have_the_announced_shapes() -> None:
+    task = Retrieval(seq_len=5, dim=2, input_dim=3, num_train=10)
+    data = task.open(data_seed=0, sampling_seed=0, batch_size=4, device=CPU)
+    x, y = next(iter(data.batches(0)))
+    assert x.shape == (4, 5, task.token_dim) == (4, 5, 3)
+    assert y.shape == (4,)
+    assert x.dtype == y.dtype == torch.float32
+
+
+def test_an_epoch_visits_every_sequence_at_most_once() -> None:
+    data = Retrieval(seq_len=2, num_train=11).open(
+        data_seed=0, sampling_seed=0, batch_size=3, device=CPU
+    )
+    batches = data.batches(0)
+    targets = [y for _ in range(data.steps_per_epoch) for y in next(batches)[1].tolist()]
+    assert len(targets) == 9
+    assert len(set(targets)) == 9
+
+
+def test_more_training_sequences_leave_validation_and_directions_as_they_are() -> None:
+    few = generate(Retrieval(seq_len=4, num_train=10), 3, CPU)
+    many = generate(Retrieval(seq_len=4, num_train=20), 3, CPU)
+    assert same(few.validation, many.validation)
+    assert torch.equal(few.directions, many.directions)
+
+
+def test_the_exact_rule_has_no_error_and_the_mean_has_error_one() -> None:
+    task = Retrieval(seq_len=16, num_train=500, num_validation=400)
+    data = task.open(data_seed=9, sampling_seed=0, batch_size=32, device=CPU)
+    exact = MaxOfLinear(generate(task, 9, CPU).directions)
+    constant = ReadoutBias()
+    data.warm_start(constant)
+    with torch.no_grad():
+        assert data.evaluate(exact)["nmse"] < 1e-12
+        # The best constant leaves the whole variance of the training targets.
+        assert data.evaluate(constant)["train_nmse"] == pytest.approx(1, abs=1e-6)
+        assert data.evaluate(constant)["nmse"] == pytest.approx(1, abs=0.02)
+
+
+def test_a_model_may_return_one_column_or_none_but_nothing_else() -> None:
+    task = Retrieval(seq_len=3, num_train=8)
+    data = task.open(data_seed=0, sampling_seed=0, batch_size=4, device=CPU)
+    x, y = next(iter(data.batches(0)))
+    column = nn.Sequential(nn.Flatten(), nn.Linear(12, 1))
+    squeezed = nn.Sequential(column, nn.Flatten(0))
+    assert data.loss(column, (x, y)).item() == data.loss(squeezed, (x, y)).item()
+    with pytest.raises(ValueError, match=r"not \(4, 2\)"):
+        data.loss(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), (x, y))
+
+
+def test_data_of_equal_settings_are_made_once_a_process() -> None:
+    one = generate(Retrieval(seq_len=3, num_train=8), 1, CPU)
+    assert generate(Retrieval(seq_len=3, num_train=8), 1, CPU) is one
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"seq_len": 0}, "seq_len must be a whole number of at least 1, not 0"),
+        ({"dim": 2.5}, "dim must be a whole number"),
+        ({"dim": True}, "dim must be a whole number"),
+        ({"input_dim": 0}, "input_dim must be a whole number"),
+        ({"num_train": 0}, "num_train must be a whole number of at least 2, not 0"),
+        ({"num_validation": 1}, "num_validation must be"),
+        ({"directions": "random"}, "directions must be one of 'orthonormal', 'iid', not 'random'"),
+        ({"dim": 5, "input_dim": 4}, "dim=5 is more than input_dim=4"),
+    ],
+)
+def test_impossible_settings_are_refused_with_the_value(
+    wrong: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Retrieval(**({"seq_len": 8} | wrong))  # type: ignore[arg-type]
