@@ -10,7 +10,11 @@ Expectation. By the paper, one layer of 4 heads is not worse than two layers of 
 gains are smaller than one can see with one seed: ListOps is tested on 2,000 expressions, where 37 %
 has a standard error of 1.1 points.
 
-Seen. NOT YET RUN.
+Seen. `quick`: a single layer of 2 heads is not worse than two by 5 points on either task (Holm p =
+0.012 for expressions, 0.0006 for digits; 3 seeds) and saves 38 and 28 % of the parameters; 4 heads
+instead of 2 change nothing that three seeds can see. The digits are learned (95 to 96 %). The
+expressions are not: 26 to 27 % where a constant answer has 12 %, so shapes are equal there in how
+little they learn in 1,000 steps.
 
 Choices. The printed parameter counts are those of models without the depth-wise convolution of the
 Nyström attention, which are the default here; `--set conv_kernel=35` adds it. ListOps and
@@ -22,8 +26,8 @@ things of it are not done here: Adam's first decay rate, which it moves between 
 number of batches. Published test accuracy is that of the checkpoint best on the development set;
 here it is that of every report.
 
-Cost. `quick`: expressions of up to 63 tokens and scikit-learn's digits read pixel by pixel; see the
-README. `paper`: all five tasks, 120 trials of up to 62,400 batches (not measured). IMDB and
+Cost. `quick`: expressions of up to 63 tokens and scikit-learn's digits read pixel by pixel; 24
+trials, 6 minutes on two cores. `paper`: all five tasks, 120 trials of up to 62,400 batches (not measured). IMDB and
 CIFAR-10 come from a folder under HSWEEP_DATA or from the hub, the anthology's pairs from the folder
 `aan` under HSWEEP_DATA; `hsweep plan` names what is missing. `--set task=listops` takes one task.
 
