@@ -84,6 +84,7 @@ def prepare(sweep_file: Path, **chosen: Any) -> None:
     from hsweep.seeding import replicate_seeds
     from tasks.base import DataError
     from tasks.sources.cache import cache_folder
+    from tasks.sources.progress import telling
 
     plan = request.prepare(sweep_file, **chosen).plan
     tasks = _tasks(plan)
@@ -91,18 +92,23 @@ def prepare(sweep_file: Path, **chosen: Any) -> None:
     columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TextColumn("{task.fields[now]}"), console=console) as progress:
         bar = progress.add_task("preparing", total=len(tasks), now="")
+
+        def show(what: str, done: int, wanted: int) -> None:
+            progress.update(bar, now=f"{_label(task)}: {done:,} of {wanted:,} {what}")
+
         for task in tasks:
             progress.update(bar, now=_label(task))
             # What is generated is generated anew for every replicate.
             for replicate in range(plan.sweep.replicates):
                 seeds = replicate_seeds(plan.study_seed, replicate)
                 try:
-                    task.open(
-                        data_seed=seeds.data,
-                        sampling_seed=seeds.sampling,
-                        batch_size=1,
-                        device=torch.device("cpu"),
-                    )
+                    with telling(show):
+                        task.open(
+                            data_seed=seeds.data,
+                            sampling_seed=seeds.sampling,
+                            batch_size=1,
+                            device=torch.device("cpu"),
+                        )
                 except DataError as error:
                     raise UserError(f"{_label(task)}: {error}") from error
             progress.advance(bar)

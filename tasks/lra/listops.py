@@ -10,7 +10,7 @@ from tasks.sources.digest import definition_digest
 if TYPE_CHECKING:
     import torch
 
-_VERSION = "1"
+_VERSION = "2"
 _NOT_DATA = ("seq_len", "max_train_eval", "steps_per_epoch")
 
 

@@ -1,6 +1,7 @@
 """Sets of expressions: made once, kept as Parquet, read as arrays that processes share."""
 
 import functools
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -16,12 +17,17 @@ from tasks.lra.texts import Examples, Splits, Texts, concatenated, joined, one_t
 from tasks.lra.token_data import TokenTensors
 from tasks.sampling import stream_seed
 from tasks.sources.cache import cached_arrays, cached_folder
+from tasks.sources.parts import cached_part, remove_parts
+from tasks.sources.progress import tell
 
 _SPLITS: Final = ("validation", "test", "train")
 """In the order they are generated, so that more training expressions leave the others alone."""
 
-_PATIENCE: Final = 100_000
-"""Expressions in a row that are like earlier ones, before giving up."""
+_ROUNDS: Final = 8
+"""Rounds of trees drawn for a part. Part of what a seed means."""
+
+_BARREN_PARTS: Final = 16
+"""Parts in a row without a new expression, before giving up."""
 
 FIRST_ID: Final = 1
 """Token of symbol 0; 0 is padding."""
@@ -30,38 +36,72 @@ FIRST_ID: Final = 1
 def generated(task: ListOps, data_seed: int) -> dict[str, list[Expression]]:
     """Return the expressions of every split, no two of them alike.
 
+    They are drawn part by part, and parts drawn before an interruption are read from the cache.
+
     Raises:
-        DataError: there are not enough different ones within the bounds.
+        DataError: there are not enough different ones within the bounds, or the cache cannot be
+            written.
     """
     counts = {"train": task.num_train, "validation": task.num_validation, "test": task.num_test}
     seen: set[bytes] = set()
-    made = {}
-    for stream, split in enumerate(_SPLITS):
-        random = np.random.default_rng(stream_seed(data_seed, stream))
-        stream_of_trees = expressions(
-            random,
-            min_length=task.min_length,
-            max_length=task.max_length,
-            max_depth=task.max_depth,
-            max_args=task.max_args,
-        )
-        made[split] = [_unseen(stream_of_trees, seen) for _ in range(counts[split])]
+    made: dict[str, list[Expression]] = {}
+    for split in _SPLITS:
+        unseen = _unseen(task, data_seed, split, seen)
+        made[split] = []
+        while len(made[split]) < counts[split]:
+            missing = counts[split] - len(made[split])
+            kept = next(unseen)[:missing]
+            seen.update(expression.symbols for expression in kept)
+            made[split] += kept
+            tell("expressions", len(seen), sum(counts.values()))
     return made
 
 
-def _unseen(found: Iterator[Expression], seen: set[bytes]) -> Expression:
-    for _, expression in zip(range(_PATIENCE), found, strict=False):
-        if expression.symbols not in seen:
-            seen.add(expression.symbols)
-            return expression
-    raise DataError(
-        f"there are hardly more than {len(seen)} different expressions within these bounds of "
-        "length, depth and arguments: loosen them, or ask for fewer expressions"
-    )
+def _unseen(
+    task: ListOps, data_seed: int, split: str, seen: set[bytes]
+) -> Iterator[list[Expression]]:
+    """Yield the expressions of one part after the other that are not among those seen before."""
+    barren = 0
+    for number in itertools.count():
+        part = {each.symbols: each for each in _part(task, data_seed, split, number)}
+        new = [each for symbols, each in part.items() if symbols not in seen]
+        barren = 0 if new else barren + 1
+        if barren == _BARREN_PARTS:
+            raise DataError(
+                f"there are hardly more than {len(seen)} different expressions within these bounds "
+                "of length, depth and arguments: loosen them, or ask for fewer expressions"
+            )
+        yield new
+
+
+def _part(task: ListOps, data_seed: int, split: str, number: int) -> Iterator[Expression]:
+    """Yield the expressions that are drawn together; some may be alike."""
+
+    def make() -> dict[str, NDArray[np.generic]]:
+        random = np.random.default_rng(stream_seed(data_seed, _SPLITS.index(split), number))
+        drawn = list(
+            expressions(
+                random,
+                min_length=task.min_length,
+                max_length=task.max_length,
+                max_depth=task.max_depth,
+                max_args=task.max_args,
+                rounds=_ROUNDS,
+            )
+        )
+        values = np.array([each.value for each in drawn], dtype=np.uint8)
+        return {**joined(each.symbols for each in drawn)._asdict(), "values": values}
+
+    held = cached_part(_key(task, data_seed), f"{split}-{number}", make)
+    for (start, end), value in zip(
+        itertools.pairwise(held["offsets"].tolist()), held["values"].tolist(), strict=True
+    ):
+        yield Expression(held["symbols"][start:end].tobytes(), value)
 
 
 def prepare(task: ListOps, data_seed: int) -> Path:
-    """Return the folder with one Parquet file a split, made if it is missing.
+    """Return the folder with one Parquet file a split, made if it is missing; parts drawn before
+    an interruption are kept.
 
     Columns: ``tokens`` (list of the tokens 1 to 15, without padding) and ``label`` (0 to 9). The
     words that the tokens stand for are in the file's metadata, separated by blanks.
@@ -74,7 +114,9 @@ def prepare(task: ListOps, data_seed: int) -> Path:
         for split, made in generated(task, data_seed).items():
             _write(folder / f"{split}.parquet", made)
 
-    return cached_folder(_key(task, data_seed), write)
+    folder = cached_folder(_key(task, data_seed), write)
+    remove_parts(_key(task, data_seed))
+    return folder
 
 
 @functools.lru_cache(maxsize=2)

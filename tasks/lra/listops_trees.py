@@ -4,6 +4,7 @@ All nodes of one depth are one array, the children of a node next to each other,
 costs a few array operations a level instead of a function call a node.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -57,10 +58,16 @@ class Expression:
 
 
 def expressions(
-    random: np.random.Generator, *, min_length: int, max_length: int, max_depth: int, max_args: int
+    random: np.random.Generator,
+    *,
+    min_length: int,
+    max_length: int,
+    max_depth: int,
+    max_args: int,
+    rounds: int | None = None,
 ) -> Iterator[Expression]:
-    """Yield random expressions of more than ``min_length`` and fewer than ``max_length`` symbols,
-    without end; some may be alike.
+    """Yield random expressions of more than ``min_length`` and fewer than ``max_length`` symbols;
+    some may be alike.
 
     The length bounds are met by rejection, as in the Long Range Arena's script.
 
@@ -70,8 +77,9 @@ def expressions(
         max_length: exclusive.
         max_depth: depth of the deepest node; a lone digit has depth 1.
         max_args: most arguments of an operator; the least is 2.
+        rounds: draw this many times 4,096 trees, most of which are rejected; None for no end.
     """
-    while True:
+    for _ in itertools.count() if rounds is None else range(rounds):
         levels, length = _grown(random, max_length, max_depth, max_args)
         accepted = (length > min_length) & (length < max_length)
         if accepted.any():

@@ -2,8 +2,6 @@
 
 import functools
 import itertools
-import shutil
-from collections.abc import Callable
 from typing import Final, cast
 
 import numpy as np
@@ -15,7 +13,9 @@ from tasks.lra.pathfinder_images import Drawing, draw
 from tasks.lra.texts import Examples, Splits, of_equal_length, one_text_each
 from tasks.lra.token_data import TokenTensors
 from tasks.sampling import stream_seed
-from tasks.sources.cache import cache_folder, cached_arrays
+from tasks.sources.cache import cached_arrays
+from tasks.sources.parts import Arrays, cached_part, remove_parts
+from tasks.sources.progress import tell
 
 _SPLITS: Final = ("train", "validation", "test")
 """Their order numbers the streams of the data seed."""
@@ -23,20 +23,13 @@ _SPLITS: Final = ("train", "validation", "test")
 _BEGUN_AT_ONCE: Final = 8192
 """Images begun together, of which a few hundred are finished. Part of what a seed means."""
 
-_Arrays = dict[str, NDArray[np.generic]]
 
-
-def prepare(
-    task: Pathfinder,
-    data_seed: int,
-    progress: Callable[[int, int], None] | None = None,
-) -> _Arrays:
+def prepare(task: Pathfinder, data_seed: int) -> Arrays:
     """Return all images, drawn if they are missing; parts drawn before an interruption are kept.
 
     Args:
         task: what is drawn, and how much of it.
         data_seed: decides which images.
-        progress: called with the images drawn and those wanted, now and then.
 
     Returns:
         ``pixels`` of all splits, one after the other, (n, 1024), uint8; and the labels of each
@@ -47,7 +40,7 @@ def prepare(
     """
     counts = dict(zip(_SPLITS, (task.num_train, task.num_validation, task.num_test), strict=True))
 
-    def make() -> _Arrays:
+    def make() -> Arrays:
         pixels, labels = [], {}
         before = 0
         for split, count in counts.items():
@@ -57,8 +50,7 @@ def prepare(
                 drawn.append(images["pixels"])
                 classes.append(images["labels"])
                 have += len(classes[-1])
-                if progress is not None:
-                    progress(before + min(have, count), sum(counts.values()))
+                tell("images", before + min(have, count), sum(counts.values()))
                 if have >= count:
                     break
             pixels.append(np.concatenate(drawn)[:count])
@@ -66,17 +58,12 @@ def prepare(
             before += count
         return {"pixels": np.concatenate(pixels), **labels}
 
-    set_key = _key(task, data_seed)
-    arrays = cached_arrays(set_key, make)
-    for part in cache_folder().glob(f"{set_key}-part-*"):
-        if part.is_dir():
-            shutil.rmtree(part, ignore_errors=True)
-        else:
-            part.unlink(missing_ok=True)
+    arrays = cached_arrays(_key(task, data_seed), make)
+    remove_parts(_key(task, data_seed))
     return arrays
 
 
-def _part(task: Pathfinder, data_seed: int, split: str, number: int) -> _Arrays:
+def _part(task: Pathfinder, data_seed: int, split: str, number: int) -> Arrays:
     """Return images that are drawn together, kept until the whole set is complete."""
     drawing = Drawing(
         size=IMAGE_SIZE,
@@ -87,12 +74,12 @@ def _part(task: Pathfinder, data_seed: int, split: str, number: int) -> _Arrays:
         contrast=task.contrast,
     )
 
-    def make() -> _Arrays:
+    def make() -> Arrays:
         random = np.random.default_rng(stream_seed(data_seed, _SPLITS.index(split), number))
         drawn = draw(_BEGUN_AT_ONCE, drawing, random)
         return {"pixels": drawn.pixels.reshape(len(drawn.labels), -1), "labels": drawn.labels}
 
-    return cached_arrays(f"{_key(task, data_seed)}-part-{split}-{number}", make)
+    return cached_part(_key(task, data_seed), f"{split}-{number}", make)
 
 
 @functools.lru_cache(maxsize=2)

@@ -1,8 +1,10 @@
 import itertools
 import multiprocessing
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,18 @@ from torch import nn
 from tasks.base import DataError, Task
 from tasks.lra.listops import ListOps
 from tasks.lra.listops_data import generated, load, prepare
-from tasks.lra.listops_trees import CLOSE, DIGITS, MAX, MED, MIN, SM, WORDS, expressions
+from tasks.lra.listops_trees import (
+    CLOSE,
+    DIGITS,
+    MAX,
+    MED,
+    MIN,
+    SM,
+    WORDS,
+    Expression,
+    expressions,
+)
+from tasks.sources.progress import telling
 
 SMALL = {"min_length": 5, "max_length": 33, "max_depth": 4, "max_args": 4}
 COUNTS = {"num_train": 40, "num_validation": 15, "num_test": 10}
@@ -204,6 +217,45 @@ def test_processes_that_start_together_share_one_set(cache: Path) -> None:
     assert same(load(task, 8, CPU).train, load(task, 8, CPU).train)
 
 
+def test_parts_drawn_before_an_interruption_are_not_drawn_again(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.lra.listops_data._ROUNDS", 1)
+    bounds = {"min_length": 25, "max_length": 33, "max_depth": 4, "max_args": 4}
+    task = ListOps(seq_len=32, **bounds, **COUNTS | {"num_train": 600})
+    whole = generated(task, 1)
+    parts = sorted(path.name for path in cache.glob("listops-*-part-*") if path.is_dir())
+    assert len(parts) >= 4
+    for part in cache.glob("listops-*-part-*"):
+        part.rename(cache / f"old-{part.name}")
+    begun = 0
+
+    def interrupted(*args: Any, **kwargs: Any) -> Iterator[Expression]:
+        nonlocal begun
+        begun += 1
+        if begun == 4:
+            raise KeyboardInterrupt
+        return expressions(*args, **kwargs)
+
+    monkeypatch.setattr("tasks.lra.listops_data.expressions", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(task, 1)
+    kept = [path for path in cache.glob("listops-*-part-*") if path.is_dir()]
+    assert len(kept) == 3
+    assert generated(task, 1) == whole
+    assert begun == 1 + len(parts)
+    prepare(task, 1)
+    assert list(cache.glob("listops-*-part-*")) == []
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[str, int, int]] = []
+    with telling(lambda *now: told.append(now)):
+        prepare(ListOps(seq_len=32, **SMALL, **COUNTS), 6)
+    assert told[-1] == ("expressions", 65, 65)
+    assert told == sorted(told)
+
+
 def test_a_damaged_file_is_named(cache: Path) -> None:
     task = ListOps(seq_len=32, **SMALL, **COUNTS)
     (prepare(task, 9) / "train.parquet").write_bytes(b"PAR1")
@@ -212,7 +264,7 @@ def test_a_damaged_file_is_named(cache: Path) -> None:
 
 
 def test_running_out_of_different_expressions_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.lra.listops_data._PATIENCE", 2_000)
+    monkeypatch.setattr("tasks.lra.listops_data._BARREN_PARTS", 2)
     task = ListOps(seq_len=8, min_length=0, max_length=3, num_validation=5, num_test=4, num_train=5)
     with pytest.raises(DataError, match="hardly more than 10 different expressions"):
         generated(task, 0)

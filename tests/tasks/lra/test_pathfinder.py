@@ -15,6 +15,7 @@ from tasks.lra.pathfinder import Pathfinder
 from tasks.lra.pathfinder_dashes import REACH, dash_number, dashes, marker
 from tasks.lra.pathfinder_data import load, prepare
 from tasks.lra.pathfinder_images import Drawing, Drawn, draw
+from tasks.sources.progress import telling
 
 EASY = {"contour_length": 4, "num_train": 50, "num_validation": 12, "num_test": 9}
 HARD = Drawing(
@@ -271,9 +272,10 @@ def test_parts_drawn_before_an_interruption_are_not_drawn_again(
 
 
 def test_progress_is_told_and_all_images_are_there() -> None:
-    told: list[tuple[int, int]] = []
-    arrays = prepare(Pathfinder(**EASY), 2, lambda *now: told.append(now))  # type: ignore[arg-type]
-    assert told[-1] == (71, 71)
+    told: list[tuple[str, int, int]] = []
+    with telling(lambda *now: told.append(now)):
+        arrays = prepare(Pathfinder(**EASY), 2)  # type: ignore[arg-type]
+    assert told[-1] == ("images", 71, 71)
     assert told == sorted(told)
     assert arrays["pixels"].shape == (71, 1024)
     assert [len(arrays[split]) for split in ("train", "validation", "test")] == [50, 12, 9]
