@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from simulated_sweeps import SHAPE_OPTIONS, lean_sweep
 
 from analysis.lean import fit, power
 from analysis.moderated import moderate
 from analysis.results import LeanResult
+from benchmarks.shapes import SHAPE_OPTIONS, lean_sweep
 
 MARGIN = 0.015
 
@@ -41,7 +41,7 @@ def test_shapes_exactly_at_the_margin_are_rarely_accepted(family):
     assert rates(family, 100)[0] <= 0.09
 
 
-@pytest.mark.parametrize("family", ["mixed", "mixed_hetero", "mixed_heavy"])
+@pytest.mark.parametrize("family", ["equal", "equal_hetero", "equal_heavy"])
 def test_truly_equal_shapes_are_found_and_worse_ones_are_not(family):
     wrong, found = rates(family, 40)
     assert wrong <= 0.03
@@ -49,7 +49,7 @@ def test_truly_equal_shapes_are_found_and_worse_ones_are_not(family):
 
 
 def test_the_choice_is_the_cheapest_accepted_and_reports_its_saving():
-    result = run(lean_sweep("mixed", 0))
+    result = run(lean_sweep("equal", 0))
     accepted = [row for row in result.table if row.accepted]
     assert result.verdict == "found"
     assert result.choice == accepted[0].label
@@ -62,7 +62,7 @@ def test_the_choice_is_the_cheapest_accepted_and_reports_its_saving():
 
 
 def test_dearer_shapes_are_not_candidates():
-    frame = lean_sweep("mixed", 0)
+    frame = lean_sweep("equal", 0)
     result = run(frame, baseline={"shape": "s04"})
     assert [row.config["shape"] for row in result.table] == ["s00", "s01", "s02", "s03"]
     cheapest = run(frame, baseline={"shape": "s00"})
@@ -96,7 +96,7 @@ def test_two_shapes_alone_are_compared_by_welch():
 
 
 def test_a_metric_to_minimise_mirrors_one_to_maximise():
-    frame = lean_sweep("mixed_hetero", 1)
+    frame = lean_sweep("equal_hetero", 1)
     up = run(frame)
     down = run(frame.assign(loss=1 - frame["top1"]), metric="loss", goal="min")
     for one, other in zip(up.table, down.table, strict=True):
@@ -107,7 +107,7 @@ def test_a_metric_to_minimise_mirrors_one_to_maximise():
 
 
 def test_single_runs_support_no_claim():
-    result = run(lean_sweep("mixed", 0, seeds=1))
+    result = run(lean_sweep("equal", 0, seeds=1))
     assert (result.verdict, result.choice, result.sd) == ("unsupported", None, None)
     assert not any(row.accepted for row in result.table)
     assert all(row.p_raw is None for row in result.table)
@@ -115,7 +115,7 @@ def test_single_runs_support_no_claim():
 
 
 def test_a_candidate_with_a_single_run_is_left_out_of_the_family():
-    frame = lean_sweep("mixed", 0)
+    frame = lean_sweep("equal", 0)
     frame = frame[(frame["shape"] != "s07") | (frame["seed"] == 0)]
     result = run(frame)
     rows = {row.config["shape"]: row for row in result.table}
@@ -137,7 +137,7 @@ def test_power_matches_the_published_planning_table():
 
 
 def test_the_power_note_says_how_many_seeds_would_do():
-    result = run(lean_sweep("mixed", 0, seeds=3))
+    result = run(lean_sweep("equal", 0, seeds=3))
     assert "with 3 seeds and 8 candidates" in result.power_note
     assert result.margin_over_sd == pytest.approx(MARGIN / result.sd)
 
@@ -157,14 +157,14 @@ def test_moderated_variances_lie_between_own_and_prior():
 
 
 def test_identical_runs_do_not_make_certainty_infinite():
-    frame = lean_sweep("mixed", 0).assign(top1=0.8)
+    frame = lean_sweep("equal", 0).assign(top1=0.8)
     result = run(frame)
     assert all(math.isfinite(row.p_raw) for row in result.table)
 
 
 def test_json_keeps_the_result():
     for seeds in (1, 5):
-        result = run(lean_sweep("mixed_hetero", 2, seeds=seeds))
+        result = run(lean_sweep("equal_hetero", 2, seeds=seeds))
         plain = json.loads(json.dumps(result.to_json(), allow_nan=False))
         assert LeanResult.from_json(plain).to_json() == result.to_json()
 
@@ -192,7 +192,7 @@ def test_a_margin_must_be_given():
 
 
 def test_a_shape_that_lost_a_run_to_early_stopping_is_not_compared_but_counts_as_tried():
-    frame = lean_sweep("mixed", 0).assign(status="finished")
+    frame = lean_sweep("equal", 0).assign(status="finished")
     smallest = frame["shape"].min()
     worst = frame.loc[frame["shape"] == smallest, SHAPE_OPTIONS["metric"]].idxmin()
     frame.loc[worst, "status"] = "stopped_early"

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_sweeps import SHAPE_OPTIONS, shapes_sweep
 
 from analysis.pareto import area, dominated, fit
 from analysis.results import ParetoResult, ParetoSettings
+from benchmarks.shapes import SHAPE_OPTIONS, shapes_sweep
 
 QUICK = ParetoSettings(draws=500)
 

@@ -1,6 +1,6 @@
 """Where the transition is, whether there is one, and when that cannot be said.
 
-The rates are measured on simulated sweeps with known truth (`simulated_sweeps`), a few tens a
+The rates are measured on simulated sweeps with known truth (`benchmarks.sweeps`), a few tens a
 family at fixed seeds; the limits leave room for that sample size.
 """
 
@@ -10,7 +10,6 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from simulated_sweeps import LENGTHS, published, transition_sweep
 
 from analysis.results import (
     RetrievalDimension,
@@ -19,6 +18,7 @@ from analysis.results import (
     TransitionSettings,
 )
 from analysis.transition import common_dimension, fit
+from benchmarks.sweeps import LENGTHS, published, transition_sweep
 
 QUICK = TransitionSettings(B=200, n_mc=199)
 POSITIVE = ("transition", "jump_only", "threshold")
@@ -63,7 +63,7 @@ def test_error_falling_with_length_at_the_transition_is_no_growth():
     "family",
     [
         "paper_D4", "paper_E32", "paper_D3", "paper_two_layers", "sharp", "sharp_small", "coarse",
-        "few_cells", "missing", "heavy", "post_trend", "hurts", "stuck", "second", "loss_sharp",
+        "few_cells", "missing", "heavy", "post_trend", "hurts", "stuck", "second", "loss",
         "asha_cell",
     ],
 )  # fmt: skip

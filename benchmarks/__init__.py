@@ -1,0 +1,1 @@
+"""What the tool is measured with: simulated sweeps whose answer is known."""

@@ -1,0 +1,83 @@
+"""`python -m benchmarks`: measure the tool."""
+
+import json
+import sys
+
+import click
+
+from analysis.results import TransitionSettings
+from benchmarks.calibration import EVERY_FAMILY, Calibration, calibrate
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Measure the tool."""
+
+
+@main.command()
+@click.option("--sweeps", type=click.IntRange(1), default=100, show_default=True,
+              help="Simulated sweeps of each family.")  # fmt: skip
+@click.option("--first-seed", type=click.IntRange(0), default=0, show_default=True,
+              help="Number of the first sweep.")  # fmt: skip
+@click.option("--families", help="With commas between; all by default.")
+@click.option("--varied", is_flag=True, help="Draw the design of every sweep, too.")
+@click.option("--draws", type=click.IntRange(1), default=1000, show_default=True,
+              help="Draws of the set of h* and of the abruptness test.")  # fmt: skip
+@click.option("--processes", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--strict", is_flag=True, help="Exit with 1 if a bar is missed.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+def calibration(
+    sweeps: int,
+    first_seed: int,
+    families: str | None,
+    varied: bool,
+    draws: int,
+    processes: int,
+    strict: bool,
+    as_json: bool,
+) -> None:
+    """Measure how often the analysis is right, on simulated sweeps whose answer is known."""
+    names = tuple(EVERY_FAMILY) if families is None else tuple(families.split(","))
+    for name in names:
+        if name not in EVERY_FAMILY:
+            raise click.BadParameter(
+                f"unknown family {name!r}; there are {', '.join(EVERY_FAMILY)}",
+                param_hint="--families",
+            )
+    measured = calibrate(
+        names,
+        sweeps=sweeps,
+        first_seed=first_seed,
+        varied=varied,
+        settings=TransitionSettings(B=draws, n_mc=max(draws - 1, 1)),
+        processes=processes,
+    )
+    if as_json:
+        json.dump(measured.to_json(), sys.stdout, indent=1)
+        click.echo()
+    else:
+        show(measured)
+    if strict and not all(row.holds for row in measured.rows):
+        sys.exit(1)
+
+
+def show(measured: Calibration) -> None:
+    """Print the verdicts by family, and every rate beside its bar."""
+    if measured.found:
+        click.echo("| family | sweeps | verdicts |\n| --- | --- | --- |")
+        for family, counts in measured.verdicts().items():
+            words = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+            click.echo(f"| {family} | {counts.total()} | {words} |")
+        click.echo()
+    click.echo("| quantity | measured | bar | cases | |\n| --- | --- | --- | --- | --- |")
+    for row in measured.rows:
+        where = f" ({row.where})" if row.where else ""
+        mark = "" if row.holds else "missed"
+        click.echo(
+            f"| {row.quantity} | {row.write(row.value)}{where} | {row.bar.text(row.write)} |"
+            f" {row.cases} | {mark} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""The measured rates beside what they have to reach."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.outcomes import Found, FrontFound, LeanFound
+from benchmarks.shapes import LEAN_NULLS
+from benchmarks.sweeps import GRADUAL, NULLS, PAPER, SHARP
+
+ONE_LAYER = PAPER[:3]
+LOCATED = tuple(name for name in SHARP if name not in ("stuck", "noisy", "second"))
+NO_TRANSITION = (*NULLS, "loss_null", "asha_null_cell")
+NOT_ABOVE = tuple(name for name in NO_TRANSITION if name != "null_above")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a rate must reach: at least ``low``, at most ``high``."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def holds(self, value: float) -> bool:
+        """Return whether ``value`` reaches the bar."""
+        return self.low <= value <= self.high
+
+    def text(self, write: Callable[[float], str]) -> str:
+        """Return the bar in words."""
+        if math.isinf(self.high):
+            return f"at least {write(self.low)}"
+        if math.isinf(self.low):
+            return f"at most {write(self.high)}"
+        return f"{write(self.low)} to {write(self.high)}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured quantity.
+
+    Attributes:
+        quantity: what was measured.
+        value: its value.
+        bar: what it must reach.
+        cases: sweeps (or shapes, or intervals) behind it.
+        is_share: shown in per cent.
+        where: the family that decides, where the worst one counts.
+    """
+
+    quantity: str
+    value: float
+    bar: Bar
+    cases: int
+    is_share: bool = True
+    where: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bar is reached."""
+        return self.bar.holds(self.value)
+
+    def write(self, value: float) -> str:
+        """Return a value as this row shows it."""
+        return f"{100 * value:.1f} %" if self.is_share else f"{value:.3g}"
+
+    def to_json(self) -> dict[str, object]:
+        """Return the row as plain JSON content."""
+        low, high = (None if math.isinf(end) else end for end in (self.bar.low, self.bar.high))
+        return {
+            "quantity": self.quantity,
+            "value": self.value,
+            "at_least": low,
+            "at_most": high,
+            "cases": self.cases,
+            "family": self.where,
+            "holds": self.holds,
+        }
+
+
+def _of(found: Sequence[Found], families: Iterable[str]) -> list[Found]:
+    wanted = set(families)
+    return [one for one in found if one.family in wanted]
+
+
+def _share(found: Sequence[Found], holds: Callable[[Found], bool]) -> float:
+    return float(np.mean([holds(one) for one in found]))
+
+
+def transition_rows(found: Sequence[Found]) -> list[Row]:
+    """Return the rows that the families in ``found`` allow."""
+    rows: list[Row] = []
+
+    def pooled(
+        quantity: str,
+        families: Iterable[str],
+        holds: Callable[[Found], bool],
+        bar: Bar,
+        among: Callable[[Found], bool] = lambda _: True,
+    ) -> None:
+        cases = [one for one in _of(found, families) if among(one)]
+        if cases:
+            rows.append(Row(quantity, _share(cases, holds), bar, len(cases)))
+
+    def each(
+        quantity: str,
+        families: Iterable[str],
+        measure: Callable[[Sequence[Found]], float],
+        bar: Bar,
+    ) -> None:
+        values = {family: measure(cases) for family in families if (cases := _of(found, [family]))}
+        values = {family: value for family, value in values.items() if not math.isnan(value)}
+        if values:
+            pick = min if math.isinf(bar.high) else max
+            where = pick(values, key=lambda family: values[family])
+            behind = len(_of(found, [where]))
+            rows.append(Row(quantity, values[where], bar, behind, where=where))
+
+    transitions = (*PAPER, *SHARP, *GRADUAL, "loss", "asha_cell")
+    everything = tuple(dict.fromkeys(one.family for one in found))
+    pooled("h* exact, paper D = 4, E = 32, D = 3", ONE_LAYER, lambda one: one.exact, Bar(0.98))
+    pooled("h* exact, sharp-type families", (*PAPER, *LOCATED), lambda one: one.exact, Bar(0.95))
+    pooled(
+        "h* exact where a verdict is given, sharp-type, stuck, noisy, second",
+        (*PAPER, *SHARP, "loss"),
+        lambda one: one.exact,
+        Bar(0.97),
+        among=lambda one: one.positive,
+    )
+    pooled(
+        "gradual accuracy: h* within one step",
+        GRADUAL,
+        lambda one: one.steps_off is not None and one.steps_off <= 1,
+        Bar(0.95),
+    )
+    pooled(
+        "gradual accuracy: h* exact where a verdict is given",
+        GRADUAL,
+        lambda one: one.exact,
+        Bar(0.70),
+        among=lambda one: one.positive,
+    )
+    each(
+        "95 % set holds h*, worst family",
+        transitions,
+        lambda cases: _share(cases, lambda one: one.covered),
+        Bar(0.95),
+    )
+    sizes = [one.set_size for one in _of(found, (*PAPER, *SHARP, "loss"))]
+    if sizes:
+        size = float(np.mean(sizes))
+        rows.append(Row("size of the set, sharp-type", size, Bar(high=1.4), len(sizes), False))
+    declared = ("transition", "jump_only")
+    pooled(
+        "transition or jump declared on nulls, pooled",
+        NO_TRANSITION,
+        lambda one: one.verdict in declared,
+        Bar(high=0.03),
+    )
+    each(
+        "the same, worst family but null_above",
+        NOT_ABOVE,
+        lambda cases: _share(cases, lambda one: one.verdict in declared),
+        Bar(high=0.05),
+    )
+    each(
+        "the same, h* above the grid",
+        ["null_above"],
+        lambda cases: _share(cases, lambda one: one.verdict in declared),
+        Bar(high=0.12),
+    )
+    pooled(
+        "threshold declared on nulls, pooled",
+        NO_TRANSITION,
+        lambda one: one.verdict == "threshold",
+        Bar(high=0.02),
+    )
+    each(
+        "the same, worst family",
+        NO_TRANSITION,
+        lambda cases: _share(cases, lambda one: one.verdict == "threshold"),
+        Bar(high=0.05),
+    )
+    for families, bar in (
+        ((*PAPER, "sharp"), Bar(0.98)),
+        (("stuck",), Bar(0.75)),
+        (("noisy",), Bar(0.45)),
+        (("second",), Bar(0.75)),
+    ):
+        each(
+            f"detected: {', '.join(families) if len(families) == 1 else 'paper and sharp'}",
+            families,
+            lambda cases: _share(cases, lambda one: one.positive),
+            bar,
+        )
+    rows += _slope_rows(found, everything)
+    pooled(
+        "whole-sweep pruning is refused",
+        ("asha_global", "asha_null_global"),
+        lambda one: one.verdict == "inconclusive",
+        Bar(1.0),
+    )
+    pooled(
+        "pruning within cells: h* exact where a verdict is given",
+        ("asha_cell",),
+        lambda one: one.exact,
+        Bar(0.95),
+        among=lambda one: one.positive,
+    )
+    pooled(
+        "pruning within cells: anything declared on a null",
+        ("asha_null_cell",),
+        lambda one: one.positive,
+        Bar(high=0.03),
+    )
+    if found:
+        slowest = max(one.seconds for one in found)
+        rows.append(Row("CPU seconds, slowest sweep", slowest, Bar(high=2.0), len(found), False))
+    return rows
+
+
+def _slope_rows(found: Sequence[Found], families: Sequence[str]) -> list[Row]:
+    inside = {
+        family: (
+            sum(one.slopes_inside for one in _of(found, [family])),
+            sum(one.slopes for one in _of(found, [family])),
+        )
+        for family in families
+    }
+    inside = {family: counts for family, counts in inside.items() if counts[1]}
+    if not inside:
+        return []
+    total = sum(of for _, of in inside.values())
+    share = sum(hits for hits, _ in inside.values()) / total
+    worst = min(inside, key=lambda family: inside[family][0] / inside[family][1])
+    hits, of = inside[worst]
+    return [
+        Row("95 % slope interval holds the slope, pooled", share, Bar(0.93, 0.97), total),
+        Row("the same, worst family", hits / of, Bar(0.90), of, where=worst),
+    ]
+
+
+def front_rows(found: Sequence[FrontFound]) -> list[Row]:
+    """Return Brier score and AUC of P_front, and how often it is sure and wrong."""
+    rows: list[Row] = []
+    for family in dict.fromkeys(one.family for one in found):
+        mine = [one for one in found if one.family == family]
+        probability = np.concatenate([one.probability for one in mine])
+        on_front = np.concatenate([one.on_front for one in mine])
+        brier = float(np.mean((probability - on_front) ** 2))
+        cases = len(probability)
+        rows += [
+            Row(f"Pareto, {family}: Brier score", brier, Bar(high=0.065), cases, False),
+            Row(f"Pareto, {family}: AUC", _auc(probability, on_front), Bar(0.98), cases, False),
+            Row(
+                f"Pareto, {family}: front called off",
+                float(np.mean(probability[on_front] <= 0.05)),
+                Bar(high=0.02),
+                int(on_front.sum()),
+            ),
+            Row(
+                f"Pareto, {family}: dominated called on",
+                float(np.mean(probability[~on_front] >= 0.95)),
+                Bar(high=0.02),
+                int((~on_front).sum()),
+            ),
+        ]
+    return rows
+
+
+def _auc(score: np.ndarray, positive: np.ndarray) -> float:
+    """Return the chance that a positive scores above a negative, ties counting one half."""
+    above = score[positive][:, None] - score[~positive][None, :]
+    return float(np.mean((above > 0) + 0.5 * (above == 0)))
+
+
+def lean_rows(found: Sequence[LeanFound]) -> list[Row]:
+    """Return the family-wise error rates, and how often equals are found and rightly chosen."""
+    rows: list[Row] = []
+    for family in dict.fromkeys(one.family for one in found):
+        mine = [one for one in found if one.family == family]
+        wrong = float(np.mean([one.wrong for one in mine]))
+        limit = 0.06 if family == "null" else 0.03
+        rows.append(
+            Row(f"lean, {family}: a worse shape accepted", wrong, Bar(high=limit), len(mine))
+        )
+        if family in LEAN_NULLS:
+            continue
+        chosen = [one for one in mine if one.found]
+        rows.append(
+            Row(
+                f"lean, {family}: an equal shape found",
+                len(chosen) / len(mine),
+                Bar(0.70),
+                len(mine),
+            )
+        )
+        if chosen:
+            right = float(np.mean([one.choice_right for one in chosen]))
+            rows.append(
+                Row(f"lean, {family}: choice truly no worse", right, Bar(0.97), len(chosen))
+            )
+    return rows

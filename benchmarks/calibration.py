@@ -1,0 +1,127 @@
+"""How often the analysis is right, on simulated sweeps whose answer is known."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from analysis.results import TransitionSettings
+from benchmarks.bars import Row, front_rows, lean_rows, transition_rows
+from benchmarks.outcomes import (
+    Found,
+    FrontFound,
+    LeanFound,
+    front_found,
+    lean_found,
+    transition_found,
+)
+from benchmarks.shapes import LEAN_EQUALS, LEAN_NULLS, PARETO
+from benchmarks.sweeps import FAMILIES
+
+Result = TypeVar("Result")
+
+LEAN = (*LEAN_NULLS, *LEAN_EQUALS)
+EVERY_FAMILY = (
+    *FAMILIES,
+    *(f"pareto_{family}" for family in PARETO),
+    *(f"lean_{family}" for family in LEAN),
+)
+LEAN_NULL_SWEEPS = 400
+"""The family-wise error rate is small, so fewer cases say little about it."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Everything measured.
+
+    Attributes:
+        found: one entry a transition sweep.
+        fronts: one entry a Pareto sweep.
+        equivalents: one entry a lean sweep.
+        rows: the rates beside their bars.
+    """
+
+    found: list[Found]
+    fronts: list[FrontFound]
+    equivalents: list[LeanFound]
+    rows: list[Row]
+
+    def verdicts(self) -> dict[str, Counter[str]]:
+        """Return how often each verdict fell, by family."""
+        counted: dict[str, Counter[str]] = {}
+        for one in self.found:
+            counted.setdefault(one.family, Counter())[one.verdict] += 1
+        return counted
+
+    def to_json(self) -> dict[str, Any]:
+        """Return rows and verdicts as plain JSON content."""
+        return {
+            "rows": [row.to_json() for row in self.rows],
+            "verdicts": {family: dict(counts) for family, counts in self.verdicts().items()},
+        }
+
+
+def calibrate(
+    families: Sequence[str],
+    *,
+    sweeps: int,
+    first_seed: int,
+    varied: bool,
+    settings: TransitionSettings,
+    processes: int = 1,
+) -> Calibration:
+    """Analyse ``sweeps`` simulated sweeps of each family, numbered from ``first_seed``.
+
+    Args:
+        families: of `EVERY_FAMILY`.
+        sweeps: number of each (of ``lean_null`` at least 400 where more than 100 are asked for).
+        first_seed: number of the first.
+        varied: draw head counts, lengths, seeds and noise for every sweep.
+        settings: of the transition analysis.
+        processes: to work in; one works here.
+    """
+    numbers = range(first_seed, first_seed + sweeps)
+    more = max(sweeps, LEAN_NULL_SWEEPS) if sweeps >= 100 else sweeps
+    enough = range(first_seed, first_seed + more)
+    transitions = [(name, seed) for name in families if name in FAMILIES for seed in numbers]
+    fronts = [(name, seed) for name in PARETO if f"pareto_{name}" in families for seed in numbers]
+    equivalents = [
+        (name, seed)
+        for name in LEAN
+        if f"lean_{name}" in families
+        for seed in (enough if name in LEAN_NULLS else numbers)
+    ]
+    analyse = partial(_transition, settings=settings, varied=varied)
+    if processes == 1:
+        found = [analyse(task) for task in transitions]
+        front_results = [_front(task) for task in fronts]
+        lean_results = [_lean(task) for task in equivalents]
+    else:
+        with ProcessPoolExecutor(processes) as pool:
+            found = _spread(pool, analyse, transitions)
+            front_results = _spread(pool, _front, fronts)
+            lean_results = _spread(pool, _lean, equivalents)
+    rows = [*transition_rows(found), *front_rows(front_results), *lean_rows(lean_results)]
+    return Calibration(found, front_results, lean_results, rows)
+
+
+def _spread(
+    pool: ProcessPoolExecutor,
+    analyse: Callable[[tuple[str, int]], Result],
+    tasks: Sequence[tuple[str, int]],
+) -> list[Result]:
+    return list(pool.map(analyse, tasks, chunksize=10))
+
+
+def _transition(task: tuple[str, int], settings: TransitionSettings, varied: bool) -> Found:
+    return transition_found(*task, settings, varied)
+
+
+def _front(task: tuple[str, int]) -> FrontFound:
+    return front_found(*task)
+
+
+def _lean(task: tuple[str, int]) -> LeanFound:
+    return lean_found(*task)

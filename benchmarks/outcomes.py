@@ -1,0 +1,155 @@
+"""What the analysis says about one simulated sweep, beside what is true of it."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis import lean, pareto, transition
+from analysis.pareto import dominated
+from analysis.results import TransitionSettings
+from benchmarks.shapes import MARGIN, SHAPE_OPTIONS, lean_sweep, shapes_sweep
+from benchmarks.sweeps import Sweep, transition_sweep
+
+POSITIVE = ("transition", "jump_only", "threshold")
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer to one simulated sweep.
+
+    Attributes:
+        family: of the sweep.
+        seed: its number.
+        verdict: of the leading reading.
+        has_transition: the truth holds one.
+        steps_off: grid steps between h* and the truth; None without either.
+        covered: the confidence set holds the truth, where there is one.
+        set_size: head counts in the confidence set.
+        slopes_inside: true slopes within their intervals.
+        slopes: intervals given.
+        seconds: of CPU time, taken by the analysis.
+    """
+
+    family: str
+    seed: int
+    verdict: str
+    has_transition: bool
+    steps_off: int | None
+    covered: bool
+    set_size: int
+    slopes_inside: int
+    slopes: int
+    seconds: float
+
+    @property
+    def positive(self) -> bool:
+        """Whether anything was declared."""
+        return self.verdict in POSITIVE
+
+    @property
+    def exact(self) -> bool:
+        """Whether h* is the true one."""
+        return self.steps_off == 0
+
+
+def transition_found(
+    family: str, seed: int, settings: TransitionSettings, varied: bool = False
+) -> Found:
+    """Analyse sweep ``seed`` of ``family``."""
+    sweep = transition_sweep(family, seed, varied=varied)
+    began = time.process_time()
+    result = transition.fit(sweep.frame, settings=settings, **sweep.options)
+    seconds = time.process_time() - began
+    inside = [
+        interval.low <= sweep.slopes[int(heads)] <= interval.high
+        for heads, interval in result.gamma.items()
+    ]
+    return Found(
+        family=family,
+        seed=seed,
+        verdict=result.verdict,
+        has_transition=sweep.h_star is not None,
+        steps_off=_steps_off(sweep, result.h_star),
+        covered=sweep.h_star is None or sweep.h_star in result.h_set,
+        set_size=len(result.h_set),
+        slopes_inside=sum(inside),
+        slopes=len(inside),
+        seconds=seconds,
+    )
+
+
+def _steps_off(sweep: Sweep, h_star: float | None) -> int | None:
+    if sweep.h_star is None or h_star is None:
+        return None
+    heads = sorted(sweep.slopes)
+    return abs(heads.index(int(h_star)) - heads.index(sweep.h_star))
+
+
+@dataclass(frozen=True)
+class FrontFound:
+    """P_front of every shape of one simulated sweep, and whether it truly lies on the front."""
+
+    family: str
+    probability: tuple[float, ...]
+    on_front: tuple[bool, ...]
+    seconds: float
+
+
+def front_found(family: str, seed: int, seeds: int = 4) -> FrontFound:
+    """Analyse shapes ``seed`` of ``family``."""
+    frame = shapes_sweep(family, seed, seeds=seeds)
+    began = time.process_time()
+    result = pareto.fit(frame, **SHAPE_OPTIONS)
+    seconds = time.process_time() - began
+    truth = frame.groupby("shape")[["true", "num_params"]].first()
+    off = dominated(
+        truth["true"].to_numpy()[None], truth["num_params"].to_numpy()[None, :, None], 0.0
+    )[0]
+    real = dict(zip(truth.index, off == 0, strict=True))
+    return FrontFound(
+        family,
+        tuple(row.p_front for row in result.table),
+        tuple(bool(real[row.config["shape"]]) for row in result.table),
+        seconds,
+    )
+
+
+@dataclass(frozen=True)
+class LeanFound:
+    """Which shapes were accepted in one simulated sweep.
+
+    Attributes:
+        family: of the sweep.
+        wrong: some accepted shape is worse than the baseline by the margin or more.
+        found: a shape was chosen.
+        choice_right: the chosen shape is truly no worse by the margin.
+        seconds: of CPU time, taken by the analysis.
+    """
+
+    family: str
+    wrong: bool
+    found: bool
+    choice_right: bool
+    seconds: float
+
+
+def lean_found(family: str, seed: int) -> LeanFound:
+    """Analyse candidates ``seed`` of ``family``."""
+    frame = lean_sweep(family, seed)
+    true = frame.groupby("shape")["true"].first()
+    limit = float(true.iloc[-1]) - MARGIN + 1e-9
+    began = time.process_time()
+    result = lean.fit(
+        frame, baseline={"shape": str(true.index[-1])}, margin=MARGIN, **SHAPE_OPTIONS
+    )
+    seconds = time.process_time() - began
+    accepted = [str(row.config["shape"]) for row in result.table if row.accepted]
+    chosen = result.choice_config
+    return LeanFound(
+        family,
+        bool(np.any([true[shape] <= limit for shape in accepted])),
+        chosen is not None,
+        chosen is not None and bool(true[str(chosen["shape"])] > limit),
+        seconds,
+    )

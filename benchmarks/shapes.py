@@ -1,0 +1,89 @@
+"""Simulated shapes with a known front, and a known set of lean equivalents.
+
+Accuracies of shapes by cost, four or five seeds each; the truth is in column ``true``. All
+randomness comes from the given seed.
+"""
+
+import zlib
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+SHAPE_OPTIONS: Final[dict[str, Any]] = {
+    "config": ["shape"],
+    "metric": "top1",
+    "costs": ["num_params"],
+}
+PARETO: Final = ("homo", "hetero", "ties", "heavy")
+LEAN_NULLS: Final = ("null", "null_hetero", "null_heavy")
+LEAN_EQUALS: Final = ("equal", "equal_hetero", "equal_heavy")
+MARGIN: Final = 0.015
+"""Two seed standard deviations."""
+
+
+def shapes_sweep(family: str, seed: int, *, shapes: int = 16, seeds: int = 5) -> pd.DataFrame:
+    """Return accuracies of ``shapes`` shapes by cost.
+
+    Families: homo (one seed sd), hetero (sd varies four-fold), ties (one shape in five repeats
+    the truth of a cheaper one), heavy (5 % of the runs crash).
+    """
+    rng = np.random.default_rng([zlib.crc32(f"pareto_{family}".encode()), seed])
+    cost = np.sort(rng.uniform(1, 10, shapes))
+    true = 0.6 + 0.08 * np.log(cost) + 0.02 * rng.standard_normal(shapes)
+    if family == "ties":
+        for k in range(1, shapes, 5):
+            true[k] = true[k - 1]
+    sd = np.full(shapes, 0.006)
+    if family == "hetero":
+        sd *= np.exp(rng.uniform(np.log(0.5), np.log(2.0), shapes))
+    return _runs(cost, true, sd, seeds, family == "heavy", rng)
+
+
+def lean_sweep(
+    family: str,
+    seed: int,
+    *,
+    candidates: int = 8,
+    seeds: int = 5,
+    margin: float = MARGIN,
+) -> pd.DataFrame:
+    """Return accuracies of a baseline (the last, dearest shape) and of cheaper shapes.
+
+    Families: null (every candidate exactly at the margin), null_hetero, null_heavy; equal (three
+    candidates equal the baseline, the others lie two margins below), equal_hetero, equal_heavy.
+    """
+    rng = np.random.default_rng([zlib.crc32(f"lean_{family}".encode()), seed])
+    cost = np.arange(1.0, candidates + 2)
+    true = np.full(candidates + 1, 0.8)
+    if family.startswith("null"):
+        true[:-1] -= margin
+    else:
+        true[: candidates - 3] -= 2 * margin
+    sd = np.full(candidates + 1, margin / 2)
+    if family.endswith("hetero"):
+        sd *= np.exp(rng.uniform(np.log(0.5), np.log(2.0), candidates + 1))
+    return _runs(cost, true, sd, seeds, family.endswith("heavy"), rng)
+
+
+def _runs(
+    cost: Floats,
+    true: Floats,
+    sd: Floats,
+    seeds: int,
+    heavy: bool,
+    rng: np.random.Generator,
+) -> pd.DataFrame:
+    noise = rng.standard_normal((len(cost), seeds))
+    if heavy:
+        noise = np.where(rng.random(noise.shape) < 0.05, -40.0, noise)
+    top1 = np.clip(true[:, None] + sd[:, None] * noise, 0, 1)
+    rows = [
+        (f"s{k:02d}", seed, top1[k, seed], cost[k], true[k])
+        for k in range(len(cost))
+        for seed in range(seeds)
+    ]
+    return pd.DataFrame(rows, columns=["shape", "seed", "top1", "num_params", "true"])
