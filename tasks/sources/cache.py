@@ -1,6 +1,7 @@
 """What is made once and then read or memory-mapped, by any number of processes."""
 
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from tasks.base import DataError
+from tasks.sources.seals import is_whole, note_made_anew, seal_folder
 
 CACHE_VARIABLE = "HSWEEP_CACHE"
 
@@ -40,16 +42,18 @@ def cached_folder(key: str, write: Callable[[Path], None]) -> Path:
 
     Args:
         key: names the entry, a file name that changes with whatever ``write`` depends on.
-        write: called with an empty folder when there is no such entry.
+        write: called with an empty folder when there is no such entry, or
+            ``tasks.sources.seals.inspecting`` finds it damaged.
 
     Raises:
         DataError: the cache folder cannot be written.
     """
     entry = cache_folder() / key
-    if not entry.is_dir():
+    if not is_whole(entry):
         try:
             with FileLock(entry.with_name(f"{entry.name}.lock")):
-                if not entry.is_dir():
+                if not is_whole(entry):
+                    _clear(entry)
                     _fill(entry, write)
         except OSError as error:
             raise DataError(
@@ -83,13 +87,48 @@ def cached_arrays(
     try:
         return {path.stem: np.load(path, mmap_mode="c") for path in sorted(entry.glob("*.npy"))}
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{entry} is damaged ({error}); delete it to have it made anew") from error
+        raise DataError(
+            f"{entry} is damaged ({error}); delete it, or run `hsweep data prepare`, to have it "
+            "made anew"
+        ) from error
+
+
+def _clear(entry: Path) -> None:
+    """Remove a damaged entry, and what processes of this machine that are gone left unfinished."""
+    if entry.is_dir():
+        damaged = _temporary(entry)
+        entry.replace(damaged)  # in one step; whoever has mapped its files keeps them
+        shutil.rmtree(damaged, ignore_errors=True)
+        note_made_anew(entry)
+    beginning = f"{entry.name}.{platform.node()}-"
+    for folder in entry.parent.iterdir():
+        if folder.name.startswith(beginning) and folder.is_dir():
+            process = folder.name.removeprefix(beginning).partition("-")[0]
+            if process.isdigit() and not _is_running(int(process)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
+
+
+def _temporary(entry: Path) -> Path:
+    """Make an empty folder beside an entry that says whose it is."""
+    prefix = f"{entry.name}.{platform.node()}-{os.getpid()}-"
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=entry.parent))
 
 
 def _fill(entry: Path, write: Callable[[Path], None]) -> None:
-    temporary = Path(tempfile.mkdtemp(prefix=f"{entry.name}.", dir=entry.parent))
+    temporary = _temporary(entry)
     try:
         write(temporary)
+        seal_folder(temporary)
         temporary.replace(entry)
     except OSError:
         if not entry.is_dir():  # otherwise another process was first with the same content

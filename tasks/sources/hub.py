@@ -1,5 +1,6 @@
 """Data sets in the layouts of the Hugging Face hub: local folders, and downloads when allowed."""
 
+import errno
 import functools
 import hashlib
 import os
@@ -7,14 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.base import DataError
-from tasks.sources.cache import cache_folder
+from tasks.sources.cache import CACHE_VARIABLE, cache_folder
 from tasks.sources.digest import files_digest, folder_digest, listing_digest
+from tasks.sources.seals import are_whole, note_made_anew
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
 
 HUB_VARIABLE = "HSWEEP_HUB"
 ROOT_VARIABLE = "HSWEEP_DATA"
+
+_UNWRITABLE = (errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+_REFUSED = (errno.EACCES, errno.EPERM)
+_PATTERN_MARKS = ("*", "?", "[", "]")
+
+
+class _UnwritableError(DataError):
+    """The cache cannot be written, so making it anew is no remedy."""
 
 
 def data_root() -> Path | None:
@@ -87,12 +97,8 @@ def content_digest(data: str, config: str | None = None) -> str:
     folder = local_folder(data)
     if folder is not None:
         return folder_digest(folder)
-    names = {
-        Path(entry["filename"])
-        for split in load_splits(data, config).values()
-        for entry in split.cache_files
-    }
-    return "-".join(files_digest(path.parent, [path]) for path in sorted(names))
+    files = _files(load_splits(data, config))
+    return "-".join(files_digest(path.parent, [path]) for path in files)
 
 
 def size_digest(data: str) -> str:
@@ -104,33 +110,76 @@ def size_digest(data: str) -> str:
     folder = local_folder(data)
     if folder is not None:
         return listing_digest(folder)
-    paths = [
-        Path(entry["filename"])
-        for split in load_splits(data).values()
-        for entry in split.cache_files
-    ]
-    sizes = sorted({(path.name, path.stat().st_size) for path in paths})
+    sizes = sorted({(path.name, path.stat().st_size) for path in _files(load_splits(data))})
     return hashlib.sha256(repr(sizes).encode()).hexdigest()
 
 
 @functools.lru_cache(maxsize=8)
 def _load_splits(data: str, config: str | None, digest: str | None) -> "DatasetDict":
+    if digest is None:
+        return _converted(data, config, None)
+    # A folder's converted rows are kept by content, so data that change are never mistaken.
+    cache = cache_folder() / "datasets" / digest[:16]
+    seal = cache / f".{config or 'default'}.sha256"
+    try:
+        splits = _converted(data, config, cache)
+        if are_whole(_files(splits), seal):
+            return splits
+    except _UnwritableError:
+        raise
+    except DataError:
+        if not seal.exists():  # never before were its rows converted
+            raise
+    seal.unlink(missing_ok=True)
+    splits = _converted(data, config, cache, anew=True)
+    note_made_anew(cache)
+    are_whole(_files(splits), seal)
+    return splits
+
+
+def _converted(
+    data: str, config: str | None, cache: Path | None, *, anew: bool = False
+) -> "DatasetDict":
     import datasets
 
-    # A folder's converted rows are kept by content, so data that change are never mistaken.
-    cache = None if digest is None else str(cache_folder() / "datasets" / digest[:16])
+    options = {"download_mode": "force_redownload"} if anew else {}
+    cache_dir = None if cache is None else str(cache)
     quiet = datasets.utils.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
-        splits = datasets.load_dataset(data, config, cache_dir=cache)
+        return datasets.load_dataset(data, config, cache_dir=cache_dir, **options)
     except Exception as error:  # the library raises a different kind for every reader and fault
-        named = "" if config is None else f" (configuration {config!r})"
-        cause = "" if error.__cause__ is None else f" {error.__cause__}"
-        raise DataError(
-            f"the datasets library cannot load {data!r}{named}: {error}{cause}; check that it is "
-            "laid out as on the Hugging Face hub"
-        ) from error
+        raise _unusable(data, config, error) from error
     finally:
         if not quiet:
             datasets.enable_progress_bars()
-    return splits
+
+
+def _unusable(data: str, config: str | None, error: Exception) -> DataError:
+    """Return what to say of a data set that the datasets library refuses."""
+    from datasets.exceptions import DatasetGenerationError
+
+    cause = error.__cause__ if isinstance(error, DatasetGenerationError) else None
+    for each in (error, cause):
+        if isinstance(each, OSError) and (
+            each.errno in _UNWRITABLE
+            or (each.errno in _REFUSED and str(cache_folder()) in str(each.filename))
+        ):
+            return _UnwritableError(
+                f"cannot write {each.filename or cache_folder()}: {each.strerror}; free some "
+                f"space, or set {CACHE_VARIABLE} to a folder that can be written"
+            )
+    named = "" if config is None else f" (configuration {config!r})"
+    what = " ".join(f"{error} {cause or ''}".split())
+    remedy = "check that it is laid out as on the Hugging Face hub"
+    if any(mark in data for mark in _PATTERN_MARKS):
+        remedy = (
+            f"the library takes {' '.join(_PATTERN_MARKS)} in a path for patterns: move or link "
+            "the folder to a path without them"
+        )
+    return DataError(f"the datasets library cannot load {data!r}{named}: {what}; {remedy}")
+
+
+def _files(splits: "DatasetDict") -> list[Path]:
+    names = {entry["filename"] for split in splits.values() for entry in split.cache_files}
+    return [Path(name) for name in sorted(names)]

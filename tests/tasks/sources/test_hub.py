@@ -1,3 +1,4 @@
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -5,7 +6,15 @@ import pytest
 from image_files import random_images, write_split
 
 from tasks.base import DataError
-from tasks.sources.hub import content_digest, load_splits, local_folder, resolved, size_digest
+from tasks.sources.hub import (
+    _load_splits,
+    content_digest,
+    load_splits,
+    local_folder,
+    resolved,
+    size_digest,
+)
+from tasks.sources.seals import inspecting
 
 
 def test_a_folder_is_read_where_it_lies(tiny_images: Path) -> None:
@@ -81,3 +90,54 @@ def test_an_unknown_configuration_is_named(tmp_path: Path) -> None:
     write_split(tmp_path / "d", "train", random_images(3), [0, 1, 2])
     with pytest.raises(DataError, match=r"cannot load .* \(configuration 'large'\)"):
         load_splits(str(tmp_path / "d"), "large")
+
+
+def test_rows_that_were_converted_before_are_converted_again_where_they_are_damaged(
+    tiny_images: Path, cache: Path
+) -> None:
+    whole = content_of(load_splits(str(tiny_images)))
+    file = next(cache.rglob("*-train.arrow"))
+    intact = file.read_bytes()
+    for damage in (lambda: file.write_bytes(intact[:100]), file.unlink):
+        _load_splits.cache_clear()
+        damage()
+        assert content_of(load_splits(str(tiny_images))) == whole
+
+
+def test_a_changed_row_is_noticed_while_inspecting(tiny_images: Path, cache: Path) -> None:
+    whole = content_of(load_splits(str(tiny_images)))
+    file = next(cache.rglob("*-train.arrow"))
+    content = bytearray(file.read_bytes())
+    place = content.index(b"IHDR")
+    content[place] ^= 1
+    file.write_bytes(content)
+    _load_splits.cache_clear()
+    with inspecting() as inspection:
+        assert content_of(load_splits(str(tiny_images))) == whole
+    assert len(inspection.made_anew) == 1
+
+
+def test_a_cache_that_cannot_be_written_is_said(
+    tiny_images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    def refuse(*_: object, cache_dir: str) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", f"{cache_dir}/x.lock")
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    with pytest.raises(DataError, match=r"cannot write .*x\.lock: Read-only.*set HSWEEP_CACHE"):
+        load_splits(str(tiny_images))
+
+
+def test_a_path_that_the_library_takes_for_a_pattern_is_said(tmp_path: Path) -> None:
+    write_split(tmp_path / "run[1]", "train", random_images(3), [0, 1, 2])
+    with pytest.raises(DataError, match="in a path for patterns: move or link"):
+        load_splits(str(tmp_path / "run[1]"))
+
+
+def content_of(splits: Any) -> list[Any]:
+    import datasets
+
+    rows = splits["train"].cast_column("img", datasets.Image(decode=False))
+    return [(row["img"]["bytes"], row["label"]) for row in rows]
