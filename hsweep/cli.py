@@ -1,7 +1,7 @@
 """The command line: verbs only. Everything heavy is imported inside the verb that needs it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -18,14 +18,6 @@ from hsweep.options import (
     tracking_option,
 )
 from hsweep.paths import Home
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from analysis.answer import Answer
-    from hsweep.launch import Outcome
-    from hsweep.study import Study
-    from hsweep.tracking import TrackingTarget
 
 EXIT_NOTHING_USABLE: Final = 1
 EXIT_USAGE: Final = 2
@@ -81,6 +73,11 @@ def plan(sweep_file: Path, home: Home, as_json: bool, **chosen: Any) -> None:
 @main.command()
 @_SWEEP
 @click.option("--study", "study_name", metavar="NAME", help="The study's name.")
+@click.option(
+    "--only-missing",
+    is_flag=True,
+    help="In a study that has run: train what its analysis lists as missing, and nothing else.",
+)
 @sweep_options
 @run_options
 @click.option("--storage", metavar="URI", help="Folder or URI for checkpoints; shared by nodes.")
@@ -89,6 +86,7 @@ def plan(sweep_file: Path, home: Home, as_json: bool, **chosen: Any) -> None:
 def run(
     sweep_file: Path,
     study_name: str | None,
+    only_missing: bool,
     storage: str | None,
     home: Home,
     as_json: bool,
@@ -96,16 +94,20 @@ def run(
 ) -> None:
     """Plan SWEEP, train it and answer its question."""
     from hsweep import request
+    from hsweep.conclusion import Conclusion, fill_missing, finish
 
     console = console_for(as_json=as_json)
     how = {name: given.pop(name) for name in RUN_OPTIONS}
+    if only_missing:
+        fill_missing(sweep_file, study_name, storage, home, how, given, console, as_json)
+        return
     prepared = request.prepare(sweep_file, **given)
     options = request.run_options(home, prepared.plan.sweep.name, **how)
-    conclusion = _Conclusion(options.target)
+    conclusion = Conclusion(options.target)
     study, outcome = request.start(
         prepared, options, home, study_name, storage, console, conclusion
     )
-    _finish(study, outcome, conclusion, home, as_json, console)
+    finish(study, outcome, conclusion, home, as_json, console)
 
 
 @main.command()
@@ -116,90 +118,16 @@ def run(
 def resume(study_name: str, home: Home, as_json: bool, **how: Any) -> None:
     """Go on with STUDY: finished trials stay, the others continue from their checkpoints."""
     from hsweep import request
+    from hsweep.conclusion import Conclusion, finish
     from hsweep.study import Study
 
     console = console_for(as_json=as_json)
     study = Study.open(home, study_name)
     how["tracking_uri"] = how["tracking_uri"] or request.recorded_tracking_uri(study)
     options = request.run_options(home, study.manifest.sweep, **how)
-    conclusion = _Conclusion(options.target)
+    conclusion = Conclusion(options.target)
     outcome = request.go_on(study, options, home, console, conclusion)
-    _finish(study, outcome, conclusion, home, as_json, console)
-
-
-class _Conclusion:
-    """Analyses a study that has just run and writes its analysis and report.
-
-    The study is whole by then: whatever goes wrong here is said, not raised.
-    """
-
-    def __init__(self, target: "TrackingTarget") -> None:
-        self.target = target
-        self.answer: Answer | None = None
-        self.problem = ""
-
-    def __call__(self, study: "Study") -> list[Path]:
-        """Return the files written."""
-        from analysis.answer import answer_study
-        from hsweep.study import write_json
-
-        try:
-            self.answer = answer_study(study)
-            write_json(study.paths.analysis, self.answer.to_json())
-            return [study.paths.analysis, _write_report(study, self.answer, self.target)]
-        except Exception as error:
-            self.problem = (
-                f"the report could not be written ({type(error).__name__}: {error}); every result "
-                f"is kept, and `hsweep report {study.name}` tries again"
-            )
-            return []
-
-
-def _write_report(study: "Study", answer: "Answer", target: "TrackingTarget") -> Path:
-    from analysis.answer import report_input
-    from analysis.report import write_report
-    from hsweep.tracking import run_urls
-
-    with study.journal() as journal:
-        urls = run_urls(journal, target)
-    return write_report(report_input(study, answer, urls), study.paths.report)
-
-
-def _finish(
-    study: "Study",
-    outcome: "Outcome",
-    conclusion: _Conclusion,
-    home: Home,
-    as_json: bool,
-    console: "Console",
-) -> None:
-    """Say the answer and where everything is, and choose the exit code."""
-    from hsweep.launch import EXIT_INTERRUPTED, closing_lines
-    from hsweep.render import print_json
-    from hsweep.request import browse_line
-
-    answer = conclusion.answer
-    for line in closing_lines(outcome, study):
-        console.print(line, soft_wrap=True)
-    console.print()
-    if answer is not None:
-        console.print(answer.sentence, style="bold", soft_wrap=True)
-        console.print()
-    if conclusion.problem:
-        console.print(conclusion.problem, style="red", soft_wrap=True)
-    else:
-        console.print(f"report   {study.paths.report}", soft_wrap=True)
-    console.print(f"MLflow   {conclusion.target.shown_uri}", soft_wrap=True)
-    if not conclusion.target.is_server:
-        how = browse_line(conclusion.target, home)
-        console.print(f"         browse it with: {how}", soft_wrap=True)
-    if as_json:
-        said = answer.to_json() if answer is not None else {"problem": conclusion.problem}
-        print_json({**study.status(), **said, "report": str(study.paths.report)})
-    if outcome.was_interrupted:
-        exit_with(EXIT_INTERRUPTED)
-    if not outcome.has_results:
-        exit_with(EXIT_NOTHING_USABLE)
+    finish(study, outcome, conclusion, home, as_json, console)
 
 
 @main.command("list")
@@ -298,13 +226,16 @@ def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str 
     """Write the report of STUDY: one HTML file that needs no network."""
     from analysis.answer import answer_study, report_input
     from hsweep import request
+    from hsweep.conclusion import write_study_report
     from hsweep.study import Study
     from hsweep.tracking import tracking_target
 
     study = Study.open(home, study_name)
     uri = tracking_uri or request.recorded_tracking_uri(study)
     answer = answer_study(study)
-    click.echo(str(_write_report(study, answer, tracking_target(uri, home, study.manifest.sweep))))
+    click.echo(
+        str(write_study_report(study, answer, tracking_target(uri, home, study.manifest.sweep)))
+    )
     if figures is not None:
         from analysis.plots import save_figures
 

@@ -74,6 +74,9 @@ class Coordinator:
         checkpoints: folder or URI for checkpoints.
         proposer: for adaptive searches.
         observer: for display.
+        only: keys of the trials to hand out; None for all that have not ended.
+        kept: keys of trials that early stopping leaves alone: their full-budget values were asked
+            for. What they report still counts at the rungs, but not as a contender left.
     """
 
     journal: Journal
@@ -82,6 +85,8 @@ class Coordinator:
     checkpoints: str
     proposer: Proposer | None = None
     observer: Observer | None = None
+    only: frozenset[str] | None = None
+    kept: frozenset[str] = frozenset()
     stop_reason: str | None = None
     record_error: Exception | None = None
     _by_key: dict[str, Trial] = field(default_factory=dict)
@@ -118,7 +123,11 @@ class Coordinator:
                     entry.key, known.stratum, entry.unit, value, self._contender(known)
                 )
                 self._note_value(known, value)
-        unfinished = [t for t in self._by_key.values() if not self._status[t.key].is_final]
+        unfinished = [
+            trial
+            for key, trial in self._by_key.items()
+            if not self._status[key].is_final and self._is_wanted(key)
+        ]
         self._waiting.extend(trial.key for trial in sorted(unfinished, key=self._priority))
 
     def _enter(self, trials: list[Trial]) -> None:
@@ -129,6 +138,11 @@ class Coordinator:
             self._units.setdefault(trial.key, 0)
             self._attempts.setdefault(trial.key, 0)
             self._asha.add(trial.key, trial.stratum, self._contender(trial))
+            if trial.key in self.kept:
+                self._leave_race(trial, TrialStatus.PLANNED, "")
+
+    def _is_wanted(self, key: str) -> bool:
+        return self.only is None or key in self.only
 
     def _priority(self, trial: Trial) -> tuple[int, int, int, int]:
         """Order of handing out: interrupted trials first, then every point once before any point
@@ -184,7 +198,7 @@ class Coordinator:
         while self._waiting:
             trial = self._by_key[self._waiting[0]]
             reason = self._asha.lost(trial.key, trial.stratum, self._contender(trial))
-            if not reason:
+            if not reason or trial.key in self.kept:
                 return
             self._waiting.popleft()
             attempt = self._attempts[trial.key]
@@ -241,7 +255,7 @@ class Coordinator:
         verdict = self._asha.decide(
             trial.key, trial.stratum, report.unit, value, self._contender(trial)
         )
-        if verdict.stop:
+        if verdict.stop and trial.key not in self.kept:
             return TrialStatus.STOPPED_EARLY, verdict.reason
         return TrialStatus.RUNNING, ""
 
@@ -285,7 +299,7 @@ class Coordinator:
             left = sum(
                 budget - self._units[key]
                 for key, status in self._status.items()
-                if not status.is_final
+                if not status.is_final and self._is_wanted(key)
             )
             done = sum(self._units.values())
             return Snapshot(

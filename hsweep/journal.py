@@ -273,6 +273,15 @@ class Journal:
         with self._transaction():
             self._set_status(key, attempt, status, reason)
 
+    def reopen(self, keys: Iterable[str], reason: str) -> None:
+        """Plan trials again that had ended; what they reported stays."""
+        with self._transaction():
+            for key in keys:
+                (attempt,) = self._connection.execute(
+                    "SELECT attempt FROM trials WHERE key = ?", (key,)
+                ).fetchone()
+                self._set_status(key, attempt, TrialStatus.PLANNED, reason)
+
     def _set_status(self, key: str, attempt: int, status: TrialStatus, reason: str) -> None:
         self._connection.execute(
             "UPDATE trials SET status = ?, reason = ? WHERE key = ?", (status, reason, key)

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -17,6 +17,7 @@ from hsweep.calibration import Calibration
 from hsweep.checkpoints import CheckpointStore
 from hsweep.coordinator import Coordinator, Proposer, stop_after
 from hsweep.errors import UserError
+from hsweep.extension import Extension
 from hsweep.identity import describe
 from hsweep.journal import Journal
 from hsweep.paths import Home
@@ -100,6 +101,7 @@ def new_manifest(
     limits: Limits,
     storage: str | None,
     target: TrackingTarget,
+    points: Sequence[Mapping[str, Any]] = (),
 ) -> Manifest:
     """Return what to record of a study before it begins."""
     sweep = plan.sweep
@@ -131,7 +133,23 @@ def new_manifest(
         command=" ".join(provenance["command"]),
         created=time.time(),
         provenance=provenance,
+        points=[dict(point) for point in points],
     )
+
+
+def extension_entry(extension: Extension, sweep_file: Path) -> dict[str, Any]:
+    """Return what to record of an extension before it begins."""
+    provenance = collect(command=sys.argv, sweep_file=sweep_file)
+    tasks = {repr(each.trial.task): each.trial.task for each in extension.additions}
+    provenance["data"] = [
+        {"task": describe(task), "fingerprint": task.fingerprint()} for task in tasks.values()
+    ]
+    return {
+        "time": time.time(),
+        "command": " ".join(provenance["command"]),
+        **extension.to_json(),
+        "provenance": provenance,
+    }
 
 
 def make_runner(
@@ -176,15 +194,18 @@ def run_study(
     console: Console,
     home: Home,
     conclude: Conclude,
+    only: frozenset[str] | None = None,
 ) -> Outcome:
     """Run everything of a study that is not finished, then conclude it.
+
+    With ``only``, the trials of these keys and no others.
 
     Raises:
         UserError: another process runs it.
     """
     started = time.monotonic()
     with study.locked(), study.journal(read_only=False) as journal:
-        coordinator = _coordinator(study, plan, planner, journal)
+        coordinator = _coordinator(study, plan, planner, journal, only)
         trials = coordinator.planned_trials()
         # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.
         progress = Progress(
@@ -230,7 +251,9 @@ def run_study(
     )
 
 
-def _coordinator(study: Study, plan: Plan, planner: Planner, journal: Journal) -> Coordinator:
+def _coordinator(
+    study: Study, plan: Plan, planner: Planner, journal: Journal, only: frozenset[str] | None
+) -> Coordinator:
     trials: list[Trial] = list(plan.trials)
     proposer: Proposer | None = None
     if plan.is_adaptive:
@@ -244,6 +267,8 @@ def _coordinator(study: Study, plan: Plan, planner: Planner, journal: Journal) -
         trials=trials,
         checkpoints=study.checkpoints(),
         proposer=proposer,
+        only=only,
+        kept=study.manifest.added_keys,
     )
 
 
@@ -317,7 +342,8 @@ def closing_lines(outcome: Outcome, study: Study) -> list[str]:
             "study and delivered when it is resumed"
         )
     if not outcome.is_complete:
-        lines.append(f"ended early: {outcome.stop_reason}; go on by: {resume_line(study)}")
+        why = f"ended early: {outcome.stop_reason}" if outcome.stop_reason else "trials are left"
+        lines.append(f"{why}; go on by: {resume_line(study)}")
     return lines
 
 

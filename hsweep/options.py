@@ -84,6 +84,30 @@ class Setting(click.ParamType[tuple[str, list[Any]]]):
         return name.strip(), parse_values(text)
 
 
+class AxisValues(click.ParamType[dict[str, Any]]):
+    """NAME=VALUE,NAME=VALUE: one value an axis."""
+
+    name = "name=value,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        """Return the values by axis."""
+        from hsweep.space import parse_values
+
+        if isinstance(value, dict):
+            return value
+        found: dict[str, Any] = {}
+        # A comma parts axes only where a name follows: values may be tuples.
+        for part in re.split(r",(?=\s*[A-Za-z_]\w*\s*=)", str(value)):
+            name, equals, text = part.partition("=")
+            values = parse_values(text) if text.strip() else []
+            if not equals or not name.strip() or len(values) != 1:
+                self.fail(f"{part!r} is not of the form NAME=VALUE", param, ctx)
+            found[name.strip()] = values[0]
+        return found
+
+
 class HomeFolder(click.ParamType[Home]):
     """The folder that holds every study."""
 
@@ -145,6 +169,13 @@ sweep_options = _together(
         multiple=True,
         help="Replace an axis (heads=1,2,4), the budget (epochs=50), report_every, replicates, "
         "cpus or gpus.",
+    ),
+    click.option(
+        "--point",
+        "points",
+        type=AxisValues(),
+        multiple=True,
+        help="Keep only the points with these values (heads=8,depth=1); repeat it for several.",
     ),
     click.option(
         "--seed", type=click.IntRange(0), default=0, show_default=True, help="Study seed."

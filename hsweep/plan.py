@@ -151,8 +151,20 @@ class Planner:
     _fingerprints: dict[str, str] = field(default_factory=dict)
     _num_planned: int = 0
 
-    def plan_point(self, point: Point) -> list[Trial]:
+    @classmethod
+    def following(cls, plan: "Plan", limits: Limits) -> "Planner":
+        """Return a planner that goes on after ``plan`` and never plans one of its trials again."""
+        planner = cls(plan.sweep, plan.study_seed, limits)
+        planner._keys.update(trial.key for trial in plan.trials)
+        planner._num_planned = 1 + max((trial.ordinal for trial in plan.trials), default=-1)
+        return planner
+
+    def plan_point(self, point: Point, replicates: Iterable[int] | None = None) -> list[Trial]:
         """Return the trials of one point, one a replicate; none if it is skipped or a double.
+
+        Args:
+            point: the axis values.
+            replicates: their numbers; None for those of the sweep.
 
         Raises:
             UserError: the sweep's own functions cannot be used.
@@ -187,7 +199,7 @@ class Planner:
         if stopping and self._is_baseline(point):
             stratum = PROTECTED
         trials = []
-        for replicate in range(self.sweep.replicates):
+        for replicate in range(self.sweep.replicates) if replicates is None else replicates:
             seeds = replicate_seeds(self.study_seed, replicate)
             key = trial_key(
                 model=model,

@@ -2,7 +2,8 @@
 
 import contextlib
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -10,11 +11,13 @@ from rich.console import Console
 
 from hsweep.calibration import Calibration
 from hsweep.errors import UserError
+from hsweep.extension import Extension, Wanted, plan_extension, with_extensions
 from hsweep.journal import Journal
 from hsweep.launch import (
     Conclude,
     Outcome,
     RunOptions,
+    extension_entry,
     make_runner,
     new_manifest,
     prepare_runner,
@@ -44,6 +47,7 @@ class Prepared:
     plan: Plan
     settings: Settings
     limits: Limits
+    points: Sequence[Mapping[str, Any]] = ()
 
 
 def prepare(
@@ -52,6 +56,7 @@ def prepare(
     preset: str | None,
     settings: Settings,
     seed: int,
+    points: Sequence[Mapping[str, Any]] = (),
     siblings: Path | None = None,
     **limits: int | None,
 ) -> Prepared:
@@ -64,9 +69,31 @@ def prepare(
     # Standard output is for what was asked for: what a sweep file prints must not mix with JSON.
     with contextlib.redirect_stdout(sys.stderr):
         loaded = load_sweep(sweep_file, siblings=siblings)
-        sweep = apply_settings(loaded.sweep, preset, settings)
+        sweep = apply_settings(loaded.sweep, preset, settings).with_points(points)
         plan = make_plan(sweep, preset=preset or DEFAULT_PRESET, study_seed=seed, limits=bounds)
-    return Prepared(loaded, plan, list(settings), bounds)
+    return Prepared(loaded, plan, list(settings), bounds, list(points))
+
+
+def prepare_again(study: Study) -> Prepared:
+    """Plan a study's trials again from its own record, those added after it began included.
+
+    Raises:
+        UserError: its sweep file can no longer be planned.
+    """
+    manifest = study.manifest
+    prepared = prepare(
+        study.paths.sweep_source,
+        preset=manifest.preset,
+        settings=[(name, list(values)) for name, values in manifest.settings],
+        seed=manifest.seed,
+        points=manifest.points,
+        siblings=Path(manifest.sweep_folder),
+        **dict(manifest.limits),
+    )
+    if not manifest.extensions:
+        return prepared
+    plan = with_extensions(prepared.plan, prepared.limits, manifest.extensions)
+    return replace(prepared, plan=plan)
 
 
 def estimate(plan: Plan, home: Home) -> float | None:
@@ -153,6 +180,7 @@ def start(
                 limits=prepared.limits,
                 storage=storage,
                 target=options.target,
+                points=prepared.points,
             ),
             sweep_source=sweep_source(prepared.loaded.path),
             plan=plan.to_json(),
@@ -171,14 +199,7 @@ def go_on(
         UserError: its code or data have changed, so that its trials are no longer the same.
     """
     manifest = study.manifest
-    prepared = prepare(
-        study.paths.sweep_source,
-        preset=manifest.preset,
-        settings=[(name, list(values)) for name, values in manifest.settings],
-        seed=manifest.seed,
-        siblings=Path(manifest.sweep_folder),
-        **dict(manifest.limits),
-    )
+    prepared = prepare_again(study)
     plan = prepared.plan
     _refuse_unread_data(plan)
     if not plan.is_adaptive:
@@ -192,6 +213,101 @@ def go_on(
         _close(runner)
 
 
+def study_of(
+    sweep_file: Path, name: str | None, home: Home, given: Mapping[str, Any], console: Console
+) -> Study:
+    """Return the study of a sweep file, whose own copy of the sweep is what runs.
+
+    Args:
+        sweep_file: as given again.
+        name: the study's; None for the one that ``hsweep run`` would begin by default.
+        home: where it lies.
+        given: the sweep options of the command line, which must be those the study began with.
+        console: where to say that the file has changed since.
+
+    Raises:
+        UserError: there is no such study, or it was begun otherwise.
+    """
+    with contextlib.redirect_stdout(sys.stderr):
+        sweep = load_sweep(sweep_file).sweep
+    preset = given.get("preset") or DEFAULT_PRESET
+    study = Study.open(home, name or f"{sweep.name}-{preset}")
+    manifest = study.manifest
+    recorded: dict[str, Any] = {
+        "sweep": manifest.sweep,
+        "preset": manifest.preset,
+        "settings": [(key, list(values)) for key, values in manifest.settings],
+        "points": [dict(point) for point in manifest.points],
+        "seed": manifest.seed,
+        **manifest.limits,
+    }
+    now = {**given, "sweep": sweep.name}
+    for what in ("settings", "points"):
+        if what in now:
+            now[what] = list(now[what])
+    for what, value in now.items():
+        if value != recorded.get(what):
+            raise UserError(
+                f"the study {study.name!r} was begun with {what} {recorded.get(what)!r}, not "
+                f"{value!r}; only the trials it lacks can be added (leave the option out)"
+            )
+    if sweep_source(sweep_file) != study.paths.sweep_source.read_text():
+        console.print(
+            f"{sweep_file} has changed since the study began; the study's own copy is run",
+            style="yellow",
+            soft_wrap=True,
+        )
+    return study
+
+
+def plan_missing(study: Study, wanted: Iterable[Wanted]) -> tuple[Prepared, Extension]:
+    """Find the trials that an analysis of ``study`` lists as missing.
+
+    Raises:
+        UserError: the study's trials cannot be planned again, or are no longer the same.
+    """
+    prepared = prepare_again(study)
+    with study.journal() as journal:
+        _refuse_changed(study, prepared.plan, journal)
+        recorded = journal.trials()
+    extension = plan_extension(prepared.plan, prepared.limits, recorded, wanted)
+    return replace(prepared, plan=extension.plan), extension
+
+
+def run_missing(
+    study: Study,
+    prepared: Prepared,
+    extension: Extension,
+    options: RunOptions,
+    home: Home,
+    console: Console,
+    conclude: Conclude,
+) -> Outcome:
+    """Run the trials of an extension, and no others, within the study's record.
+
+    Raises:
+        UserError: anything that stands in the way before the first trial.
+    """
+    plan = prepared.plan
+    _refuse_unread_data(plan)
+    storage = study.manifest.storage
+    runner = make_runner(options, home, study.name, storage, prepared.loaded)
+    try:
+        prepare_runner(runner, plan)
+        with study.locked(), study.journal(read_only=False) as journal:
+            again = {each.trial.key for each in extension.additions if each.is_recorded}
+            ended = [
+                row.key for row in journal.trials() if row.key in again and row.status.is_final
+            ]
+            study.extend(extension_entry(extension, prepared.loaded.path), plan.to_json())
+            journal.reopen(ended, "asked for at its full budget")
+        return _train(
+            study, prepared, runner, options, home, console, conclude, only=extension.keys
+        )
+    finally:
+        _close(runner)
+
+
 def _train(
     study: Study,
     prepared: Prepared,
@@ -200,11 +316,12 @@ def _train(
     home: Home,
     console: Console,
     conclude: Conclude,
+    only: frozenset[str] | None = None,
 ) -> Outcome:
     plan = prepared.plan
-    _greet(console, study, plan, runner, browse_line(options.target, home))
+    _greet(console, study, plan, runner, browse_line(options.target, home), only)
     planner = Planner(plan.sweep, plan.study_seed, prepared.limits)
-    return run_study(study, plan, planner, runner, options, console, home, conclude)
+    return run_study(study, plan, planner, runner, options, console, home, conclude, only)
 
 
 def _refuse_unread_data(plan: Plan) -> None:
@@ -253,10 +370,18 @@ def _absolute(storage: str | None) -> str | None:
     return str(Path(storage).expanduser().absolute())
 
 
-def _greet(console: Console, study: Study, plan: Plan, runner: Any, browse: str) -> None:
+def _greet(
+    console: Console,
+    study: Study,
+    plan: Plan,
+    runner: Any,
+    browse: str,
+    only: frozenset[str] | None,
+) -> None:
     budget = plan.sweep.budget
+    of_all = "" if only is None else f"{len(only)} of "
     console.print(
-        f"study {study.name}: {len(plan.trials)} trials of {budget.amount} {budget.unit}"
+        f"study {study.name}: {of_all}{len(plan.trials)} trials of {budget.amount} {budget.unit}"
         f"{', proposed one by one' if plan.is_adaptive else ''}",
         style="bold",
         soft_wrap=True,

@@ -7,7 +7,7 @@ import platform
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,6 +48,9 @@ class Manifest:
         command: that started the study, without secrets.
         created: seconds since the epoch.
         provenance: versions, hardware, commits and data fingerprints.
+        points: axis values that the space was restricted to; empty for all of it.
+        extensions: what was added after the study had run, oldest first (see
+            ``hsweep.extension``), each with its time, command and provenance.
     """
 
     name: str
@@ -70,6 +73,15 @@ class Manifest:
     created: float
     provenance: Mapping[str, Any]
     version: int = _MANIFEST_VERSION
+    points: Sequence[Mapping[str, Any]] = ()
+    extensions: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def added_keys(self) -> frozenset[str]:
+        """Keys of the trials that extensions asked to run to their end."""
+        return frozenset(
+            entry["key"] for extension in self.extensions for entry in extension["trials"]
+        )
 
 
 class Study:
@@ -133,14 +145,29 @@ class Study:
             known = [study.name for study in list_studies(home)]
             listed = f"studies there: {', '.join(known)}" if known else "it holds no study yet"
             raise UserError(f"no study called {name!r} in {home.root}; {listed}")
+        return cls.at(paths)
+
+    @classmethod
+    def at(cls, paths: StudyPaths) -> "Study":
+        """Open the study in a folder, wherever that lies.
+
+        Raises:
+            UserError: the folder holds no study, or one that cannot be read.
+        """
         try:
             content = json.loads(paths.manifest.read_text())
             manifest = Manifest(**content)
         except (OSError, ValueError, TypeError) as error:
             raise UserError(
-                f"the study {name!r} cannot be read: {paths.manifest}: {error}"
+                f"the study {paths.name!r} cannot be read: {paths.manifest}: {error}"
             ) from error
         return cls(paths, manifest)
+
+    def extend(self, entry: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+        """Record an extension, and the plan it leads to."""
+        self.manifest = replace(self.manifest, extensions=[*self.manifest.extensions, dict(entry)])
+        write_json(self.paths.manifest, _manifest_json(self.manifest))
+        write_json(self.paths.plan, plan)
 
     def journal(self, *, read_only: bool = True) -> Journal:
         """Open the record."""

@@ -208,6 +208,35 @@ class Sweep:
         every = min(self.budget.report_every, max(1, number))
         return replace(self, budget=replace(self.budget, amount=number, report_every=every))
 
+    def with_points(self, points: Sequence[Mapping[str, Any]]) -> "Sweep":
+        """Return the sweep restricted to the points that have all the values of one of ``points``.
+
+        None given restricts nothing.
+
+        Raises:
+            UserError: an axis the space does not have, or values that none of its points has.
+        """
+        if not points:
+            return self
+        for wanted in points:
+            for axis in wanted:
+                if axis not in self.space.axes:
+                    raise unknown_name("axis in --point", axis, self.space.axes)
+
+        def has(point: Point, wanted: Mapping[str, Any]) -> bool:
+            return all(point.get(axis) == value for axis, value in wanted.items())
+
+        if self.space.is_finite:
+            listed = list(self.space.points())
+            for wanted in points:
+                if not any(has(point, wanted) for point in listed):
+                    named = ",".join(f"{axis}={value}" for axis, value in wanted.items())
+                    raise UserError(
+                        f"no point of the space has {named} (--set gives an axis other values)"
+                    )
+        kept = self.space.where(lambda point: any(has(point, wanted) for wanted in points))
+        return replace(self, space=kept)
+
 
 def _with_resource(resources: PerPoint[Resources], name: str, number: float) -> PerPoint[Resources]:
     if isinstance(resources, Resources):
