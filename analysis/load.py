@@ -12,22 +12,14 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from analysis.scale import check_goal, transform
-from hsweep.errors import UserError, unknown_name
+from analysis.scale import FloatArray, check_goal, transform
+from analysis.statuses import read_statuses
+from hsweep.errors import UserError
 from hsweep.question import Goal, Scale
 
-STATUSES: Final = ("finished", "stopped_early", "failed", "diverged", "running", "planned")
-_SYNONYMS: Final = {
-    "complete": "finished",
-    "completed": "finished",
-    "terminated": "finished",
-    "pruned": "stopped_early",
-    "fail": "failed",
-    "error": "failed",
-    "waiting": "planned",
-    "pending": "planned",
-}
-"""Words that Ray Tune and Optuna use for the same states."""
+
+_NUMBER: Final = r"\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*"
+"""As numbers are written; a name such as 007 is none."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +29,8 @@ class RunTable:
     Attributes:
         frame: one row a run, columns ``x`` (float), ``by`` (float, NaN without a modulating axis),
             ``replicate`` (str), ``value`` (float, NaN unless known), ``y`` (float, NaN unless
-            complete), ``status`` (one of `STATUSES`), ``complete`` (bool), ``reached`` and
-            ``budget`` (float, NaN if unknown).
+            complete), ``status`` (one of `analysis.statuses.STATUSES`), ``complete`` (bool),
+            ``reached`` and ``budget`` (float, NaN if unknown).
         x: name of the searched axis.
         by: name of the modulating axis, or None.
         metric: name of the metric column.
@@ -178,32 +170,43 @@ def clean_runs(
     if status_column is None and "status" in frame.columns and "status" not in keys:
         status_column = "status"
     optional = (replicate, status_column, budget_column)
-    _require(frame, [*keys, metric, *(name for name in optional if name is not None), *numbers])
+    roles = [*keys, metric, *(name for name in optional if name is not None)]
+    _require(frame, [*roles, *numbers])
+    twice = [name for name in roles if roles.count(name) > 1]
+    if twice:
+        raise UserError(f"column {twice[0]!r} is asked for in two roles at once")
     warnings: list[str] = []
     runs = frame[list(dict.fromkeys([*keys, *numbers]))].copy().reset_index(drop=True)
-    for name in keys:
-        if runs[name].isna().any():
+    for name in (*keys, *([replicate] if replicate is not None else [])):
+        if frame[name].isna().any():
             raise UserError(f"column {name!r} has empty entries; every run needs its {name}")
+    for name in keys:
+        runs[name] = _numbers_if_all_are(runs[name])
     for name in numbers:
         runs[name] = _numbers(frame[name], name)
-    runs["value"] = _numbers(frame[metric], metric)
-    runs["status"] = (
-        "finished"
-        if status_column is None
-        else _statuses(frame[status_column], status_column, complete).to_numpy()
-    )
+    runs["value"] = _numbers(frame[metric], metric, infinite=True)
+    runs["status"] = "finished"
+    if status_column is not None:
+        words = frame[status_column]
+        runs["status"] = read_statuses(words, status_column, complete=complete).to_numpy()
+        if budget_column is None and words.astype(str).str.lower().eq("terminated").any():
+            warnings.append(
+                "TERMINATED is also Ray Tune's word for a trial that its scheduler stopped;"
+                " name the column of the budget to tell the two apart"
+            )
     runs["reached"] = np.nan
     runs["budget"] = np.nan
     if budget_column is not None:
         reached = _numbers(frame[budget_column], budget_column)
-        full = float(np.nanmax(reached)) if target_budget is None else float(target_budget)
-        runs["reached"], runs["budget"] = reached, full
+        runs["reached"] = reached
+        runs["budget"] = full = _full_budget(reached, budget_column, target_budget)
         short = runs["status"].eq("finished") & ~(reached >= full)
         runs.loc[short, "status"] = "stopped_early"
     if replicate is None:
         runs["replicate"] = runs.groupby(list(keys), sort=False).cumcount().astype(str)
     else:
         runs["replicate"] = frame[replicate].astype(str).to_numpy()
+    _refuse_infinities(runs, metric)
     if budget_column is not None:
         runs = _furthest_row(runs, list(keys))
     _refuse_duplicates(runs, list(keys), replicate)
@@ -222,7 +225,37 @@ def _require(frame: pd.DataFrame, names: Sequence[str]) -> None:
         raise UserError(f"the table has no column {missing[0]!r}; it has: {present}")
 
 
-def _numbers(column: "pd.Series[Any]", name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _full_budget(reached: FloatArray, name: str, target: float | None) -> float:
+    if target is not None:
+        if not (np.isfinite(target) and target > 0):
+            raise UserError(f"the target budget must be above 0, not {target!r}")
+        return float(target)
+    if np.isnan(reached).all():
+        raise UserError(f"column {name!r} is empty, so no run can be said to have its full budget")
+    return float(np.nanmax(reached))
+
+
+def _refuse_infinities(runs: pd.DataFrame, metric: str) -> None:
+    """Refuse an infinite result; an infinity of a run that is none is no value."""
+    infinite = np.isinf(runs["value"].to_numpy(np.float64))
+    results = np.flatnonzero(infinite & runs["status"].eq("finished").to_numpy(bool))
+    if results.size:
+        raise UserError(
+            f"column {metric!r} holds an infinity in row {int(results[0])}; leave the entry of a"
+            " diverged run empty and give it the status 'diverged'"
+        )
+    runs.loc[infinite, "value"] = np.nan
+
+
+def _numbers_if_all_are(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Return a column of texts such as "4" as numbers, if each is one as a number is written."""
+    if pd.api.types.is_numeric_dtype(column):
+        return column
+    are_numbers = column.astype(str).str.fullmatch(_NUMBER).all()
+    return pd.to_numeric(column) if are_numbers else column
+
+
+def _numbers(column: "pd.Series[Any]", name: str, *, infinite: bool = False) -> FloatArray:
     if pd.api.types.is_bool_dtype(column):
         raise UserError(f"column {name!r} holds true and false, not numbers")
     try:
@@ -230,12 +263,9 @@ def _numbers(column: "pd.Series[Any]", name: str) -> np.ndarray[tuple[int], np.d
     except (ValueError, TypeError):
         example = next(value for value in column if not isinstance(value, int | float))
         raise UserError(f"column {name!r} is not numeric: it holds {example!r}") from None
-    infinite = np.flatnonzero(np.isinf(values))
-    if infinite.size:
-        raise UserError(
-            f"column {name!r} holds an infinity in row {int(infinite[0])}; leave the entry of a"
-            " diverged run empty and give it the status 'diverged'"
-        )
+    if not infinite and np.isinf(values).any():
+        row = int(np.flatnonzero(np.isinf(values))[0])
+        raise UserError(f"column {name!r} holds an infinity in row {row}")
     return values
 
 
@@ -247,18 +277,6 @@ def _axis(column: "pd.Series[Any]", name: str, *, positive: bool) -> "pd.Series[
             " above 0"
         )
     return values
-
-
-def _statuses(column: "pd.Series[Any]", name: str, complete: str) -> "pd.Series[str]":
-    words = column.astype(str).str.strip().str.lower()
-    finished = complete.strip().lower()
-    known = {**{word: word for word in STATUSES}, **_SYNONYMS, finished: "finished"}
-    if set(words) <= {"true", "false"} and finished in ("true", "false"):
-        known |= {word: "stopped_early" for word in ("true", "false") if word != finished}
-    for word in words.unique():
-        if word not in known:
-            raise unknown_name(f"status in column {name!r}:", word, known)
-    return words.map(known)
 
 
 def _furthest_row(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

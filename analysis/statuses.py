@@ -1,0 +1,78 @@
+"""The words that tools use for how a run ended.
+
+A run that was stopped before its full budget is a bound on what it would have reached; a run that
+failed says nothing. Which of the two a word means decides whether a sweep can be analysed at all,
+so an unknown word is an error.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pandas as pd
+
+from hsweep.errors import UserError
+
+STATUSES: Final = ("finished", "stopped_early", "failed", "diverged", "running", "planned")
+
+_WORDS: Final = {
+    "finished": ("complete", "completed", "terminated", "done", "success", "succeeded"),
+    "stopped_early": (
+        *("pruned", "stopped", "early_stopped", "early stopped", "killed"),
+        *("canceled", "cancelled"),
+    ),
+    "failed": ("fail", "error", "errored", "crashed", "preempted", "timeout"),
+    "diverged": (),
+    "running": ("paused",),
+    "planned": ("waiting", "pending", "scheduled", "queued"),
+}
+"""Words of Optuna, Ray Tune, MLflow and Weights & Biases for the same states, in lower case."""
+_KNOWN: Final = {
+    **{word: status for status, words in _WORDS.items() for word in words},
+    **{status: status for status in STATUSES},
+}
+
+
+def read_statuses(
+    column: "pd.Series[Any]",
+    name: str,
+    *,
+    complete: str = "finished",
+    pruned: Sequence[str] = (),
+    failed: Sequence[str] = (),
+) -> "pd.Series[str]":
+    """Return each run's status, one of `STATUSES`.
+
+    Args:
+        column: words, upper or lower case; or true and false, where ``complete`` is one of them.
+        name: of the column, for messages.
+        complete: the word of a full-budget run.
+        pruned: further words of a run that was stopped before its full budget.
+        failed: further words of a run without a result.
+
+    Raises:
+        UserError: empty entries, or words that mean nothing known, all of them listed.
+    """
+    if column.isna().any():
+        raise UserError(f"column {name!r} has {int(column.isna().sum())} empty entries")
+    words = column.astype(str).map(_plain)
+    given = {
+        **{_plain(word): "stopped_early" for word in pruned},
+        **{_plain(word): "failed" for word in failed},
+        _plain(complete): "finished",
+    }
+    known = {**_KNOWN, **given}
+    if set(words) <= {"true", "false"} and _plain(complete) in ("true", "false"):
+        known = {"true": "stopped_early", "false": "stopped_early", **given}
+    unknown = sorted(set(words) - set(known))
+    if unknown:
+        raise UserError(
+            f"unknown status in column {name!r}: {', '.join(map(repr, unknown))}; known:"
+            f" {', '.join(sorted(known))}. Say what the others mean with --complete, --pruned or"
+            " --failed"
+        )
+    return words.map(known)
+
+
+def _plain(word: str) -> str:
+    """Return a word in lower case; Optuna writes its states as TrialState.COMPLETE, too."""
+    return word.strip().lower().removeprefix("trialstate.")
