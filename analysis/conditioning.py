@@ -1,0 +1,387 @@
+"""Conditioning: does better conditioned attention go with better results, and as the theory says?
+
+Paper L ("Leaner Transformers: More Heads, Less Depth", arXiv 2505.20802, figure 2 and theorem 3.2)
+explains why more heads help by the condition number of [A_1 .. A_h], the heads' outputs side by
+side: more heads, a smaller condition number, and so a better optimum. Both links can be looked at.
+For a fixed width of heads the theory's Gaussian matrices say (sqrt D + sqrt N) / |sqrt D - sqrt N|
+for D = heads * head_dim columns and N tokens, and no change at all where heads share a width.
+
+Shapes are the units: their seeds are averaged first, since seeds of one shape are not independent
+evidence about shapes. Size confounds the second link, as larger shapes are better and (with heads
+of fixed width) better conditioned, so the correlation given the size decides.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from analysis.conditioning_results import (
+    ConditionedShape,
+    ConditioningResult,
+    ConditioningSettings,
+    Course,
+    HeadsTrend,
+    TheoryCheck,
+)
+from analysis.conditioning_verdict import correlate, judge
+from analysis.configurations import describe
+from analysis.jsonable import Number, number
+from analysis.load import clean_runs
+from analysis.permutation import rank_test
+from analysis.results import AxisValue, Config, Interval
+from analysis.scale import transform
+from hsweep.errors import UserError, unknown_name
+from hsweep.question import Goal, Scale
+
+CONDITION: Final = "condition_number"
+PREDICTION: Final = "predicted_condition_number"
+CAPPED: Final = "condition_number_capped"
+LAYER_PREFIX: Final = "condition_number_layer_"
+HEAD_DIM: Final = "head_dim"
+EMBED_DIM: Final = "embed_dim"
+NO_VALUE: Final = "none"
+COUPLED: Final = "coupled"
+_SAME: Final = 0.02
+"""Predictions within about 2 % of each other count as the same in a course, and so do measured
+values within two standard errors of their difference, or within this if seeds say less."""
+_SAME_WITHOUT_SEEDS: Final = 0.1
+"""How far single runs may differ and count as the same."""
+
+
+def has_probe(frame: pd.DataFrame) -> bool:
+    """Return whether a table of runs holds condition numbers."""
+    return CONDITION in frame.columns and bool(frame[CONDITION].notna().any())
+
+
+def fit(
+    frame: pd.DataFrame,
+    *,
+    metric: str,
+    config: Sequence[str],
+    x: str = "heads",
+    goal: Goal = "max",
+    scale: Scale = "accuracy",
+    condition: str = CONDITION,
+    prediction: str | None = None,
+    size: str | None = None,
+    layers: Sequence[str] | None = None,
+    replicate: str | None = None,
+    status_column: str | None = None,
+    complete: str = "finished",
+    budget_column: str | None = None,
+    target_budget: float | None = None,
+    settings: ConditioningSettings | None = None,
+) -> ConditioningResult:
+    """Compare condition numbers with the theory, and with the metric over shapes.
+
+    Args:
+        frame: one row a run.
+        metric: the result.
+        config: columns that name a shape; an empty entry is a value of its own (a coupled
+            ``head_dim``).
+        x: column of the number of heads; condition numbers are drawn against it if it is among
+            ``config``.
+        goal: whether the metric is minimised or maximised.
+        scale: ``error`` averages the seeds' logarithms, others the values.
+        condition: column of the condition number, at least 1.
+        prediction: column of the theory's value; None takes ``predicted_condition_number`` if it
+            is there.
+        size: column of what confounds both; None takes ``num_params`` if it is there.
+        layers: columns of single layers; None takes those of the probe.
+        replicate, status_column, complete, budget_column, target_budget: as in
+            `analysis.load.canonical`.
+        settings: every choice.
+
+    Raises:
+        UserError: a missing column, a condition number below 1, or no run that has one.
+    """
+    if goal not in ("min", "max"):
+        raise unknown_name("goal", goal, ("min", "max"))
+    if not config:
+        raise UserError("name at least one configuration column (heads, depth, ...)")
+    for name in (condition, *config, *(each for each in (prediction, size) if each)):
+        if name not in frame.columns:
+            raise unknown_name("column", name, map(str, frame.columns))
+    chosen = settings or ConditioningSettings()
+    prediction = prediction or (PREDICTION if PREDICTION in frame.columns else None)
+    size = size or ("num_params" if "num_params" in frame.columns else None)
+    if layers is None:
+        layers = [str(name) for name in frame.columns if str(name).startswith(LAYER_PREFIX)]
+    extra = [each for each in (prediction, size) if each is not None]
+    numbers = [*extra, *layers, *(name for name in (CAPPED,) if name in frame.columns)]
+    if EMBED_DIM in frame.columns and HEAD_DIM in config and EMBED_DIM not in config:
+        numbers.append(EMBED_DIM)
+    filled = frame.assign(
+        **{name: frame[name].astype(object).where(frame[name].notna(), NO_VALUE) for name in config}
+    )
+    runs, warnings = clean_runs(
+        filled,
+        keys=list(config),
+        metric=metric,
+        replicate=replicate,
+        status_column=status_column,
+        complete=complete,
+        budget_column=budget_column,
+        target_budget=target_budget,
+        numbers=[condition, *dict.fromkeys(numbers)],
+    )
+    groups = _usable(runs, list(config), condition, warnings)
+    shapes = sorted(
+        (
+            _shape(rows, config, x, metric, scale, condition, prediction, size, layers)
+            for rows in groups
+        ),
+        key=lambda shape: (shape.x is None, shape.x or 0, shape.size or 0, shape.label),
+    )
+    capped = sum(bool(shape.capped) for shape in shapes)
+    if capped:
+        warnings.append(
+            f"{capped} of {len(shapes)} shapes have matrices that are singular to float32; their "
+            "condition numbers stand at its limit, so only ranks are to be trusted there"
+        )
+    if any(shape.n == 1 for shape in shapes):
+        warnings.append("some shapes have a single run, so their place is uncertain by its noise")
+    rng = np.random.default_rng(chosen.rng_seed)
+    found = correlate(shapes, goal, chosen, rng)
+    verdict, leading, reason = judge(found, chosen, metric, size)
+    return ConditioningResult(
+        verdict=verdict,
+        reason=reason,
+        leading=leading,
+        raw=found.raw,
+        size_controlled=found.size_controlled,
+        same_size=found.same_size,
+        size_share=found.size_share,
+        trends=_trends(shapes, x, config, chosen, rng),
+        theory=_theory(shapes, chosen, rng),
+        shapes=tuple(shapes),
+        layer_names=tuple(layers),
+        x=x,
+        condition=condition,
+        prediction=prediction,
+        metric=metric,
+        goal=goal,
+        scale=scale,
+        size=size,
+        settings=chosen,
+        warnings=tuple(warnings),
+    )
+
+
+def _usable(
+    runs: pd.DataFrame, config: list[str], condition: str, warnings: list[str]
+) -> list[pd.DataFrame]:
+    """Return the full-budget runs of each shape that lost none to early stopping."""
+    if (runs[condition].dropna() < 1).any():
+        raise UserError(
+            f"column {condition!r} holds {float(runs[condition].min())!r}; a condition number is "
+            "at least 1 (is it a logarithm?)"
+        )
+    groups = [rows for _, rows in runs.groupby(config, sort=True)]
+    whole = [rows for rows in groups if not rows["status"].eq("stopped_early").any()]
+    if len(whole) < len(groups):
+        warnings.append(
+            f"{len(groups) - len(whole)} shapes lost runs to early stopping and are left out: the "
+            "runs they kept are those that did well"
+        )
+    done = [rows.loc[rows["complete"]] for rows in whole]
+    found = [rows.loc[rows[condition].notna()] for rows in done]
+    unmeasured = sum(len(rows) for rows in done) - sum(len(rows) for rows in found)
+    if unmeasured:
+        warnings.append(f"{unmeasured} full-budget runs have no {condition} and are left out")
+    found = [rows for rows in found if not rows.empty]
+    if not found:
+        raise UserError(f"no run of the table reached its full budget with a {condition}")
+    return found
+
+
+def _shape(
+    rows: pd.DataFrame,
+    config: Sequence[str],
+    x: str,
+    metric: str,
+    scale: Scale,
+    condition: str,
+    prediction: str | None,
+    size: str | None,
+    layers: Sequence[str],
+) -> ConditionedShape:
+    axes: Config = {name: _plain(rows[name].iloc[0]) for name in config}
+    values = rows["value"].to_numpy(np.float64)
+    conditions = rows[condition].to_numpy(np.float64)
+    y, _ = transform(values, "error" if scale == "error" else "loss", None, metric)
+    embed_dim = float(rows[EMBED_DIM].iloc[0]) if EMBED_DIM in rows.columns else math.nan
+    heads = axes.get(x)
+    return ConditionedShape(
+        config=axes,
+        label=describe(axes),
+        series=_series(axes, x, embed_dim),
+        x=number(heads) if isinstance(heads, int | float) else None,
+        n=len(rows),
+        metric=float(10 ** y.mean()) if scale == "error" else float(y.mean()),
+        metric_values=tuple(float(value) for value in values),
+        condition=float(np.exp(np.log(conditions).mean())),
+        condition_values=tuple(float(value) for value in conditions),
+        prediction=_mean(rows, prediction),
+        layers=tuple(_geometric_mean(rows[name]) for name in layers),
+        size=_mean(rows, size),
+        capped=_mean(rows, CAPPED if CAPPED in rows.columns else None),
+    )
+
+
+def _series(axes: Config, x: str, embed_dim: float) -> tuple[str, ...]:
+    """Return the curves over heads that a shape lies on.
+
+    Heads that share ``embed_dim`` and heads of a given width are two curves; they meet where the
+    shared width is the given one.
+    """
+    if HEAD_DIM not in axes or not isinstance(axes.get(x), int | float):
+        return ("",)
+    heads, width = float(axes[x]), axes[HEAD_DIM]
+    if not isinstance(width, int | float):
+        shared = embed_dim / heads
+        fits = math.isfinite(shared) and shared == int(shared)
+        return (COUPLED, f"{HEAD_DIM} = {int(shared)}") if fits else (COUPLED,)
+    own = f"{HEAD_DIM} = {width:g}"
+    return (COUPLED, own) if width * heads == embed_dim else (own,)
+
+
+def _trends(
+    shapes: Sequence[ConditionedShape],
+    x: str,
+    config: Sequence[str],
+    settings: ConditioningSettings,
+    rng: np.random.Generator,
+) -> tuple[HeadsTrend, ...]:
+    others = [name for name in config if name not in (x, HEAD_DIM)]
+    found = []
+    for name in dict.fromkeys(series for shape in shapes for series in shape.series):
+        blocks: dict[tuple[AxisValue, ...], dict[Number, ConditionedShape]] = {}
+        for shape in shapes:
+            if name in shape.series and shape.x is not None:
+                held = tuple(shape.config[other] for other in others)
+                blocks.setdefault(held, {})[shape.x] = shape
+        trend = _trend(name, list(blocks.values()), settings, rng)
+        if trend is not None:
+            found.append(trend)
+    return tuple(found)
+
+
+def _trend(
+    series: str,
+    blocks: Sequence[Mapping[Number, ConditionedShape]],
+    settings: ConditioningSettings,
+    rng: np.random.Generator,
+) -> HeadsTrend | None:
+    most = max((len(block) for block in blocks), default=0)
+    if most < 2:
+        return None
+    # Means over blocks are comparable only if every block has every number of heads.
+    grid = next(sorted(block) for block in blocks if len(block) == most)
+    whole = [block for block in blocks if set(grid) <= set(block)]
+    measured = [_mean_log([block[at].condition for block in whole]) for at in grid]
+    predictions = [[block[at].prediction for block in whole] for at in grid]
+    known = [[each for each in values if each is not None] for values in predictions]
+    complete = all(len(values) == len(whole) for values in known)
+    predicted = [_mean_log(values) for values in known] if complete else []
+    listed = [(at, shape) for block in blocks for at, shape in block.items()]
+    return HeadsTrend(
+        series=series,
+        x=tuple(grid),
+        measured=tuple(measured),
+        predicted=tuple(predicted),
+        course=course(measured, _seed_tolerance(whole)),
+        predicted_course=course(predicted) if predicted else None,
+        change=measured[-1] / measured[0],
+        predicted_change=predicted[-1] / predicted[0] if predicted else None,
+        test=rank_test(
+            np.array([at for at, _ in listed], dtype=np.float64),
+            np.array([math.log(shape.condition) for _, shape in listed]),
+            groups=[at for at, block in enumerate(blocks) for _ in block],
+            rng=rng,
+            draws=settings.draws,
+        ),
+    )
+
+
+def course(values: Sequence[float], tolerance: float = _SAME) -> Course:
+    """Return how a sequence of condition numbers goes; smaller steps than ``tolerance`` are none.
+
+    Args:
+        values: condition numbers at growing numbers of heads.
+        tolerance: in logarithms; 0.02 is about 2 %.
+    """
+    steps = [math.log(after / before) for before, after in pairwise(values)]
+    signs = [1 if step > 0 else -1 for step in steps if abs(step) > tolerance]
+    turns = [sign for at, sign in enumerate(signs) if at == 0 or sign != signs[at - 1]]
+    known: dict[tuple[int, ...], Course] = {
+        (): "constant",
+        (-1,): "falls",
+        (1,): "rises",
+        (1, -1): "has a peak",
+        (-1, 1): "has a trough",
+    }
+    return known.get(tuple(turns), "varies")
+
+
+def _seed_tolerance(blocks: Sequence[Mapping[Number, ConditionedShape]]) -> float:
+    """Return two standard errors of the difference of two points of a curve."""
+    seeds = [
+        np.log(np.array(shape.condition_values))
+        for block in blocks
+        for shape in block.values()
+        if shape.n > 1
+    ]
+    if not seeds:
+        return _SAME_WITHOUT_SEEDS
+    df = sum(each.size - 1 for each in seeds)
+    variance = sum(float(((each - each.mean()) ** 2).sum()) for each in seeds) / df
+    runs = sum(each.size for each in seeds) / len(seeds) * len(blocks)
+    return max(_SAME, 2 * math.sqrt(2 * variance / runs))
+
+
+def _theory(
+    shapes: Sequence[ConditionedShape], settings: ConditioningSettings, rng: np.random.Generator
+) -> TheoryCheck | None:
+    pairs = [
+        (shape.condition, shape.prediction)
+        for shape in shapes
+        if shape.prediction is not None and math.isfinite(shape.prediction)
+    ]
+    if not pairs:
+        return None
+    measured, predicted = np.log(np.array(pairs)).T
+    ratios = measured - predicted
+    return TheoryCheck(
+        Interval(*(float(np.exp(each)) for each in (ratios.mean(), ratios.min(), ratios.max()))),
+        # Predictions are computed, so what differs by rounding alone is the same.
+        rank_test(np.round(predicted, 9), measured, rng=rng, draws=settings.draws),
+    )
+
+
+def _mean(rows: pd.DataFrame, column: str | None) -> float | None:
+    if column is None:
+        return None
+    known = rows[column].dropna()
+    return float(known.mean()) if len(known) else None
+
+
+def _geometric_mean(column: "pd.Series[Any]") -> float:
+    known = column.dropna().to_numpy(np.float64)
+    return float(np.exp(np.log(known).mean())) if known.size else math.nan
+
+
+def _mean_log(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def _plain(value: object) -> AxisValue:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int | float | str) else str(value)
