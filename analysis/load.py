@@ -17,7 +17,6 @@ from analysis.statuses import read_statuses
 from hsweep.errors import UserError
 from hsweep.question import Goal, Scale
 
-
 _NUMBER: Final = r"\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*"
 """As numbers are written; a name such as 007 is none."""
 
