@@ -23,26 +23,40 @@ def data_verbs() -> None:
 
 
 @data_verbs.command("list")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option(
+    "--fingerprint",
+    is_flag=True,
+    help="Also hash what was found, which reads every byte of it.",
+)
 @data_root_option
 @json_option
-def list_data(as_json: bool) -> None:
-    """List the public data sets that tasks know, and where they were found."""
+def list_data(names: tuple[str, ...], fingerprint: bool, as_json: bool) -> None:
+    """List the data sets that tasks know, which tasks need them, and where they were found."""
     from hsweep.render import print_json, show_data_sets
-    from tasks.sources.catalogue import CATALOGUE, find
+    from tasks.base import DataError
+    from tasks.sources.catalogue import CATALOGUE, by_name, find
     from tasks.sources.hub import data_root, downloads_allowed
 
-    found = [find(data_set) for data_set in CATALOGUE]
+    try:
+        found = [find(by_name(name)) for name in names] or [find(each) for each in CATALOGUE]
+        hashes = {each.data_set.name: each.fingerprint() for each in found if fingerprint}
+    except DataError as error:
+        raise UserError(str(error)) from error
     rows = [
         {
             "name": each.data_set.name,
             "content": each.data_set.content,
             "tasks": list(each.data_set.tasks),
             "licence": each.data_set.licence,
+            "origin": each.data_set.origin,
             "source": each.data_set.source,
+            "is_there": each.is_there,
             "folder": None if each.folder is None else str(each.folder),
             "num_files": each.num_files,
             "num_bytes": each.num_bytes,
         }
+        | ({"fingerprint": hashes[each.data_set.name]} if fingerprint else {})
         for each in found
     ]
     if as_json:
@@ -60,7 +74,7 @@ def check(sweep_file: Path, as_json: bool, **chosen: Any) -> None:
     from hsweep import request
     from hsweep.render import print_json, show_task_data
 
-    rows = [_checked(task) for task in _tasks(request.prepare(sweep_file, **chosen).plan)]
+    rows = [_checked(task) for task, _ in _tasks(request.prepare(sweep_file, **chosen).plan)]
     if as_json:
         print_json(rows)
     else:
@@ -75,29 +89,35 @@ def check(sweep_file: Path, as_json: bool, **chosen: Any) -> None:
 def prepare(sweep_file: Path, **chosen: Any) -> None:
     """Build every cache that SWEEP's trials need, so that none of them waits for it.
 
-    What is complete is not built again, so a preparation that was interrupted goes on.
+    What is complete is not built again, so a preparation that was interrupted goes on. It is read
+    whole and held against the hash taken when it was built; what differs is built anew.
     """
     import torch
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from hsweep import request
     from hsweep.seeding import replicate_seeds
-    from tasks.base import DataError
     from tasks.sources.cache import cache_folder
     from tasks.sources.progress import telling
+    from tasks.sources.seals import inspecting
 
     plan = request.prepare(sweep_file, **chosen).plan
     tasks = _tasks(plan)
     console = console_for(as_json=False)
-    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[now]}"), console=console) as progress:
+    columns = (
+        *Progress.get_default_columns()[:2],
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[now]}"),
+    )
+    with Progress(*columns, console=console) as progress, inspecting() as inspection:
         bar = progress.add_task("preparing", total=len(tasks), now="")
 
         def show(what: str, done: int, wanted: int) -> None:
-            progress.update(bar, now=f"{_label(task)}: {done:,} of {wanted:,} {what}")
+            progress.update(bar, now=f"{done:,} of {wanted:,} {what}")
 
-        for task in tasks:
-            progress.update(bar, now=_label(task))
+        for task, batch_size in tasks:
+            progress.update(bar, now=task.name)
             # What is generated is generated anew for every replicate.
             for replicate in range(plan.sweep.replicates):
                 seeds = replicate_seeds(plan.study_seed, replicate)
@@ -106,21 +126,28 @@ def prepare(sweep_file: Path, **chosen: Any) -> None:
                         task.open(
                             data_seed=seeds.data,
                             sampling_seed=seeds.sampling,
-                            batch_size=1,
+                            batch_size=batch_size,
                             device=torch.device("cpu"),
                         )
-                except DataError as error:
+                except ValueError as error:
                     raise UserError(f"{_label(task)}: {error}") from error
             progress.advance(bar)
         progress.update(bar, now="")
-    console.print(f"ready: {len(tasks)} of {len(tasks)} tasks; caches lie in {cache_folder()}")
+    for path in inspection.made_anew:
+        console.print(
+            f"made anew, as it was damaged or not sealed: {path}", style="yellow", soft_wrap=True
+        )
+    console.print(
+        f"ready: {len(tasks)} of {len(tasks)} tasks; caches lie in {cache_folder()}", soft_wrap=True
+    )
 
 
-def _tasks(plan: "Plan") -> "list[Task]":
-    """Return the distinct tasks of a plan, in its order."""
+def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":
+    """Return the distinct tasks of a plan, in its order, each with a batch size it is used with."""
     from hsweep.identity import content_hash
 
-    return list({content_hash(trial.task): trial.task for trial in plan.trials}.values())
+    used = {content_hash(trial.task): trial for trial in plan.trials}
+    return [(trial.task, trial.recipe.batch_size) for trial in used.values()]
 
 
 def _checked(task: "Task") -> dict[str, Any]:

@@ -156,30 +156,48 @@ def show_checks(console: Console, checks: Sequence[Any]) -> None:
 def show_data_sets(
     console: Console, rows: Sequence[Mapping[str, Any]], root: Path | None, downloads: bool
 ) -> None:
-    """Print the catalogue of data sets, and where they were looked for."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("data", "tasks", "found", "size", "source", "licence"):
-        table.add_column(heading, justify="right" if heading == "size" else "left")
+    """Print the catalogue of data sets, and where they were looked for.
+
+    A few short lines each instead of a table: paths and terms fit into no column.
+    """
+    width = max((len(row["name"]) for row in rows), default=0) + 2
     for row in rows:
-        comes_along = row["name"] == "digits"
-        found = row["folder"] or ("with scikit-learn" if comes_along else "-")
-        table.add_row(
-            row["name"],
-            ", ".join(row["tasks"]),
-            found,
-            quantity(row["num_bytes"], "B") if row["folder"] else "",
-            row["source"],
-            row["licence"],
-            style=None if row["folder"] or comes_along else "dim",
+        where = _where(row)
+        console.print(
+            f"{row['name']:{width}}{where}",
+            style="bold" if row["is_there"] else "dim",
+            soft_wrap=True,
         )
-    console.print(table)
-    where = f"under {root}" if root else "nowhere: give --data-root, or set HSWEEP_DATA"
-    console.print(f"looked {where}", soft_wrap=True)
+        details = [f"{row['content']}; for {', '.join(row['tasks'])}"]
+        if row["origin"] != "generated":
+            details.append(f"{row['source']}; licence: {row['licence']}")
+        if row.get("fingerprint"):
+            details.append(f"fingerprint {row['fingerprint']}")
+        for detail in details:
+            # A line of its own for each, so that what is found in it is found whole.
+            console.print(f"    {detail}", soft_wrap=True)
+    if root is None:
+        looked = "nowhere: give --data-root, or set HSWEEP_DATA"
+    else:
+        looked = f"under {root}" + ("" if root.is_dir() else ", which is no folder")
+    console.print(f"looked {looked}", soft_wrap=True)
     console.print(
         "downloads from the Hugging Face hub are "
         + ("on (HSWEEP_HUB=1)" if downloads else "off; HSWEEP_HUB=1 turns them on"),
         soft_wrap=True,
     )
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    """Return where a data set of the catalogue is, in a few words."""
+    if row["folder"]:
+        files = f"{row['num_files']} file" + ("" if row["num_files"] == 1 else "s")
+        return f"{quantity(row['num_bytes'], 'B')} in {files}, {row['folder']}"
+    if row["origin"] == "generated":
+        return "generated from the task's settings and seeds"
+    if row["origin"] == "installed":
+        return f"comes with {row['source']}"
+    return "not found"
 
 
 def show_task_data(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from tasks.base import DataError
 from tasks.sources.digest import folder_digest
-from tasks.sources.hub import ROOT_VARIABLE, resolved
+from tasks.sources.hub import ROOT_VARIABLE, downloaded, downloads_allowed, resolved
+
+Origin = Literal["hub", "path", "installed", "generated"]
+"""On the Hugging Face hub; handed out by others, given by path; with a package; made by a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +19,10 @@ class DataSet:
     Attributes:
         name: the folder it is looked for in under HSWEEP_DATA.
         source: name on the Hugging Face hub, a package, or who hands it out.
-        on_hub: whether ``source`` is a name on the hub.
         tasks: classes of tasks that read it.
         content: what it holds, in a few words.
         licence: its terms, in a few words.
+        origin: where it comes from.
         configs: configurations that are read; empty for the default one.
     """
 
@@ -28,7 +31,7 @@ class DataSet:
     tasks: tuple[str, ...]
     content: str
     licence: str
-    on_hub: bool = True
+    origin: Origin = "hub"
     configs: tuple[str, ...] = ()
 
 
@@ -48,12 +51,20 @@ class Found:
     num_files: int = 0
     num_bytes: int = 0
 
+    @property
+    def is_there(self) -> bool:
+        """Whether a task can be given it now; what is generated always is."""
+        return self.folder is not None or self.data_set.origin in ("installed", "generated")
+
     def fingerprint(self) -> str | None:
-        """Return a hash of every file's name and content; None where there is no folder.
+        """Return a hash of every file's name and content, of what comes with a package that of its
+        content; None where there is nothing, or where settings and seeds decide what is generated.
 
         Raises:
             DataError: a file cannot be read.
         """
+        if self.data_set.origin == "installed":
+            return _installed_digest(self.data_set.name)
         return None if self.folder is None else folder_digest(self.folder)
 
 
@@ -62,17 +73,17 @@ CATALOGUE: Final = (
         "digits",
         "scikit-learn",
         ("Images", "Pixels"),
-        "1,797 grey 8x8 digits; comes with scikit-learn, nothing to download",
+        "1,797 grey 8x8 images of digits",
         "BSD-3-Clause",
-        on_hub=False,
+        origin="installed",
     ),
     DataSet(
         "docstrings",
         "Python's standard library",
         ("Stories", "MaskedText"),
-        "some 4,000 docstrings; come with Python, nothing to download",
+        "some 4,000 docstrings",
         "PSF-2.0",
-        on_hub=False,
+        origin="installed",
     ),
     DataSet(
         "cifar10",
@@ -126,24 +137,72 @@ CATALOGUE: Final = (
     ),
     DataSet(
         "aan",
-        "ACL Anthology Network pairs (new_aan_pairs.*.tsv)",
+        "ACL Anthology Network (new_aan_pairs.*.tsv)",
         ("DocumentPairs",),
         "pairs of papers, citing or not",
         "not redistributable",
-        on_hub=False,
+        origin="path",
+    ),
+    DataSet(
+        "retrieval",
+        "tasks.synthetic.retrieval",
+        ("Retrieval",),
+        "sums of maxima over normal vectors",
+        "none needed",
+        origin="generated",
+    ),
+    DataSet(
+        "nearest_neighbor",
+        "tasks.synthetic.nearest_neighbor",
+        ("NearestNeighbor",),
+        "points on a sphere, in a stream",
+        "none needed",
+        origin="generated",
+    ),
+    DataSet(
+        "listops",
+        "tasks.lra.listops",
+        ("ListOps",),
+        "nested expressions of list operations, kept in the cache",
+        "none needed",
+        origin="generated",
+    ),
+    DataSet(
+        "pathfinder",
+        "tasks.lra.pathfinder",
+        ("Pathfinder",),
+        "drawings of dashed contours, kept in the cache",
+        "none needed",
+        origin="generated",
     ),
 )
 
 
 def find(data_set: DataSet) -> Found:
-    """Return where a data set lies: under HSWEEP_DATA, by its short name or its hub name."""
-    for name in (data_set.source, data_set.name) if data_set.on_hub else (data_set.name,):
-        folder = Path(resolved(name))
+    """Return where a data set lies: under HSWEEP_DATA, by its short name or its hub name; else,
+    where downloads are turned on, among those of the hub."""
+    if data_set.origin in ("installed", "generated"):
+        return Found(data_set, None)
+    names = (data_set.source, data_set.name) if data_set.origin == "hub" else (data_set.name,)
+    folders = [Path(resolved(name)) for name in names]
+    if data_set.origin == "hub" and downloads_allowed():
+        folders.append(downloaded(data_set.source))
+    for folder in folders:
         if folder.is_dir():
             files = [path for path in folder.rglob("*") if path.is_file()]
             size = sum(path.stat().st_size for path in files)
             return Found(data_set, folder, len(files), size)
     return Found(data_set, None)
+
+
+def _installed_digest(name: str) -> str:
+    if name == "digits":
+        from tasks.vision.image_arrays import digits_digest
+
+        return digits_digest()
+    from tasks.language.text_data import Corpus
+
+    return Corpus(data=name).digest()
 
 
 def by_name(name: str) -> DataSet:

@@ -38,6 +38,17 @@ def downloads_allowed() -> bool:
     return os.environ.get(HUB_VARIABLE) == "1"
 
 
+def downloaded(name: str) -> Path:
+    """Return the folder in which the datasets library keeps a data set of the hub that it has
+    downloaded; there may be none."""
+    import datasets
+    from datasets.naming import camelcase_to_snakecase
+
+    *namespace, last = name.split("/")
+    kept_as = "___".join([*namespace, camelcase_to_snakecase(last)])
+    return Path(datasets.config.HF_DATASETS_CACHE) / kept_as
+
+
 def resolved(data: str) -> str:
     """Return ``data`` as an absolute path if such a folder exists, else unchanged.
 
