@@ -107,7 +107,8 @@ class ByteText:
 
         Raises:
             DataError: the data are missing, or lack a split or column, or a split has no rows, or
-                a label is out of range.
+                a column holds no texts, or a label is out of range, or a share held out leaves no
+                text.
         """
         from tasks.lra.byte_text_rows import splits_in_use
 

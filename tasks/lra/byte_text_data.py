@@ -2,19 +2,24 @@
 
 import functools
 import hashlib
+from collections.abc import Iterator
 from typing import Final
 
 import torch
 
 from tasks.lra.byte_text import ByteText
 from tasks.lra.byte_text_rows import UsedSplit, splits_in_use, utf8_texts
-from tasks.lra.texts import Splits, Texts, concatenated, joined, one_text_each
+from tasks.lra.texts import Examples, Splits, Texts, joined, one_text_each
 from tasks.lra.token_data import TokenTensors, held_out, limited
 from tasks.sources.cache import cached_arrays
 from tasks.sources.hub import content_digest
+from tasks.sources.progress import tell
 
-_READING: Final = "byte-text-1"
+_READING: Final = "byte-text-2"
 """To be changed with the code that reads, so that arrays read before are not used again."""
+
+_TOLD_EVERY: Final = 1_000
+"""Texts."""
 
 FIRST_ID: Final = 1
 """Token of byte 0; 0 is padding."""
@@ -34,11 +39,9 @@ def load(task: ByteText, fingerprint: str, data_seed: int, device: torch.device)
         DataError: a text or label is unusable, or no text is left to train or validate on.
     """
     used = splits_in_use(task)
-    digest = content_digest(task.data, task.config)
-    parts, examples = [], {}
+    examples: dict[str, Examples] = {}
     first = 0
     for role, split in used.items():
-        parts.append(_texts(task, split, digest))
         examples[role] = one_text_each(first, split.labels)
         first += len(split.labels)
     if isinstance(task.validation, float):
@@ -48,7 +51,7 @@ def load(task: ByteText, fingerprint: str, data_seed: int, device: torch.device)
     chosen = limited(examples, data_seed, task.max_train, task.max_validation, task.max_test)
     return TokenTensors(
         Splits(
-            parts[0] if len(parts) == 1 else concatenated(parts),
+            _texts(task, used),
             chosen["train"],
             chosen["validation"],
             chosen.get("test"),
@@ -61,15 +64,22 @@ def load(task: ByteText, fingerprint: str, data_seed: int, device: torch.device)
     )
 
 
-def _texts(task: ByteText, split: UsedSplit, digest: str) -> Texts:
-    # The split's name tells splits of one data set apart.
-    asked = (_READING, digest, split.where.rsplit("split", 1)[-1], task.text_column)
-    key = hashlib.sha256(repr((*asked, task.bytes_kept)).encode()).hexdigest()
-    arrays = cached_arrays(
-        f"{_READING}-{key[:32]}",
-        lambda: joined(
-            text[: task.bytes_kept]
-            for text in utf8_texts(split.dataset, task.text_column, split.where)
-        )._asdict(),
-    )
+def _texts(task: ByteText, used: dict[str, UsedSplit]) -> Texts:
+    """Return the texts of all splits, one split after the other, in memory that processes share."""
+
+    def read() -> Iterator[bytes]:
+        wanted = sum(len(split.labels) for split in used.values())
+        done = 0
+        for split in used.values():
+            for text in utf8_texts(split.dataset, task.text_column, split.where):
+                yield text[: task.bytes_kept]
+                done += 1
+                if done % _TOLD_EVERY == 0 or done == wanted:
+                    tell("texts", done, wanted)
+
+    names = [split.name for split in used.values()]
+    content = content_digest(task.data, task.config)
+    asked = (_READING, content, task.config, names, task.text_column, task.bytes_kept)
+    key = hashlib.sha256(repr(asked).encode()).hexdigest()
+    arrays = cached_arrays(f"{_READING}-{key[:32]}", lambda: joined(read())._asdict())
     return Texts(arrays["symbols"], arrays["offsets"])  # type: ignore[arg-type]

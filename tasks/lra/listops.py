@@ -25,7 +25,10 @@ class ListOps:
     kept, no two alike. An operator with its opening bracket is one token, the closing bracket
     another one.
 
-    The data seed decides the expressions. They are generated once, in a minute or two for the
+    Of all trees, 8.3 % are kept; the mean length is 1,035 tokens. A sixth of them evaluate to 0 and
+    a sixth to 9, and each other digit is 7 to 9 %: always saying 0 is right in 17 % of all cases.
+
+    The data seed decides the expressions. They are generated once, in half a minute for the
     published sizes, and kept as Parquet files under HSWEEP_CACHE.
 
     Batches are pairs (x, y): tokens x of shape (batch, seq_len), int64, 0 for padding, and labels

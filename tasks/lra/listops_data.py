@@ -29,6 +29,9 @@ _ROUNDS: Final = 8
 _BARREN_PARTS: Final = 16
 """Parts in a row without a new expression, before giving up."""
 
+_ROW_GROUP: Final = 4_000
+"""Expressions that Parquet handles at once; it takes many times their size to do so."""
+
 FIRST_ID: Final = 1
 """Token of symbol 0; 0 is padding."""
 
@@ -170,7 +173,7 @@ def _write(path: Path, made: list[Expression]) -> None:
     }
     words = {"words": " ".join(WORDS), "first_token": str(FIRST_ID)}
     table = pyarrow.table(columns).replace_schema_metadata(words)
-    parquet.write_table(table, path, compression="zstd")
+    parquet.write_table(table, path, compression="zstd", row_group_size=_ROW_GROUP)
 
 
 def _read(path: Path) -> tuple[Texts, NDArray[np.int64]]:

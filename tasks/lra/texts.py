@@ -10,6 +10,8 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.base import DataError
+
 
 class Texts(NamedTuple):
     """Texts, one after the other.
@@ -73,6 +75,26 @@ def of_equal_length(symbols: NDArray[np.uint8]) -> Texts:
 def one_text_each(first: int, labels: NDArray[np.int64]) -> Examples:
     """Return examples of one text each, numbered from ``first`` on."""
     return Examples(np.arange(first, first + len(labels), dtype=np.int64)[:, None], labels)
+
+
+def check_share(labels: NDArray[np.int64], share: float, where: str) -> None:
+    """See to it that a share of each class, rounded to whole examples, is neither none nor all.
+
+    Args:
+        labels: of what is divided, (n,).
+        share: of each class, in (0, 1).
+        where: how to name the examples in a message.
+
+    Raises:
+        DataError: it is.
+    """
+    _, counts = np.unique(labels, return_counts=True)
+    apart = sum(round(share * count) for count in counts.tolist())
+    if apart in (0, len(labels)):
+        raise DataError(
+            f"{where} has {len(labels)} rows: holding out {share} of each class leaves none "
+            f"{'to train on' if apart else 'to hold out'}; change that share"
+        )
 
 
 def concatenated(parts: Iterable[Texts]) -> Texts:

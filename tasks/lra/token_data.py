@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.base import DataError
 from tasks.lra.spec import PADDING, TokenSpec
-from tasks.lra.texts import Examples, Splits
+from tasks.lra.texts import Examples, Splits, check_share
 from tasks.sampling import epochs_from, generator, whole_batches
 from tasks.vision.image_data import held_out_rows
 
@@ -120,12 +119,8 @@ def held_out(
     Raises:
         DataError: one of the two would be empty.
     """
+    check_share(examples.labels, share, where)
     apart = held_out_rows(torch.from_numpy(examples.labels), share, data_seed).numpy()
-    if apart.all() or not apart.any():
-        raise DataError(
-            f"{where} has {len(apart)} rows: holding out {share} of each class leaves none "
-            f"{'to train on' if apart.all() else 'to validate on'}; change validation"
-        )
     return examples.rows(np.flatnonzero(~apart)), examples.rows(np.flatnonzero(apart))
 
 
@@ -213,7 +208,7 @@ class TokenData:
         return scores
 
     def warm_start(self, model: nn.Module) -> None:
-        """Do nothing: classes are about equally frequent."""
+        """Do nothing: a read-out bias that fits the classes' frequencies is learned at once."""
 
     def _logits(self, model: nn.Module, tokens: Tensor) -> Tensor:
         logits: Tensor = model(tokens)

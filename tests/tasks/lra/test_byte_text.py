@@ -14,6 +14,7 @@ from torch import nn
 from tasks.base import DataError, Task
 from tasks.lra.byte_text import ByteText
 from tasks.lra.byte_text_data import load
+from tasks.sources.progress import telling
 
 
 @pytest.fixture
@@ -110,6 +111,33 @@ def test_texts_are_read_once_and_then_mapped(
     assert torch.equal(first.tokens(first.train.texts), again.tokens(again.train.texts))
 
 
+def test_configurations_of_one_folder_are_told_apart(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    for seed, config in enumerate(("one", "other")):
+        write_texts(folder / config, "train", texts(12, seed=seed), [row % 2 for row in range(12)])
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n"
+        + "".join(
+            f"- config_name: {config}\n"
+            f"  data_files:\n  - {{split: train, path: {config}/train-*}}\n"
+            for config in ("one", "other")
+        )
+        + "---\n"
+    )
+    for seed, config in enumerate(("one", "other")):
+        task = ByteText(str(folder), config=config, seq_len=90, test=None, validation=0.5)
+        tensors = loaded(task)
+        held = torch.cat([tensors.train.texts, tensors.validation.texts])
+        assert sorted(decoded(tensors.tokens(held))) == sorted(texts(12, seed=seed))
+
+
+def test_progress_is_told(reviews: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    with telling(lambda *now: told.append(now)):
+        loaded(ByteText(str(reviews), seq_len=48))
+    assert told == [("texts", 50, 50)]
+
+
 def test_reviews_are_learned_from_their_letters(shared_data: Callable[[str], str]) -> None:
     """The sample is small, but enough to show that texts and labels belong together."""
     from sklearn.linear_model import LogisticRegression
@@ -175,13 +203,13 @@ def test_a_split_without_rows_is_refused(tmp_path: Path) -> None:
 def test_a_column_of_numbers_is_no_text(reviews: Path) -> None:
     task = ByteText(str(reviews), text_column="label")
     with pytest.raises(DataError, match="column 'label' must hold texts, not int64"):
-        task.open(data_seed=0, sampling_seed=0, batch_size=2, device=CPU)
+        task.fingerprint()
 
 
 def test_holding_out_nothing_is_refused(reviews: Path) -> None:
     task = ByteText(str(reviews), validation=0.01)
-    with pytest.raises(DataError, match=r"has 40 rows: holding out 0\.01 .* none to validate on"):
-        task.open(data_seed=0, sampling_seed=0, batch_size=2, device=CPU)
+    with pytest.raises(DataError, match=r"has 40 rows: holding out 0\.01 .* none to hold out"):
+        task.fingerprint()
 
 
 def test_missing_data_are_a_data_error_and_metrics_are_known_without_them() -> None:
