@@ -1,5 +1,6 @@
 """Which trials ended how, whether that allows an answer, and which trials would."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +40,7 @@ def audit(frame: pd.DataFrame, min_cell_share: float) -> Coverage:
     all, have a full-budget run. Cells that the table does not name were never part of the sweep:
     they are reported, not held against it.
     """
-    counts = tuple(_count(rows) for _, rows in frame.groupby(["x", "by"], sort=True, dropna=False))
+    counts = _counts(frame)
     named = {(cell.x, cell.by): cell for cell in counts}
     xs = sorted({cell.x for cell in counts})
     bys = sorted({cell.by for cell in counts}, key=lambda by: -np.inf if by is None else by)
@@ -125,21 +126,22 @@ def _lengths(coverage: Coverage) -> list[Number | None]:
     return list(dict.fromkeys(cell.by for cell in coverage.counts))
 
 
-def _count(rows: pd.DataFrame) -> CellCounts:
-    by = float(rows["by"].iloc[0])
-    ended = rows["status"].value_counts()
-
-    def of(status: str) -> int:
-        return int(ended.get(status, 0))
-
-    return CellCounts(
-        x=number(float(rows["x"].iloc[0])),
-        by=None if np.isnan(by) else number(by),
-        started=len(rows) - of("planned"),
-        complete=of("finished"),
-        pruned=of("stopped_early"),
-        failed=of("failed"),
-        diverged=of("diverged"),
-        running=of("running"),
-        planned=of("planned"),
+def _counts(frame: pd.DataFrame) -> tuple[CellCounts, ...]:
+    """Return how the trials of every cell ended, by x and then by."""
+    cells: dict[tuple[float, float | None], Counter[str]] = {}
+    for x, by, status in zip(frame["x"], frame["by"], frame["status"], strict=True):
+        cells.setdefault((x, None if np.isnan(by) else by), Counter())[status] += 1
+    return tuple(
+        CellCounts(
+            x=number(x),
+            by=None if by is None else number(by),
+            started=ended.total() - ended["planned"],
+            complete=ended["finished"],
+            pruned=ended["stopped_early"],
+            failed=ended["failed"],
+            diverged=ended["diverged"],
+            running=ended["running"],
+            planned=ended["planned"],
+        )
+        for (x, by), ended in sorted(cells.items(), key=lambda item: (item[0][0], item[0][1] or 0))
     )

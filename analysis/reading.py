@@ -95,6 +95,7 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
     evidence = Evidence(
         h_star=f"{heads[location.star]:g}",
         drop=location.drop,
+        width=location.star - location.peak + 1,
         excess=excess,
         p_abrupt=p_abrupt,
         below=below,
@@ -243,11 +244,11 @@ def _success(
     for head, row in zip(grid.heads, grid.runs, strict=True):
         runs = np.concatenate(row)
         wins, n = int(np.sum(runs < middle)), runs.size
-        jeffreys = stats.beta(wins + 0.5, n - wins + 0.5)
+        low, high = stats.beta.ppf((0.025, 0.975), wins + 0.5, n - wins + 0.5)
         rates[number(head)] = Interval(
             wins / n,
-            0.0 if wins == 0 else float(jeffreys.ppf(0.025)),
-            1.0 if wins == n else float(jeffreys.ppf(0.975)),
+            0.0 if wins == 0 else float(low),
+            1.0 if wins == n else float(high),
         )
         weights.append(n)
     rising = optimize.isotonic_regression(
