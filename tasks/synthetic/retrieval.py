@@ -3,11 +3,12 @@
 y = sum_{i=1..D} max_{t=1..T} a_i . x_t with x_t ~ N(0, I): each of D features has to be found at
 its own position of the sequence ("The Effect of Attention Head Count on Transformer
 Approximation", arXiv 2510.06662, synthetic experiment; the paper uses D = 4 in 4 dimensions,
-8,000 sequences for training and 2,000 for validation).
+8,000 sequences for training and 2,000 for validation). Its theory is about the larger class
+y = F_0(z_1, ..., z_D) with z_i = max_{t in S_i} a_i . x_t, of which ``outer`` and ``sets`` choose.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from tasks.base import Metric, TaskData
 from tasks.settings import one_of, whole_number
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import torch
 
 _VERSION = "1"
+Outer = Literal["sum", "squares", "product", "sine"]
+Sets = Literal["all", "blocks", "random"]
 _METRICS = (
     Metric(
         "nmse",
@@ -35,10 +38,11 @@ _METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """Learn y = sum_{i=1..D} max_t a_i . x_t from sequences of T standard normal vectors.
+    """Learn y = F_0(z_1, ..., z_D), z_i = max_{t in S_i} a_i . x_t, from sequences of T standard
+    normal vectors; as published, F_0 is the sum and every S_i all positions.
 
-    With orthonormal a_i the D maxima are independent, and the variance of y is D times that of
-    the largest of T standard normal numbers: 1.492, 1.180, 0.967, 0.814, 0.701 for D = 4 and
+    With orthonormal a_i the D maxima are independent, and the variance of their sum is D times that
+    of the largest of T standard normal numbers: 1.492, 1.180, 0.967, 0.814, 0.701 for D = 4 and
     T = 8, 16, 32, 64, 128.
 
     Batches are pairs (x, y): x of shape (batch, seq_len, token_dim) and y of shape (batch,), both
@@ -47,21 +51,33 @@ class Retrieval:
     Attributes:
         seq_len: T, vectors in a sequence.
         dim: D, the number of maxima that are summed.
-        input_dim: numbers in a vector; None for as many as ``dim``.
+        input_dim: numbers in a vector x_t; None for as many as ``dim``.
         directions: ``orthonormal`` rows a_i of a random rotation, or ``iid`` unit vectors. They
             are drawn, like the sequences, from the data seed.
-        num_train: training sequences.
+        outer: F_0: the ``sum`` of the maxima, of their ``squares``, their ``product``, or the
+            ``sine`` of their sum. The scale of y differs, which NMSE divides out.
+        sets: S_i: ``all`` positions; the i-th of D consecutive ``blocks`` of about T / D positions;
+            or half of the positions, a ``random`` one for each i, drawn from the data seed. Other
+            than with ``all``, where a vector stands matters, so each has one number more: its
+            position, evenly spaced with mean 0 and a variance of about 1.
+        samples: ``fixed`` training sequences, or a ``stream`` that never repeats, in which an epoch
+            is as many new ones. The first epoch of the stream is the fixed set; the training error
+            is that on these in either case.
+        num_train: training sequences, or those of an epoch of the stream.
         num_validation: validation sequences.
 
     Raises:
-        ValueError: a number below its least value, unknown directions, or more orthonormal
-            directions than dimensions.
+        ValueError: a number below its least value, an unknown choice, more orthonormal directions
+            than dimensions, or more blocks than positions.
     """
 
     seq_len: int
     dim: int = 4
     input_dim: int | None = None
     directions: Literal["orthonormal", "iid"] = "orthonormal"
+    outer: Outer = "sum"
+    sets: Sets = "all"
+    samples: Literal["fixed", "stream"] = "fixed"
     num_train: int = 8000
     num_validation: int = 2000
 
@@ -74,16 +90,28 @@ class Retrieval:
             value = whole_number(field, getattr(self, field), minimum=minimum)
             object.__setattr__(self, field, value)
         one_of("directions", self.directions, ("orthonormal", "iid"))
-        if self.directions == "orthonormal" and self.dim > self.token_dim:
+        one_of("outer", self.outer, get_args(Outer))
+        one_of("sets", self.sets, get_args(Sets))
+        one_of("samples", self.samples, ("fixed", "stream"))
+        if self.directions == "orthonormal" and self.dim > self.vector_dim:
             raise ValueError(
                 f"at most input_dim directions can be orthonormal: dim={self.dim} is more than "
-                f"input_dim={self.token_dim}; raise input_dim or use directions='iid'"
+                f"input_dim={self.vector_dim}; raise input_dim or use directions='iid'"
+            )
+        if self.sets == "blocks" and self.dim > self.seq_len:
+            raise ValueError(
+                f"each of dim={self.dim} blocks needs a position: seq_len={self.seq_len} is less"
             )
 
     @property
-    def token_dim(self) -> int:
-        """Numbers in a vector of the sequence, the model's input width."""
+    def vector_dim(self) -> int:
+        """Numbers in a vector x_t."""
         return self.dim if self.input_dim is None else self.input_dim
+
+    @property
+    def token_dim(self) -> int:
+        """The model's input width: the numbers of a vector and, where it matters, its position."""
+        return self.vector_dim + (self.sets != "all")
 
     @property
     def name(self) -> str:
@@ -109,4 +137,5 @@ class Retrieval:
         """
         from tasks.synthetic.retrieval_data import RetrievalData, generate
 
-        return RetrievalData(generate(self, data_seed, device), sampling_seed, batch_size)
+        data = generate(self, data_seed, device)
+        return RetrievalData(self, data, data_seed, sampling_seed, batch_size)

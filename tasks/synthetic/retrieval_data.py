@@ -1,10 +1,11 @@
 """The sequences of the sum-of-maxima task, and learning from them.
 
-Shapes: n sequences, T vectors in a sequence, d numbers in a vector, D directions.
+Shapes: n sequences, T vectors in a sequence, d numbers in a vector, D directions and sets.
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -12,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.sampling import epochs_from, generator, whole_batches
-from tasks.synthetic.retrieval import Retrieval
+from tasks.synthetic.retrieval import Outer, Retrieval
 
 _CHUNK_NUMBERS = 1 << 22
 """Numbers of x handled at once where memory would otherwise grow with the data set."""
 
-_DIRECTIONS, _TRAIN, _VALIDATION = range(3)
+_DIRECTIONS, _TRAIN, _VALIDATION, _SETS = range(4)
 """Independent streams of the data seed: more training data leaves validation data as they are."""
 
 
@@ -25,7 +26,7 @@ class Sequences(NamedTuple):
     """Inputs and targets.
 
     Attributes:
-        x: (n, T, d), float32.
+        x: (n, T, d), float32, or (n, T, d + 1) with positions.
         y: (n,), float32.
     """
 
@@ -38,11 +39,13 @@ class Generated(NamedTuple):
 
     Attributes:
         directions: a_i, shape (D, d), float32, unit rows.
-        train: training sequences.
+        members: whether position t belongs to S_i, shape (T, D), bool.
+        train: training sequences, those of the first epoch where they are a stream.
         validation: validation sequences.
     """
 
     directions: Tensor
+    members: Tensor
     train: Sequences
     validation: Sequences
 
@@ -54,30 +57,71 @@ def generate(task: Retrieval, data_seed: int, device: torch.device) -> Generated
     They are made on the CPU and then moved, so every device trains on the same numbers.
     """
     directions = _directions(task, generator(data_seed, _DIRECTIONS))
-    parts = []
-    for count, stream in ((task.num_train, _TRAIN), (task.num_validation, _VALIDATION)):
-        x = torch.randn(count, task.seq_len, task.token_dim, generator=generator(data_seed, stream))
-        rows = max(1, _CHUNK_NUMBERS // (task.seq_len * task.token_dim))
-        y = torch.cat([sum_of_maxima(chunk, directions) for chunk in torch.split(x, rows)])
-        parts.append(Sequences(x.to(device), y.to(device)))
-    return Generated(directions.to(device), parts[0], parts[1])
+    members = _members(task, generator(data_seed, _SETS))
+    train, validation = (
+        _drawn(task, count, directions, members, generator(data_seed, stream), device)
+        for count, stream in ((task.num_train, _TRAIN), (task.num_validation, _VALIDATION))
+    )
+    return Generated(directions.to(device), members.to(device), train, validation)
 
 
-def sum_of_maxima(x: Tensor, directions: Tensor) -> Tensor:
-    """Return sum_i max_t a_i . x_t (arXiv 2510.06662, synthetic experiment).
+def maxima(x: Tensor, directions: Tensor, members: Tensor) -> Tensor:
+    """Return z_i = max_{t in S_i} a_i . x_t (arXiv 2510.06662, generalised retrieval).
 
     Args:
         x: (n, T, d).
         directions: a_i, (D, d).
+        members: whether position t belongs to S_i, (T, D), at least one for each i.
 
     Returns:
-        (n,), of the type of ``x``.
+        (n, D), of the type of ``x``.
     """
-    return (x @ directions.T).amax(dim=1).sum(dim=1)
+    products = x @ directions.T
+    if not members.all():
+        products = products.masked_fill(~members, -torch.inf)
+    return products.amax(dim=1)
+
+
+_OUTER: dict[Outer, Callable[[Tensor], Tensor]] = {
+    "sum": lambda z: z.sum(dim=1),
+    "squares": lambda z: z.square().sum(dim=1),
+    "product": lambda z: z.prod(dim=1),
+    "sine": lambda z: z.sum(dim=1).sin(),
+}
+"""F_0, from (n, D) to (n,)."""
+
+
+def _drawn(
+    task: Retrieval,
+    count: int,
+    directions: Tensor,
+    members: Tensor,
+    random: torch.Generator,
+    device: torch.device,
+) -> Sequences:
+    x = torch.randn(count, task.seq_len, task.vector_dim, generator=random)
+    rows = max(1, _CHUNK_NUMBERS // (task.seq_len * task.vector_dim))
+    outer = _OUTER[task.outer]
+    y = torch.cat([outer(maxima(chunk, directions, members)) for chunk in torch.split(x, rows)])
+    if task.token_dim > task.vector_dim:
+        position = torch.linspace(-math.sqrt(3), math.sqrt(3), task.seq_len)
+        x = torch.cat((x, position[None, :, None].expand(count, -1, 1)), dim=2)
+    return Sequences(x.to(device), y.to(device))
+
+
+def _members(task: Retrieval, random: torch.Generator) -> Tensor:
+    """Return which positions belong to which S_i, (T, D), bool."""
+    positions = torch.arange(task.seq_len)[:, None]
+    if task.sets == "blocks":
+        return positions * task.dim // task.seq_len == torch.arange(task.dim)
+    if task.sets == "random":
+        order = torch.rand(task.seq_len, task.dim, generator=random).argsort(0).argsort(0)
+        return order < (task.seq_len + 1) // 2
+    return torch.ones(task.seq_len, task.dim, dtype=torch.bool)
 
 
 def _directions(task: Retrieval, random: torch.Generator) -> Tensor:
-    gaussian = torch.randn(task.token_dim, task.dim, generator=random, dtype=torch.float64)
+    gaussian = torch.randn(task.vector_dim, task.dim, generator=random, dtype=torch.float64)
     if task.directions == "iid":
         columns: Tensor = gaussian / gaussian.norm(dim=0)
     else:
@@ -91,8 +135,17 @@ def _directions(task: Retrieval, random: torch.Generator) -> Tensor:
 class RetrievalData:
     """Sequences opened for one trial: batches, the squared error, and NMSE."""
 
-    def __init__(self, data: Generated, sampling_seed: int, batch_size: int) -> None:
+    def __init__(
+        self,
+        task: Retrieval,
+        data: Generated,
+        data_seed: int,
+        sampling_seed: int,
+        batch_size: int,
+    ) -> None:
+        self._task = task
         self._data = data
+        self._data_seed = data_seed
         self._sampling_seed = sampling_seed
         self._batch_size, self._num_batches = whole_batches(len(data.train.y), batch_size)
 
@@ -114,8 +167,9 @@ class RetrievalData:
         Raises:
             ValueError: a start step below 0.
         """
-        x, y = self._data.train
-        for part in epochs_from(start_step, len(y), self._batch_size, self._sampling_seed):
+        count = len(self._data.train.y)
+        for part in epochs_from(start_step, count, self._batch_size, self._sampling_seed):
+            x, y = self._sequences(part.epoch)
             order = part.order[part.first_batch * self._batch_size :].to(y.device)
             yield from zip(
                 torch.split(x.index_select(0, order), self._batch_size),
@@ -144,6 +198,15 @@ class RetrievalData:
         if isinstance(bias, Tensor):
             with torch.no_grad():
                 bias.fill_(self._data.train.y.double().mean().item())
+
+    def _sequences(self, epoch: int) -> Sequences:
+        """Return what an epoch trains on."""
+        train = self._data.train
+        if epoch == 0 or self._task.samples == "fixed":
+            return train
+        random = generator(self._data_seed, _TRAIN, epoch)
+        directions, members = self._data.directions.cpu(), self._data.members.cpu()
+        return _drawn(self._task, len(train.y), directions, members, random, train.y.device)
 
 
 def _predict(model: nn.Module, x: Tensor) -> Tensor:

@@ -1,3 +1,5 @@
+import dataclasses
+import itertools
 import math
 
 import pytest
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 
 from tasks.base import Task
 from tasks.synthetic.retrieval import Retrieval
-from tasks.synthetic.retrieval_data import generate, sum_of_maxima
+from tasks.synthetic.retrieval_data import generate, maxima
 
 
 class MaxOfLinear(nn.Module):
@@ -49,6 +51,18 @@ class TestRetrieval(TaskContract):
         return MaxOfLinear(torch.randn(2, 4, generator=generator))
 
 
+class TestStreamWithSets(TestRetrieval):
+    @pytest.fixture
+    def task(self) -> Task:
+        return Retrieval(
+            seq_len=6, dim=3, sets="random", outer="sine", samples="stream", num_train=30
+        )
+
+    @pytest.fixture
+    def variant(self, task: Task) -> Task:
+        return dataclasses.replace(task, sets="blocks")  # type: ignore[type-var]
+
+
 @pytest.mark.parametrize(("seq_len", "variance"), [(8, 1.492), (32, 0.967), (128, 0.701)])
 def test_the_targets_variance_is_that_of_four_independent_maxima(
     seq_len: int, variance: float
@@ -63,10 +77,81 @@ def test_the_targets_variance_is_that_of_four_independent_maxima(
     assert standard_error < 0.02
 
 
-def test_the_target_adds_up_each_directions_largest_projection() -> None:
+def test_each_maximum_is_the_largest_projection_within_its_set() -> None:
     x = torch.tensor([[[1.0, 0.0], [0.0, 3.0], [-2.0, 1.0]]])
-    assert sum_of_maxima(x, torch.eye(2)).tolist() == [4.0]
-    assert sum_of_maxima(x, -torch.eye(2)).tolist() == [2.0]
+    everywhere = torch.ones(3, 2, dtype=torch.bool)
+    assert maxima(x, torch.eye(2), everywhere).tolist() == [[1.0, 3.0]]
+    assert maxima(x, -torch.eye(2), everywhere).tolist() == [[2.0, 0.0]]
+    apart = torch.tensor([[False, True], [True, False], [True, False]])
+    assert maxima(x, torch.eye(2), apart).tolist() == [[0.0, 0.0]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(["sum", "squares", "product", "sine"]),
+    st.sampled_from(["all", "blocks", "random"]),
+    st.integers(1, 4),
+    st.integers(4, 9),
+    st.integers(0, 2**31),
+)
+def test_the_target_is_the_outer_function_of_the_maxima_over_the_sets(
+    outer: str, sets: str, dim: int, seq_len: int, data_seed: int
+) -> None:
+    task = Retrieval(seq_len=seq_len, dim=dim, outer=outer, sets=sets, num_train=3)  # type: ignore[arg-type]
+    data = generate(task, data_seed, CPU)
+    sizes = data.members.sum(0).tolist()
+    if sets == "all":
+        assert sizes == [seq_len] * dim
+    elif sets == "blocks":
+        assert sum(sizes) == seq_len
+        assert max(sizes) - min(sizes) <= 1
+    else:
+        assert sizes == [(seq_len + 1) // 2] * dim
+    for x, y in zip(data.train.x.double(), data.train.y.tolist(), strict=True):
+        z = [
+            max(
+                float(data.directions[i].double() @ x[t, : task.vector_dim])
+                for t in range(seq_len)
+                if data.members[t, i]
+            )
+            for i in range(dim)
+        ]
+        expected = {
+            "sum": sum(z),
+            "squares": sum(value**2 for value in z),
+            "product": math.prod(z),
+            "sine": math.sin(sum(z)),
+        }[outer]
+        assert y == pytest.approx(expected, abs=2e-5, rel=2e-5)
+
+
+def test_a_vector_says_where_it_stands_only_where_that_matters() -> None:
+    plain = generate(Retrieval(seq_len=8, num_train=4), 3, CPU).train.x
+    task = Retrieval(seq_len=8, num_train=4, sets="blocks")
+    placed = generate(task, 3, CPU).train.x
+    assert placed.shape == (4, 8, task.token_dim) == (4, 8, 5)
+    assert torch.equal(placed[..., :4], plain)
+    position = placed[0, :, 4]
+    assert torch.equal(placed[..., 4], position.expand(4, 8))
+    assert (position.diff() > 0).all()
+    assert position.mean().item() == pytest.approx(0, abs=1e-6)
+
+
+def test_a_stream_begins_with_the_fixed_set_and_never_repeats() -> None:
+    fixed, stream = (
+        Retrieval(seq_len=3, num_train=12, samples=samples).open(  # type: ignore[arg-type]
+            data_seed=4, sampling_seed=5, batch_size=4, device=CPU
+        )
+        for samples in ("fixed", "stream")
+    )
+    epochs = [list(itertools.islice(data.batches(0), 12)) for data in (fixed, stream)]
+    assert same(epochs[0][:3], epochs[1][:3])
+    seen = torch.cat([x for x, _ in epochs[1]]).flatten(0, 1)
+    assert len(torch.unique(seen, dim=0)) == len(seen) == 12 * 4 * 3
+    assert len(torch.unique(torch.cat([x for x, _ in epochs[0]]).flatten(0, 1), dim=0)) == 12 * 3
+    model = MaxOfLinear(torch.ones(1, 4))
+    with torch.no_grad():
+        assert fixed.evaluate(model) == stream.evaluate(model)
 
 
 @settings(max_examples=25, deadline=None)
@@ -151,6 +236,10 @@ def test_data_of_equal_settings_are_made_once_a_process() -> None:
         ({"num_validation": 1}, "num_validation must be"),
         ({"directions": "random"}, "directions must be one of 'orthonormal', 'iid', not 'random'"),
         ({"dim": 5, "input_dim": 4}, "dim=5 is more than input_dim=4"),
+        ({"outer": "max"}, "outer must be one of 'sum', 'squares', 'product', 'sine', not 'max'"),
+        ({"sets": "half"}, "sets must be one of 'all', 'blocks', 'random', not 'half'"),
+        ({"sets": "blocks", "seq_len": 3}, "each of dim=4 blocks needs a position: seq_len=3"),
+        ({"samples": "fresh"}, "samples must be one of 'fixed', 'stream', not 'fresh'"),
     ],
 )
 def test_impossible_settings_are_refused_with_the_value(
