@@ -1,12 +1,14 @@
 """A study's answer: the question of its sweep, put to its own tables."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
 
-from analysis import lean, pareto, transition
+from analysis import conditioning, lean, pareto, transition
+from analysis.conditioning_results import ConditioningResult
+from analysis.conditioning_wording import conditioning_sentence
 from analysis.lean_groups import LeanGroups, fit_groups
 from analysis.report import ReportInput
 from analysis.results import LeanResult, ParetoResult, TransitionResult
@@ -27,6 +29,7 @@ class Answer:
         sentence: the answer with its uncertainty, or why there is none.
         transition, pareto, lean: the results behind it; None for what was not asked.
         lean_groups: the lean comparisons, where the study holds several.
+        conditioning: what a probe's condition numbers say, where the study has them.
         problem: why the question could not be answered; None if it was.
     """
 
@@ -36,19 +39,23 @@ class Answer:
     lean: LeanResult | None = None
     lean_groups: LeanGroups | None = None
     problem: str | None = None
+    conditioning: ConditioningResult | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as plain JSON content.
 
         The fields of the result that answers the question stand at the top; the front of a lean
-        question is under ``pareto``.
+        question is under ``pareto``, and what a probe measured under ``conditioning``.
         """
-        leading = self.transition or self.lean or self.lean_groups or self.pareto
+        leading = (
+            self.transition or self.lean or self.lean_groups or self.pareto or self.conditioning
+        )
         kinds = {
             TransitionResult: "transition",
             LeanResult: "lean",
             LeanGroups: "lean_groups",
             ParetoResult: "pareto",
+            ConditioningResult: "conditioning",
         }
         content: dict[str, Any] = {
             "kind": kinds[type(leading)] if leading is not None else None,
@@ -58,6 +65,8 @@ class Answer:
         }
         if self.pareto is not None and leading is not self.pareto:
             content["pareto"] = self.pareto.to_json()
+        if self.conditioning is not None and leading is not self.conditioning:
+            content["conditioning"] = self.conditioning.to_json()
         return content
 
 
@@ -67,8 +76,47 @@ def answer_study(study: Study) -> Answer:
     return answer_table(frame(trials), study)
 
 
+def ask_conditioning(study: Study) -> Answer:
+    """Answer what a study's condition numbers say, whatever the study's own question.
+
+    Raises:
+        UserError: it has none yet.
+    """
+    trials, _ = study.tables()
+    found = _conditioning(frame(trials), study)
+    return Answer(conditioning_sentence(found), conditioning=found)
+
+
 def answer_table(trials: pd.DataFrame, study: Study) -> Answer:
-    """Answer a study's question from its table of trials."""
+    """Answer a study's question from its table of trials, and say what a probe measured."""
+    answer = _answer_question(trials, study)
+    if not conditioning.has_probe(trials):
+        return answer
+    try:
+        found = _conditioning(trials, study)
+    except UserError:  # no probed trial has run to its end yet
+        return answer
+    if study.manifest.question is None:
+        return Answer(conditioning_sentence(found), conditioning=found)
+    return replace(answer, conditioning=found)
+
+
+def _conditioning(trials: pd.DataFrame, study: Study) -> ConditioningResult:
+    question = study.manifest.question or {}
+    x = str(question.get("x") or "heads")
+    axes = varying_columns(trials, study.manifest.axes) or list(study.manifest.axes)
+    return conditioning.fit(
+        trials,
+        metric=study.manifest.metric,
+        config=axes,
+        x=x,
+        goal=_goal(study),
+        scale=question.get("scale", "accuracy" if study.manifest.goal == "max" else "loss"),
+        replicate="seed",
+    )
+
+
+def _answer_question(trials: pd.DataFrame, study: Study) -> Answer:
     question = study.manifest.question
     if question is None:
         return Answer(_NO_QUESTION)
@@ -177,6 +225,7 @@ def report_input(study: Study, answer: Answer, run_urls: Mapping[str, str]) -> R
         pareto=answer.pareto,
         lean=answer.lean,
         lean_groups=answer.lean_groups,
+        conditioning=answer.conditioning,
         trials=trials,
         reports=reports,
         provenance=manifest.provenance,

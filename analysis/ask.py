@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import pandas as pd
 
-from analysis import lean, pareto, transition
+from analysis import conditioning, lean, pareto, transition
 from analysis.answer import Answer
+from analysis.conditioning_wording import conditioning_sentence
 from analysis.load import read_table
 from analysis.wording import answer_sentence
 from hsweep.errors import UserError, unknown_name
@@ -38,6 +39,8 @@ def ask_table(
     complete: str,
     budget_column: str | None,
     target_budget: float | None,
+    condition: str | None = None,
+    prediction: str | None = None,
 ) -> Answer:
     """Answer a question from the table at ``path``; the arguments are the command's options.
 
@@ -45,7 +48,7 @@ def ask_table(
         UserError: an option that is missing or does not fit the table.
     """
     if kind is None:
-        raise UserError("a table needs --kind transition, pareto or lean")
+        raise UserError("a table needs --kind transition, pareto, lean or conditioning")
     if metric is None:
         raise UserError("a table needs --metric, the column of the result")
     frame = read_table(path)
@@ -71,7 +74,22 @@ def ask_table(
             **common,
         )
         return Answer(answer_sentence(found), transition=found)
-    shape = list(config) or _shape_columns(frame, metric, replicate, costs, common)
+    measured = [*costs, *(name for name in (condition, prediction) if name is not None)]
+    shape = list(config) or _shape_columns(frame, metric, replicate, measured, common)
+    if kind == "conditioning":
+        scale = scale or ("error" if goal == "min" else "accuracy")
+        correlated = conditioning.fit(
+            frame,
+            config=shape,
+            x=x or "heads",
+            goal=goal or ("max" if scale == "accuracy" else "min"),
+            scale=scale,
+            condition=condition or conditioning.CONDITION,
+            prediction=prediction,
+            size=costs[0] if costs else None,
+            **common,
+        )
+        return Answer(conditioning_sentence(correlated), conditioning=correlated)
     common |= {
         "config": shape,
         "goal": goal or ("min" if scale in ("error", "loss") else "max"),

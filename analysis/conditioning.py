@@ -137,6 +137,7 @@ def fit(
         ),
         key=lambda shape: (shape.x is None, shape.x or 0, shape.size or 0, shape.label),
     )
+    shapes = _without_twins(shapes, x, warnings)
     capped = sum(bool(shape.capped) for shape in shapes)
     if capped:
         warnings.append(
@@ -248,6 +249,23 @@ def _series(axes: Config, x: str, embed_dim: float) -> tuple[str, ...]:
         return (COUPLED, f"{HEAD_DIM} = {int(shared)}") if fits else (COUPLED,)
     own = f"{HEAD_DIM} = {width:g}"
     return (COUPLED, own) if width * heads == embed_dim else (own,)
+
+
+def _without_twins(
+    shapes: Sequence[ConditionedShape], x: str, warnings: list[str]
+) -> list[ConditionedShape]:
+    """Leave out the second name of one model: a shared width given as a number as well."""
+    found: dict[Any, ConditionedShape] = {}
+    for shape in shapes:
+        held = tuple((name, value) for name, value in shape.config.items() if name != HEAD_DIM)
+        twin = (held, frozenset(shape.series)) if len(shape.series) > 1 else (shape.label,)
+        found.setdefault(twin, shape)
+    if len(found) < len(shapes):
+        warnings.append(
+            f"{len(shapes) - len(found)} shapes are other shapes under another name (a {HEAD_DIM} "
+            f"equal to {EMBED_DIM} / {x}) and are left out"
+        )
+    return list(found.values())
 
 
 def _trends(

@@ -23,7 +23,9 @@ import pandas as pd
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from analysis import palette, tables
+from analysis import conditioning_wording, palette, tables
+from analysis.conditioning_figures import conditioning_pictures
+from analysis.conditioning_results import ConditioningResult
 from analysis.curve_figures import curve_picture
 from analysis.curves import LearningCurves, learning_curves
 from analysis.drawing import Picture
@@ -72,6 +74,7 @@ class ReportInput:
         repeat_command: the command line that repeats the study.
         warnings: what a reader has to know besides.
         budget_unit: what ``unit`` counts: epochs or steps.
+        conditioning: what a probe's condition numbers say, where there are any.
     """
 
     study: str
@@ -93,6 +96,7 @@ class ReportInput:
     warnings: tuple[str, ...] = ()
     budget_unit: str = "budget units"
     lean_groups: LeanGroups | None = None
+    conditioning: ConditioningResult | None = None
 
     @property
     def leading_result(self) -> Result | None:
@@ -120,6 +124,8 @@ def pictures(report_input: ReportInput) -> list[Picture]:
         found += front_pictures(report_input.pareto, report_input.lean, report_input.trials)
     if report_input.lean is not None and (forest := forest_picture(report_input.lean)):
         found.append(forest)
+    if report_input.conditioning is not None:
+        found += conditioning_pictures(report_input.conditioning)
     curves = report_input.learning_curves()
     if drawn := curve_picture(curves, report_input.metric, report_input.budget_unit):
         found.append(drawn)
@@ -130,7 +136,10 @@ def all_warnings(report_input: ReportInput) -> list[str]:
     """Return the warnings of the study and of every result, each once."""
     groups = report_input.lean_groups
     found = groups.found.values() if groups is not None else ()
-    results = (report_input.transition, report_input.pareto, report_input.lean, *found)
+    results = (
+        *(report_input.transition, report_input.pareto, report_input.lean),
+        *(*found, report_input.conditioning),
+    )
     inner = [text for result in results if result is not None for text in result.warnings]
     return list(dict.fromkeys([*report_input.warnings, *inner]))
 
@@ -141,6 +150,10 @@ def build_report(report_input: ReportInput) -> str:
     script = (_TEMPLATES / "report.js").read_text("utf-8")
     groups = report_input.lean_groups
     badge, tone = groups_badge(groups) if groups else verdict_badge(report_input.leading_result)
+    measured = report_input.conditioning
+    measured_leads = groups is None and report_input.leading_result is None
+    if measured is not None and measured_leads:
+        badge, tone = conditioning_wording.conditioning_badge(measured)
     trials = tables.trial_table(report_input.trials, report_input.axes, report_input.metric)
     note = paragraphs(report_input.question) or [Paragraph("No question was written down.", False)]
     # A docstring's first paragraph is often no more than its title.
@@ -153,6 +166,7 @@ def build_report(report_input: ReportInput) -> str:
         ("Candidates", tables.lean_table(lean) if lean else None),
         *_group_sections(groups),
         ("Shapes", tables.pareto_table(pareto) if pareto else None),
+        *_conditioning_sections(measured, leads=measured_leads),
     ]
     page = _environment().get_template("report.html.j2")
     return page.render(
@@ -169,7 +183,7 @@ def build_report(report_input: ReportInput) -> str:
         result_tables=[(title, table) for title, table in sections if table is not None],
         cells=tables.cell_table(transition, report_input.trials, report_input.axes),
         warnings=all_warnings(report_input),
-        settings=tables.settings_table(transition, pareto, lean),
+        settings=tables.settings_table(transition, pareto, lean, measured),
         provenance=tables.provenance_table(report_input.provenance),
         statuses=[count for count in tables.status_counts(report_input.trials) if count.count],
         css=Markup((_TEMPLATES / "report.css").read_text("utf-8")),
@@ -198,6 +212,21 @@ def _group_sections(groups: LeanGroups | None) -> list[tuple[str, tables.Table]]
     return [
         (f"Candidates, {groups.within} = {value}", tables.lean_table(result))
         for value, result in groups.found.items()
+    ]
+
+
+def _conditioning_sections(
+    result: ConditioningResult | None, *, leads: bool
+) -> list[tuple[str, tables.Table]]:
+    if result is None:
+        return []
+    tests = conditioning_wording.tests_table(result)
+    if not leads:  # else the page's answer has said it
+        said = conditioning_wording.conditioning_sentence(result)
+        tests = dataclasses.replace(tests, note=f"{said} {tests.note}")
+    return [
+        ("Conditioning", tests),
+        ("Condition numbers", conditioning_wording.shapes_table(result)),
     ]
 
 

@@ -4,6 +4,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from analysis.answer import Answer
+from analysis.conditioning_wording import shapes_table, tests_table
 from analysis.tables import Table, lean_table, missing_table, pareto_table, reading_table
 
 
@@ -15,7 +16,7 @@ def show_answer(console: Console, answer: Answer) -> None:
             console.print()
             _print(console, title, table)
     groups = answer.lean_groups.found.values() if answer.lean_groups is not None else ()
-    results = (answer.transition, answer.pareto, answer.lean, *groups)
+    results = (answer.transition, answer.pareto, answer.lean, *groups, answer.conditioning)
     warnings = [text for result in results if result is not None for text in result.warnings]
     for warning in dict.fromkeys(warnings):
         console.print(f"note: {warning}", style="yellow", soft_wrap=True)
@@ -33,6 +34,9 @@ def _tables(answer: Answer) -> list[tuple[str, Table]]:
             found.append((f"candidates, {answer.lean_groups.within} = {value}", lean_table(result)))
     if answer.pareto is not None:
         found.append(("shapes", pareto_table(answer.pareto)))
+    if answer.conditioning is not None:
+        found.append(("condition numbers", shapes_table(answer.conditioning)))
+        found.append(("correlations", tests_table(answer.conditioning)))
     return found
 
 

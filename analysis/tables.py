@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 
+from analysis.conditioning_results import ConditioningResult
 from analysis.results import (
     LeanResult,
     ParetoResult,
@@ -368,11 +369,19 @@ def lean_table(result: LeanResult) -> Table:
 
 
 def settings_table(
-    transition: TransitionResult | None, pareto: ParetoResult | None, lean: LeanResult | None
+    transition: TransitionResult | None,
+    pareto: ParetoResult | None,
+    lean: LeanResult | None,
+    conditioning: ConditioningResult | None = None,
 ) -> Table:
     """Return every choice that the analyses made."""
     rows = []
-    for name, result in (("transition", transition), ("front", pareto), ("lean", lean)):
+    for name, result in (
+        ("transition", transition),
+        ("front", pareto),
+        ("lean", lean),
+        ("conditioning", conditioning),
+    ):
         if result is not None:
             for field in dataclasses.fields(result.settings):
                 value = getattr(result.settings, field.name)

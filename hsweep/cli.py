@@ -173,8 +173,12 @@ def show(study_name: str, home: Home, as_json: bool) -> None:
 @main.command()
 @click.argument("study_name", metavar="[STUDY]", required=False)
 @click.option("--table", type=click.Path(path_type=Path), help="A parquet or csv file instead.")
-@click.option("--kind", type=click.Choice(["transition", "pareto", "lean"]), help="What to ask.")
-@click.option("--x", help="Transition: the axis that is searched.  [default: heads]")
+@click.option(
+    "--kind",
+    type=click.Choice(["transition", "pareto", "lean", "conditioning"]),
+    help="What to ask.",
+)
+@click.option("--x", help="Transition, conditioning: the axis of heads.  [default: heads]")
 @click.option("--by", help="Transition: the modulating axis; '' for none.  [default: seq_len]")
 @click.option("--metric", help="Column of the result.")
 @click.option("--goal", type=click.Choice(["min", "max"]), help="Whether smaller is better.")
@@ -185,6 +189,8 @@ def show(study_name: str, home: Home, as_json: bool) -> None:
 @click.option("--cost", "costs", multiple=True, help="Pareto, lean: a column to keep small.")
 @click.option("--baseline", help="Lean: the baseline, as heads=12,depth=12, or its name.")
 @click.option("--margin", type=float, help="Lean: how much worse still counts as equal.")
+@click.option("--condition", help="Conditioning: column of the condition number.")
+@click.option("--prediction", help="Conditioning: column of the theory's value.")
 @click.option("--status-column", help="How each run ended.")
 @click.option("--complete", default="finished", show_default=True, help="Its word for full runs.")
 @click.option("--budget-column", help="How far each run got.")
@@ -194,8 +200,11 @@ def show(study_name: str, home: Home, as_json: bool) -> None:
 def analyze(
     study_name: str | None, table: Path | None, home: Home, as_json: bool, **asked: Any
 ) -> None:
-    """Answer the question of STUDY, or one put to any table."""
-    from analysis.answer import answer_study
+    """Answer the question of STUDY, or one put to any table.
+
+    With --kind conditioning a study is asked what its probe measured.
+    """
+    from analysis.answer import answer_study, ask_conditioning
     from analysis.ask import ask_table
     from analysis.summary import show_answer
     from hsweep.render import print_json
@@ -208,9 +217,12 @@ def analyze(
     else:
         assert study_name is not None
         study = Study.open(home, study_name)
-        answer = answer_study(study)
-        if not study.is_running():
-            write_json(study.paths.analysis, answer.to_json())
+        if asked["kind"] == "conditioning":
+            answer = ask_conditioning(study)
+        else:
+            answer = answer_study(study)
+            if not study.is_running():
+                write_json(study.paths.analysis, answer.to_json())
     if as_json:
         print_json(answer.to_json())
     else:

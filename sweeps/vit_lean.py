@@ -33,6 +33,7 @@ from hsweep import (
     preset,
     zipped,
 )
+from models.conditioning import Conditioning
 from models.vit import ViT
 from tasks.vision.images import Images
 from tasks.vision.streamed_images import StreamedImages
@@ -46,7 +47,8 @@ def small_task(point: Point) -> Images:
 
 
 def small_vit(point: Point) -> ViT:
-    """A small ViT on whatever size of image the data has."""
+    """A small ViT on whatever size of image the data has; ``whole`` reads all tokens in its last
+    layer too, which changes no output but lets a probe see that layer."""
     images = small_task(point).spec()
     return ViT(
         embed_dim=point.embed_dim,
@@ -58,6 +60,7 @@ def small_vit(point: Point) -> ViT:
         patch_size=point.patch_size,
         in_chans=images.in_chans,
         num_classes=images.num_classes,
+        skip_unread_tokens=not point.get("whole", False),
     )
 
 
@@ -95,6 +98,22 @@ SWEEP = Sweep(
     early_stopping=Asha(grace=10, strata=SizeBand(factor=2.0), compete="points"),
     question=lean(baseline={"heads": 4, "depth": 4, "mlp_ratio": 4}, margin=0.02),
     presets={
+        "conditioning": preset(
+            note="the paper's explanation: does the condition number of attention fall with heads, "
+            "and does accuracy follow it? Heads that share 48 columns beside heads 8 wide, whose "
+            "17 tokens meet as many columns at 2 heads, where the theory has its peak. No shape "
+            "is stopped early: all are units of the comparison",
+            # Six heads share 48 columns at 8 each: one model under two names.
+            space=grid(heads=[1, 2, 3, 4, 6, 8], head_dim=[None, 8], depth=[1, 2]).where(
+                lambda point: (point.heads, point.head_dim) != (6, 8)
+            )
+            * grid(data="digits", patch_size=2, embed_dim=48, mlp_ratio=2, whole=True),
+            budget=epochs(20, report_every=5),
+            replicates=3,
+            early_stopping=None,
+            probe=Conditioning(every=2, examples=32),
+            question=None,
+        ),
         "cifar10": preset(
             note="CIFAR-10 at its native size, patch 4; give a local copy by --set data=PATH, or "
             "set HSWEEP_HUB=1 to let it be downloaded",
