@@ -143,7 +143,7 @@ def _configuration(
     costs: Sequence[str],
 ) -> Configuration:
     axis_values = {name: _plain(rows[name].iloc[0]) for name in config}
-    label = describe(axis_values)
+    label = _own_name(axis_values) or describe(axis_values)
     for name in costs:
         if good[name].isna().any():
             raise UserError(f"cost {name!r} is missing for a full-budget run of {label}")
@@ -158,6 +158,14 @@ def _configuration(
         cost_values,
         float(lost / ended),
     )
+
+
+def _own_name(axis_values: Config) -> str | None:
+    """Return the name of a shape that has one: a word, or the entry of a column called config."""
+    if len(axis_values) != 1:
+        return None
+    ((column, value),) = axis_values.items()
+    return str(value) if column == "config" or isinstance(value, str) else None
 
 
 def _plain(value: object) -> AxisValue:

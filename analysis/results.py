@@ -5,10 +5,11 @@ usually sequence length). All z, drops and slopes are on the y axis of the metri
 the error, log10 of 1 - accuracy, or nats of a loss.
 """
 
+import math
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from analysis.jsonable import Jsonable, Number
+from analysis.jsonable import Jsonable, Number, encode
 from hsweep.question import Goal, Scale
 
 Verdict = Literal["transition", "jump_only", "threshold", "none", "inconclusive"]
@@ -52,6 +53,7 @@ class TransitionSettings(Jsonable):
         min_drop: smallest drop that counts as a transition.
         min_excess: smallest part of the drop not explained by the decline before it.
         d_min: smallest next drop that can move h* up.
+        threshold_width: most steps that the collapse of a threshold may take.
         B: draws for the confidence set of h*.
         n_mc: draws of the null of the abruptness test.
         rng_seed: seed of every random step.
@@ -70,6 +72,7 @@ class TransitionSettings(Jsonable):
     min_drop: float | None = None
     min_excess: float | None = None
     d_min: float | None = None
+    threshold_width: int = 2
     B: int = 1000
     n_mc: int = 999
     rng_seed: int = 0
@@ -85,10 +88,20 @@ class TransitionSettings(Jsonable):
             value = getattr(self, name)
             if not 0 < value < 1:
                 raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
-        for name in ("B", "n_mc"):
+        for name in ("B", "n_mc", "threshold_width"):
             value = getattr(self, name)
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value!r}")
+        if not 0 <= self.rho <= 1:
+            raise ValueError(f"rho must lie from 0 to 1, not {self.rho!r}")
+        if self.rng_seed < 0:
+            raise ValueError(f"rng_seed must not be negative, not {self.rng_seed!r}")
+        for name in ("delta_T", "min_drop", "min_excess", "d_min", "head_sd", "assumed_sd"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ValueError(f"{name} must be a number from 0, not {value!r}")
+        if self.assumed_sd == 0:
+            raise ValueError("assumed_sd must be above 0: no sweep is free of seed noise")
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +397,15 @@ class ParetoResult(Jsonable):
     settings: ParetoSettings
     warnings: tuple[str, ...]
 
+    @property
+    def p_front(self) -> dict[str, float]:
+        """P_front of each configuration by its label."""
+        return {row.label: row.p_front for row in self.table}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, and ``p_front`` by label."""
+        return Jsonable.to_json(self) | {"p_front": encode(self.p_front)}
+
 
 # --- lean equivalents -----------------------------------------------------------------------------
 
@@ -497,3 +519,12 @@ class LeanResult(Jsonable):
     costs: tuple[str, ...]
     settings: LeanSettings
     warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """Labels of the accepted candidates, cheapest first."""
+        return tuple(row.label for row in self.table if row.accepted)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, and ``accepted`` by label."""
+        return Jsonable.to_json(self) | {"accepted": list(self.accepted)}

@@ -185,6 +185,7 @@ def _limits(settings: TransitionSettings, scale: Scale) -> Limits:
         min_drop=_given(settings.min_drop),
         min_excess=_given(settings.min_excess),
         delta_T=_given(settings.delta_T),
+        threshold_width=settings.threshold_width,
         unit=THRESHOLDS[scale].unit,
     )
 

@@ -16,6 +16,7 @@ class Limits:
     min_drop: float
     min_excess: float
     delta_T: float  # noqa: N815
+    threshold_width: int
     unit: str
 
 
@@ -26,6 +27,7 @@ class Evidence:
     Attributes:
         h_star: the candidate head count, in words.
         drop: largest single drop.
+        width: steps that the collapse takes.
         excess: part of it that the earlier decline does not explain.
         p_abrupt: p value against diminishing returns; None when it cannot be tested.
         below: pooled slope for h < h*; None without two lengths.
@@ -37,6 +39,7 @@ class Evidence:
 
     h_star: str
     drop: float
+    width: int
     excess: float
     p_abrupt: float | None
     below: PooledSlope | None
@@ -61,10 +64,10 @@ def decide(evidence: Evidence, limits: Limits) -> Decision:
 
     ``transition``: abrupt beyond diminishing returns, a large drop with a large unexplained part,
     and no growth with T left at h >= h*. ``jump_only``: the same, but growth persists.
-    ``threshold``: growth with T below h* (surely above 0, and not so little that it counts as none)
-    that vanishes from h* on, with a large drop, where
-    abruptness was not shown. Else ``none``. A jump whose growth with T was asked about but seen at
-    one length only is ``inconclusive``.
+    ``threshold``: growth with T below h* (more than counts as none) that vanishes from h* on and
+    surely changes there, with a large drop in few steps, where abruptness was not shown; a decline
+    spread over many steps, along which growth with T fades, is none. Else ``none``. A jump whose
+    growth with T was asked about but seen at one length only is ``inconclusive``.
     """
     t = evidence.slopes.quantile(1 - limits.alpha)
     large = evidence.drop >= limits.min_drop
@@ -92,11 +95,11 @@ def decide(evidence: Evidence, limits: Limits) -> Decision:
         return Decision(
             "transition", f"{words}, and growth with T does not persist ({slope_words})"
         )
-    if above is not None and below is not None and large:
+    in_few_steps = evidence.width <= limits.threshold_width
+    if above is not None and below is not None and large and in_few_steps:
         change = below.estimate - above.estimate
         if (
-            below.estimate - t * below.se > 0
-            and below.estimate > limits.delta_T
+            below.estimate > limits.delta_T
             and above.estimate + t * above.se <= limits.delta_T
             and change - t * float(np.hypot(below.se, above.se)) > 0
         ):

@@ -59,9 +59,9 @@ def test_a_clear_front_is_called_on_and_its_loser_off():
         {"a": 1.0, "b": 2.0, "c": 3.0},
     )
     rows = {row.label: row for row in fit(frame, **SHAPE_OPTIONS).table}
-    assert [rows[name].class_ for name in ("shape=a", "shape=b", "shape=c")] == ["on", "on", "off"]
-    assert rows["shape=c"].dominated_by == ("shape=b",)
-    assert rows["shape=b"].dominated_by == ()
+    assert [rows[name].class_ for name in ("a", "b", "c")] == ["on", "on", "off"]
+    assert rows["c"].dominated_by == ("b",)
+    assert rows["b"].dominated_by == ()
 
 
 def test_only_the_epsilon_front_drops_a_dearer_tie():
@@ -69,9 +69,9 @@ def test_only_the_epsilon_front_drops_a_dearer_tie():
     frame = three({"a": runs, "b": runs, "c": [0.5, 0.504, 0.496, 0.501]}, {"a": 1, "b": 2, "c": 3})
     result = fit(frame, settings=ParetoSettings(epsilon=0.05), **SHAPE_OPTIONS)
     rows = {row.label: row for row in result.table}
-    assert rows["shape=b"].class_ == "undecided"
-    assert rows["shape=b"].epsilon_class == "off"
-    assert rows["shape=a"].epsilon_class == "on"
+    assert rows["b"].class_ == "undecided"
+    assert rows["b"].epsilon_class == "off"
+    assert rows["a"].epsilon_class == "on"
 
 
 def test_a_metric_to_minimise_mirrors_one_to_maximise():
@@ -95,10 +95,10 @@ def test_crashed_runs_leave_the_mean_and_show_in_their_own_column():
     )
     result = fit(frame, settings=QUICK, **SHAPE_OPTIONS)
     rows = {row.label: row for row in result.table}
-    assert (rows["shape=s03"].n, rows["shape=s03"].crash_share) == (4, 0.2)
-    assert rows["shape=s03"].mean == pytest.approx(before["shape=s03"].mean, abs=0.01)
-    assert (rows["shape=s05"].n, rows["shape=s05"].crash_share) == (4, 0.2)
-    assert rows["shape=s00"].crash_share == 0
+    assert (rows["s03"].n, rows["s03"].crash_share) == (4, 0.2)
+    assert rows["s03"].mean == pytest.approx(before["s03"].mean, abs=0.01)
+    assert (rows["s05"].n, rows["s05"].crash_share) == (4, 0.2)
+    assert rows["s00"].crash_share == 0
     assert any("crashed runs" in warning for warning in result.warnings)
 
 
