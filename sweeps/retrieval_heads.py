@@ -28,8 +28,14 @@ PAPER_LENGTHS = [8, 16, 32, 64, 128]
 
 
 def task(point: Point) -> Retrieval:
-    """The sum of ``dim`` maxima over ``seq_len`` vectors of the same dimension."""
-    return Retrieval(seq_len=point.seq_len, dim=point.dim)
+    """The sum of ``dim`` maxima over ``seq_len`` vectors of the same dimension, or a variant."""
+    return Retrieval(
+        seq_len=point.seq_len,
+        dim=point.dim,
+        outer=point.get("outer", "sum"),
+        sets=point.get("sets", "all"),
+        samples=point.get("samples", "fixed"),
+    )
 
 
 def model(point: Point) -> RetrievalTransformer:
@@ -38,7 +44,7 @@ def model(point: Point) -> RetrievalTransformer:
         heads=point.heads,
         head_dim=point.head_dim,
         seq_len=point.seq_len,
-        input_dim=point.dim,
+        input_dim=task(point).token_dim,
         depth=point.depth,
         embed_dim=point.get("embed_dim"),
         residual=point.get("residual", False),
@@ -87,6 +93,13 @@ SWEEP = Sweep(
             "without one the second layer loses what the first has read",
             space=grid(heads=[1, 2, 3, 4], seq_len=[8, 16])
             * grid(dim=4, depth=2, head_dim=8, residual=True, lr=1e-2),
+        ),
+        "sets": preset(
+            note="each maximum over a block of positions of its own, from sequences that never "
+            "repeat; `--set outer=squares` (product, sine) for another function of the maxima",
+            space=grid(heads=HEADS, seq_len=[8, 16])
+            * grid(sets="blocks", samples="stream", outer="sum")
+            * SETTING,
         ),
         "tuned": preset(
             note="learning rates compete within each cell of heads and length; every cell keeps "
