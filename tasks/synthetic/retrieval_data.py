@@ -169,12 +169,15 @@ class RetrievalData:
         """
         count = len(self._data.train.y)
         for part in epochs_from(start_step, count, self._batch_size, self._sampling_seed):
-            x, y = self._sequences(part.epoch)
-            order = part.order[part.first_batch * self._batch_size :].to(y.device)
+            first = part.first_batch * self._batch_size
+            if part.epoch and self._task.samples == "stream":
+                # What is new is in no order that could be learned.
+                x, y = (tensor[first : len(part.order)] for tensor in self._streamed(part.epoch))
+            else:
+                order = part.order[first:].to(self._data.train.y.device)
+                x, y = (tensor.index_select(0, order) for tensor in self._data.train)
             yield from zip(
-                torch.split(x.index_select(0, order), self._batch_size),
-                torch.split(y.index_select(0, order), self._batch_size),
-                strict=True,
+                torch.split(x, self._batch_size), torch.split(y, self._batch_size), strict=True
             )
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -199,14 +202,12 @@ class RetrievalData:
             with torch.no_grad():
                 bias.fill_(self._data.train.y.double().mean().item())
 
-    def _sequences(self, epoch: int) -> Sequences:
-        """Return what an epoch trains on."""
-        train = self._data.train
-        if epoch == 0 or self._task.samples == "fixed":
-            return train
+    def _streamed(self, epoch: int) -> Sequences:
+        """Return the new sequences of an epoch after the first."""
+        count, device = len(self._data.train.y), self._data.train.y.device
         random = generator(self._data_seed, _TRAIN, epoch)
         directions, members = self._data.directions.cpu(), self._data.members.cpu()
-        return _drawn(self._task, len(train.y), directions, members, random, train.y.device)
+        return _drawn(self._task, count, directions, members, random, device)
 
 
 def _predict(model: nn.Module, x: Tensor) -> Tensor:
