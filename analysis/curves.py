@@ -8,6 +8,9 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from analysis.pictures import query_text, run_links, value_text
+from analysis.wording import number_text
+
 MAX_LINES: Final = 120
 MAX_POINTS: Final = 120
 
@@ -22,6 +25,8 @@ class Curve:
         status: how it ended.
         units: budget units done at each point.
         values: the metric there; NaN where a report lacks it.
+        query: text that finds the trial in the table of trials.
+        links: name and address of its run's page, where that is known.
     """
 
     group: object
@@ -29,6 +34,8 @@ class Curve:
     status: str
     units: tuple[float, ...]
     values: tuple[float, ...]
+    query: str = ""
+    links: tuple[tuple[str, str], ...] = ()
 
     @property
     def last(self) -> tuple[float, float] | None:
@@ -59,6 +66,25 @@ class LearningCurves:
     total: int
     is_log: bool
 
+    def endings(self) -> dict[str, list[Curve]]:
+        """Return the drawn curves that ended early, by how they did."""
+        names = {
+            "stopped early": ("stopped_early",),
+            "diverged or failed": ("diverged", "failed"),
+        }
+        found = {
+            name: [curve for curve in self.curves if curve.status in statuses and curve.last]
+            for name, statuses in names.items()
+        }
+        return {name: ends for name, ends in found.items() if ends}
+
+
+def group_name(column: str | None, group: object) -> str:
+    """Return a group of curves as the legend names it."""
+    if column in (None, "stratum"):
+        return str(group)
+    return f"{column} = {number_text(group) if isinstance(group, int | float) else group}"
+
 
 def learning_curves(
     trials: pd.DataFrame,
@@ -83,26 +109,33 @@ def learning_curves(
     if reports.empty or trials.empty or not wanted <= set(reports.columns):
         return LearningCurves(None, (), (), 0, False)
     grouped_by = _grouping(trials, axes, prefer)
-    reported = set(reports["key"])
-    rows = [row for row in trials.to_dict("records") if row["key"] in reported]
-    by_group: dict[object, list[dict[str, object]]] = {}
-    for row in rows:
-        by_group.setdefault(row[grouped_by] if grouped_by else "", []).append(
-            {str(name): value for name, value in row.items()}
-        )
-    groups = tuple(sorted(by_group, key=_sort_key))
-    chosen = _spread([by_group[group] for group in groups], MAX_LINES)
+    known = trials[trials["key"].isin(reports["key"].unique())]
+    members: dict[object, list[int]] = {}
+    labels = known[grouped_by].tolist() if grouped_by else [""] * len(known)
+    for position, label in enumerate(labels):
+        members.setdefault(_group(label), []).append(position)
+    groups = tuple(sorted(members, key=_sort_key))
+    chosen = _spread([members[group] for group in groups], MAX_LINES)
+    drawn = known.iloc[[position for positions in chosen for position in positions]]
+    rows = [{str(name): value for name, value in row.items()} for row in drawn.to_dict("records")]
     told = [axis for axis in axes if axis in trials.columns and trials[axis].nunique() > 1]
-    points = {str(key): frame for key, frame in reports.groupby("key", sort=False)}
+    # Only the drawn trials' reports are looked at one by one: a study can have half a million.
+    few = reports.loc[reports["key"].isin(drawn["key"]), ["key", "unit", metric]]
+    points = {str(key): frame for key, frame in few.groupby("key", sort=False)}
+    colours = [group for group, positions in zip(groups, chosen, strict=True) for _ in positions]
     curves = tuple(
         _curve(group, row, points[str(row["key"])], metric, told)
-        for group, members in zip(groups, chosen, strict=True)
-        for row in members
+        for group, row in zip(colours, rows, strict=True)
     )
     finite = [value for curve in curves for value in curve.values if math.isfinite(value)]
     return LearningCurves(
-        grouped_by, groups, curves, len(rows), log and bool(finite) and min(finite) > 0
+        grouped_by, groups, curves, len(known), log and bool(finite) and min(finite) > 0
     )
+
+
+def _group(label: object) -> object:
+    """Return the value that names a group: all missing ones are one group."""
+    return "none" if label is None or label != label else label
 
 
 def _grouping(trials: pd.DataFrame, axes: Sequence[str], prefer: str | None) -> str | None:
@@ -120,7 +153,7 @@ def _sort_key(value: object) -> tuple[int, float, str]:
     return (1, 0.0, str(value))
 
 
-def _spread(groups: list[list[dict[str, object]]], limit: int) -> list[list[dict[str, object]]]:
+def _spread(groups: list[list[int]], limit: int) -> list[list[int]]:
     """Take turns between the groups until ``limit`` is reached, evenly within each."""
     quota = [0] * len(groups)
     left = limit
@@ -146,11 +179,13 @@ def _curve(
 ) -> Curve:
     ordered = frame.sort_values("unit")
     kept = ordered.iloc[_evenly(len(ordered), MAX_POINTS)]
-    point = ", ".join(f"{axis}={row[axis]}" for axis in axes)
+    point = ", ".join(f"{axis}={value_text(row[axis])}" for axis in axes)
     seed = f"seed {row['seed']}" if "seed" in row else ""
     return Curve(
         group=group,
         label=" · ".join(part for part in (point, seed) if part) or str(row["key"]),
+        query=query_text({"key": row["key"]}),
+        links=run_links([row]),
         status=str(row.get("status", "")),
         units=tuple(float(unit) for unit in kept["unit"]),
         values=tuple(

@@ -16,9 +16,24 @@ import plotly.graph_objects as go
 from analysis import palette
 from analysis.pictures import GridAxis
 from analysis.results import Interval
-from analysis.wording import interval_text, number_text
+from analysis.wording import interval_text, number_text, percent_text
 
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """What a point of a picture stands for, shown when it is clicked.
+
+    Attributes:
+        title: the shape or the trial.
+        query: text that finds its trials in the table of trials.
+        links: names and addresses of its runs' pages.
+    """
+
+    title: str
+    query: str
+    links: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +46,8 @@ class Picture:
         caption: one plain sentence that says how to read it.
         figure: the plotly figure.
         is_wide: whether it takes the page's full width.
+        picks: what its points stand for. A point's ``customdata`` is a number in this list; where a
+            trace's ``meta`` is ``picks``, the page also makes their titles its hover texts.
     """
 
     name: str
@@ -38,6 +55,7 @@ class Picture:
     caption: str
     figure: go.Figure
     is_wide: bool = False
+    picks: tuple[Pick, ...] = ()
 
 
 def safe(text: object) -> str:
@@ -131,9 +149,24 @@ def add_intervals(
     colours: Mapping[Any, str],
     name: str,
     *,
+    unit: str,
+    x_name: str,
     joined: bool = False,
+    percent: bool = False,
 ) -> None:
-    """Draw estimates with their intervals at the values of ``axis``, one trace a colour."""
+    """Draw estimates with their intervals at the values of ``axis``, one trace a colour.
+
+    Args:
+        figure: where to draw.
+        axis: the swept axis.
+        intervals: estimate and interval at each of its values.
+        colours: the colour at each of them.
+        name: name of the traces.
+        unit: what the estimates are, in hover texts.
+        x_name: what the values are, there.
+        joined: whether a line joins the estimates.
+        percent: whether they are written as percentages.
+    """
     if joined:
         figure.add_scatter(
             x=[axis.at(x) for x in intervals],
@@ -161,18 +194,26 @@ def add_intervals(
             marker={"color": colour, "size": 9},
             name=name,
             showlegend=False,
-            text=[f"{number_text(x)}: {interval_text(value)}" for x, value in chosen.items()],
+            text=[
+                f"{safe(x_name)} = {number_text(x)}<br>{_said(value, percent)} {safe(unit)}"
+                for x, value in chosen.items()
+            ],
             hovertemplate="%{text}<extra></extra>",
         )
 
 
+def _said(interval: Interval, percent: bool) -> str:
+    if not percent:
+        return interval_text(interval)
+    low, high = percent_text(interval.low), percent_text(interval.high)
+    return f"{percent_text(interval.estimate)} (95% interval {low} to {high})"
+
+
 def decade_ticks(values: list[float]) -> dict[str, Any]:
-    """Return ticks at whole decades, and at 2 and 5 as well where there are few decades."""
+    """Return ticks at whole decades, and at as many values as have room where those are few."""
     positive = [value for value in values if value > 0 and math.isfinite(value)]
     if not positive:
         return {}
-    decades = math.log10(max(positive) / min(positive))
-    return {
-        "dtick": 1 if decades > 2.5 else "D2",
-        "exponentformat": "power" if decades > 2.5 else "none",
-    }
+    if math.log10(max(positive) / min(positive)) > 2.5:
+        return {"dtick": 1, "exponentformat": "power"}
+    return {"tickformat": "~g", "nticks": 8}

@@ -2,21 +2,37 @@
 
 import math
 
+import pandas as pd
 import plotly.graph_objects as go
 
 from analysis import palette
-from analysis.drawing import Picture, add_intervals, add_level, decade_ticks, safe, style
-from analysis.pictures import GridAxis, LengthSeries, length_series
-from analysis.results import Interval, TransitionResult
+from analysis.drawing import Pick, Picture, add_intervals, add_level, decade_ticks, safe, style
+from analysis.pictures import (
+    GridAxis,
+    LengthSeries,
+    config_key,
+    length_series,
+    query_text,
+    run_links,
+    runs_by_values,
+    slope_shade,
+    value_text,
+)
+from analysis.results import TransitionResult
 from analysis.wording import metric_title, number_text, p_text, percent_text, y_unit
 
 
-def transition_pictures(result: TransitionResult) -> list[Picture]:
-    """Return the transition's pictures, leaving out those without a number to show."""
+def transition_pictures(result: TransitionResult, trials: pd.DataFrame) -> list[Picture]:
+    """Return the transition's pictures, leaving out those without a number to show.
+
+    Args:
+        result: the transition.
+        trials: one row a trial, where a run's page is looked up.
+    """
     axis = GridAxis.of([run.x for run in result.runs] or list(result.level))
     if not axis.values:
         return []
-    pictures = [error_picture(result, axis)]
+    pictures = [error_picture(result, axis, trials)]
     if any(math.isfinite(slope.estimate) for slope in result.gamma.values()):
         pictures.append(slope_picture(result, axis))
     if result.drops:
@@ -28,16 +44,24 @@ def transition_pictures(result: TransitionResult) -> list[Picture]:
     return pictures
 
 
-def error_picture(result: TransitionResult, axis: GridAxis) -> Picture:
+def error_picture(result: TransitionResult, axis: GridAxis, trials: pd.DataFrame) -> Picture:
     """Draw the error against x, one colour a length, every run a point."""
     series = length_series(result)
+    picks = _run_picks(result, series, trials)
+    named = palette.named_groups(len(series))
     shades = palette.ordered_shades(len(series))
     figure = go.Figure()
     for index, (line, shade) in enumerate(zip(series, shades, strict=True)):
         offset = (index - (len(series) - 1) / 2) * min(0.1, 0.5 / len(series)) * axis.step
         symbol = palette.SYMBOLS[index % len(palette.SYMBOLS)]
         name = safe(f"{result.by} = {number_text(line.by)}") if line.by is not None else "runs"
-        _add_series(figure, line, axis, offset, name, shade.light, symbol)
+        _add_series(figure, line, axis, offset, name, shade.light, symbol, result)
+        if index not in named:
+            figure.data[-1].showlegend = False
+    numbers = iter(range(len(picks)))
+    for trace in figure.data:
+        if trace.meta == "picks":
+            trace.customdata = [next(numbers) for _ in trace.x]
     style(
         figure,
         x_title=safe(result.x),
@@ -62,7 +86,24 @@ def error_picture(result: TransitionResult, axis: GridAxis) -> Picture:
         f"is better{band}.{some}",
         figure,
         is_wide=True,
+        picks=tuple(picks),
     )
+
+
+def _run_picks(
+    result: TransitionResult, series: list[LengthSeries], trials: pd.DataFrame
+) -> list[Pick]:
+    """Return what each drawn run stands for, in the order in which they are drawn."""
+    names = [result.x, *([result.by] if result.by is not None else [])]
+    found = runs_by_values(trials, [*names, "seed"])
+    picks = []
+    for line in series:
+        for x, _, replicate in line.runs:
+            values = dict(zip(names, (x, line.by), strict=False)) | {"seed": replicate}
+            runs = found.get(config_key(values), [])
+            title = ", ".join(f"{name}={value_text(value)}" for name, value in values.items())
+            picks.append(Pick(title, query_text(values), run_links(runs)))
+    return picks
 
 
 def _add_series(
@@ -73,6 +114,7 @@ def _add_series(
     name: str,
     colour: str,
     symbol: str,
+    result: TransitionResult,
 ) -> None:
     figure.add_scatter(
         x=[axis.at(x) + offset for x, _ in line.cells],
@@ -92,9 +134,9 @@ def _add_series(
         name=name,
         legendgroup=name,
         marker={"color": colour, "size": 7, "symbol": symbol, "opacity": 0.6},
-        customdata=[[number_text(x), safe(replicate)] for x, _, replicate in line.runs],
-        hovertemplate="%{y:.3g}<br>at %{customdata[0]}, seed %{customdata[1]}"
-        "<extra>%{fullData.name}</extra>",
+        meta="picks",
+        hovertemplate=f"%{{text}}<br>{safe(metric_title(result.metric, result.scale))} %{{y:.3g}}"
+        "<extra></extra>",
     )
 
 
@@ -124,13 +166,14 @@ def slope_picture(result: TransitionResult, axis: GridAxis) -> Picture:
     figure = go.Figure()
     slopes = {x: slope for x, slope in result.gamma.items() if math.isfinite(slope.estimate)}
     delta = result.settings.delta_T
-    tolerated = delta if delta is not None else math.inf
     add_intervals(
         figure,
         axis,
         slopes,
-        {x: _slope_colour(slope, tolerated) for x, slope in slopes.items()},
+        {x: slope_shade(slope, delta).light for x, slope in slopes.items()},
         "slope",
+        unit=f"{y_unit(result.scale)} per tenfold {result.by}",
+        x_name=result.x,
     )
     style(
         figure,
@@ -153,12 +196,6 @@ def slope_picture(result: TransitionResult, axis: GridAxis) -> Picture:
         f"{limit}.",
         figure,
     )
-
-
-def _slope_colour(slope: Interval, tolerated: float) -> str:
-    if slope.high <= tolerated:
-        return palette.BLUE.light
-    return palette.VERMILLION.light if slope.low > tolerated else palette.GREY.light
 
 
 def drop_picture(result: TransitionResult) -> Picture:
@@ -248,7 +285,17 @@ def success_picture(result: TransitionResult, axis: GridAxis) -> Picture:
     """Draw the share of runs below the middle of the collapse."""
     figure = go.Figure()
     shade = dict.fromkeys(result.success, palette.BLUE.light)
-    add_intervals(figure, axis, result.success, shade, "success", joined=True)
+    add_intervals(
+        figure,
+        axis,
+        result.success,
+        shade,
+        "success",
+        unit="of runs succeed",
+        x_name=result.x,
+        joined=True,
+        percent=True,
+    )
     style(figure, x_title=safe(result.x), y_title="share of runs that succeed", grid=axis)
     figure.update_yaxes(tickformat=".0%", range=[-0.04, 1.04])
     add_level(figure, 0.5, palette.MUTED.light, "one half", left=True)

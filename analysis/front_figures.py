@@ -1,22 +1,27 @@
 """The page's pictures of shapes: metric against cost with its front, and the candidates' forest."""
 
 import math
+from collections.abc import Sequence
+from typing import Final
 
 import pandas as pd
 import plotly.graph_objects as go
 
 from analysis import palette
-from analysis.drawing import Picture, safe, style
+from analysis.drawing import Pick, Picture, safe, style
 from analysis.pictures import (
+    Comparison,
+    ForestBlock,
     FrontPoint,
-    forest_rows,
+    forest_blocks,
     front_points,
     mean_front,
-    short_label,
-    varying_axes,
+    query_text,
+    side_by_side,
 )
-from analysis.results import FrontClass, LeanResult, LeanRow, ParetoResult
+from analysis.results import FrontClass, LeanRow, ParetoResult
 from analysis.wording import (
+    CLASS_NAMES,
     cost_title,
     cost_unit,
     interval_text,
@@ -25,21 +30,17 @@ from analysis.wording import (
     percent_text,
 )
 
-_CLASS_NAMES: dict[FrontClass, str] = {
-    "on": "on the front",
-    "undecided": "undecided",
-    "off": "off the front",
-}
+_MANY: Final = 60
 _CLASS_SYMBOLS: dict[FrontClass, str] = {"on": "circle", "undecided": "diamond", "off": "square"}
 
 
 def front_pictures(
-    pareto: ParetoResult, lean: LeanResult | None, trials: pd.DataFrame
+    pareto: ParetoResult, comparisons: Sequence[Comparison], trials: pd.DataFrame
 ) -> list[Picture]:
     """Return one picture a cost, leaving out costs that no shape has."""
     pictures = []
     for cost in pareto.costs:
-        points = front_points(pareto, cost, lean, trials)
+        points = front_points(pareto, cost, comparisons, trials)
         if points:
             pictures.append(_front_picture(pareto, cost, points))
     return pictures
@@ -58,25 +59,30 @@ def _front_picture(pareto: ParetoResult, cost: str, points: list[FrontPoint]) ->
             name="mean front",
             hoverinfo="skip",
         )
-    for class_, name in _CLASS_NAMES.items():
-        members = [point for point in points if point.class_ == class_]
+    places = side_by_side(points)
+    for class_, name in CLASS_NAMES.items():
+        members = [at for at, point in enumerate(points) if point.class_ == class_]
         if members:
-            _add_class(figure, members, name, class_)
-    _mark_roles(figure, points)
+            _add_class(figure, points, places, members, name, pareto.metric)
+    _mark_roles(figure, points, places)
     style(figure, x_title=_cost_axis(cost), y_title=safe(pareto.metric))
-    if min(point.cost for point in points) > 0:
-        figure.update_xaxes(type="log", **_cost_ticks([point.cost for point in points]))
+    if min(places) > 0:
+        low, high = math.log10(min(places)), math.log10(max(places))
+        room = max(0.06 * (high - low), 0.02)
+        figure.update_xaxes(type="log", tickformat="~s", nticks=10, range=[low - room, high + room])
     figure.update_xaxes(showgrid=True)
     better = "lower" if pareto.goal == "min" else "higher"
     joint = ", all costs taken together" if len(pareto.costs) > 1 else ""
+    tied = "; shapes of equal cost stand side by side" if places != [p.cost for p in points] else ""
     return Picture(
         f"front-{pareto.costs.index(cost)}",
         f"{pareto.metric} against {cost_title(cost)}",
         f"Each point is one shape with its {percent_text(pareto.settings.confidence)} interval "
         f"over seeds; left and {better} is better, and the fainter a point the smaller P(front), "
-        f"the chance that nothing beats it{joint}. Click a point to see its trials below.",
+        f"the chance that nothing beats it{joint}{tied}. Click a point for its runs.",
         figure,
         is_wide=True,
+        picks=tuple(Pick(point.label, point.query, point.links) for point in points),
     )
 
 
@@ -85,17 +91,22 @@ def _cost_axis(cost: str) -> str:
     return safe(f"{cost_title(cost)} ({unit + ', ' if unit else ''}log scale)")
 
 
-def _cost_ticks(costs: list[float]) -> dict[str, object]:
-    decades = math.log10(max(costs) / min(costs))
-    return {"dtick": 1 if decades > 2.5 else "D2" if decades > 0.7 else "D1", "tickformat": "~s"}
-
-
-def _add_class(figure: go.Figure, points: list[FrontPoint], name: str, class_: FrontClass) -> None:
+def _add_class(
+    figure: go.Figure,
+    every: list[FrontPoint],
+    places: list[float],
+    members: list[int],
+    name: str,
+    metric: str,
+) -> None:
+    points = [every[at] for at in members]
+    class_ = points[0].class_
     colour = palette.CLASS_SHADES[class_].light
+    size = 11 if len(every) <= _MANY else 7
     # One trace a point would be the only way to fade each error bar with its point; they are
     # thin and share the trace's colour instead.
     figure.add_scatter(
-        x=[point.cost for point in points],
+        x=[places[at] for at in members],
         y=[point.ci.estimate for point in points],
         error_y={
             "type": "data",
@@ -110,35 +121,35 @@ def _add_class(figure: go.Figure, points: list[FrontPoint], name: str, class_: F
         name=name,
         marker={
             "color": colour,
-            "size": 11,
+            "size": size,
             "symbol": _CLASS_SYMBOLS[class_],
             "opacity": [point.opacity for point in points],
             "line": {"width": 0},
         },
-        text=[_hover(point) for point in points],
-        customdata=[[point.query] for point in points],
+        text=[_hover(point, metric) for point in points],
+        customdata=members,
         hovertemplate="%{text}<extra></extra>",
     )
 
 
-def _hover(point: FrontPoint) -> str:
+def _hover(point: FrontPoint, metric: str) -> str:
     role = f" ({point.role})" if point.role else ""
     lines = [
         f"<b>{safe(point.label)}</b>{role}",
-        interval_text(point.ci),
-        f"P(front) {number_text(point.p_front, 2)}, {point.class_}",
+        f"{safe(metric)} {interval_text(point.ci)}",
+        f"P(front) {number_text(point.p_front, 2)}, {CLASS_NAMES[point.class_]}",
         *(safe(line) for line in point.details),
     ]
     return "<br>".join(lines)
 
 
-def _mark_roles(figure: go.Figure, points: list[FrontPoint]) -> None:
+def _mark_roles(figure: go.Figure, points: list[FrontPoint], places: list[float]) -> None:
     for role, symbol in (("baseline", "circle-open"), ("chosen", "star-open")):
-        marked = [point for point in points if point.role == role]
+        marked = [pair for pair in zip(points, places, strict=True) if pair[0].role == role]
         if marked:
             figure.add_scatter(
-                x=[point.cost for point in marked],
-                y=[point.ci.estimate for point in marked],
+                x=[place for _, place in marked],
+                y=[point.ci.estimate for point, _ in marked],
                 mode="markers",
                 name=role,
                 marker={
@@ -151,35 +162,34 @@ def _mark_roles(figure: go.Figure, points: list[FrontPoint]) -> None:
             )
 
 
-def forest_picture(lean: LeanResult) -> Picture | None:
-    """Draw every candidate's difference to the baseline against the margin."""
-    rows = forest_rows(lean)
-    if not rows:
+def forest_picture(comparisons: Sequence[Comparison]) -> Picture | None:
+    """Draw every candidate's difference to its baseline against the margin, a block a group."""
+    blocks = forest_blocks(comparisons)
+    if not blocks:
         return None
-    axes = varying_axes([*(row.config for row in rows), lean.baseline]) or list(rows[0].config)
-    names = _unique([short_label(row.config, axes) for row in rows])
     figure = go.Figure()
+    lines = [line for block in blocks for line in _lines(block)]
+    candidates = [(at, *line) for at, line in enumerate(lines) if line is not None]
     groups = (
-        ("established", [row.accepted for row in rows], palette.BLUE, "circle"),
-        ("not established", [not row.accepted for row in rows], palette.GREY, "circle-open"),
+        ("established", True, palette.BLUE, "circle"),
+        ("not established", False, palette.GREY, "circle-open"),
     )
-    for name, chosen, shade, symbol in groups:
-        kept = [(row, at) for at, (row, keep) in enumerate(zip(rows, chosen, strict=True)) if keep]
+    for name, accepted, shade, symbol in groups:
+        kept = [at for at, (_, _, row, _) in enumerate(candidates) if row.accepted == accepted]
         if kept:
-            _add_candidates(figure, lean, kept, name, shade.light, symbol)
-    style(
-        figure,
-        x_title=f"difference in {safe(lean.metric)} (right is better)",
-        y_title="",
-    )
+            _add_candidates(figure, candidates, kept, name, shade.light, symbol)
+    metric = blocks[0].result.metric
+    style(figure, x_title=f"difference in {safe(metric)} (right is better)", y_title="")
     figure.update_yaxes(
-        tickvals=list(range(len(rows))),
-        ticktext=[safe(name) for name in names],
-        range=[len(rows) - 0.4, -0.6],
+        tickvals=[at for at, *_ in candidates],
+        ticktext=[safe(_shortened(label)) for *_, label in candidates],
+        range=[len(lines) - 0.4, -0.6],
         showgrid=True,
     )
-    figure.update_xaxes(range=_forest_range(lean, rows))
-    for x, dash in ((-lean.margin, "6px,4px"), (0.0, "solid")):
+    _add_headings(figure, blocks)
+    margin = blocks[0].result.margin
+    figure.update_xaxes(range=_forest_range(margin, [row for _, _, row, _ in candidates]))
+    for x, dash in ((-margin, "6px,4px"), (0.0, "solid")):
         figure.add_shape(
             type="line",
             x0=x,
@@ -190,60 +200,84 @@ def forest_picture(lean: LeanResult) -> Picture | None:
             line={"color": palette.MUTED.light, "width": 1.4, "dash": dash},
             layer="below",
         )
-    figure.update_layout(height=max(220, 110 + 26 * len(rows)))
-    left_out = len(lean.table) - len(rows)
-    some = f" {left_out} further candidates are in the table only." if left_out else ""
+    figure.update_layout(height=max(220, 110 + 26 * len(lines)))
     return Picture(
         "forest",
         "Candidates against the baseline",
-        f"Difference of each cheaper shape ({' · '.join(axes)}) to the baseline with its "
-        f"{percent_text(lean.settings.confidence)} interval, cheapest at the top; the dashed line "
-        f"is the margin of {number_text(-lean.margin)}, and filled blue points are established "
-        f"to lie right of it (Holm over {len(lean.table)} candidates).{some}",
+        _forest_caption(blocks),
         figure,
         is_wide=True,
+        picks=tuple(Pick(row.label, query_text(row.config)) for _, _, row, _ in candidates),
     )
 
 
-def _forest_range(lean: LeanResult, rows: list[LeanRow]) -> list[float]:
-    ends = [-lean.margin, 0.0]
+def _lines(block: ForestBlock) -> list[tuple[ForestBlock, LeanRow, str] | None]:
+    """Return the block's lines in the picture; None is its heading."""
+    rows = [(block, row, label) for row, label in zip(block.rows, block.labels, strict=True)]
+    return [*([None] if block.heading else []), *rows]
+
+
+def _add_headings(figure: go.Figure, blocks: list[ForestBlock]) -> None:
+    at = 0
+    for block in blocks:
+        if block.heading:
+            figure.add_annotation(
+                x=0,
+                xref="paper",
+                xanchor="left",
+                y=at,
+                text=f"<b>{safe(_shortened(block.heading, 60))}</b>",
+                showarrow=False,
+                font={"size": 12, "color": palette.INK.light},
+            )
+        at += len(_lines(block))
+
+
+def _forest_caption(blocks: list[ForestBlock]) -> str:
+    lean = blocks[0].result
+    shape = f" ({' · '.join(blocks[0].axes)})" if not blocks[0].heading else ""
+    whom = "the baseline of its group" if blocks[0].heading else "the baseline"
+    tried = sum(len(block.result.table) for block in blocks)
+    left_out = tried - sum(len(block.rows) for block in blocks)
+    over = f"over {tried} candidates" if not blocks[0].heading else "within each group"
+    some = f" {left_out} further candidates are in the table only." if left_out else ""
+    return (
+        f"Difference of each cheaper shape{shape} to {whom} with its "
+        f"{percent_text(lean.settings.confidence)} interval, cheapest at the top; the dashed line "
+        f"is the margin of {number_text(-lean.margin)}, and filled blue points are established "
+        f"to lie right of it (Holm {over}).{some}"
+    )
+
+
+def _forest_range(margin: float, rows: list[LeanRow]) -> list[float]:
+    ends = [-margin, 0.0]
     for row in rows:
         ends += [end for end in (row.diff, row.ci.low, row.ci.high) if math.isfinite(end)]
-    margin = 0.05 * (max(ends) - min(ends))
-    return [min(ends) - margin, max(ends) + margin]
+    room = 0.05 * (max(ends) - min(ends))
+    return [min(ends) - room, max(ends) + room]
 
 
-def _unique(names: list[str]) -> list[str]:
-    return [
-        name if names.count(name) == 1 else f"{name} ({names[: at + 1].count(name)})"
-        for at, name in enumerate(names)
-    ]
+def _shortened(text: str, longest: int = 36) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _add_candidates(
     figure: go.Figure,
-    lean: LeanResult,
-    kept: list[tuple[LeanRow, int]],
+    candidates: list[tuple[int, ForestBlock, LeanRow, str]],
+    kept: list[int],
     name: str,
     colour: str,
     symbol: str,
 ) -> None:
-    saved = [
-        ", ".join(
-            f"{percent_text(round(share, 3))} of {cost_title(cost)}"
-            for cost, share in row.saving.items()
-            if math.isfinite(share)
-        )
-        for row, _ in kept
-    ]
+    rows = [candidates[at][2] for at in kept]
     figure.add_scatter(
-        x=[row.diff for row, _ in kept],
-        y=[at for _, at in kept],
+        x=[row.diff for row in rows],
+        y=[candidates[at][0] for at in kept],
         error_x={
             "type": "data",
             "symmetric": False,
-            "array": [_or_zero(row.ci.high - row.diff) for row, _ in kept],
-            "arrayminus": [_or_zero(row.diff - row.ci.low) for row, _ in kept],
+            "array": [_or_zero(row.ci.high - row.diff) for row in rows],
+            "arrayminus": [_or_zero(row.diff - row.ci.low) for row in rows],
             "color": colour,
             "thickness": 1.8,
             "width": 4,
@@ -256,19 +290,27 @@ def _add_candidates(
             "symbol": symbol,
             "line": {"width": 1.8, "color": colour},
         },
-        text=[
-            "<br>".join(
-                (
-                    f"<b>{safe(row.label)}</b>" + (" (chosen)" if row.label == lean.choice else ""),
-                    interval_text(row.ci, lean.settings.confidence),
-                    f"Holm {p_text(row.p_holm)}, {row.n} run{'' if row.n == 1 else 's'}",
-                    f"saves {safe(cost)}",
-                )
-            )
-            for (row, _), cost in zip(kept, saved, strict=True)
-        ],
+        customdata=kept,
+        text=[_candidate_text(candidates[at][1], candidates[at][2]) for at in kept],
         hovertemplate="%{text}<extra></extra>",
     )
+
+
+def _candidate_text(block: ForestBlock, row: LeanRow) -> str:
+    lean = block.result
+    saved = ", ".join(
+        f"{percent_text(round(share, 3))} of {cost_title(cost)}"
+        for cost, share in row.saving.items()
+        if math.isfinite(share)
+    )
+    chosen = " (chosen)" if row.label == lean.choice else ""
+    lines = [
+        f"<b>{safe(row.label)}</b>{chosen}",
+        f"{safe(lean.metric)} {interval_text(row.ci, lean.settings.confidence)}",
+        f"Holm {p_text(row.p_holm)}, {row.n} run{'' if row.n == 1 else 's'}",
+        *([f"saves {safe(saved)}"] if saved else []),
+    ]
+    return "<br>".join(lines)
 
 
 def _or_zero(value: float) -> float:

@@ -72,6 +72,13 @@ def shades_for(values: Sequence[object]) -> list[Shade]:
     return list(CATEGORIES[: len(values)])
 
 
+def named_groups(count: int) -> set[int]:
+    """Return which of ``count`` groups a legend names: all up to 12, else eight of them."""
+    if count <= 12:
+        return set(range(count))
+    return {round(index * (count - 1) / 7) for index in range(8)}
+
+
 def dark_partners() -> dict[str, str]:
     """Return the dark partner of every light colour a picture can hold."""
     named = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, GREY, INK, MUTED, GRID, AXIS, PAGE)

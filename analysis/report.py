@@ -32,6 +32,7 @@ from analysis.drawing import Picture
 from analysis.figures import transition_pictures
 from analysis.front_figures import forest_picture, front_pictures
 from analysis.lean_groups import LeanGroups
+from analysis.pictures import Comparison, comparisons
 from analysis.results import LeanResult, ParetoResult, TransitionResult
 from analysis.wording import Result, answer_sentence, groups_badge, verdict_badge
 from hsweep.question import Goal, Scale
@@ -99,6 +100,11 @@ class ReportInput:
     conditioning: ConditioningResult | None = None
 
     @property
+    def comparisons(self) -> list[Comparison]:
+        """The lean comparisons: none, one, or one a group."""
+        return comparisons(self.lean, self.lean_groups)
+
+    @property
     def leading_result(self) -> Result | None:
         """The result that answers the question."""
         return self.transition or self.lean or self.pareto
@@ -119,10 +125,10 @@ def pictures(report_input: ReportInput) -> list[Picture]:
     """Return every picture that the input has numbers for, in the page's order."""
     found: list[Picture] = []
     if report_input.transition is not None:
-        found += transition_pictures(report_input.transition)
+        found += transition_pictures(report_input.transition, report_input.trials)
     if report_input.pareto is not None:
-        found += front_pictures(report_input.pareto, report_input.lean, report_input.trials)
-    if report_input.lean is not None and (forest := forest_picture(report_input.lean)):
+        found += front_pictures(report_input.pareto, report_input.comparisons, report_input.trials)
+    if forest := forest_picture(report_input.comparisons):
         found.append(forest)
     if report_input.conditioning is not None:
         found += conditioning_pictures(report_input.conditioning)

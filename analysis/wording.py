@@ -4,7 +4,14 @@ import math
 from typing import Final, Literal
 
 from analysis.lean_groups import LeanGroups
-from analysis.results import Interval, LeanResult, LeanRow, ParetoResult, TransitionResult
+from analysis.results import (
+    FrontClass,
+    Interval,
+    LeanResult,
+    LeanRow,
+    ParetoResult,
+    TransitionResult,
+)
 from hsweep.question import Scale
 
 Tone = Literal["found", "partial", "absent", "unknown"]
@@ -23,6 +30,12 @@ _VERDICTS: Final[dict[str, tuple[str, Tone]]] = {
     "found": ("leaner equivalent found", "found"),
     "none_found": ("no leaner equivalent", "absent"),
     "unsupported": ("unsupported", "unknown"),
+}
+
+CLASS_NAMES: Final[dict[FrontClass, str]] = {
+    "on": "on the front",
+    "undecided": "undecided",
+    "off": "off the front",
 }
 
 _COST_TITLES: Final = {

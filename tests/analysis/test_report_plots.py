@@ -16,7 +16,8 @@ MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
 def test_a_transition_is_saved_in_every_format(tmp_path: Path) -> None:
     written = save_figures(examples.report_input(), tmp_path)
-    stems = ("transition", "success", "learning-curves")
+    panels = ("error", "slopes", "drops", "location", "success")
+    stems = ("transition", *panels, "learning-curves")
     assert [path.name for path in written] == [f"{s}.{f}" for s in stems for f in FORMATS]
     for path in written:
         assert path.read_bytes().startswith(MAGIC[path.suffix[1:]])

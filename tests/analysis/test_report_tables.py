@@ -14,6 +14,7 @@ from analysis.pictures import (
     MAX_FOREST_ROWS,
     MAX_RUN_POINTS,
     GridAxis,
+    comparisons,
     forest_rows,
     front_points,
     length_series,
@@ -182,7 +183,10 @@ def test_ten_thousand_runs_are_thinned_within_every_length() -> None:
 
 def test_the_front_names_seeds_runs_costs_and_roles() -> None:
     points = front_points(
-        examples.pareto_result(), "num_params", examples.lean_result(), examples.shape_trials()
+        examples.pareto_result(),
+        "num_params",
+        comparisons(examples.lean_result(), None),
+        examples.shape_trials(),
     )
     assert [point.cost for point in points] == sorted(point.cost for point in points)
     roles = {point.label: point.role for point in points if point.role}
@@ -193,7 +197,7 @@ def test_the_front_names_seeds_runs_costs_and_roles() -> None:
 
 
 def test_a_cost_that_nobody_recorded_draws_no_front() -> None:
-    points = front_points(examples.pareto_result(), "joules", None, examples.shape_trials())
+    points = front_points(examples.pareto_result(), "joules", [], examples.shape_trials())
     assert points == []
 
 
@@ -204,7 +208,7 @@ def test_a_cost_that_nobody_recorded_draws_no_front() -> None:
 def test_no_point_beats_a_corner_of_the_front_of_means(
     pairs: list[tuple[int, int]], goal: str
 ) -> None:
-    template = front_points(examples.pareto_result(), "num_params", None, pd.DataFrame())[0]
+    template = front_points(examples.pareto_result(), "num_params", [], pd.DataFrame())[0]
     points = [
         dataclasses.replace(template, cost=float(c), ci=Interval(float(m), m - 1.0, m + 1.0))
         for c, m in pairs
