@@ -7,18 +7,17 @@ what it would have reached, never its last value.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from analysis.columns import as_numbers, numbers_if_all_are, replicate_words, require
+from analysis.history import read_history, with_history
 from analysis.scale import FloatArray, check_goal, transform
 from analysis.statuses import read_statuses
 from hsweep.errors import UserError
 from hsweep.question import Goal, Scale
-
-_NUMBER: Final = r"\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*"
-"""As numbers are written; a name such as 007 is none."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,8 @@ class RunTable:
         goal: min or max.
         scale: how ``value`` became ``y``.
         warnings: choices made on the way.
+        history: one row a report (columns ``x``, ``by``, ``replicate``, ``reached``, ``value``,
+            ``y``), or None.
     """
 
     frame: pd.DataFrame
@@ -45,6 +46,7 @@ class RunTable:
     goal: Goal
     scale: Scale
     warnings: tuple[str, ...]
+    history: pd.DataFrame | None = None
 
 
 def read_table(path: Path | str) -> pd.DataFrame:
@@ -85,6 +87,7 @@ def canonical(
     target_budget: float | None = None,
     eval_size: int | None = None,
     nuisance: Sequence[str] = (),
+    history: pd.DataFrame | None = None,
 ) -> RunTable:
     """Check a table of runs and bring it into canonical form.
 
@@ -103,12 +106,29 @@ def canonical(
         eval_size: evaluation examples behind an accuracy.
         nuisance: axes (a learning rate, say) whose settings compete within a cell: of the settings
             with the most full-budget runs the one with the best median is kept.
+        history: one row a report of a run; adds the runs that only it knows, and says how far each
+            got where the table does not (see `analysis.history`).
 
     Raises:
         UserError: anything about the table that would make an answer wrong.
     """
     check_goal(goal, scale)
     axes = [x] if by is None else [x, by]
+    reports: pd.DataFrame | None = None
+    if history is not None:
+        if nuisance:
+            raise UserError("a history cannot be matched with runs of competing settings")
+        reports = read_history(
+            history,
+            frame,
+            x=x,
+            by=by,
+            metric=metric,
+            replicate=replicate,
+            budget_column=budget_column,
+        )
+        if budget_column not in frame.columns:
+            budget_column = None
     runs, warnings = clean_runs(
         frame,
         keys=[*axes, *nuisance],
@@ -119,28 +139,28 @@ def canonical(
         budget_column=budget_column,
         target_budget=target_budget,
     )
-    runs = runs.rename(columns={x: "x"})
+    runs = runs.rename(columns={x: "x"} if by is None else {x: "x", by: "by"})
     runs["x"] = _axis(runs["x"], x, positive=False)
-    if by is None:
-        runs["by"] = np.nan
-    else:
-        runs = runs.rename(columns={by: "by"})
-        runs["by"] = _axis(runs["by"], by, positive=True)
+    runs["by"] = np.nan if by is None else _axis(runs["by"], by, positive=True)
+    if reports is not None:
+        runs, notes = with_history(runs, reports, target_budget)
+        warnings += notes
     done = runs["complete"].to_numpy(bool)
     y = np.full(len(runs), np.nan)
-    y[done], notes = transform(
-        runs.loc[done, "value"].to_numpy(np.float64), scale, eval_size, metric
-    )
+    results = runs.loc[done, "value"].to_numpy(np.float64)
+    y[done], notes = transform(results, scale, eval_size, metric)
     runs["y"] = y
     warnings += notes
+    if reports is not None:
+        values = np.concatenate([results, reports["value"].to_numpy(np.float64)])
+        reports["y"] = transform(values, scale, eval_size, metric)[0][len(results) :]
     if nuisance:
         runs, notes = _best_setting(runs, list(nuisance))
         warnings += notes
     columns = ["x", "by", "replicate", "value", "y", "status", "complete", "reached", "budget"]
     runs = runs.sort_values(["x", "by", "replicate"], kind="stable")[columns]
-    return RunTable(
-        runs.reset_index(drop=True), x, by, metric, goal, scale, tuple(dict.fromkeys(warnings))
-    )
+    notes = list(dict.fromkeys(warnings))
+    return RunTable(runs.reset_index(drop=True), x, by, metric, goal, scale, tuple(notes), reports)
 
 
 def clean_runs(
@@ -170,7 +190,7 @@ def clean_runs(
         status_column = "status"
     optional = (replicate, status_column, budget_column)
     roles = [*keys, metric, *(name for name in optional if name is not None)]
-    _require(frame, [*roles, *numbers])
+    require(frame, [*roles, *numbers], "table")
     twice = [name for name in roles if roles.count(name) > 1]
     if twice:
         raise UserError(f"column {twice[0]!r} is asked for in two roles at once")
@@ -180,10 +200,10 @@ def clean_runs(
         if frame[name].isna().any():
             raise UserError(f"column {name!r} has empty entries; every run needs its {name}")
     for name in keys:
-        runs[name] = _numbers_if_all_are(runs[name])
+        runs[name] = numbers_if_all_are(runs[name])
     for name in numbers:
-        runs[name] = _numbers(frame[name], name)
-    runs["value"] = _numbers(frame[metric], metric, infinite=True)
+        runs[name] = as_numbers(frame[name], name)
+    runs["value"] = as_numbers(frame[metric], metric, infinite=True)
     runs["status"] = "finished"
     if status_column is not None:
         words = frame[status_column]
@@ -196,7 +216,7 @@ def clean_runs(
     runs["reached"] = np.nan
     runs["budget"] = np.nan
     if budget_column is not None:
-        reached = _numbers(frame[budget_column], budget_column)
+        reached = as_numbers(frame[budget_column], budget_column)
         runs["reached"] = reached
         runs["budget"] = full = _full_budget(reached, budget_column, target_budget)
         short = runs["status"].eq("finished") & ~(reached >= full)
@@ -204,7 +224,7 @@ def clean_runs(
     if replicate is None:
         runs["replicate"] = runs.groupby(list(keys), sort=False).cumcount().astype(str)
     else:
-        runs["replicate"] = frame[replicate].astype(str).to_numpy()
+        runs["replicate"] = replicate_words(frame[replicate]).to_numpy()
     _refuse_infinities(runs, metric)
     if budget_column is not None:
         runs = _furthest_row(runs, list(keys))
@@ -215,13 +235,6 @@ def clean_runs(
         warnings.append(f"{int(blank.sum())} finished runs have no {metric}; counted as failed")
     runs["complete"] = runs["status"].eq("finished")
     return runs, warnings
-
-
-def _require(frame: pd.DataFrame, names: Sequence[str]) -> None:
-    missing = [name for name in names if name not in frame.columns]
-    if missing:
-        present = ", ".join(str(name) for name in frame.columns)
-        raise UserError(f"the table has no column {missing[0]!r}; it has: {present}")
 
 
 def _full_budget(reached: FloatArray, name: str, target: float | None) -> float:
@@ -246,30 +259,8 @@ def _refuse_infinities(runs: pd.DataFrame, metric: str) -> None:
     runs.loc[infinite, "value"] = np.nan
 
 
-def _numbers_if_all_are(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Return a column of texts such as "4" as numbers, if each is one as a number is written."""
-    if pd.api.types.is_numeric_dtype(column):
-        return column
-    are_numbers = column.astype(str).str.fullmatch(_NUMBER).all()
-    return pd.to_numeric(column) if are_numbers else column
-
-
-def _numbers(column: "pd.Series[Any]", name: str, *, infinite: bool = False) -> FloatArray:
-    if pd.api.types.is_bool_dtype(column):
-        raise UserError(f"column {name!r} holds true and false, not numbers")
-    try:
-        values = pd.to_numeric(column).to_numpy(dtype=np.float64, na_value=np.nan)
-    except (ValueError, TypeError):
-        example = next(value for value in column if not isinstance(value, int | float))
-        raise UserError(f"column {name!r} is not numeric: it holds {example!r}") from None
-    if not infinite and np.isinf(values).any():
-        row = int(np.flatnonzero(np.isinf(values))[0])
-        raise UserError(f"column {name!r} holds an infinity in row {row}")
-    return values
-
-
 def _axis(column: "pd.Series[Any]", name: str, *, positive: bool) -> "pd.Series[float]":
-    values = pd.Series(_numbers(column, name), index=column.index)
+    values = pd.Series(as_numbers(column, name), index=column.index)
     if positive and (values <= 0).any():
         raise UserError(
             f"axis {name!r} holds {float(values.min())!r}; its logarithm is used, so it must be"

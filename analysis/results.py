@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from analysis.jsonable import Jsonable, Number, encode
+from analysis.pruning_results import Pruning
 from hsweep.question import Goal, Scale
 
 Verdict = Literal["transition", "jump_only", "threshold", "none", "inconclusive"]
@@ -278,6 +279,7 @@ class TransitionResult(TransitionReading):
         n1_assumed_sd: the assumed seed sd, when no cell holds two runs; else None.
         settings: every choice made, thresholds filled in.
         warnings: what a reader has to know besides.
+        pruning: what rung histories say of the runs that were stopped early; None without any.
     """
 
     typical: TransitionReading | None
@@ -293,6 +295,7 @@ class TransitionResult(TransitionReading):
     n1_assumed_sd: float | None
     settings: TransitionSettings
     warnings: tuple[str, ...]
+    pruning: Pruning | None = None
 
 
 # --- Pareto front ---------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ from analysis.coverage import (
 )
 from analysis.jsonable import number
 from analysis.load import RunTable, canonical
+from analysis.pruning import examine
+from analysis.pruning_results import Refit
 from analysis.reading import Context, read
 from analysis.results import (
     MissingTrials,
@@ -52,13 +54,14 @@ def fit(
     budget_column: str | None = None,
     target_budget: float | None = None,
     nuisance: Sequence[str] = (),
+    history: pd.DataFrame | None = None,
     layers: int = 1,
     settings: TransitionSettings = _DEFAULT_SETTINGS,
 ) -> TransitionResult:
     """Fit the transition of ``metric`` along ``x``, modulated by ``by``.
 
     Args:
-        table: one row a run; or a `RunTable`, which carries the arguments up to ``nuisance``.
+        table: one row a run; or a `RunTable`, which carries the arguments up to ``history``.
         metric: column of the result.
         x: ordered axis that is searched.
         by: modulating axis, or None for a sweep at one length.
@@ -71,6 +74,8 @@ def fit(
         budget_column: how far each run got.
         target_budget: full budget.
         nuisance: axes whose settings compete within a cell.
+        history: one row a report of a run, with the same columns and the budget: adds runs that
+            only it knows, and tells how runs were stopped (see `analysis.pruning`).
         layers: attention layers of the models, for the retrieval dimension.
         settings: levels, thresholds, draws and the seed.
 
@@ -94,6 +99,7 @@ def fit(
             target_budget=target_budget,
             eval_size=eval_size,
             nuisance=nuisance,
+            history=history,
         )
     if layers < 1:
         raise UserError(f"layers must be at least 1, not {layers!r}")
@@ -124,6 +130,16 @@ def fit(
         attainable, also = read(read_cells(grid, noise, best_of), context)
         needs_lengths |= also
     leading = _leading(typical, attainable, grid, best_of, context)
+
+    def refit(other: RunTable) -> Refit:
+        same = replace(settings, reading=leading.reading)
+        result = fit(other, layers=layers, settings=same)
+        return Refit(result.verdict, result.h_star)
+
+    given = leading.verdict != "inconclusive"
+    answer = Refit(leading.verdict, leading.h_star) if given else None
+    pruning, notes = examine(table, answer, refit)
+    warnings += notes
     return TransitionResult(
         **{field.name: getattr(leading, field.name) for field in fields(TransitionReading)},
         typical=typical,
@@ -139,6 +155,7 @@ def fit(
         n1_assumed_sd=settings.assumed_sd if noise.assumed else None,
         settings=settings,
         warnings=tuple(dict.fromkeys(warnings)),
+        pruning=pruning,
     )
 
 
