@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.conditioning_results import (
+    COUPLED,
     ConditionedShape,
     ConditioningResult,
     ConditioningSettings,
@@ -44,7 +45,6 @@ LAYER_PREFIX: Final = "condition_number_layer_"
 HEAD_DIM: Final = "head_dim"
 EMBED_DIM: Final = "embed_dim"
 NO_VALUE: Final = "none"
-COUPLED: Final = "coupled"
 _SAME: Final = 0.02
 """Predictions within about 2 % of each other count as the same in a course, and so do measured
 values within two standard errors of their difference, or within this if seeds say less."""
@@ -156,6 +156,7 @@ def fit(
         raw=found.raw,
         size_controlled=found.size_controlled,
         same_size=found.same_size,
+        same_heads=found.same_heads,
         size_share=found.size_share,
         trends=_trends(shapes, x, config, chosen, rng),
         theory=_theory(shapes, chosen, rng),

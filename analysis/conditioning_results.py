@@ -1,7 +1,7 @@
 """What the analysis of conditioning found, as frozen values."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from analysis.jsonable import Jsonable, Number
 from analysis.results import Config, Interval
@@ -10,6 +10,9 @@ from hsweep.question import Goal, Scale
 ConditioningVerdict = Literal["supported", "contradicted", "undecided"]
 Course = Literal["falls", "rises", "constant", "has a peak", "has a trough", "varies"]
 Leading = Literal["raw", "size_controlled", "same_size"]
+
+COUPLED: Final = "coupled"
+"""The series of heads that share the width of a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +168,8 @@ class ConditioningResult(Jsonable):
         raw: over all shapes.
         size_controlled: given the shapes' sizes; None where they are unknown or all alike.
         same_size: among shapes of about one size.
+        same_heads: among shapes of equally many heads. Heads move both, so what is left here is
+            what the condition number tells beyond them.
         size_share: share of the variance of the ranks that size accounts for, of the condition
             number's and of the metric's; None where sizes are unknown or all alike.
         trends: condition number against heads, series by series.
@@ -188,6 +193,7 @@ class ConditioningResult(Jsonable):
     raw: RankTest | None
     size_controlled: RankTest | None
     same_size: RankTest | None
+    same_heads: RankTest | None
     size_share: tuple[float, float] | None
     trends: tuple[HeadsTrend, ...]
     theory: TheoryCheck | None

@@ -28,6 +28,7 @@ class Correlations:
     size_controlled: RankTest | None = None
     same_size: RankTest | None = None
     size_share: tuple[float, float] | None = None
+    same_heads: RankTest | None = None
 
 
 def correlate(
@@ -40,12 +41,16 @@ def correlate(
     condition = np.array([math.log(shape.condition) for shape in shapes])
     good = (1.0 if goal == "max" else -1.0) * np.array([shape.metric for shape in shapes])
     raw = rank_test(condition, good, rng=rng, draws=settings.draws)
+    heads = [shape.x for shape in shapes if shape.x is not None]
+    same_heads = None
+    if len(set(heads)) > 1 and len(heads) == len(shapes):
+        same_heads = rank_test(condition, good, groups=heads, rng=rng, draws=settings.draws)
     known = [shape.size for shape in shapes if shape.size is not None]
     if raw is None or len(known) < len(shapes):
-        return Correlations(len(shapes), raw)
+        return Correlations(len(shapes), raw, same_heads=same_heads)
     classes = size_classes(np.array(known, dtype=np.float64), settings.same_size)
     if classes.max() == 0:
-        return Correlations(len(shapes), raw)
+        return Correlations(len(shapes), raw, same_heads=same_heads)
     return Correlations(
         len(shapes),
         raw,
@@ -58,6 +63,7 @@ def correlate(
             draws=settings.draws,
         ),
         (_explained(condition, classes), _explained(good, classes)),
+        same_heads,
     )
 
 
@@ -111,17 +117,27 @@ def judge(
             f"no correlation of condition number and {metric} is established: {numbers}{gone}"
             f"{note}",
         )
-    if test.rho < 0:
+    if test.rho > 0:
+        return (
+            "contradicted",
+            leading,
+            f"worse conditioned shapes have the better {metric}: {numbers}{note}",
+        )
+    reason = f"better conditioned shapes have the better {metric}: {numbers}{note}"
+    held = found.same_heads
+    if held is None:
+        return "supported", leading, reason
+    among = f"; among shapes of equally many heads {correlation_text(held)}"
+    if held.p > settings.alpha:
         return (
             "supported",
             leading,
-            f"better conditioned shapes have the better {metric}: {numbers}{note}",
+            f"{reason}{among}, so that the condition number is not told apart from the number of "
+            "heads itself",
         )
-    return (
-        "contradicted",
-        leading,
-        f"worse conditioned shapes have the better {metric}: {numbers}{note}",
-    )
+    if held.rho > 0:
+        return "undecided", leading, f"{reason}{among}, which is the contrary"
+    return "supported", leading, f"{reason}{among}"
 
 
 def _leading(

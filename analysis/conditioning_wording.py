@@ -3,6 +3,7 @@
 from typing import Final
 
 from analysis.conditioning_results import (
+    COUPLED,
     ConditioningResult,
     ConditioningVerdict,
     Course,
@@ -48,7 +49,8 @@ def conditioning_sentence(result: ConditioningResult) -> str:
 
 def trend_sentence(trend: HeadsTrend, x: str) -> str:
     """Return how the condition number goes along one series, beside its prediction."""
-    where = f"With {trend.series or f'more {x}'}"
+    held = f"heads {COUPLED}" if trend.series == COUPLED else trend.series
+    where = f"With {held or f'more {x}'}"
     ends = f"from {number_text(trend.x[0])} to {number_text(trend.x[-1])} {x}"
     said = _course_text(trend.course, trend.change)
     tested = ""
@@ -83,6 +85,7 @@ def tests_table(result: ConditioningResult) -> Table:
         ("raw", "over all shapes", result.raw),
         ("size_controlled", f"given their {size}", result.size_controlled),
         ("same_size", f"among shapes of equal {size}", result.same_size),
+        ("same_heads", f"among shapes of equal {result.x}", result.same_heads),
     )
     rows = [
         _test_row(f"{name}{' (decides)' * (key == result.leading)}", test)

@@ -30,7 +30,7 @@ def rank_test(
     *,
     rng: np.random.Generator,
     draws: int,
-    groups: Sequence[int] | None = None,
+    groups: Sequence[float] | None = None,
 ) -> RankTest | None:
     """Return Spearman's correlation within groups and its permutation test.
 
@@ -47,7 +47,7 @@ def rank_test(
     Returns:
         None where nothing can be told: fewer than two units in every group, or no variation.
     """
-    labels = np.zeros(first.size, dtype=np.int64) if groups is None else np.asarray(groups)
+    labels = np.zeros(first.size) if groups is None else np.asarray(groups, dtype=np.float64)
     members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     members = [group for group in members if group.size > 1]
     left = [_centred_ranks(first[group]) for group in members]
