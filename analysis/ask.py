@@ -8,8 +8,12 @@ import pandas as pd
 
 from analysis import conditioning, lean, pareto, transition
 from analysis.answer import Answer
+from analysis.chosen_settings import with_settings
+from analysis.columns import numbers_if_all_are
 from analysis.conditioning_wording import conditioning_sentence
 from analysis.load import read_table
+from analysis.results import LeanSettings, ParetoSettings, TransitionSettings
+from analysis.statuses import read_statuses
 from analysis.wording import answer_sentence
 from hsweep.errors import UserError, unknown_name
 from hsweep.question import Goal, Scale
@@ -18,6 +22,7 @@ from hsweep.tables import is_probed, trials_columns
 
 _BOOKKEEPING: Final = frozenset(trials_columns())
 """Columns of a study's own table that are neither axis nor metric."""
+_USUAL_REPLICATE: Final = "seed"
 
 
 def ask_table(
@@ -41,8 +46,15 @@ def ask_table(
     target_budget: float | None,
     condition: str | None = None,
     prediction: str | None = None,
+    pruned: Sequence[str] = (),
+    failed: Sequence[str] = (),
+    history: Path | None = None,
+    settings: Sequence[str] = (),
 ) -> Answer:
     """Answer a question from the table at ``path``; the arguments are the command's options.
+
+    ``pruned`` and ``failed`` are further status words, ``history`` holds the reports of the runs,
+    ``settings`` are texts such as ``delta_T=0.2``.
 
     Raises:
         UserError: an option that is missing or does not fit the table.
@@ -51,9 +63,16 @@ def ask_table(
         raise UserError("a table needs --kind transition, pareto, lean or conditioning")
     if metric is None:
         raise UserError("a table needs --metric, the column of the result")
-    frame = read_table(path)
+    frame = read_table(path).apply(numbers_if_all_are)
     if metric not in frame:
         raise unknown_name("column", metric, map(str, frame.columns))
+    if replicate not in frame and replicate != _USUAL_REPLICATE:
+        raise unknown_name("column", replicate, map(str, frame.columns))
+    if pruned or failed:
+        frame, status_column = _with_words(frame, status_column, complete, pruned, failed)
+        complete = "finished"
+    if history is not None and kind != "transition":
+        raise UserError("--history belongs to --kind transition")
     common: dict[str, Any] = {
         "metric": metric,
         "replicate": replicate if replicate in frame else None,
@@ -71,6 +90,8 @@ def ask_table(
             goal=goal or ("max" if scale == "accuracy" else "min"),
             scale=scale or "error",
             eval_size=eval_size,
+            history=None if history is None else read_table(history),
+            settings=with_settings(TransitionSettings(), settings),
             **common,
         )
         return Answer(answer_sentence(found), transition=found)
@@ -96,22 +117,46 @@ def ask_table(
         "costs": tuple(costs) or ("num_params",),
     }
     if kind == "pareto":
-        front = pareto.fit(frame, **common)
+        front = pareto.fit(frame, settings=with_settings(ParetoSettings(), settings), **common)
         return Answer(answer_sentence(front), pareto=front)
     if baseline is None or margin is None:
         raise UserError(
             "a lean question needs --baseline (heads=12,depth=12, or a name) and --margin: how "
             "much worse still counts as equal has no default"
         )
-    equivalents = lean.fit(frame, baseline=_baseline(baseline, shape), margin=margin, **common)
+    equivalents = lean.fit(
+        frame,
+        baseline=_baseline(baseline, shape, frame),
+        margin=margin,
+        settings=with_settings(LeanSettings(), settings),
+        **common,
+    )
     return Answer(answer_sentence(equivalents), lean=equivalents)
+
+
+def _with_words(
+    frame: pd.DataFrame,
+    status_column: str | None,
+    complete: str,
+    pruned: Sequence[str],
+    failed: Sequence[str],
+) -> tuple[pd.DataFrame, str]:
+    """Return the table with the user's words for stopped and failed runs replaced by ours."""
+    column = status_column or "status"
+    if column not in frame:
+        raise UserError(f"--pruned and --failed need the column of the words; there is no {column}")
+    words = read_statuses(frame[column], column, complete=complete, pruned=pruned, failed=failed)
+    return frame.assign(**{column: words}), column
 
 
 def _shape_columns(
     frame: pd.DataFrame, metric: str, replicate: str, costs: Sequence[str], common: dict[str, Any]
 ) -> list[str]:
-    """Return the columns that can name a shape: a single ``config``, else all that are nothing
-    else and hold names or whole numbers."""
+    """Return the columns that name a shape.
+
+    A column ``config``; else one of names that fixes all others; else all that hold names or whole
+    numbers, serve for nothing else and do not vary between the seeds of a shape.
+    """
     if "config" in frame:
         return ["config"]
     other = {metric, replicate, *costs, *_BOOKKEEPING}
@@ -124,8 +169,20 @@ def _shape_columns(
         and frame[name].nunique() > 1
         and not _is_measured(frame[name])
     ]
+    if replicate in frame:
+        for name in list(shape):
+            rest = [column for column in shape if column != name]
+            if rest and not frame.duplicated([*rest, replicate]).any():
+                groups = frame.groupby(rest, dropna=False)[name]
+                if (groups.nunique(dropna=False) > 1).any():
+                    shape = rest
     if not shape:
         raise UserError("no column names the shape; give one with --config COLUMN")
+    for name in shape:
+        rest = [column for column in shape if column != name]
+        is_text = not pd.api.types.is_numeric_dtype(frame[name])
+        if is_text and (frame.groupby(name)[rest].nunique(dropna=False) <= 1).all(axis=None):
+            return [name]
     return shape
 
 
@@ -135,15 +192,19 @@ def _is_measured(column: "pd.Series[Any]") -> bool:
     return bool(column.isna().any()) or column.nunique() > len(column) // 2
 
 
-def _baseline(text: str, shape: Sequence[str]) -> dict[str, Any]:
-    """Read a baseline: column=value pairs with commas between, or a single column's value."""
-    if "=" not in text:
-        if len(shape) != 1:
-            raise UserError(
-                f"--baseline {text!r} names no column; write {shape[0]}=VALUE,... for the shape's "
-                f"columns {', '.join(shape)}"
-            )
-        return {shape[0]: _single(text)}
+def _baseline(text: str, shape: Sequence[str], frame: pd.DataFrame) -> dict[str, Any]:
+    """Read a baseline: column=value pairs with commas between, or a value of one column."""
+    if "=" not in text or (len(shape) == 1 and text in set(frame[shape[0]])):
+        if len(shape) == 1:
+            values = frame[shape[0]]
+            return {shape[0]: _single(text) if pd.api.types.is_numeric_dtype(values) else text}
+        holding = [name for name in shape if text in set(frame[name].astype(str))]
+        if len(holding) == 1 and not pd.api.types.is_numeric_dtype(frame[holding[0]]):
+            return {holding[0]: text}
+        raise UserError(
+            f"--baseline {text!r} names no column; write {shape[0]}=VALUE,... for the shape's "
+            f"columns {', '.join(shape)}"
+        )
     pairs = [part.partition("=") for part in text.split(",")]
     for column, equals, value in pairs:
         if not equals or not value:

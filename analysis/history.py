@@ -64,7 +64,8 @@ def read_history(
     reports = reports[np.isfinite(reports["value"]) & reports["reached"].notna()]
     if reports.duplicated([*KEYS, "reached"]).any():
         raise UserError(f"the history holds two rows of one run at one {budget_column}")
-    return reports.sort_values([*KEYS, "reached"], kind="stable").reset_index(drop=True)
+    ordered: pd.DataFrame = reports.sort_values([*KEYS, "reached"], kind="stable")
+    return ordered.reset_index(drop=True)
 
 
 def _named(history: pd.DataFrame, table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

@@ -193,8 +193,20 @@ def show(study_name: str, home: Home, as_json: bool) -> None:
 @click.option("--prediction", help="Conditioning: column of the theory's value.")
 @click.option("--status-column", help="How each run ended.")
 @click.option("--complete", default="finished", show_default=True, help="Its word for full runs.")
+@click.option("--pruned", multiple=True, metavar="WORD", help="A word for runs stopped early.")
+@click.option("--failed", multiple=True, metavar="WORD", help="A word for runs without a result.")
 @click.option("--budget-column", help="How far each run got.")
 @click.option("--target-budget", type=float, help="The full budget.")
+@click.option(
+    "--history", type=click.Path(path_type=Path), help="Transition: every report of the runs."
+)
+@click.option(
+    "--setting",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A choice of the analysis: alpha, rho, delta_T, min_drop, B, rng_seed, ...",
+)
 @home_option
 @json_option
 def analyze(

@@ -1,0 +1,48 @@
+"""Settings of an analysis, given as texts NAME=VALUE."""
+
+import dataclasses
+import typing
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+from hsweep.errors import UserError, unknown_name
+
+Settings = TypeVar("Settings")
+
+
+def with_settings(defaults: Settings, given: Sequence[str]) -> Settings:
+    """Return the dataclass ``defaults`` with the values of ``given`` (``delta_T=0.2``) in it.
+
+    Raises:
+        UserError: no such setting, or a value that it cannot have.
+    """
+    assert dataclasses.is_dataclass(defaults)
+    assert not isinstance(defaults, type)
+    hints = typing.get_type_hints(type(defaults))
+    names = [field.name for field in dataclasses.fields(defaults)]
+    values: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals:
+            raise UserError(f"a setting is NAME=VALUE, not {text!r}; names: {', '.join(names)}")
+        if name not in names:
+            raise unknown_name("setting", name, names)
+        values[name] = _read(hints[name], name, value)
+    try:
+        return dataclasses.replace(defaults, **values)
+    except ValueError as error:
+        raise UserError(f"setting {error}") from None
+
+
+def _read(hint: Any, name: str, text: str) -> Any:
+    if typing.get_origin(hint) is Literal:
+        choices = typing.get_args(hint)
+        if text not in choices:
+            raise UserError(f"setting {name} is one of {', '.join(choices)}, not {text!r}")
+        return text
+    kind = int if hint is int else float
+    try:
+        return kind(text)
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        raise UserError(f"setting {name} is {what}, not {text!r}") from None
