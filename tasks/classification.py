@@ -9,8 +9,8 @@ from tasks.base import Metric
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_LEAST_CLASSES_FOR_TOP5 = 11
-"""Among ten classes, five guesses are right half the time by chance alone."""
+_LEAST_CLASSES_FOR_TOP5 = 6
+"""Among five classes, five guesses are always right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Scores:
 
     Attributes:
         top1: share of examples whose class has the largest logit.
-        top5: share of examples whose class is among the five largest; None below eleven classes.
+        top5: share of examples whose class is among the five largest; None below six classes.
         loss: mean cross-entropy in nats, without label smoothing.
     """
 
@@ -45,11 +45,14 @@ class Scores:
 
 def classification_metrics(num_classes: int) -> tuple[Metric, ...]:
     """Return the metrics of an image task, ``top1`` first."""
+    has_top5 = num_classes >= _LEAST_CLASSES_FOR_TOP5
     top5 = Metric("top5", "max", "accuracy", "top-5 accuracy, validation images")
+    train_top5 = Metric("train_top5", "max", "accuracy", "top-5 accuracy, training images")
     return (
         Metric("top1", "max", "accuracy", "top-1 accuracy, validation images"),
-        *([top5] if num_classes >= _LEAST_CLASSES_FOR_TOP5 else []),
+        *([top5] if has_top5 else []),
         Metric("train_top1", "max", "accuracy", "top-1 accuracy, training images unaugmented"),
+        *([train_top5] if has_top5 else []),
         Metric("validation_loss", "min", "loss", "cross-entropy in nats, validation images"),
         Metric("train_loss", "min", "loss", "cross-entropy in nats, training images unaugmented"),
     )
@@ -57,11 +60,15 @@ def classification_metrics(num_classes: int) -> tuple[Metric, ...]:
 
 def named_scores(train: Scores, validation: Scores) -> dict[str, float]:
     """Return the scores of both splits under the names of ``classification_metrics``."""
-    top5 = {} if validation.top5 is None else {"top5": validation.top5}
+    top5 = {
+        name: scores.top5
+        for name, scores in (("top5", validation), ("train_top5", train))
+        if scores.top5 is not None
+    }
     return {
         "top1": validation.top1,
-        **top5,
         "train_top1": train.top1,
+        **top5,
         "validation_loss": validation.loss,
         "train_loss": train.loss,
     }

@@ -4,6 +4,8 @@ import errno
 import functools
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -155,12 +157,22 @@ def _converted(
 
     options = {"download_mode": "force_redownload"} if anew else {}
     cache_dir = None if cache is None else str(cache)
+    try:
+        with progress_bars_off():
+            return datasets.load_dataset(data, config, cache_dir=cache_dir, **options)
+    except Exception as error:  # the library raises a different kind for every reader and fault
+        raise _unusable(data, config, error) from error
+
+
+@contextmanager
+def progress_bars_off() -> Iterator[None]:
+    """Keep the datasets library's own progress bars from being shown."""
+    import datasets
+
     quiet = datasets.utils.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
-        return datasets.load_dataset(data, config, cache_dir=cache_dir, **options)
-    except Exception as error:  # the library raises a different kind for every reader and fault
-        raise _unusable(data, config, error) from error
+        yield
     finally:
         if not quiet:
             datasets.enable_progress_bars()

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from tasks.base import DataError
 from tasks.sources.cache import cached_arrays
 from tasks.sources.hub import content_digest, load_splits
+from tasks.sources.progress import tell
+from tasks.sources.rows import row_name
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -28,8 +30,12 @@ _DECODING = "images-1"
 _IMAGE_COLUMNS = ("img", "image")
 _LABEL_COLUMNS = ("label", "labels", "fine_label")
 _VALIDATION_SPLITS = ("validation", "valid", "val", "dev", "test")
+_TOLD_EVERY = 1000
 _GREY_MODES = ("1", "L")
 _COLOUR_MODES = ("RGB", "RGBA", "P", "LA", "PA", "CMYK", "YCbCr")
+
+NamedRow = Callable[[int], str]
+"""Says where a row lies."""
 
 
 class ImageArrays(NamedTuple):
@@ -137,8 +143,10 @@ def _hub_source(data: str, columns: Columns, digest: str) -> ImageSource:
     for name in splits_in_use:
         existing_column(splits[name], data, image, (image,), "image")
         existing_column(splits[name], data, label, (label,), "label")
-        checked_labels(splits[name], label, f"{data}, split {name!r}", num_classes)
-    first = _pixels(_encoded(splits["train"], image)[0][image], f"{data}, split 'train', row 0")
+        named = functools.partial(row_name, data, columns.config, name)
+        checked_labels(splits[name], label, f"{data}, split {name!r}", num_classes, named)
+    named = functools.partial(row_name, data, columns.config, "train")
+    first = _pixels(_encoded(splits["train"], image)[0][image], Path(data), named, 0)
     in_chans, height, width = first.shape
     if height != width:
         raise DataError(
@@ -148,10 +156,15 @@ def _hub_source(data: str, columns: Columns, digest: str) -> ImageSource:
 
     def read(split: str) -> ImageArrays:
         key = hashlib.sha256(repr((_DECODING, digest, split, image, label)).encode()).hexdigest()
-        where = f"{data}, split {split!r}"
+        named = functools.partial(row_name, data, columns.config, split)
+        labels = checked_labels(splits[split], label, f"{data}, split {split!r}", num_classes)
+        encoded = _encoded(splits[split], image)
         arrays = cached_arrays(
             f"{_DECODING}-{key[:32]}",
-            lambda: _decode(splits[split], image, label, where, first.shape, num_classes),
+            lambda: {
+                "pixels": _decode(encoded, image, Path(data), named, first.shape),
+                "labels": labels,
+            },
         )
         return ImageArrays(
             cast(NDArray[np.uint8], arrays["pixels"]), cast(NDArray[np.int64], arrays["labels"])
@@ -167,52 +180,58 @@ def _hub_source(data: str, columns: Columns, digest: str) -> ImageSource:
 
 
 def _decode(
-    dataset: "Dataset",
-    image: str,
-    label: str,
-    where: str,
-    shape: tuple[int, ...],
-    num_classes: int,
-) -> dict[str, NDArray[np.generic]]:
-    labels = checked_labels(dataset, label, where, num_classes)
-    pixels = np.empty((len(labels), *shape), dtype=np.uint8)
-    for row, example in enumerate(_encoded(dataset, image)):
-        decoded = _pixels(example[image], f"{where}, row {row}")
+    encoded: "Dataset", image: str, folder: Path, named: NamedRow, shape: tuple[int, ...]
+) -> NDArray[np.uint8]:
+    """Return all images, (n, C, H, W)."""
+    pixels = np.empty((len(encoded), *shape), dtype=np.uint8)
+    for row, example in enumerate(encoded):
+        decoded = _pixels(example[image], folder, named, row)
         if decoded.shape[1:] != shape[1:] or decoded.shape[0] not in (1, shape[0]):
             raise DataError(
                 f"all images must have the channels, height and width of the first one, {shape}; "
-                f"{where}, row {row} has {decoded.shape}; use StreamedImages for images of "
-                "several kinds"
+                f"{named(row)} has {decoded.shape}; use StreamedImages for images of several kinds"
             )
         pixels[row] = decoded  # grey among colour images fills all three channels
-    return {"pixels": pixels, "labels": labels}
+        if row % _TOLD_EVERY == 0 or row + 1 == len(pixels):
+            tell("images", row + 1, len(pixels))
+    return pixels
 
 
-def _pixels(encoded: Any, where: str) -> NDArray[np.uint8]:
-    """Return (C, H, W) of an image given as the datasets library's {bytes, path}."""
-    from PIL import Image
+def _pixels(encoded: Any, folder: Path, named: NamedRow, row: int) -> NDArray[np.uint8]:
+    """Return (C, H, W) of an image given as the datasets library's {bytes, path}; paths may be
+    relative to ``folder``."""
+    from PIL import Image, UnidentifiedImageError
 
+    file = ""
     try:
-        content = encoded["bytes"] or Path(encoded["path"]).read_bytes()
+        if encoded is None:
+            raise UnidentifiedImageError("there is none")
+        if encoded["path"]:
+            file = f" ({encoded['path']})"
+        content = encoded["bytes"] or (folder / encoded["path"]).read_bytes()
         with Image.open(io.BytesIO(content)) as opened:
-            image = _plain(opened, where)
+            image = _plain(opened, lambda: f"{named(row)}{file}")
     except DataError:
         raise
     except Exception as error:  # Pillow's decoders raise whatever a broken file makes them raise
+        # Pillow names the buffer, which tells nothing.
+        unknown = isinstance(error, UnidentifiedImageError) and encoded is not None
+        why = "in no format that Pillow knows" if unknown else error
         raise DataError(
-            f"{where}: the image cannot be read ({error}); replace or remove it"
+            f"{named(row)}{file}: the image cannot be read ({why}); replace or remove it"
         ) from error
     array = np.asarray(image, dtype=np.uint8)
     return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
 
 
-def _plain(image: "Image", where: str) -> "Image":
+def _plain(image: "Image", where: Callable[[], str]) -> "Image":
     if image.mode in _GREY_MODES:
         return image.convert("L")
     if image.mode in _COLOUR_MODES:
         return image.convert("RGB")
     raise DataError(
-        f"{where}: images must have 8 bits a channel, not Pillow's mode {image.mode!r}; convert it"
+        f"{where()}: images must have 8 bits a channel, not Pillow's mode {image.mode!r}; convert "
+        "it"
     )
 
 
@@ -237,11 +256,20 @@ def existing_column(
             f"{data!r} must have the {role} column {' or '.join(map(repr, wanted))}; it has "
             f"{_listed(dataset.column_names)}. Name it with {role}_column"
         )
-    if role == "image" and type(dataset.features[found]).__name__ != "Image":
+    if role == "image" and not _may_hold_images(dataset.features[found]):
         raise DataError(
-            f"column {found!r} of {data!r} must hold images, not {dataset.features[found]}"
+            f"column {found!r} of {data!r} must hold images, image files as bytes, or paths of "
+            f"image files, not {dataset.features[found]}"
         )
     return found
+
+
+def _may_hold_images(feature: Any) -> bool:
+    """Return whether a column can be read as images: as such, or as what they are stored as."""
+    if isinstance(feature, dict):
+        return set(feature) == {"bytes", "path"}
+    kinds = ("binary", "large_binary", "string", "large_string")
+    return type(feature).__name__ == "Image" or getattr(feature, "dtype", None) in kinds
 
 
 def _num_classes(dataset: "Dataset", label: str) -> int:
@@ -253,15 +281,31 @@ def _num_classes(dataset: "Dataset", label: str) -> int:
 
 
 def checked_labels(
-    dataset: "Dataset", label: str, where: str, num_classes: int
+    dataset: "Dataset",
+    label: str,
+    where: str,
+    num_classes: int,
+    named: NamedRow | None = None,
 ) -> NDArray[np.int64]:
     """Return the labels in column ``label``, (n,).
 
+    Args:
+        dataset: a split.
+        label: its column.
+        where: names the split in messages.
+        num_classes: classes, numbered from 0.
+        named: names a row in messages; by default its number follows ``where``.
+
     Raises:
-        DataError: one is not a whole number in 0..num_classes - 1; the message begins with
-            ``where`` and names the first such row.
+        DataError: one is not a whole number in 0..num_classes - 1; the message names the first
+            such row.
     """
-    values = np.asarray(dataset.data.column(label))
+    column = dataset.data.column(label)
+    values = np.asarray(column)
+    if column.null_count:
+        row = column.is_null().index(True).as_py()
+        missing = named(row) if named else f"{where}, row {row}"
+        raise DataError(f"{missing}: there is no label; remove the row or give it one")
     if not np.issubdtype(values.dtype, np.integer):
         raise DataError(
             f"{where}: labels must be whole numbers without gaps, and column {label!r} has values "
@@ -269,8 +313,9 @@ def checked_labels(
         )
     wrong = np.flatnonzero((values < 0) | (values >= num_classes))
     if len(wrong):
+        row = named(int(wrong[0])) if named else f"{where}, row {wrong[0]}"
         raise DataError(
-            f"{where}, row {wrong[0]}: labels must lie in 0..{num_classes - 1}, not "
+            f"{row}: labels must lie in 0..{num_classes - 1}, not "
             f"{values[wrong[0]]}; a split without labels cannot be used"
         )
     return values.astype(np.int64)

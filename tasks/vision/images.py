@@ -107,7 +107,8 @@ class Images:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Top-1 accuracy on validation images (main), top-5 from eleven classes on, and losses.
+        """Top-1 accuracy on validation images (main) and on training ones, top-5 beside it from
+        six classes on, and losses.
 
         Raises:
             DataError: as ``spec``.

@@ -19,7 +19,7 @@ from tasks.classification import logits_of, named_scores, score
 from tasks.global_rng import seeded_globals
 from tasks.sampling import epochs_from, generator, stream_seed, whole_batches
 from tasks.sources.cache import cache_folder
-from tasks.sources.hub import local_folder, size_digest
+from tasks.sources.hub import local_folder, progress_bars_off, size_digest
 from tasks.vision.image_arrays import checked_labels, existing_column
 from tasks.vision.streamed_images import StreamedImages
 
@@ -282,17 +282,18 @@ def _hub_readers(task: StreamedImages, folder: Path | None) -> Readers:
     for split in ("train", task.validation):
         where = f"{task.location}, split {split!r}"
         try:
-            reader = (
-                _timm_data()
-                .create_dataset(
-                    task.data,
-                    root=cache,
-                    split=split,
-                    input_key=task.image_column,
-                    target_key=task.label_column,
+            with progress_bars_off():
+                reader = (
+                    _timm_data()
+                    .create_dataset(
+                        task.data,
+                        root=cache,
+                        split=split,
+                        input_key=task.image_column,
+                        target_key=task.label_column,
+                    )
+                    .reader
                 )
-                .reader
-            )
         except Exception as error:  # the library raises another kind for every reader and fault
             raise DataError(
                 f"{where} cannot be read: {error}; check validation, image_column and label_column"

@@ -124,7 +124,8 @@ class StreamedImages:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Top-1 accuracy on validation images (main), top-5 from eleven classes on, and losses."""
+        """Top-1 accuracy on validation images (main) and on training ones, top-5 beside it from
+        six classes on, and losses."""
         return classification_metrics(self.num_classes)
 
     def spec(self) -> ImageSpec:
@@ -138,9 +139,14 @@ class StreamedImages:
         one of the same size goes unnoticed. Files are listed once a process.
 
         Raises:
-            DataError: the data are missing.
+            DataError: the data are missing or, in a folder of folders, a split is, or its classes
+                are not what the settings say.
         """
         listing = _listing(self.location)
+        if not self.from_hub_layout:
+            from tasks.vision.streamed_data import readers
+
+            readers(self)
         return definition_digest(self, _VERSION, listing, leave_out=["data", "num_workers"])
 
     def open(

@@ -175,6 +175,16 @@ def test_planning_needs_no_data() -> None:
     assert [metric.name for metric in task.metrics][:2] == ["top1", "top5"]
 
 
+def test_classes_and_splits_of_a_folder_are_compared_when_planning(
+    task: StreamedImages, digit_folder: Path
+) -> None:
+    with pytest.raises(DataError, match="has 3 classes of training images, and num_classes is 5"):
+        replace(task, num_classes=5).fingerprint()
+    (digit_folder / "val").rename(digit_folder / "later")
+    with pytest.raises(DataError, match="must hold a folder 'val' or"):
+        replace(task, num_classes=3, image_size=13).fingerprint()
+
+
 class TestBadData:
     @pytest.mark.parametrize("data", ["no/such/folder", "hfds/ILSVRC/imagenet-1k"])
     def test_nothing_is_downloaded_unasked(self, data: str) -> None:
