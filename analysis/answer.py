@@ -1,20 +1,23 @@
 """A study's answer: the question of its sweep, put to its own tables."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
 
-from analysis import conditioning, lean, pareto, transition
+from analysis import against, conditioning, lean, pareto, transition
+from analysis.against_results import AgainstResult, AgainstSettings
 from analysis.conditioning_results import ConditioningResult
 from analysis.conditioning_wording import conditioning_sentence
 from analysis.lean_groups import LeanGroups, fit_groups
+from analysis.published_setups import SETUPS, setup_of
 from analysis.report import ReportInput
 from analysis.results import LeanResult, ParetoResult, TransitionResult
 from analysis.tables import varying_columns
 from analysis.wording import answer_sentence, groups_sentence
-from hsweep.errors import UserError
+from hsweep.errors import UserError, unknown_name
 from hsweep.study import Study
 from hsweep.tables import frame
 
@@ -30,6 +33,7 @@ class Answer:
         transition, pareto, lean: the results behind it; None for what was not asked.
         lean_groups: the lean comparisons, where the study holds several.
         conditioning: what a probe's condition numbers say, where the study has them.
+        published: the study beside the published results that it repeats, if there are any.
         problem: why the question could not be answered; None if it was.
     """
 
@@ -40,6 +44,7 @@ class Answer:
     lean_groups: LeanGroups | None = None
     problem: str | None = None
     conditioning: ConditioningResult | None = None
+    published: AgainstResult | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as plain JSON content.
@@ -67,6 +72,8 @@ class Answer:
             content["pareto"] = self.pareto.to_json()
         if self.conditioning is not None and leading is not self.conditioning:
             content["conditioning"] = self.conditioning.to_json()
+        if self.published is not None:
+            content["published"] = self.published.to_json()
         return content
 
 
@@ -88,8 +95,12 @@ def ask_conditioning(study: Study) -> Answer:
 
 
 def answer_table(trials: pd.DataFrame, study: Study) -> Answer:
-    """Answer a study's question from its table of trials, and say what a probe measured."""
+    """Answer a study's question from its table of trials, say what a probe measured, and lay it
+    beside the published results that it repeats."""
     answer = _answer_question(trials, study)
+    if _finished(trials):
+        with contextlib.suppress(UserError):  # the answer stands without it
+            answer = replace(answer, published=beside_published(trials, study, answer.transition))
     if not conditioning.has_probe(trials):
         return answer
     try:
@@ -97,8 +108,54 @@ def answer_table(trials: pd.DataFrame, study: Study) -> Answer:
     except UserError:  # no probed trial has run to its end yet
         return answer
     if study.manifest.question is None:
-        return Answer(conditioning_sentence(found), conditioning=found)
+        answer = replace(answer, sentence=conditioning_sentence(found))
     return replace(answer, conditioning=found)
+
+
+def beside_published(
+    trials: pd.DataFrame,
+    study: Study,
+    transition: TransitionResult | None,
+    *,
+    setup_name: str | None = None,
+    same_data: bool = False,
+) -> AgainstResult | None:
+    """Lay a study beside the published results that it repeats; None if it repeats none.
+
+    Args:
+        trials: its table.
+        study: the study.
+        transition: its own answer, where it asks for one.
+        setup_name: which results; None finds them by the sweep's name or the task.
+        same_data: the user vouches that the data are those of the paper.
+
+    Raises:
+        UserError: an unknown name, or a table that cannot be read.
+    """
+    manifest = study.manifest
+    tasks = [each["task"] for each in manifest.provenance.get("data", ()) if "task" in each]
+    if setup_name is None:
+        setup = setup_of(manifest.sweep, tasks)
+    else:
+        named = {each.name: each for each in SETUPS}
+        if setup_name not in named:
+            raise unknown_name("group of published results", setup_name, named)
+        setup = named[setup_name]
+    if setup is None:
+        return None
+    return against.fit(
+        trials,
+        setup,
+        axes=manifest.axes,
+        tasks=tasks,
+        transition=transition,
+        budget=f"{manifest.budget['amount']} {manifest.budget['unit']}",
+        settings=AgainstSettings(same_data=same_data),
+    )
+
+
+def _finished(trials: pd.DataFrame) -> bool:
+    return bool((trials["status"] == "finished").any())
 
 
 def _conditioning(trials: pd.DataFrame, study: Study) -> ConditioningResult:
@@ -120,7 +177,7 @@ def _answer_question(trials: pd.DataFrame, study: Study) -> Answer:
     question = study.manifest.question
     if question is None:
         return Answer(_NO_QUESTION)
-    if not (trials["status"] == "finished").any():
+    if not _finished(trials):
         return _unanswered("no trial has run to its full budget yet")
     try:
         if question["type"] == "Transition":
@@ -226,6 +283,7 @@ def report_input(study: Study, answer: Answer, run_urls: Mapping[str, str]) -> R
         lean=answer.lean,
         lean_groups=answer.lean_groups,
         conditioning=answer.conditioning,
+        published=answer.published,
         trials=trials,
         reports=reports,
         provenance=manifest.provenance,

@@ -23,7 +23,8 @@ import pandas as pd
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from analysis import conditioning_wording, palette, tables
+from analysis import against_wording, conditioning_wording, palette, tables
+from analysis.against_results import AgainstResult
 from analysis.conditioning_figures import conditioning_pictures
 from analysis.conditioning_results import ConditioningResult
 from analysis.curve_figures import curve_picture
@@ -76,6 +77,7 @@ class ReportInput:
         warnings: what a reader has to know besides.
         budget_unit: what ``unit`` counts: epochs or steps.
         conditioning: what a probe's condition numbers say, where there are any.
+        published: the study beside the published results that it repeats, if there are any.
     """
 
     study: str
@@ -98,6 +100,7 @@ class ReportInput:
     budget_unit: str = "budget units"
     lean_groups: LeanGroups | None = None
     conditioning: ConditioningResult | None = None
+    published: AgainstResult | None = None
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -173,6 +176,7 @@ def build_report(report_input: ReportInput) -> str:
         *_group_sections(groups),
         ("Shapes", tables.pareto_table(pareto) if pareto else None),
         *_conditioning_sections(measured, leads=measured_leads),
+        *_published_sections(report_input.published),
     ]
     page = _environment().get_template("report.html.j2")
     return page.render(
@@ -234,6 +238,20 @@ def _conditioning_sections(
         ("Conditioning", tests),
         ("Condition numbers", conditioning_wording.shapes_table(result)),
     ]
+
+
+def _published_sections(result: AgainstResult | None) -> list[tuple[str, tables.Table]]:
+    if result is None:
+        return []
+    said = against_wording.against_sentence(result)
+    compared = against_wording.against_table(result)
+    missing = against_wording.missing_printed_table(result)
+    sections = [
+        ("Beside the paper", dataclasses.replace(compared, note=f"{said} {compared.note}".strip()))
+    ]
+    if result.comparable and missing.rows:
+        sections.append(("Published, not run", missing))
+    return sections
 
 
 def write_report(report_input: ReportInput, path: Path) -> Path:

@@ -3,6 +3,7 @@
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from analysis.against_wording import against_sentence
 from analysis.answer import Answer
 from analysis.conditioning_wording import shapes_table, tests_table
 from analysis.tables import Table, lean_table, missing_table, pareto_table, reading_table
@@ -14,7 +15,10 @@ def show_answer(console: Console, answer: Answer) -> None:
     for title, table in _tables(answer):
         if table.rows:
             console.print()
-            _print(console, title, table)
+            print_table(console, title, table)
+    if answer.published is not None:
+        console.print()
+        console.print(against_sentence(answer.published), soft_wrap=True)
     groups = answer.lean_groups.found.values() if answer.lean_groups is not None else ()
     results = (answer.transition, answer.pareto, answer.lean, *groups, answer.conditioning)
     warnings = [text for result in results if result is not None for text in result.warnings]
@@ -40,7 +44,8 @@ def _tables(answer: Answer) -> list[tuple[str, Table]]:
     return found
 
 
-def _print(console: Console, title: str, table: Table) -> None:
+def print_table(console: Console, title: str, table: Table) -> None:
+    """Print a small table with its title and note."""
     drawn = RichTable(title=title, title_justify="left", box=None, pad_edge=False)
     for name in table.header:
         drawn.add_column(name, overflow="fold")

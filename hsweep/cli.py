@@ -332,13 +332,46 @@ def doctor(quick: bool, home: Home, tracking_uri: str | None, as_json: bool) -> 
 
 
 @main.command()
+@click.argument("study_name", metavar="[STUDY]", required=False)
 @click.option("--table", metavar="TABLE", help="One table alone: T1 to T5, or Fig3.")
+@click.option("--as", "setup", metavar="NAME", help="What STUDY repeats, if it does not show.")
+@click.option("--same-data", is_flag=True, help="STUDY's data are the paper's: you vouch for it.")
+@home_option
 @json_option
-def paper(table: str | None, as_json: bool) -> None:
-    """Show the lean paper's parameter counts beside those of the models built here."""
-    from hsweep.paper import compare, published_presets, rows_of, show_paper
-    from hsweep.render import print_json
+def paper(
+    study_name: str | None,
+    table: str | None,
+    setup: str | None,
+    same_data: bool,
+    home: Home,
+    as_json: bool,
+) -> None:
+    """Show STUDY beside the published results that it repeats.
 
+    Without STUDY: the lean paper's parameter counts beside those of the models built here.
+    """
+    from hsweep.paper import (
+        compare,
+        published_presets,
+        rows_of,
+        show_beside,
+        show_paper,
+        study_beside_paper,
+    )
+    from hsweep.render import print_json
+    from hsweep.study import Study
+
+    if study_name is not None:
+        if table is not None:
+            raise UserError("--table is of parameter counts, without a STUDY")
+        beside = study_beside_paper(Study.open(home, study_name), setup, same_data=same_data)
+        if as_json:
+            print_json(beside.to_json())
+        else:
+            show_beside(console_for(as_json=False), beside)
+        return
+    if setup is not None or same_data:
+        raise UserError("--as and --same-data are of a STUDY; give its name")
     compared = compare(rows_of(table), published_presets())
     if as_json:
         print_json([row.to_json() for row in compared])

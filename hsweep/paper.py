@@ -1,10 +1,10 @@
-"""The lean paper's parameter counts beside those of the models built here, row by row."""
+"""The papers beside what is here: parameter counts of the models, and a study's own results."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from hsweep.errors import unknown_name
+from hsweep.errors import UserError, unknown_name
 from hsweep.render import quantity
 from models.base import Counts, ModelConfig
 from models.counts import checked_build, train_memory_bytes
@@ -12,7 +12,9 @@ from models.counts import checked_build, train_memory_bytes
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from analysis.against_results import AgainstResult
     from analysis.published import PublishedRow
+    from hsweep.study import Study
 
 _PRECISION: Final = "bfloat16"
 _OPTIMIZER: Final = "adamw"
@@ -158,3 +160,51 @@ def show_paper(console: "Console", compared: Iterable[ComparedRow]) -> None:
             row.published.note,
         )
     console.print(table)
+
+
+def study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) -> "AgainstResult":
+    """Lay a study's results beside the published ones that it repeats.
+
+    Args:
+        study: what was run.
+        setup: which results; None finds them by the sweep's name or the task.
+        same_data: the user vouches that the data are those of the paper.
+
+    Raises:
+        UserError: nothing published is known to be about this study, or an unknown setup.
+    """
+    from analysis.answer import answer_study, beside_published
+    from analysis.published_setups import SETUPS
+    from hsweep.tables import frame
+
+    trials, _ = study.tables()
+    result = beside_published(
+        frame(trials),
+        study,
+        answer_study(study).transition,
+        setup_name=setup,
+        same_data=same_data,
+    )
+    if result is None:
+        raise UserError(
+            f"no published result is known to be about the sweep {study.manifest.sweep!r}; name "
+            f"what it repeats by --as: {', '.join(each.name for each in SETUPS)}"
+        )
+    return result
+
+
+def show_beside(console: "Console", result: "AgainstResult") -> None:
+    """Print a study beside the published results."""
+    from analysis.against_wording import against_sentence, brief_table, missing_printed_table
+    from analysis.summary import print_table
+
+    console.print(against_sentence(result), style="bold", soft_wrap=True)
+    if not result.comparable:
+        return
+    for title, table in (
+        ("published and run", brief_table(result)),
+        ("published, not run", missing_printed_table(result)),
+    ):
+        if table.rows:
+            console.print()
+            print_table(console, title, table)
