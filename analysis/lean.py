@@ -277,7 +277,7 @@ def _power_note(
     )
     if chance >= 0.8:
         return note
-    enough = _seeds_for(margin / sd, tested, alpha, 0.8)
+    enough = seeds_for(margin / sd, tested, alpha, 0.8, prior_df)
     if enough is None:
         return f"{note}; over {_MOST_SEEDS} seeds would be needed for 0.80, so widen the margin"
     return f"{note}; {enough} seeds would give 0.80"
@@ -288,15 +288,27 @@ def _confirm(
 ) -> str:
     if choice is None or sd is None:
         return ""
-    seeds = max(_seeds_for(margin / sd, 1, alpha, 0.9) or _MOST_SEEDS, 3)
+    seeds = confirming_seeds(margin / sd, alpha)
     return (
         f"run {choice.label} and {base.label} with {seeds} fresh seeds each and test these alone:"
         " the choice was made among several, which inflates its estimate"
     )
 
 
-def _seeds_for(margin_over_sd: float, candidates: int, alpha: float, target: float) -> int | None:
+def confirming_seeds(margin_over_sd: float, alpha: float) -> int:
+    """Return the seeds with which a confirmation of one equal shape succeeds nine times in ten.
+
+    One more than ``power`` asks for: two shapes alone lend each other no variance, and unequal
+    sample variances cost degrees of freedom.
+    """
+    return max((seeds_for(margin_over_sd, 1, alpha, 0.9) or _MOST_SEEDS) + 1, 3)
+
+
+def seeds_for(
+    margin_over_sd: float, candidates: int, alpha: float, target: float, prior_df: float = 0.0
+) -> int | None:
+    """Return the fewest seeds with which ``power`` reaches ``target``; None if over 200."""
     for n in range(2, _MOST_SEEDS + 1):
-        if power(margin_over_sd, n, candidates, alpha, 0.0) >= target:
+        if power(margin_over_sd, n, candidates, alpha, prior_df) >= target:
             return n
     return None

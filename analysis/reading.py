@@ -244,7 +244,7 @@ def _success(
     for head, row in zip(grid.heads, grid.runs, strict=True):
         runs = np.concatenate(row)
         wins, n = int(np.sum(runs < middle)), runs.size
-        low, high = stats.beta.ppf((0.025, 0.975), wins + 0.5, n - wins + 0.5)
+        low, high = (stats.beta.ppf(q, wins + 0.5, n - wins + 0.5) for q in (0.025, 0.975))
         rates[number(head)] = Interval(
             wins / n,
             0.0 if wins == 0 else float(low),

@@ -55,14 +55,39 @@ def main() -> None:
 @main.command()
 @_SWEEP
 @sweep_options
+@click.option("--power", is_flag=True, help="Show how likely the sweep is to find what it asks.")
+@click.option("--study", "study_name", metavar="NAME", help="With --power: whose noise to take.")
+@click.option("--jump", "jumps", type=float, multiple=True, help="With --power: a size to find.")
+@click.option(
+    "--simulated",
+    type=click.IntRange(1),
+    default=40,
+    show_default=True,
+    help="With --power: sweeps simulated for each design and size.",
+)
 @home_option
 @json_option
-def plan(sweep_file: Path, home: Home, as_json: bool, **chosen: Any) -> None:
+def plan(
+    sweep_file: Path,
+    power: bool,
+    study_name: str | None,
+    jumps: tuple[float, ...],
+    simulated: int,
+    home: Home,
+    as_json: bool,
+    **chosen: Any,
+) -> None:
     """Show every trial of SWEEP before any trains: shape, parameters, FLOPs, memory."""
     from hsweep import request
+    from hsweep.evidence_cli import show_power
     from hsweep.render import print_json, show_plan
 
+    if not power and (study_name is not None or jumps):
+        raise UserError("--study and --jump belong to --power")
     prepared = request.prepare(sweep_file, **chosen)
+    if power:
+        show_power(prepared.plan, home, study_name, jumps, simulated, as_json)
+        return
     seconds = request.estimate(prepared.plan, home)
     if as_json:
         print_json({**prepared.plan.to_json(), "estimated_seconds": seconds})
