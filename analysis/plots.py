@@ -12,6 +12,7 @@ from typing import Any, Final
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from analysis.conditioning_plots import conditioning_figures
 from analysis.curve_plots import curve_figure
 from analysis.front_plots import forest_figure, front_figures
 from analysis.pictures import forest_blocks
@@ -68,6 +69,8 @@ def _figures(report_input: ReportInput) -> list[tuple[str, Figure]]:
         found += front_figures(report_input, report_input.pareto)
     if forest := forest_figure(forest_blocks(report_input.comparisons)):
         found.append(("candidates", forest))
+    if report_input.conditioning is not None:
+        found += conditioning_figures(report_input.conditioning)
     curves = curve_figure(
         report_input.learning_curves(), report_input.metric, report_input.budget_unit
     )
