@@ -37,7 +37,7 @@ class Tuning:
         epochs: passes over the training examples.
         batch_size: examples a step.
         lr: peak learning rate.
-        dropout: rate of every dropout.
+        dropout: rate of every dropout, that of attention weights included.
         padding: the token that fills up shorter examples; any will do, since it is masked.
         device: where to train.
     """
@@ -85,6 +85,32 @@ class Classifier(nn.Module):
         pooled = self.pooler(features(tokens, mask)[:, 0]).tanh()
         outputs: Tensor = self.head(self.dropout(pooled))
         return outputs
+
+
+def check_encoder(model: nn.Module, tuning: Tuning, longest: int) -> None:
+    """See to it that a model can be fine-tuned on examples of up to ``longest`` tokens.
+
+    Raises:
+        ValueError: it has no ``features(tokens, mask)``, or that does not take so many tokens or
+            return (batch, tokens, width).
+    """
+    if not callable(getattr(model, "features", None)):
+        raise ValueError(
+            "a model to be fine-tuned must have features(tokens, mask), which returns (batch, "
+            f"tokens, width); {type(model).__name__} has not"
+        )
+    tokens = torch.full((1, longest), tuning.padding, device=tuning.device)
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        features: Any = model.features
+        found = features(tokens, torch.ones_like(tokens, dtype=torch.bool))
+    model.train(was_training)
+    if found.ndim != 3 or found.shape[:2] != tokens.shape:
+        raise ValueError(
+            f"features(tokens, mask) of a model to be fine-tuned must return (1, {longest}, width) "
+            f"for tokens of shape (1, {longest}), not {tuple(found.shape)}"
+        )
 
 
 def fine_tuned_predictions(
@@ -135,9 +161,7 @@ def _tuned(
     model: nn.Module, num_classes: int, train: Examples, tuning: Tuning, seed: int
 ) -> Classifier:
     encoder = copy.deepcopy(model)
-    for module in encoder.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = tuning.dropout
+    _set_dropout(encoder, tuning.dropout)
     encoder.requires_grad_(True)
     with torch.no_grad():
         tokens, mask = _batch(train, np.zeros(1, dtype=np.int64), tuning)
@@ -165,6 +189,15 @@ def _tuned(
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return tuned
+
+
+def _set_dropout(encoder: nn.Module, rate: float) -> None:
+    for module in encoder.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = rate
+        elif isinstance(getattr(module, "dropout", None), float):
+            # Attention drops its weights inside a function, as torch's own module does.
+            setattr(module, "dropout", rate)  # noqa: B010  no field of nn.Module itself
 
 
 def _orders(count: int, tuning: Tuning, seed: int) -> Iterator[Tensor]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from tasks.base import Metric, TaskData
+from tasks.base import DataError, Metric, TaskData
 from tasks.language.masked_text import MaskedText
 from tasks.settings import one_of, share, whole_number, yes_or_no
 from tasks.sources.digest import definition_digest
@@ -12,7 +12,7 @@ from tasks.sources.hub import content_digest, resolved
 if TYPE_CHECKING:
     import torch
 
-_VERSION = "1"
+_VERSION = "2"
 
 Score = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
 
@@ -78,8 +78,8 @@ class Glue:
         batch_size: examples a step.
         lr: peak learning rate.
         seq_len: most tokens of an example; of two texts the longer one is cut first.
-        dropout: rate of every dropout of the model while it is fine-tuned, and of the pooled
-            token's.
+        dropout: rate of every dropout of the model while it is fine-tuned, that of attention
+            weights included, and of the pooled token's.
         max_train: fine-tune on this many examples of a task only, evenly spaced.
 
     Raises:
@@ -147,14 +147,22 @@ class Glue:
         """Return a hash of the settings and of all data's contents, wherever they lie.
 
         Raises:
-            DataError: the text, the tokenizer or a task is missing, or lacks a split, a column or
-                rows.
+            DataError: the text, the tokenizer or a task is missing or unusable; the message names
+                all such tasks, and of each a split, a column or a row.
         """
         from tasks.language.glue_texts import check
 
         pretraining = self.pretraining.fingerprint()
+        if self.pretraining.tokenizer is not None:
+            self.pretraining.subwords().special("first")
+        problems = []
         for task in self.tasks:
-            check(self.data, task)
+            try:
+                check(self.data, task)
+            except DataError as error:
+                problems.append(str(error))
+        if problems:
+            raise DataError("; ".join(dict.fromkeys(problems)))
         contents = [content_digest(self.data, task) for task in self.tasks]
         return definition_digest(
             self, _VERSION, pretraining, *contents, leave_out=["data", "pretraining"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.base import Batch, TaskData
-from tasks.language.fine_tuning import Tuning, fine_tuned_predictions
+from tasks.language.fine_tuning import Tuning, check_encoder, fine_tuned_predictions
 from tasks.language.glue import GLUE_TASKS, Glue, metric_name
 from tasks.language.glue_scores import scored
 from tasks.language.glue_texts import Examples, examples
@@ -109,14 +109,21 @@ class GlueData:
         """Do what pre-training does.
 
         Raises:
-            ValueError: a model that cannot be fine-tuned, before any time is spent on it.
+            ValueError: a model that cannot be pre-trained, or not be fine-tuned on the longest of
+                the examples, before any time is spent on it.
         """
-        if not callable(getattr(model, "features", None)):
-            raise ValueError(
-                "a model to be fine-tuned must have features(tokens, mask), which returns (batch, "
-                f"tokens, width); {type(model).__name__} has not"
-            )
+        longest = max(
+            _longest(examples)
+            for split in self._splits.values()
+            for examples in (split.train, *split.validation.values())
+        )
+        check_encoder(model, self._tuning, longest)
         self._pretraining.warm_start(model)
+
+
+def _longest(examples: Examples) -> int:
+    """Return how many tokens the longest of the examples has."""
+    return int(np.diff(examples.ends, prepend=0).max())
 
 
 def _fewer(examples: Examples, most: int | None) -> Examples:

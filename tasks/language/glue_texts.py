@@ -2,7 +2,8 @@
 
 import hashlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +11,10 @@ from numpy.typing import NDArray
 from tasks.base import DataError
 from tasks.language.glue import GLUE_TASKS
 from tasks.language.subwords import Subwords
-from tasks.language.text_data import loaded_texts, text_column, texts
+from tasks.language.text_columns import TextTable, text_table
 from tasks.sources.cache import cached_arrays
 from tasks.sources.hub import content_digest
 from tasks.vision.image_arrays import checked_labels
-
-if TYPE_CHECKING:
-    from datasets import DatasetDict
 
 _ENCODING = "glue-1"
 """To be changed with the code that encodes, so that examples encoded before are not used again."""
@@ -39,24 +37,19 @@ class Examples(NamedTuple):
     labels: NDArray[np.generic]
 
 
-def check(data: str, task: str) -> "DatasetDict":
+def check(data: str, task: str) -> TextTable:
     """Return a task's splits, if they have what is needed.
 
     Raises:
-        DataError: the data are missing, or lack a split, a column or rows, or a text is missing or
-            a label out of range; the message names split and row.
+        DataError: the data are missing, or lack a split, a column or rows, a text is missing or
+            not UTF-8, or a label missing or out of range; the message names split and row.
     """
-    splits = loaded_texts(data, task)
+    table = text_table(data, task)
     for split in ("train", *GLUE_TASKS[task].validation):
         for column in GLUE_TASKS[task].columns:
-            text_column(splits, f"{data}, task {task}", split, column, ())
-        if _LABEL not in splits[split].column_names:
-            raise DataError(
-                f"split {split!r} of {data!r}, task {task}, must have the column {_LABEL!r}; it "
-                f"has {', '.join(map(repr, splits[split].column_names))}"
-            )
-        _labels(splits, data, task, split)
-    return splits
+            table.column(split, column).check()
+        _labels(table, task, split)
+    return table
 
 
 def examples(data: str, task: str, split: str, subwords: Subwords, seq_len: int) -> Examples:
@@ -65,32 +58,29 @@ def examples(data: str, task: str, split: str, subwords: Subwords, seq_len: int)
     Encoded once and kept by content.
 
     Raises:
-        DataError: as ``check``, or a text is not UTF-8; the message names split and row.
+        DataError: as ``check``.
     """
-    splits = check(data, task)
     settings = (_ENCODING, content_digest(data, task), task, split, subwords.digest, seq_len)
     key = hashlib.sha256(repr(settings).encode()).hexdigest()
 
     def make() -> dict[str, NDArray[Any]]:
-        labels = _labels(splits, data, task, split)
-        encoded = list(_encoded(splits, data, task, split, subwords, seq_len))
+        table = check(data, task)
+        encoded = list(_encoded(table, task, split, subwords, seq_len))
         kind = np.uint16 if subwords.size <= 1 << 16 else np.uint32
         return {
             "tokens": np.concatenate([np.array(each, dtype=kind) for each in encoded]),
             "ends": np.cumsum([len(each) for each in encoded]),
-            "labels": labels,
+            "labels": _labels(table, task, split),
         }
 
     return Examples(**cached_arrays(f"{_ENCODING}-{key[:32]}", make))
 
 
 def _encoded(
-    splits: "DatasetDict", data: str, task: str, split: str, subwords: Subwords, seq_len: int
+    table: TextTable, task: str, split: str, subwords: Subwords, seq_len: int
 ) -> Iterator[list[int]]:
     first, separator = subwords.special("first"), subwords.special("separator")
-    columns = [
-        texts(splits, f"{data}, task {task}", split, column) for column in GLUE_TASKS[task].columns
-    ]
+    columns = [table.column(split, column).read() for column in GLUE_TASKS[task].columns]
     for batches in zip(*columns, strict=True):
         for parts in zip(*(subwords.encode(batch) for batch in batches), strict=True):
             shortened = _shortened(list(parts), seq_len - 1 - len(parts))
@@ -107,18 +97,28 @@ def _shortened(parts: list[list[int]], most: int) -> list[list[int]]:
     return [part[:length] for part, length in zip(parts, lengths, strict=True)]
 
 
-def _labels(splits: "DatasetDict", data: str, task: str, split: str) -> NDArray[Any]:
-    where = f"{data}, task {task}, split {split!r}"
+def _labels(table: TextTable, task: str, split: str) -> NDArray[Any]:
+    rows, where = table.rows(split), f"{table.named} split {split!r}"
+    if _LABEL not in rows.column_names:
+        raise DataError(
+            f"{where}, must have the column {_LABEL!r}; it has "
+            f"{', '.join(map(repr, rows.column_names))}"
+        )
+    column = rows.data.column(_LABEL)
+    row_name = partial(table.row_name, split)
+    if column.null_count:
+        row = column.is_null().index(True).as_py()
+        raise DataError(f"{row_name(row)}: the label is missing; remove the row")
     if GLUE_TASKS[task].num_classes:
-        return checked_labels(splits[split], _LABEL, where, GLUE_TASKS[task].num_classes)
+        return checked_labels(rows, _LABEL, where, GLUE_TASKS[task].num_classes, row_name)
     try:
-        values = np.asarray(splits[split].data.column(_LABEL)).astype(np.float32)
+        values = np.asarray(column).astype(np.float32)
     except (TypeError, ValueError) as error:
         raise DataError(f"{where}: labels must be numbers ({error})") from error
     wrong = np.flatnonzero(~((values >= 0) & (values <= _LARGEST_SIMILARITY)))
     if len(wrong):
         raise DataError(
-            f"{where}, row {wrong[0]}: labels must lie in 0..{_LARGEST_SIMILARITY:g}, not "
+            f"{row_name(int(wrong[0]))}: labels must lie in 0..{_LARGEST_SIMILARITY:g}, not "
             f"{values[wrong[0]]}; a split without labels cannot be used"
         )
     return values

@@ -1,83 +1,55 @@
 """Language modelling: the next token of a story."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tasks.base import Metric, TaskData
-from tasks.language.subwords import Subwords, subwords
-from tasks.language.text_data import DOCSTRINGS, Corpus
-from tasks.settings import one_of, whole_number
-from tasks.sources.digest import definition_digest
-from tasks.sources.hub import resolved
+from tasks.language.subwords import Kind, Role
+from tasks.language.text_data import HoldOut
+from tasks.language.text_task import TextTask
+from tasks.settings import one_of
 
 if TYPE_CHECKING:
     import torch
 
-_VERSION = "1"
 _PUBLISHED_STORIES = 12_000
+_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Stories:
+class Stories(TextTask):
     """Predict each token of a text from those before it, for example on TinyStories.
-
-    ``data="docstrings"`` is the text that comes with every Python, its standard library's
-    docstrings. Any other value is a folder in a hub layout, given to ``datasets.load_dataset``, or,
-    when the environment variable HSWEEP_HUB is 1, a name on the Hugging Face hub. Texts are
-    tokenised once; the tokens are kept as one file under HSWEEP_CACHE (``~/.cache/hsweep``) and
-    memory-mapped, shared by all trials of a node.
 
     Batches are tokens (batch, seq_len + 1), int64: inputs and, shifted by one, targets. A model
     maps tokens (batch, seq_len) to the next ones' logits, (batch, seq_len, vocab_size).
 
+    The fields are those of ``TextTask`` and one more. Without a ``tokenizer``, for example GPT-2's
+    with its 50,257 tokens, a byte-level BPE is trained. A share of the stories that is held out is
+    evenly spread over them; with ``windows`` it is the last ones by characters, a tenth unless
+    ``validation`` says otherwise.
+
     Attributes:
-        data: ``docstrings``, a folder or a hub name.
-        seq_len: tokens a model sees at once.
-        tokenizer: a file or folder with a tokenizer, for example GPT-2's, or a hub name; None for
-            a byte-level BPE trained on the training text.
-        vocab_size: logits, and the most tokens that a trained tokenizer may have. GPT-2's has
-            50,257.
         layout: ``packed`` cuts the line of all stories, each followed by an end-of-text token,
             into sequences and shows them in another order every epoch. ``windows`` is the
             published variant (see ``published_stories``): stories joined by newlines, and windows
             that begin anywhere, drawn at random; an epoch has as many tokens as the text.
-        validation: the split to validate on, None for ``validation`` and, without one, ``test``;
-            or the share, in (0, 1), of the training split's stories to hold out: evenly spread over
-            it, with ``windows`` the last ones by characters. With ``windows``, and for docstrings,
-            None holds out a tenth.
-        max_documents: use the first so many stories of the training split only.
-        max_validation: validate on this many sequences only, evenly spaced over the text.
-        max_train_eval: compute the training loss on this many training sequences only, evenly
-            spaced; None for as many as there are to validate on.
-        config: configuration (subset) name of the data set.
-        text_column: column of texts; None for ``text`` and the like.
 
     Raises:
         ValueError: a setting out of its range.
     """
 
-    data: str = DOCSTRINGS
-    seq_len: int = 128
-    tokenizer: str | None = None
-    vocab_size: int = 4096
     layout: Literal["packed", "windows"] = "packed"
-    validation: str | float | None = None
-    max_documents: int | None = None
-    max_validation: int | None = None
-    max_train_eval: int | None = None
-    config: str | None = None
-    text_column: str | None = None
 
-    def __post_init__(self) -> None:
-        for field in ("seq_len", "vocab_size"):
-            object.__setattr__(self, field, whole_number(field, getattr(self, field)))
-        for field in ("max_documents", "max_validation", "max_train_eval"):
-            if getattr(self, field) is not None:
-                object.__setattr__(self, field, whole_number(field, getattr(self, field)))
+    version: ClassVar[str] = "1"
+    trained: ClassVar[Kind] = "bpe"
+
+    def _settle(self) -> None:
         one_of("layout", self.layout, ("packed", "windows"))
-        if self.tokenizer is not None:
-            object.__setattr__(self, "tokenizer", resolved(self.tokenizer))
-        object.__setattr__(self, "data", self.corpus.data)
+        if self.tokenizer is None and self.vocab_size <= _BYTES:
+            raise ValueError(
+                f"vocab_size must be at least {_BYTES + 1} where a byte-level tokenizer is "
+                f"trained, the bytes and an end of text, not {self.vocab_size}"
+            )
 
     @property
     def name(self) -> str:
@@ -91,42 +63,23 @@ class Stories:
             Metric("validation_loss", "min", "loss", "cross-entropy in nats a token, validation"),
             Metric("perplexity", "min", "error", "exp of the validation loss"),
             Metric("train_loss", "min", "loss", "cross-entropy in nats a token, training text"),
-            Metric("tokens_seen", "max", "count", "tokens trained on so far, repetitions counted"),
-            Metric("tokens_available", "max", "count", "tokens of the training text"),
+            *self.token_counts,
         )
 
     @property
-    def corpus(self) -> Corpus:
-        """The stories."""
-        return Corpus(
-            data=self.data,
-            config=self.config,
-            text_column=self.text_column,
-            validation=self.validation,
-            max_documents=self.max_documents,
-            hold_out="spread" if self.layout == "packed" else "tail",
-        )
+    def roles(self) -> tuple[Role, ...]:
+        """An end of text, where stories are packed."""
+        return ("end of text",) if self.layout == "packed" else ()
 
-    def subwords(self) -> Subwords:
-        """Return the tokenizer, trained if need be.
+    @property
+    def predicted(self) -> int:
+        """Every token of a sequence."""
+        return self.seq_len
 
-        Raises:
-            DataError: it, or the text to train it on, is missing or unusable.
-        """
-        return subwords(self.tokenizer, "bpe", self.vocab_size, self.corpus)
-
-    def fingerprint(self) -> str:
-        """Return a hash of the settings, of the data's contents and of the tokenizer's.
-
-        Where they lie does not matter.
-
-        Raises:
-            DataError: the data or the tokenizer are missing or unusable.
-        """
-        content = [self.corpus.digest()]
-        if self.tokenizer is not None:
-            content.append(self.subwords().digest)
-        return definition_digest(self, _VERSION, *content, leave_out=["data", "tokenizer"])
+    @property
+    def hold_out(self) -> HoldOut:
+        """Those spread over the text, or its tail where windows are drawn."""
+        return "spread" if self.layout == "packed" else "tail"
 
     def open(
         self,

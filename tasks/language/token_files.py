@@ -1,6 +1,8 @@
 """Texts as one long line of tokens: made once, memory-mapped and shared by all trials of a node."""
 
+import functools
 import hashlib
+import itertools
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,17 +13,24 @@ from tasks.base import DataError
 from tasks.language.subwords import Subwords
 from tasks.language.text_data import Corpus, Part
 from tasks.sources.cache import cached_folder
+from tasks.sources.parts import Arrays, cached_part, remove_parts
+from tasks.sources.progress import tell
 
 Tokens = NDArray[np.unsignedinteger[Any]]
 
 _TOKENISING: Final = "tokens-1"
 """To be changed with the code that tokenises, so that files made before are not used again."""
 
+_BATCHES_A_PART: Final = 10
+"""Some ten thousand documents, which take seconds."""
+
 
 def token_line(
     corpus: Corpus, part: Part, subwords: Subwords, *, end: int | None = None, ending: str = ""
 ) -> Tokens:
     """Return the tokens of all documents of a corpus, one document after the other.
+
+    They are made part by part; what was made before an interruption is not made again.
 
     Args:
         corpus: the documents.
@@ -39,27 +48,42 @@ def token_line(
             written or is damaged.
     """
     settings = (_TOKENISING, corpus.digest(), part, subwords.digest, end, ending)
-    key = hashlib.sha256(repr(settings).encode()).hexdigest()
+    key = f"{_TOKENISING}-{hashlib.sha256(repr(settings).encode()).hexdigest()[:32]}"
     kind = np.dtype(np.uint16 if subwords.size <= 1 << 16 else np.uint32)
+    last = [] if end is None else [end]
+
+    def tokenised(texts: list[str]) -> Arrays:
+        encoded = subwords.encode([text + ending for text in texts])
+        lines = [np.array([*tokens, *last], dtype=kind) for tokens in encoded]
+        return {"tokens": np.concatenate(lines)}
 
     def write(folder: Path) -> None:
-        count = 0
+        count = done = 0
+        wanted = corpus.num_documents(part)
+        documents = corpus.documents(part)
         # The name, given at the end, says what to expect.
         unfinished = folder / "tokens"
         with unfinished.open("wb") as file:
-            for batch in corpus.documents(part):
-                for tokens in subwords.encode([text + ending for text in batch]):
-                    line = np.array(tokens if end is None else [*tokens, end], dtype=kind)
-                    file.write(line.tobytes())
-                    count += len(line)
+            for number in itertools.count():
+                texts = [*itertools.chain(*itertools.islice(documents, _BATCHES_A_PART))]
+                if not texts:
+                    break
+                made = cached_part(key, str(number), functools.partial(tokenised, texts))["tokens"]
+                made.tofile(file)
+                count += len(made)
+                done += len(texts)
+                tell(f"documents for {part}", done, wanted)
         if not count:
             raise DataError(f"the texts of {corpus.data!r} for {part} have no tokens")
         unfinished.rename(folder / f"{count}.{kind.name}")
 
-    folder = cached_folder(f"{_TOKENISING}-{key[:32]}", write)
+    folder = cached_folder(key, write)
+    remove_parts(key)
     found = next(folder.glob(f"*.{kind.name}"), None)
     if found is None or found.stat().st_size != int(found.stem) * kind.itemsize:
-        raise DataError(f"{folder} is damaged; delete it to have it made anew")
+        raise DataError(
+            f"{folder} is damaged; delete it, or run `hsweep data prepare`, to have it made anew"
+        )
     return np.memmap(found, dtype=kind, mode="c")
 
 

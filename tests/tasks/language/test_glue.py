@@ -283,7 +283,7 @@ class TestWhatIsWrongIsNamed:
         text = write_task_readme.read_text()
         line = "\n  - {split: validation, path: cola/validation-00000-of-00001.parquet}"
         write_task_readme.write_text(text.replace(line, ""))
-        with pytest.raises(DataError, match="task cola' must have a split 'validation'"):
+        with pytest.raises(DataError, match="cola, must have a split 'validation'"):
             glue.fingerprint()
 
     @pytest.mark.parametrize("column", ["sentence", "label"])
@@ -306,7 +306,7 @@ class TestWhatIsWrongIsNamed:
         write_table(
             Path(glue.data) / "cola", "train", {"sentence": ["a cat", "it"], "label": [1, -1]}
         )
-        with pytest.raises(DataError, match=r"cola, split 'train', row 1: .* 0\.\.1, not -1"):
+        with pytest.raises(DataError, match=r"cola, split 'train', row 1 \(.*\): .* 0\.\.1"):
             glue.fingerprint()
 
     @pytest.mark.parametrize("label", [5.5, -0.1, float("nan")])
@@ -314,14 +314,14 @@ class TestWhatIsWrongIsNamed:
         write_task(Path(glue.data), "stsb")
         columns = {"sentence1": ["a", "b"], "sentence2": ["c", "d"], "label": [1.0, label]}
         write_table(Path(glue.data) / "stsb", "validation", columns)
-        with pytest.raises(DataError, match=r"stsb, split 'validation', row 1: .* 0\.\.5"):
+        with pytest.raises(DataError, match=r"stsb, split 'validation', row 1 \(.*\): .* 0\.\.5"):
             replace(glue, tasks=("stsb",)).fingerprint()
 
     def test_bytes_that_are_no_text(self, glue: Glue) -> None:
         columns = {"sentence": undecodable([b"a cat", b"\xff"]), "label": [1, 0]}
         write_table(Path(glue.data) / "cola", "train", columns)
-        with pytest.raises(DataError, match=r"task cola, split 'train', row 1: .* 0xff"):
-            opened(glue)
+        with pytest.raises(DataError, match=r"cola, split 'train', row 1 \(.*\): .* 0xff"):
+            glue.fingerprint()
 
     @pytest.mark.parametrize(
         ("field", "value", "match"),
@@ -346,8 +346,8 @@ class TestRealGlue:
     def test_its_columns_and_splits_are_there(
         self, task: str, shared_data: Callable[[str], str]
     ) -> None:
-        splits = check(shared_data("glue"), task)
-        assert {"train", "validation"} <= set(splits)
+        table = check(shared_data("glue"), task)
+        assert {"train", "validation"} <= set(table.splits)
 
     def test_a_task_is_fine_tuned(self, shared_data: Callable[[str], str], glue: Glue) -> None:
         task = replace(glue, data=shared_data("glue"), tasks=("wnli",), epochs=1)

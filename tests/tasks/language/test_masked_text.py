@@ -225,7 +225,7 @@ class TestWhatIsWrongIsNamed:
         write_table(tmp_path / "d", "train", {"text": sentences(30)})
         write_table(tmp_path / "d", "test", {"text": ["the cat"]})
         task = MaskedText(str(tmp_path / "d"), seq_len=16, vocab_size=SIZE)
-        with pytest.raises(DataError, match=r"16 tokens does not fit .* for validation"):
+        with pytest.raises(DataError, match=r"16 tokens needs 16, and .* for validation"):
             opened(task)
 
     def test_no_position_to_predict(self) -> None:

@@ -46,6 +46,11 @@ def batches(data: StoryData, count: int, start_step: int = 0) -> list[Tensor]:
     return list(itertools.islice(data.batches(start_step), count))
 
 
+def seen(data: StoryData) -> float:
+    with torch.no_grad():
+        return data.evaluate(Bigram(300).eval())["tokens_seen"]
+
+
 @pytest.fixture
 def packed(tiny_texts: Path) -> Stories:
     return Stories(str(tiny_texts), seq_len=8, vocab_size=300)
@@ -135,20 +140,29 @@ class TestMetrics:
         assert values["perplexity"] == pytest.approx(math.exp(expected), rel=1e-5)
         assert data.eval_size == used
 
-    def test_tokens_seen_follow_from_the_step(self, packed: Stories) -> None:
-        data, model = opened(packed), Bigram(300).eval()
-        stream = data.batches(0)
-        for _ in range(data.steps_per_epoch + 3):
-            next(stream)
+    def test_tokens_seen_follow_from_the_batches_trained_on(self, packed: Stories) -> None:
+        data, model = opened(packed), Bigram(300)
+        count = data.steps_per_epoch + 3
+        for batch in batches(data, count):
+            data.loss(model, batch)
+        assert seen(data) == count * 4 * 8 > data._token_counts()["tokens_available"]
         with torch.no_grad():
-            values = data.evaluate(model)
-        seen = values["tokens_seen"]
-        assert seen == (data.steps_per_epoch + 3) * 4 * 8
-        resumed = opened(packed)
-        batches(resumed, 1, start_step=data.steps_per_epoch + 2)
-        with torch.no_grad():
-            assert resumed.evaluate(model)["tokens_seen"] == seen
-        assert seen > values["tokens_available"] == len(data._lines["train"])
+            data.loss(model, batch)
+        assert seen(data) == count * 4 * 8
+
+    def test_batches_that_were_made_ahead_are_not_seen(self, packed: Stories) -> None:
+        data = opened(packed)
+        ahead = batches(data, 7)
+        assert seen(data) == 0
+        data.loss(Bigram(300), ahead[0])
+        assert seen(data) == 4 * 8
+
+    def test_a_resumed_trial_has_seen_what_it_had(self, packed: Stories) -> None:
+        data = opened(packed)
+        stream = data.batches(11)
+        assert seen(data) == 11 * 4 * 8
+        data.loss(Bigram(300), next(stream))
+        assert seen(data) == 12 * 4 * 8
 
     def test_fewer_sequences_can_be_evaluated(self, packed: Stories) -> None:
         few = opened(replace(packed, max_validation=3))
@@ -222,7 +236,7 @@ class TestTokenizers:
 
 class TestWhatIsWrongIsNamed:
     def test_a_text_shorter_than_a_sequence(self, packed: Stories) -> None:
-        with pytest.raises(DataError, match=r"9999 tokens .* do not fit .* for train"):
+        with pytest.raises(DataError, match=r"9999 tokens needs 10000, and .* for train"):
             opened(replace(packed, seq_len=9999))
 
     def test_an_unknown_layout(self) -> None:

@@ -7,11 +7,19 @@ from hypothesis import strategies as st
 from text_tables import sentences, undecodable, write_table
 
 from tasks.base import DataError
-from tasks.language.text_data import Corpus, Part
+from tasks.language.text_data import PARTS, Corpus, Part
 
 
 def documents(corpus: Corpus, part: Part = "train") -> list[str]:
     return [text for batch in corpus.documents(part) for text in batch]
+
+
+def found(corpus: Corpus, part: Part) -> list[str]:
+    """The documents of a part, none if nothing is left for it."""
+    try:
+        return documents(corpus, part)
+    except DataError:
+        return []
 
 
 class TestDocuments:
@@ -64,6 +72,24 @@ class TestDocuments:
         assert documents(corpus) + documents(corpus, "validation") == ["one", "zwölf"]
 
 
+class TestNumber:
+    @settings(max_examples=30, deadline=None)
+    @given(st.floats(0.02, 0.9), st.integers(10, 400))
+    def test_of_documents_is_known_before_they_are_read(self, held_out: float, most: int) -> None:
+        corpus = Corpus(validation=held_out, max_documents=most)
+        for part in PARTS:
+            assert corpus.num_documents(part) == sum(1 for _ in found(corpus, part))
+
+    def test_of_a_tail_is_about_right(self, tiny_texts: Path) -> None:
+        corpus = Corpus(str(tiny_texts), hold_out="tail")
+        assert [corpus.num_documents(part) for part in PARTS] == [54, 6]
+        assert abs(len(documents(corpus)) - 54) <= 2
+
+    def test_of_a_split_is_that_of_its_rows(self, tiny_texts: Path) -> None:
+        assert Corpus(str(tiny_texts)).num_documents("validation") == 20
+        assert Corpus(str(tiny_texts), max_documents=7).num_documents("train") == 7
+
+
 class TestDigest:
     def test_it_tells_contents_and_settings_and_not_places(
         self, tiny_texts: Path, tmp_path: Path
@@ -85,58 +111,77 @@ class TestDigest:
 
 
 class TestWhatIsWrongIsNamed:
-    def test_bytes_that_are_no_text_with_split_and_row(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("as_bytes", [False, True])
+    def test_bytes_that_are_no_text_with_split_and_row(
+        self, tmp_path: Path, as_bytes: bool
+    ) -> None:
         texts = [b"good", b"also good", b"b\xffad"]
-        write_table(tmp_path / "d", "train", {"text": undecodable(texts)})
-        with pytest.raises(DataError, match=r"d, split 'train', row 2: .* byte 1 is 0xff"):
+        column = pa.array(texts, pa.binary()) if as_bytes else undecodable(texts)
+        write_table(tmp_path / "d", "train", {"text": column})
+        with pytest.raises(DataError, match=r"d, split 'train', row 2 \(.*\): .* byte 1 is 0xff"):
             documents(Corpus(str(tmp_path / "d"), validation=0.1))
+        with pytest.raises(DataError, match=r"byte 1 is 0xff"):
+            Corpus(str(tmp_path / "d"), validation=0.1).check()
+        assert documents(Corpus(str(tmp_path / "d"), validation=0.5, max_documents=2)) == ["good"]
+        Corpus(str(tmp_path / "d"), validation=0.5, max_documents=2).check()
 
     def test_bytes_that_are_no_text_with_file_and_line(
         self, tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
         (tmp_path / "train.txt").write_bytes(b"good\nb\xffad\n")
         with pytest.raises(DataError, match=r"train\.txt, line 2: .* byte 1 is 0xff"):
-            Corpus(str(tmp_path), validation=0.1).digest()
+            Corpus(str(tmp_path), validation=0.1).check()
 
     def test_a_missing_text(self, tmp_path: Path) -> None:
         write_table(tmp_path / "d", "train", {"text": ["good", None]})
-        with pytest.raises(DataError, match="split 'train', row 1: the text is missing"):
-            Corpus(str(tmp_path / "d"), validation=0.1).digest()
+        with pytest.raises(DataError, match=r"row 1 \(row 1 of .*\): the text is missing"):
+            Corpus(str(tmp_path / "d"), validation=0.1).check()
+
+    def test_the_file_that_a_row_lies_in_is_named(self, tmp_path: Path) -> None:
+        for number, texts in enumerate([["a", "b", "c"], ["d"], ["e", "f", None]]):
+            file = write_table(tmp_path / "d", "train", {"text": texts})
+            file.rename(file.with_name(f"train-0000{number}-of-00003.parquet"))
+        match = r"row 6 \(row 2 of train-00002-of-00003\.parquet\): the text is missing"
+        with pytest.raises(DataError, match=match):
+            Corpus(str(tmp_path / "d"), validation=0.5).check()
 
     def test_a_missing_column(self, tmp_path: Path) -> None:
         write_table(tmp_path / "d", "train", {"body": ["x"]})
         with pytest.raises(DataError, match=r"'train' .* 'text' or .* has 'body'; .*text_column"):
-            Corpus(str(tmp_path / "d"), validation=0.1).digest()
+            Corpus(str(tmp_path / "d"), validation=0.1).check()
         with pytest.raises(DataError, match="text column 'words'; it has 'body'"):
-            Corpus(str(tmp_path / "d"), validation=0.1, text_column="words").digest()
+            Corpus(str(tmp_path / "d"), validation=0.1, text_column="words").check()
 
     def test_a_column_of_something_else(self, tmp_path: Path) -> None:
         write_table(tmp_path / "d", "train", {"text": [1, 2]})
-        with pytest.raises(DataError, match="must hold texts, not int64"):
-            Corpus(str(tmp_path / "d"), validation=0.1).digest()
+        with pytest.raises(DataError, match="split 'train', must hold texts, not int64"):
+            Corpus(str(tmp_path / "d"), validation=0.1).check()
 
     def test_a_missing_split(self, tmp_path: Path) -> None:
         write_table(tmp_path / "d", "train", {"text": ["x"]})
         with pytest.raises(DataError, match=r"'validation' or .* has 'train'\. .*validation=0\.1"):
-            Corpus(str(tmp_path / "d")).digest()
+            Corpus(str(tmp_path / "d")).check()
         write_table(tmp_path / "e", "test", {"text": ["x"]})
         with pytest.raises(DataError, match="must have a split 'train'; it has 'test'"):
-            Corpus(str(tmp_path / "e")).digest()
+            Corpus(str(tmp_path / "e")).check()
 
     def test_a_file_without_rows(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         write_table(tmp_path / "d", "train", {"text": pa.array([], pa.string())})
         with pytest.raises(DataError, match=r"train-00000-of-00001\.parquet has no rows"):
-            Corpus(str(tmp_path / "d"), validation=0.1).digest()
+            Corpus(str(tmp_path / "d"), validation=0.1).check()
 
     def test_nothing_left_to_train_on(self, tmp_path: Path) -> None:
         write_table(tmp_path / "d", "train", {"text": ["x"]})
         corpus = Corpus(str(tmp_path / "d"), validation=0.1)
-        with pytest.raises(DataError, match=r"no text left for validation when 0\.1"):
-            documents(corpus, "validation")
+        for read in (corpus.check, lambda: documents(corpus, "validation")):
+            with pytest.raises(DataError, match=r"no text left for validation when 0\.1"):
+                read()
+        with pytest.raises(DataError, match="no text left for train"):
+            Corpus(str(tmp_path / "d"), hold_out="tail").check()
 
     def test_data_that_are_not_there(self) -> None:
         with pytest.raises(DataError, match="HSWEEP_HUB=1"):
-            Corpus("someone/stories").digest()
+            Corpus("someone/stories").check()
 
     @pytest.mark.parametrize(
         ("field", "value", "match"),
@@ -144,6 +189,7 @@ class TestWhatIsWrongIsNamed:
             ("data", "", "not empty"),
             ("validation", 0, "not 0"),
             ("validation", 1.5, "must lie in"),
+            ("validation", True, "must lie in"),
             ("validation", "test", "docstrings have no splits"),
             ("max_documents", 0, "max_documents"),
             ("hold_out", "random", "'spread', 'tail'"),

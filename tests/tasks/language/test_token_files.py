@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from text_tables import sentences
+from text_tables import sentences, write_table
 
 from tasks.base import DataError
+from tasks.language import token_files
 from tasks.language.subwords import Subwords, subwords, train_byte_level_bpe
 from tasks.language.text_data import Corpus
 from tasks.language.token_files import evenly_spaced, token_line
+from tasks.sources.progress import telling
 
 END = 0
 
@@ -48,6 +50,36 @@ def test_it_is_made_once_and_mapped_from_disk(
     again[:] = 0
     assert token_line(corpus, "train", bpe, end=END).any()
     assert len(list(cache.glob("tokens-*/*.uint16"))) == 1
+
+
+def test_what_was_made_before_an_interruption_is_not_made_again(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table(tmp_path / "d", "train", {"text": sentences(5_500, words=3)})
+    corpus = Corpus(str(tmp_path / "d"), validation=0.5)
+    bpe = Subwords(train_byte_level_bpe([sentences(60)], 300), "bpe")
+    monkeypatch.setattr(token_files, "_BATCHES_A_PART", 1)
+    encode, called = Subwords.encode, 0
+
+    def interrupted(self: Subwords, texts: list[str]) -> list[list[int]]:
+        nonlocal called
+        called += 1
+        if called == 4:
+            raise KeyboardInterrupt
+        return encode(self, texts)
+
+    monkeypatch.setattr(Subwords, "encode", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        token_line(corpus, "train", bpe, end=END)
+    told: list[tuple[str, int, int]] = []
+    with telling(lambda *progress: told.append(progress)):
+        line = token_line(corpus, "train", bpe, end=END)
+    texts = [text for batch in corpus.documents("train") for text in batch]
+    assert line.tolist() == [token for each in encode(bpe, texts) for token in [*each, END]]
+    assert called == 4 + 6 - 3
+    assert told[0] == ("documents for train", 500, 2_750)
+    assert told[-1] == ("documents for train", 2_750, 2_750)
+    assert [path.name for path in cache.glob("tokens-*part*")] == []
 
 
 def test_another_part_tokenizer_or_end_is_another_file(corpus: Corpus, bpe: Subwords) -> None:
