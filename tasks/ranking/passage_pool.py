@@ -15,6 +15,7 @@ from tasks.base import DataError
 from tasks.ranking.passage_vectors import mean_vectors
 from tasks.sources.cache import cached_arrays
 from tasks.sources.hub import load_splits
+from tasks.sources.progress import tell
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _MINING: Final = "passages-1"
 """To be changed with the code that mines or embeds, so that older arrays are not used again."""
 
+_TOLD_EVERY: Final = 100
 _QUERIES_AT_ONCE: Final = 20_000
 _TEXTS_AT_ONCE: Final = 50_000
 _VALIDATION_SPLITS: Final = ("dev", "validation")
@@ -35,7 +37,8 @@ class Judged(NamedTuple):
     """Queries with their relevant passages, by identifier.
 
     Attributes:
-        train: query -> relevant passages, in the order of the data.
+        train: query -> passages judged relevant in any split, its own split's first, in the order
+            of the data.
         validation: as ``train``; no query is in both.
     """
 
@@ -78,22 +81,30 @@ def judged(task: "Passages") -> Judged:
                 f"the judgements of {task.data!r} have no split {name!r}; they have "
                 f"{', '.join(sorted(splits))}"
             )
-    train = _relevant(splits[train_name], task.data, train_name)
+    relevant = {name: _relevant(split, task.data, name) for name, split in splits.items()}
+    everywhere: dict[str, tuple[str, ...]] = {}
+    for queries in relevant.values():
+        for query, passages in queries.items():
+            everywhere[query] = tuple(dict.fromkeys((*everywhere.get(query, ()), *passages)))
+    train = relevant[train_name]
     if validation_name is None or validation_name == train_name:
         names = list(train)
         first_held_out = len(names) - max(1, round(task.held_out * len(names)))
         validation = {name: train[name] for name in names[first_held_out:]}
     else:
-        validation = _relevant(splits[validation_name], task.data, validation_name)
+        validation = relevant[validation_name]
     train = {name: passages for name, passages in train.items() if name not in validation}
-    cut = Judged(_first(train, task.max_train), _first(validation, task.max_validation))
-    for what, queries in (("training", cut.train), ("validation", cut.validation)):
+    train, validation = (
+        {query: tuple(dict.fromkeys((*own, *everywhere[query]))) for query, own in cut.items()}
+        for cut in (_first(train, task.max_train), _first(validation, task.max_validation))
+    )
+    for what, queries in (("training", train), ("validation", validation)):
         if not queries:
             raise DataError(
                 f"no {what} queries are left in {task.data!r}: split {train_name!r} has "
-                f"{len(train)}, with a score above 0; change the splits or held_out"
+                f"{len(relevant[train_name])} with a score above 0; change the splits or held_out"
             )
-    return cut
+    return Judged(train, validation)
 
 
 def pool_size(task: "Passages") -> int:
@@ -223,13 +234,14 @@ class _Pool:
         depth = min(len(self._rows), wanted + judged_most + 16)
         found, _ = self._index.retrieve(tokens, k=depth, show_progress=False)
         for query, passages in enumerate(relevant):
-            missing = [name for name in passages if name not in place]
-            if missing:
+            if query % _TOLD_EVERY == 0 or query + 1 == len(relevant):
+                tell("queries", query + 1, len(relevant))
+            if passages[0] not in place:
                 raise DataError(
                     f"query {names[query]!r} of {self._task.data!r} is answered by passage "
-                    f"{missing[0]!r}, which the corpus lacks; data of one release belong together"
+                    f"{passages[0]!r}, which the corpus lacks; data of one release belong together"
                 )
-            own = np.array([place[name] for name in passages])
+            own = np.array([place[name] for name in passages if name in place])
             taboo = self._text_numbers[own]
             ranked = np.asarray(found[query], np.int64)
             if not self._enough(ranked, taboo):

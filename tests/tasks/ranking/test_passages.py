@@ -7,13 +7,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from click.testing import CliRunner
 from task_contract import CPU, TaskContract, same
 from torch import Tensor, nn
 
+from hsweep.cli import main
 from models.torchvision_compat import make_torchvision_importable
 from tasks.base import DataError, Task
 from tasks.ranking.passage_data import load
-from tasks.ranking.passage_pool import candidates, judged
+from tasks.ranking.passage_pool import _Pool, candidates, judged
 from tasks.ranking.passage_vectors import mean_vectors
 from tasks.ranking.passages import Passages
 
@@ -158,6 +160,28 @@ def test_candidates_are_the_positive_and_the_best_ranked_others(
     assert (found.num_train, len(found.queries)) == (1, 2)
 
 
+def test_what_another_split_judges_relevant_is_no_negative_either(
+    tmp_path: Path, encoder: str
+) -> None:
+    texts = {
+        "answer": "worda wordb",
+        "elsewhere": "worda wordb wordc",
+        **{f"p{number}": passage(number) for number in range(6)},
+    }
+    judgements = {
+        "train": [("q", "answer", 1), ("r", "p1", 1)],
+        "dev": [("s", "p2", 1)],
+        "test": [("q", "elsewhere", 1)],
+    }
+    queries = {"q": "worda wordb wordc", "r": "wordd", "s": "worde"}
+    folder = write_data(tmp_path / "data", texts, queries, judgements)
+    task = Passages(seq_len=2, data=folder, encoder=encoder, mined=3)
+    assert judged(task).train["q"] == ("answer", "elsewhere")
+    found = candidates(task, task.mining_digest())
+    (vector,) = mean_vectors(encoder, [texts["elsewhere"]], max_tokens=128, segment=1)
+    assert vector.tobytes() not in {found.passages[row].tobytes() for row in found.negatives[0]}
+
+
 def test_shorter_lists_are_the_beginning_of_longer_ones_and_share_the_mining(
     small: Passages,
 ) -> None:
@@ -187,6 +211,28 @@ def test_neither_a_constant_score_nor_a_fixed_position_counts_as_a_ranking(small
     assert constant["mrr"] == pytest.approx(1 / 4)
     assert constant["validation_loss"] == pytest.approx(torch.tensor(4.0).log().item())
     assert data.evaluate(FirstIsBest())["train_top1"] < 0.6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_top1_and_mrr_agree_with_ranking_by_hand(small: Passages, seed: int) -> None:
+    task = dataclasses.replace(small, seq_len=25, mined=25)
+    data = task.open(data_seed=0, sampling_seed=5, batch_size=8, device=CPU)
+    model = DotProduct(8)
+    torch.nn.init.normal_(model.scale, generator=torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        values = data.evaluate(model)
+    tables = load(task, task.fingerprint(), CPU)
+    for prefix, rows in (("", range(24, 30)), ("train_", range(24))):
+        ranks = []
+        for row in rows:
+            query = tables.queries[row].double() * model.scale.detach().double()
+            scores = [float(query @ tables.passages[p].double()) for p in tables.lists[row]]
+            best_first = sorted(range(25), key=scores.__getitem__, reverse=True)
+            ranks.append(best_first.index(0) + 1)
+        # Mean reciprocal rank, cut off below ten, as MS MARCO's own script computes it.
+        reciprocal = [1 / rank if rank <= 10 else 0 for rank in ranks]
+        assert values[f"{prefix}top1"] == pytest.approx(ranks.count(1) / len(ranks))
+        assert values[f"{prefix}mrr"] == pytest.approx(sum(reciprocal) / len(ranks))
 
 
 def test_vectors_are_the_mean_of_the_models_own_embeddings(encoder: str) -> None:
@@ -252,6 +298,27 @@ def test_fewer_passages_than_candidates_is_known_before_anything_is_mined(small:
         task.fingerprint()
 
 
+def test_a_plan_and_a_check_say_that_there_are_too_few_candidates(
+    small: Passages, tmp_path: Path
+) -> None:
+    sweep = tmp_path / "finding.py"
+    sweep.write_text(
+        "from hsweep import Sweep, epochs, grid\n"
+        "from models.ranker import Ranker\n"
+        "from tasks.ranking.passages import Passages\n"
+        f"DATA, ENCODER = {small.data!r}, {small.encoder!r}\n"
+        "SWEEP = Sweep(name='finding', space=grid(heads=[1]), metric='top1', goal='max',\n"
+        "    task=lambda p: Passages(seq_len=50, data=DATA, encoder=ENCODER, mined=49),\n"
+        "    model=lambda p: Ranker(heads=1, head_dim=4, seq_len=50, input_dim=16, depth=1),\n"
+        "    budget=epochs(1))\n"
+    )
+    for arguments in (["run", sweep, "--runner", "inline"], ["data", "check", sweep]):
+        done = CliRunner().invoke(main, [*map(str, arguments)], env={"HSWEEP_HOME": str(tmp_path)})
+        assert done.exit_code == 2, done.output
+        assert "has 40 passages, fewer than the 49 mined negatives" in done.output
+        assert "Traceback" not in done.output
+
+
 def test_missing_pieces_are_named(small: Passages, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"encoder must be an existing folder.*nowhere"):
         dataclasses.replace(small, encoder="nowhere").fingerprint()
@@ -293,6 +360,32 @@ def test_a_model_must_score_every_candidate(small: Passages) -> None:
         ValueError, match=r"one score a candidate, of shape \(8, 4\), not \(8, 4, 1"
     ):
         data.loss(nn.Linear(16, 16), next(data.batches(0)))
+
+
+def test_no_real_negative_is_judged_relevant_or_has_the_text_of_what_is(
+    shared_data: Callable[[str], str], encoder: str
+) -> None:
+    data = shared_data("msmarco")
+    task = Passages(seq_len=4, data=data, encoder=encoder, mined=15)
+    corpus, queries, judgements = (
+        pq.read_table(next((Path(data) / name).glob("*.parquet"))).to_pylist()
+        for name in ("corpus", "queries", "qrels")
+    )
+    texts = {row["_id"]: f"{row.get('title') or ''} {row['text']}" for row in corpus}
+    relevant: dict[str, set[str]] = {}
+    for row in judgements:
+        if row["score"] > 0:
+            relevant.setdefault(str(row["query-id"]), set()).add(str(row["corpus-id"]))
+    train = judged(task).train
+    pool, names = _Pool(task, train), list(train)[:200]
+    asked = {str(row["_id"]): row["text"] for row in queries}
+    _, negatives = pool.mine(pool.relevant_to(names), [asked[name] for name in names], names)
+    for name, rows in zip(names, negatives, strict=True):
+        found = [corpus[row]["_id"] for row in rows]
+        assert len(set(found)) == 15
+        assert not set(found) & relevant[name]
+        taken = {" ".join(texts[one].lower().split()) for one in relevant[name]}
+        assert not {" ".join(texts[one].lower().split()) for one in found} & taken
 
 
 def test_the_real_sample_is_read_and_mined_and_is_the_same_for_every_replicate(
