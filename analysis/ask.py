@@ -50,11 +50,12 @@ def ask_table(
     failed: Sequence[str] = (),
     history: Path | None = None,
     settings: Sequence[str] = (),
+    nuisance: Sequence[str] = (),
 ) -> Answer:
     """Answer a question from the table at ``path``; the arguments are the command's options.
 
     ``pruned`` and ``failed`` are further status words, ``history`` holds the reports of the runs,
-    ``settings`` are texts such as ``delta_T=0.2``.
+    ``settings`` are texts such as ``delta_T=0.2``, ``nuisance`` names axes whose values compete.
 
     Raises:
         UserError: an option that is missing or does not fit the table.
@@ -82,14 +83,21 @@ def ask_table(
         "target_budget": target_budget,
     }
     if kind == "transition":
+        if x is None and "heads" not in frame:
+            raise UserError(f"name the searched axis with --x COLUMN; {_columns(frame)}")
+        if by is None and "seq_len" not in frame:
+            raise UserError(
+                f"name the modulating axis with --by COLUMN, or --by '' for none; {_columns(frame)}"
+            )
         by = "seq_len" if by is None else by or None
         found = transition.fit(
             frame,
             x=x or "heads",
             by=by,
             goal=goal or ("max" if scale == "accuracy" else "min"),
-            scale=scale or "error",
+            scale=scale or ("accuracy" if goal == "max" else "error"),
             eval_size=eval_size,
+            nuisance=nuisance,
             history=None if history is None else read_table(history),
             settings=with_settings(TransitionSettings(), settings),
             **common,
@@ -111,6 +119,10 @@ def ask_table(
             **common,
         )
         return Answer(conditioning_sentence(correlated), conditioning=correlated)
+    if not costs and "num_params" not in frame:
+        raise UserError(f"name what to keep small with --cost COLUMN; {_columns(frame)}")
+    if metric in costs:
+        raise UserError(f"{metric!r} cannot be both the metric and a cost")
     common |= {
         "config": shape,
         "goal": goal or ("min" if scale in ("error", "loss") else "max"),
@@ -132,6 +144,10 @@ def ask_table(
         **common,
     )
     return Answer(answer_sentence(equivalents), lean=equivalents)
+
+
+def _columns(frame: pd.DataFrame) -> str:
+    return f"the table has: {', '.join(map(str, frame.columns))}"
 
 
 def _with_words(

@@ -288,7 +288,7 @@ def _refuse_duplicates(runs: pd.DataFrame, keys: list[str], replicate: str | Non
     raise UserError(
         f"{int(duplicated.sum())} rows repeat a run, the first at {where},"
         f" {replicate}={first['replicate']}; keep one row a run, name the column that tells"
-        " replicates apart, or list competing settings as nuisance axes"
+        " replicates apart, or name the axes whose settings compete (nuisance)"
     )
 
 

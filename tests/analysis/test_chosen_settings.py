@@ -1,0 +1,38 @@
+"""Settings given as texts."""
+
+import pytest
+
+from analysis.chosen_settings import with_settings
+from analysis.results import LeanSettings, ParetoSettings, TransitionSettings
+from hsweep.errors import UserError
+
+
+def test_texts_become_settings() -> None:
+    given = ["alpha=0.01", "delta_T = 0.2", "B=50", "reading=attainable", "threshold_width=1"]
+    assert with_settings(TransitionSettings(), given) == TransitionSettings(
+        alpha=0.01, delta_T=0.2, B=50, reading="attainable", threshold_width=1
+    )
+    assert with_settings(ParetoSettings(), ["epsilon=0.01"]) == ParetoSettings(epsilon=0.01)
+    assert with_settings(LeanSettings(), []) == LeanSettings()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("delta_t=0.1", "unknown setting 'delta_t'; known: .*delta_T"),
+        ("alpha", "a setting is NAME=VALUE, not 'alpha'; names: alpha, rho"),
+        ("alpha=1.5", "setting alpha must lie between 0 and 1"),
+        ("alpha=high", "setting alpha is a number, not 'high'"),
+        ("B=2.5", "setting B is a whole number, not '2.5'"),
+        ("B=0", "setting B must be at least 1"),
+        ("reading=best", "setting reading is one of auto, typical, attainable, not 'best'"),
+        ("rho=2", "setting rho must lie from 0 to 1"),
+        ("rng_seed=-1", "setting rng_seed must not be negative"),
+        ("min_drop=nan", "setting min_drop must be a number from 0"),
+        ("delta_T=inf", "setting delta_T must be a number from 0"),
+        ("assumed_sd=0", "setting assumed_sd must be above 0"),
+    ],
+)
+def test_what_is_no_setting_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        with_settings(TransitionSettings(), [text])
