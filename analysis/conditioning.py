@@ -21,6 +21,7 @@ import pandas as pd
 
 from analysis.conditioning_results import (
     COUPLED,
+    HEAD_DIM,
     ConditionedShape,
     ConditioningResult,
     ConditioningSettings,
@@ -42,7 +43,6 @@ CONDITION: Final = "condition_number"
 PREDICTION: Final = "predicted_condition_number"
 CAPPED: Final = "condition_number_capped"
 LAYER_PREFIX: Final = "condition_number_layer_"
-HEAD_DIM: Final = "head_dim"
 EMBED_DIM: Final = "embed_dim"
 NO_VALUE: Final = "none"
 _SAME: Final = 0.02

@@ -5,7 +5,7 @@ import math
 import plotly.graph_objects as go
 
 from analysis import palette
-from analysis.conditioning_results import ConditionedShape, ConditioningResult
+from analysis.conditioning_results import HEAD_DIM, ConditionedShape, ConditioningResult
 from analysis.drawing import Picture, decade_ticks, safe, style
 from analysis.pictures import GridAxis, short_label, varying_axes
 from analysis.wording import number_text
@@ -39,9 +39,14 @@ def shape_series(shape: ConditionedShape, result: ConditioningResult) -> str:
 
 
 def shape_names(result: ConditioningResult) -> tuple[list[str], list[str]]:
-    """Return the axes that tell the shapes apart, and each shape by its values of them."""
+    """Return the axes that tell the shapes apart, and each shape by its values of them.
+
+    What the colours tell already is left out.
+    """
     configs = [shape.config for shape in result.shapes]
     axes = varying_axes(configs) or list(configs[0])
+    coloured = len(series_shades(result)) > 1
+    axes = [name for name in axes if not (coloured and name == HEAD_DIM)] or axes
     return axes, [short_label(config, axes) for config in configs]
 
 
@@ -85,9 +90,11 @@ def heads_picture(result: ConditioningResult) -> Picture:
                 x=[axis.at(x) for x in trend.x],
                 y=trend.predicted,
                 mode="lines",
-                name=f"{name}, theory" if trend.series else "theory",
+                name="theory",
+                legendgroup="theory",
+                showlegend=at == 0,
                 line={"color": colour, "width": 1.6, "dash": "6px,4px"},
-                hovertemplate="theory %{y:.4g}<extra></extra>",
+                hovertemplate=f"theory %{{y:.4g}}<extra>{name}</extra>",
             )
     style(figure, x_title=safe(result.x), y_title=safe(title(result)), grid=axis, log_y=True)
     shown = [value for trend in result.trends for value in (*trend.measured, *trend.predicted)]
@@ -135,7 +142,7 @@ def metric_picture(result: ConditioningResult) -> Picture:
             mode="markers+text" if named else "markers",
             name=safe(series or "shapes"),
             showlegend=bool(series),
-            text=[safe(names[index]) for index in members],
+            text=[f"\N{NO-BREAK SPACE}{safe(names[index])}\N{NO-BREAK SPACE}" for index in members],
             textposition=[places[index] for index in members],
             textfont={"size": 11, "color": palette.MUTED.light},
             cliponaxis=False,
@@ -166,13 +173,21 @@ def metric_picture(result: ConditioningResult) -> Picture:
 
 
 def label_places(result: ConditioningResult) -> list[str]:
-    """Return where each shape's name stands: those beside a neighbour in turn above and below."""
-    logs = [math.log(shape.condition) for shape in result.shapes]
-    order = sorted(range(len(logs)), key=lambda index: logs[index])
-    places = [""] * len(logs)
-    for rank, index in enumerate(order):
-        places[index] = "top center" if rank % 2 == 0 else "bottom center"
-    return places
+    """Return on which side each shape's name stands: to the right, unless a neighbour is there."""
+    xs = [math.log(shape.condition) for shape in result.shapes]
+    ys = [
+        math.log(shape.metric) if result.scale == "error" else shape.metric
+        for shape in result.shapes
+    ]
+    width, height = (max(each) - min(each) or 1.0 for each in (xs, ys))
+
+    def has_neighbour(at: int) -> bool:
+        return any(
+            0 < (x - xs[at]) / width < 0.07 and abs(y - ys[at]) / height < 0.04
+            for x, y in zip(xs, ys, strict=True)
+        )
+
+    return ["middle left" if has_neighbour(at) else "middle right" for at in range(len(xs))]
 
 
 def _hover(shape: ConditionedShape, result: ConditioningResult) -> str:

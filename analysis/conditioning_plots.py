@@ -75,8 +75,8 @@ def _heads(axes: Axes, result: ConditioningResult) -> None:
             linewidths=0,
         )
         if trend.predicted:
-            theory = f"{trend.series}, theory" if trend.series else "theory"
-            axes.plot(places, trend.predicted, color=colour, ls="--", lw=1, label=short(theory))
+            theory = "theory" if at == 0 else None
+            axes.plot(places, trend.predicted, color=colour, ls="--", lw=1, label=theory)
     log_axis(axes, "y", 7)
     grid_ticks(axes, axis, result.x)
     axes.set_ylabel(short(title(result)))
@@ -108,15 +108,15 @@ def _metric(axes: Axes, result: ConditioningResult) -> None:
         )
     if len(result.shapes) <= MAX_LABELS:
         for shape, label, place in zip(result.shapes, labels, label_places(result), strict=True):
-            above = place.startswith("top")
+            right = place.endswith("right")
             axes.annotate(
                 plain(label),
                 (shape.condition, shape.metric),
-                xytext=(0, 4 if above else -4),
+                xytext=(4 if right else -4, 0),
                 textcoords="offset points",
-                ha="center",
-                va="bottom" if above else "top",
-                fontsize=5.5,
+                ha="left" if right else "right",
+                va="center",
+                fontsize=6,
                 color=palette.MUTED.light,
             )
         axes.set_title(short(" · ".join(names), 60))

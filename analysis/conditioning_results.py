@@ -11,6 +11,7 @@ ConditioningVerdict = Literal["supported", "contradicted", "undecided"]
 Course = Literal["falls", "rises", "constant", "has a peak", "has a trough", "varies"]
 Leading = Literal["raw", "size_controlled", "same_size"]
 
+HEAD_DIM: Final = "head_dim"
 COUPLED: Final = "coupled"
 """The series of heads that share the width of a token."""
 

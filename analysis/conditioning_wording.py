@@ -26,6 +26,9 @@ _CAUSES: Final = (
 
 def conditioning_badge(result: ConditioningResult) -> tuple[str, Tone]:
     """Return the verdict's name as a reader sees it and the tone it is shown in."""
+    held = result.same_heads
+    if result.verdict == "supported" and held is not None and held.p > result.settings.alpha:
+        return "in accord with the conditioning story, as with heads alone", "partial"
     return _BADGES[result.verdict]
 
 
