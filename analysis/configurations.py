@@ -25,6 +25,7 @@ class Configuration:
         costs: mean of each cost over the runs that have it.
         cost_values: each cost, run by run, as long as ``values``.
         crash_share: screened, failed and diverged runs among all that ended.
+        outcomes: (metric, costs...) of every full-budget run, crashed ones too, by replicate.
     """
 
     config: Config
@@ -33,6 +34,7 @@ class Configuration:
     costs: dict[str, float]
     cost_values: dict[str, FloatArray]
     crash_share: float
+    outcomes: dict[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def group_configurations(
     done = [rows.loc[rows["complete"]] for rows in usable]
     crashed = screen_crashes([sign * rows["value"].to_numpy(np.float64) for rows in done], crash_sd)
     found = [
-        _configuration(rows, good.loc[~bad], int(bad.sum()), config, costs)
+        _configuration(rows, good, good.loc[~bad], int(bad.sum()), config, costs)
         for rows, good, bad in zip(usable, done, crashed, strict=True)
     ]
     screened = sum(int(bad.sum()) for bad in crashed)
@@ -137,6 +139,7 @@ def describe(config: Mapping[str, AxisValue]) -> str:
 
 def _configuration(
     rows: pd.DataFrame,
+    done: pd.DataFrame,
     good: pd.DataFrame,
     num_screened: int,
     config: Sequence[str],
@@ -145,7 +148,7 @@ def _configuration(
     axis_values = {name: _plain(rows[name].iloc[0]) for name in config}
     label = _own_name(axis_values) or describe(axis_values)
     for name in costs:
-        if good[name].isna().any():
+        if done[name].isna().any():
             raise UserError(f"cost {name!r} is missing for a full-budget run of {label}")
     ended = rows["status"].isin(["finished", "stopped_early", "failed", "diverged"]).sum()
     lost = rows["status"].isin(["failed", "diverged"]).sum() + num_screened
@@ -157,6 +160,10 @@ def _configuration(
         {name: float(values.mean()) for name, values in cost_values.items()},
         cost_values,
         float(lost / ended),
+        {
+            str(replicate): tuple(float(value) for value in outcome)
+            for replicate, *outcome in done[["replicate", "value", *costs]].itertuples(index=False)
+        },
     )
 
 

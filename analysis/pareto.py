@@ -5,14 +5,15 @@ in which no other shape costs at most as much and is at least as good, with one 
 """
 
 from collections.abc import Sequence
-from types import ModuleType
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from analysis.attainment import attainment
 from analysis.configurations import Configuration, group_configurations
 from analysis.moderated import Moderated, moderate
+from analysis.optional import moocore
 from analysis.results import (
     FrontClass,
     Interval,
@@ -47,8 +48,9 @@ def fit(
         config: columns that name a shape.
         metric: column of the result.
         goal: whether it is minimised or maximised.
-        costs: columns to keep small. A cost that varies between the runs of a shape (latency) is
-            drawn like the metric; the others are exact.
+        costs: columns to keep small. A cost that varies between the runs of a shape (latency, wall
+            time) is drawn like the metric, on a logarithmic axis where it is positive; the others
+            are exact.
         replicate: column of the seeds; None numbers the runs of a shape.
         status_column: how each run ended; ``status`` is used if it is there.
         complete: status word of a full-budget run.
@@ -82,9 +84,8 @@ def fit(
     cost = np.array([[item.costs[name] for name in costs] for item in found])
     known = bool(np.isfinite(spread.sd).all())
     mean_draws = _draw(mean, size, spread, settings.draws, rng) if known else mean[None, :]
-    cost_draws, noisy = _cost_draws(found, costs, cost, settings.draws if known else 1, rng)
-    if noisy:
-        warnings.append(f"costs that vary between seeds are drawn too: {', '.join(noisy)}")
+    cost_draws, notes = _cost_draws(found, costs, cost, settings.draws if known else 1, rng)
+    warnings += notes
     if known:
         p_front = 1 - dominated(mean_draws, cost_draws, 0.0).mean(axis=0)
         p_epsilon = 1 - dominated(mean_draws, cost_draws, settings.epsilon).mean(axis=0)
@@ -99,6 +100,7 @@ def fit(
         _row(k, found, mean, spread, size, sign, cost, p_front, p_epsilon, settings)
         for k in range(len(found))
     )
+    surfaces, attainment_note = attainment(found, goal, len(costs))
     return ParetoResult(
         table=rows,
         hv=hv,
@@ -111,6 +113,8 @@ def fit(
         prior_df=spread.prior_df,
         settings=settings,
         warnings=tuple(warnings),
+        attainment=surfaces,
+        attainment_note=attainment_note,
     )
 
 
@@ -148,18 +152,40 @@ def _cost_draws(
     draws: int,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, list[str]]:
-    """Return costs [draws or 1, shapes, costs] and the names of those that had to be drawn."""
+    """Return costs [draws or 1, shapes, costs], and what to know of those that vary.
+
+    Times scatter in proportion to their size, so positive costs are drawn by the moderated
+    deviations of their logarithms: cost * exp(sd / sqrt(n) * t).
+    """
     noisy = [name for name in costs if any(np.ptp(item.cost_values[name]) > 0 for item in found)]
     if draws == 1 or not noisy:
-        return cost[None], noisy
+        return cost[None], []
     drawn = np.repeat(cost[None], draws, axis=0)
+    known: list[str] = []
     for column, name in enumerate(costs):
+        if name not in noisy:
+            continue
         groups = [item.cost_values[name] for item in found]
-        spread = moderate(groups)
-        if name in noisy and np.isfinite(spread.sd).all():
-            size = np.array([group.size for group in groups], dtype=np.float64)
+        size = np.array([group.size for group in groups], dtype=np.float64)
+        is_positive = all((group > 0).all() for group in groups)
+        spread = moderate([np.log(group) for group in groups] if is_positive else groups)
+        if not np.isfinite(spread.sd).all():
+            continue
+        known.append(name)
+        if is_positive:
+            relative = _draw(np.zeros(len(found)), size, spread, draws, rng)
+            drawn[:, :, column] = cost[:, column] * np.exp(relative)
+        else:
             drawn[:, :, column] = _draw(cost[:, column], size, spread, draws, rng)
-    return drawn, noisy
+    notes = []
+    if known:
+        notes.append(f"costs that vary between seeds are drawn too: {', '.join(known)}")
+    if unknown := [name for name in noisy if name not in known]:
+        notes.append(
+            f"costs that vary between seeds, by how much is not known (single runs), so their "
+            f"means are taken as exact: {', '.join(unknown)}"
+        )
+    return drawn, notes
 
 
 def _row(
@@ -226,8 +252,8 @@ def _hypervolume(
     if len(mean) < 2:
         return None, "a hypervolume needs at least two shapes"
     num_costs = cost.shape[1]
-    moocore = _moocore()
-    if num_costs > 1 and moocore is None:
+    library = moocore()
+    if num_costs > 1 and library is None:
         return None, "a hypervolume of three or more objectives needs the optional package moocore"
     losses = np.concatenate([-mean[:, None], cost], axis=1)
     best, worst = losses.min(axis=0), losses.max(axis=0)
@@ -243,10 +269,10 @@ def _hypervolume(
     drawn = (drawn - best) / extent
 
     def volumes(points: FloatArray) -> FloatArray:
-        if moocore is None or num_costs == 1:
+        if library is None or num_costs == 1:
             return area(points[:, :, 0], points[:, :, 1])
         reference = np.ones(points.shape[2])
-        return np.array([float(moocore.hypervolume(row, ref=reference)) for row in points])
+        return np.array([float(library.hypervolume(row, ref=reference)) for row in points])
 
     estimate = float(volumes(centre[None])[0])
     note = (
@@ -273,11 +299,3 @@ def area(loss: FloatArray, cost: FloatArray) -> FloatArray:
     best = np.minimum.accumulate(np.take_along_axis(loss, order, axis=1), axis=1)
     until_next = np.diff(sorted_cost, axis=1, append=1.0)
     return np.asarray((np.maximum(1.0 - best, 0.0) * until_next).sum(axis=1), dtype=np.float64)
-
-
-def _moocore() -> ModuleType | None:
-    try:
-        import moocore
-    except ImportError:
-        return None
-    return moocore  # type: ignore[no-any-return]

@@ -370,6 +370,19 @@ class ParetoRow:
 
 
 @dataclass(frozen=True, slots=True)
+class AttainmentSurface:
+    """What at least a share of the single-seed fronts attains: a picture of spread.
+
+    Attributes:
+        share: of the seeds; the smallest is 1 / seeds (the best of all), 1 is attained by each.
+        points: corners as (metric, costs...), by cost.
+    """
+
+    share: float
+    points: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ParetoResult(Jsonable):
     """The front of metric against costs, with what the seeds can and cannot tell.
 
@@ -386,6 +399,8 @@ class ParetoResult(Jsonable):
         prior_df: its degrees of freedom d0 (null in JSON when infinite).
         settings: every choice made.
         warnings: what a reader has to know besides.
+        attainment: how far single runs scatter (see ``analysis.attainment``); no estimate.
+        attainment_note: what it is, or why there is none.
     """
 
     table: tuple[ParetoRow, ...]
@@ -399,6 +414,8 @@ class ParetoResult(Jsonable):
     prior_df: float | None
     settings: ParetoSettings
     warnings: tuple[str, ...]
+    attainment: tuple[AttainmentSurface, ...] = ()
+    attainment_note: str = ""
 
     @property
     def p_front(self) -> dict[str, float]:

@@ -194,3 +194,97 @@ def test_bad_tables_are_named():
         ParetoSettings(on=0.1, off=0.2)
     with pytest.raises(ValueError, match="epsilon must not be negative"):
         ParetoSettings(epsilon=-1)
+
+
+def timed_sweep(seed: int, scatter: float) -> tuple[pd.DataFrame, np.ndarray]:
+    """Sixteen shapes whose latency scatters in proportion, and which are truly on the front."""
+    rng = np.random.default_rng([11, seed])
+    latency = np.exp(rng.uniform(0, np.log(30), 16))
+    true = 0.6 + 0.05 * np.log(latency) + 0.02 * rng.standard_normal(16)
+    rows = [
+        (
+            f"s{k:02d}",
+            run,
+            true[k] + 0.006 * rng.standard_normal(),
+            latency[k] * np.exp(scatter * rng.standard_normal()),
+        )
+        for k in range(16)
+        for run in range(4)
+    ]
+    frame = pd.DataFrame(rows, columns=["shape", "seed", "top1", "latency"])
+    return frame, ~dominated(true[None], latency[None, :, None], 0.0)[0].astype(bool)
+
+
+def test_a_front_over_a_noisy_cost_is_rarely_sure_and_wrong():
+    probability, on_front = [], []
+    for seed in range(25):
+        frame, real = timed_sweep(seed, scatter=0.2)
+        result = fit(frame, settings=QUICK, **(SHAPE_OPTIONS | {"costs": ["latency"]}))
+        by_name = dict(zip([f"s{k:02d}" for k in range(16)], real, strict=True))
+        for row in result.table:
+            probability.append(row.p_front)
+            on_front.append(by_name[str(row.config["shape"])])
+    told, real = np.array(probability), np.array(on_front)
+    assert np.mean(told[real] <= 0.05) <= 0.02
+    assert np.mean(told[~real] >= 0.95) <= 0.02
+    assert np.mean((told - real) ** 2) <= 0.11
+
+
+def test_a_noisy_cost_of_single_runs_is_taken_as_exact_and_said_so():
+    frame, _ = timed_sweep(0, scatter=0.2)
+    two = frame[frame["shape"].isin(["s00", "s01"])]
+    single = two.assign(latency=two.groupby("shape")["latency"].transform("first"))
+    exact = fit(single, settings=QUICK, **(SHAPE_OPTIONS | {"costs": ["latency"]}))
+    assert not any("latency" in warning for warning in exact.warnings)
+    lone = frame[(frame["seed"] == 0) | (frame["shape"] == "s00")]
+    kept = lone[lone["shape"].isin(["s00", "s01"])]
+    result = fit(kept, settings=QUICK, **(SHAPE_OPTIONS | {"costs": ["latency"]}))
+    assert any("single runs" in warning for warning in result.warnings)
+
+
+def attained_by_hand(frame: pd.DataFrame, costs: list[str], point: tuple[float, ...]) -> float:
+    """Share of the seeds of which some run is as good in everything."""
+    good = frame["top1"] >= point[0]
+    for name, value in zip(costs, point[1:], strict=True):
+        good &= frame[name] <= value
+    return float(frame.assign(good=good).groupby("seed")["good"].any().mean())
+
+
+@pytest.mark.parametrize("costs", [["num_params"], ["num_params", "memory"]])
+def test_a_surface_is_attained_by_its_share_of_the_seeds(costs):
+    pytest.importorskip("moocore")
+    frame = shapes_sweep("homo", 6, seeds=5)
+    frame["memory"] = 11 - frame["num_params"]
+    result = fit(frame, settings=ParetoSettings(draws=20), **(SHAPE_OPTIONS | {"costs": costs}))
+    assert [surface.share for surface in result.attainment] == [0.2, 0.5, 1.0]
+    for surface in result.attainment:
+        assert surface.points
+        for point in surface.points:
+            assert attained_by_hand(frame, costs, point) >= surface.share
+            better = (point[0] + 1e-9, *point[1:])
+            assert attained_by_hand(frame, costs, better) < 1.0 or surface.share < 1.0
+    assert "estimates nothing" in result.attainment_note
+
+
+def test_a_crashed_run_belongs_to_the_spread_though_not_to_the_means():
+    pytest.importorskip("moocore")
+    frame = shapes_sweep("homo", 1, seeds=5)
+    frame.loc[frame["seed"] == 4, "top1"] = 0.1
+    worst = fit(frame, settings=QUICK, **SHAPE_OPTIONS).attainment[-1]
+    assert {point[0] for point in worst.points} == {0.1}
+
+
+def test_what_spread_cannot_be_shown_says_why(monkeypatch):
+    frame = shapes_sweep("homo", 6, seeds=3)
+    frame["memory"], frame["flops"] = 11 - frame["num_params"], frame["num_params"] ** 2
+    settings = ParetoSettings(draws=20)
+    many = fit(
+        frame,
+        settings=settings,
+        **(SHAPE_OPTIONS | {"costs": ["num_params", "memory", "flops"]}),
+    )
+    assert (many.attainment, "up to 2 costs" in many.attainment_note) == ((), True)
+    apart = frame[(frame["seed"] == 0) | (frame["shape"] > "s07")]
+    assert "two seeds" in fit(apart, settings=settings, **SHAPE_OPTIONS).attainment_note
+    monkeypatch.setitem(sys.modules, "moocore", None)
+    assert "moocore" in fit(frame, settings=settings, **SHAPE_OPTIONS).attainment_note
