@@ -1,4 +1,5 @@
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from task_contract import CPU, TaskContract, same, unchanged_global_state
 from text_tables import sentences, undecodable, write_table
 from torch import Tensor, nn
@@ -20,6 +22,8 @@ from tasks.language.glue_data import GlueData
 from tasks.language.glue_scores import scored
 from tasks.language.glue_texts import Examples, check, examples
 from tasks.language.masked_text import MaskedText
+
+Numbers = NDArray[np.float64]
 
 SIZE = 150
 ALL = tuple(GLUE_TASKS)
@@ -45,6 +49,22 @@ class Bag(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         return functional.linear(self.features(tokens), self.embedding.weight)
+
+
+class Attentive(Bag):
+    """A bag whose tokens attend to each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng([]):
+            torch.manual_seed(0)
+            self.attention = nn.MultiheadAttention(16, 2, dropout=0.0, batch_first=True)
+
+    def features(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        each = super().features(tokens, mask)
+        mixed, _ = self.attention(each, each, each, need_weights=False)
+        features: Tensor = each + mixed
+        return features
 
 
 def labels_of(task: str, first: list[str]) -> list[float]:
@@ -92,6 +112,12 @@ def opened(task: Glue, sampling_seed: int = 2) -> GlueData:
 
 def tuned(task: Glue, model: nn.Module | None = None, sampling_seed: int = 2) -> dict[str, float]:
     return dict(opened(task, sampling_seed).evaluate_further(model or Bag(), is_last=True))
+
+
+def correlation(one: Numbers, other: Numbers) -> float:
+    """Covariance over the deviations' product."""
+    a, b = one - one.mean(), other - other.mean()
+    return float((a * b).sum() / math.sqrt((a * a).sum() * (b * b).sum()))
 
 
 class TestGlue(TaskContract):
@@ -168,6 +194,33 @@ class TestMetrics:
             np.corrcoef(curved, np.arange(4.0))[0, 1]
         )
 
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=2, max_size=40))
+    def test_scores_of_classes_follow_their_definitions(self, pairs: list[tuple[int, int]]) -> None:
+        predicted, truth = (np.array(column) for column in zip(*pairs, strict=True))
+        (tn, fp), (fn, tp) = (
+            [int(((truth == t) & (predicted == p)).sum()) for p in (0, 1)] for t in (0, 1)
+        )
+        f1 = 2 * tp / (2 * tp + fp + fn) if tp else 0.0
+        assert scored("f1", predicted, truth) == pytest.approx(f1)
+        product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
+        matthews = (tp * tn - fp * fn) / math.sqrt(product) if product else 0.0
+        assert scored("matthews", predicted, truth) == pytest.approx(matthews)
+        assert scored("accuracy", predicted, truth) == pytest.approx((tp + tn) / len(pairs))
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=3, max_size=40))
+    def test_scores_of_numbers_follow_their_definitions(self, pairs: list[tuple[int, int]]) -> None:
+        predicted, truth = (np.array(column, float) / 10 for column in zip(*pairs, strict=True))
+        if len(set(predicted)) == 1 or len(set(truth)) == 1:
+            return
+        assert scored("pearson", predicted, truth) == pytest.approx(correlation(predicted, truth))
+        ranks = [
+            np.array([(each < x).sum() + (each == x).sum() / 2 for x in each])
+            for each in (predicted, truth)
+        ]
+        assert scored("spearman", predicted, truth) == pytest.approx(correlation(*ranks))
+
     def test_telling_nothing_apart_scores_nothing(self) -> None:
         truth, alike = np.array([0.0, 1.0, 2.0]), np.ones(3)
         assert scored("pearson", alike, truth) == scored("spearman", alike, truth) == 0
@@ -233,6 +286,30 @@ class TestFineTuning:
     def test_dropout_is_on(self, glue: Glue) -> None:
         assert tuned(replace(glue, dropout=0.9)) != tuned(glue)
 
+    def test_attention_drops_its_weights_too(self, glue: Glue) -> None:
+        write_task(Path(glue.data), "stsb")
+        task = replace(glue, tasks=("stsb",), dropout=0.2)
+        with_it, without = Attentive(), Attentive()
+        without.attention.dropout = 0  # type: ignore[assignment]  not a rate, so it is left alone
+        assert tuned(task, with_it) != tuned(task, without)
+        assert with_it.attention.dropout == 0.0
+
+    def test_a_model_of_shorter_sequences_is_refused_before_training(self, glue: Glue) -> None:
+        class Short(Bag):
+            def features(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+                if tokens.shape[1] > 8:
+                    raise ValueError("at most 8 tokens")
+                return super().features(tokens, mask)
+
+        class Pooled(Bag):
+            def features(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+                return super().features(tokens, mask).mean(1)
+
+        with pytest.raises(ValueError, match="at most 8 tokens"):
+            opened(glue).warm_start(Short())
+        with pytest.raises(ValueError, match=r"must return \(1, \d+, width\) .* not \(1, 16\)"):
+            opened(glue).warm_start(Pooled())
+
     def test_a_model_without_features_is_refused_before_training(self, glue: Glue) -> None:
         with pytest.raises(ValueError, match=r"must have features\(tokens, mask\).*Linear has not"):
             opened(glue).warm_start(nn.Linear(1, 1))
@@ -276,6 +353,32 @@ class TestWhatIsWrongIsNamed:
     def test_a_task_that_is_not_there(self, glue: Glue) -> None:
         with pytest.raises(DataError, match="configuration 'rte'"):
             replace(glue, tasks=("rte",)).fingerprint()
+
+    def test_all_tasks_that_cannot_be_used_are_named_together(self, glue: Glue) -> None:
+        columns = {"sentence": ["a cat", "it"], "label": [1, -1]}
+        write_table(Path(glue.data) / "cola", "train", columns)
+        with pytest.raises(DataError, match=r"(?s)cola, .* must lie in 0\.\.1.*'rte'.*'wnli'"):
+            replace(glue, tasks=("cola", "mrpc", "rte", "wnli")).fingerprint()
+
+    def test_data_that_are_not_there_are_named_once(self, glue: Glue) -> None:
+        with pytest.raises(DataError, match="HSWEEP_HUB=1") as raised:
+            replace(glue, data="nyu-mll/nowhere").fingerprint()
+        assert str(raised.value).count("nyu-mll/nowhere") == 1
+
+    def test_a_label_that_is_missing(self, glue: Glue) -> None:
+        columns = {"sentence": ["a cat", "it", "a"], "label": [1, 0, None]}
+        write_table(Path(glue.data) / "cola", "train", columns)
+        match = r"row 2 \(row 2 of cola/train-00000-of-00001\.parquet\): the label is missing"
+        with pytest.raises(DataError, match=match):
+            glue.fingerprint()
+
+    def test_a_tokenizer_without_a_first_token(self, glue: Glue, tmp_path: Path) -> None:
+        names = ("[PAD]", "[UNK]", "[SEP]", "[MASK]", "cat")
+        (tmp_path / "vocab.txt").write_text("\n".join(names))
+        pretraining = replace(glue.pretraining, tokenizer=str(tmp_path))
+        assert pretraining.fingerprint()
+        with pytest.raises(DataError, match="role 'first'"):
+            replace(glue, pretraining=pretraining).fingerprint()
 
     def test_a_split_that_is_not_there(self, glue: Glue) -> None:
         (Path(glue.data) / "cola" / "validation-00000-of-00001.parquet").unlink()
@@ -348,6 +451,13 @@ class TestRealGlue:
     ) -> None:
         table = check(shared_data("glue"), task)
         assert {"train", "validation"} <= set(table.splits)
+
+    def test_a_task_without_a_split_to_train_on_is_refused_when_planning(
+        self, shared_data: Callable[[str], str], glue: Glue
+    ) -> None:
+        task = replace(glue, data=shared_data("glue"), tasks=("qnli",))
+        with pytest.raises(DataError, match="qnli, must have a split 'train'; it has 'validation'"):
+            task.fingerprint()
 
     def test_a_task_is_fine_tuned(self, shared_data: Callable[[str], str], glue: Glue) -> None:
         task = replace(glue, data=shared_data("glue"), tasks=("wnli",), epochs=1)

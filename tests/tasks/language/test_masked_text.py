@@ -216,6 +216,10 @@ class TestMetrics:
 
 
 class TestWhatIsWrongIsNamed:
+    def test_a_model_of_another_vocabulary_before_training(self, text: MaskedText) -> None:
+        with pytest.raises(ValueError, match=rf"shape \(1, 4, {SIZE}\) .* not \(1, 4, 99\)"):
+            opened(text).warm_start(Neighbours(99))
+
     def test_a_tokenizer_without_a_mask(self, text: MaskedText, tmp_path: Path) -> None:
         train_byte_level_bpe([sentences(5)], 270).save(str(tmp_path / "tokenizer.json"))
         with pytest.raises(DataError, match="role 'mask'"):

@@ -239,6 +239,21 @@ class TestWhatIsWrongIsNamed:
         with pytest.raises(DataError, match=r"9999 tokens needs 10000, and .* for train"):
             opened(replace(packed, seq_len=9999))
 
+    def test_a_model_of_another_vocabulary_before_training(self, packed: Stories) -> None:
+        with pytest.raises(ValueError, match=r"shape \(1, 8, 300\) .* not \(1, 8, 250\)"):
+            opened(packed).warm_start(Bigram(250))
+
+    def test_a_tokenizer_that_does_not_fit_is_known_when_planning(
+        self, packed: Stories, tmp_path: Path
+    ) -> None:
+        (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[MASK]\ncat")
+        with pytest.raises(DataError, match="role 'end of text'"):
+            replace(packed, tokenizer=str(tmp_path)).fingerprint()
+        with pytest.raises(DataError, match=r"at least the 4 tokens .* not 3"):
+            replace(packed, tokenizer=str(tmp_path), vocab_size=3).fingerprint()
+        with pytest.raises(ValueError, match="vocab_size must be at least 257"):
+            replace(packed, vocab_size=256)
+
     def test_an_unknown_layout(self) -> None:
         with pytest.raises(ValueError, match="'packed', 'windows'"):
             Stories(layout="rows")  # type: ignore[arg-type]
