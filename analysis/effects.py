@@ -1,0 +1,320 @@
+"""What does one axis do with the others held?
+
+Matched pairs of shapes that differ in one axis alone give each axis its gain per step; squares of
+four give the interaction of two axes; shapes of equal cost are compared with each other. Only
+full-budget runs count: a shape that lost runs to early stopping is a bound, so the pairs it belongs
+to are lost, and said to be.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+import pandas as pd
+
+from analysis.contrasts import Contrast, Spread, Unit, are_matched, average, holm
+from analysis.effect_results import (
+    AxisEffect,
+    EffectsResult,
+    EffectsSettings,
+    EffectVerdict,
+    Interaction,
+    Level,
+    PairGain,
+    Square,
+    StepEffect,
+)
+from analysis.equal_cost import compare_equal_cost
+from analysis.jsonable import number
+from analysis.matched_grid import Step, lines, pairs, squares
+from analysis.results import Interval
+from analysis.shape_runs import TASK_AXES, Shape, ShapeRuns, read_shapes, to_metric
+from hsweep.errors import UserError
+from hsweep.question import Goal, Scale
+
+_DEFAULT_SETTINGS = EffectsSettings()
+_MATCHED = (
+    "two-sided t test over replicates: each seed gives one contrast, averaged over the matched"
+    " pairs, with one degree of freedom less than seeds"
+)
+_UNMATCHED = (
+    "two-sided t test of independent runs with moderated seed variances and Satterthwaite's degrees"
+    " of freedom (no two shapes have two seeds in common)"
+)
+
+
+def fit(
+    table: pd.DataFrame,
+    *,
+    config: Sequence[str],
+    metric: str,
+    goal: Goal = "max",
+    scale: Scale | None = None,
+    eval_size: int | None = None,
+    costs: Sequence[str] = ("num_params",),
+    within: Sequence[str] = TASK_AXES,
+    replicate: str | None = "seed",
+    status_column: str | None = None,
+    complete: str = "finished",
+    budget_column: str | None = None,
+    target_budget: float | None = None,
+    settings: EffectsSettings = _DEFAULT_SETTINGS,
+) -> EffectsResult:
+    """Return the effect of every axis, their interactions and the best shapes of equal cost.
+
+    Args:
+        table: one row a run.
+        config: columns that name a shape. Numbers are axes, names are held; a column that follows
+            others (a head width that is embed_dim / heads) is found and not held.
+        metric: column of the result.
+        goal: whether it is minimised or maximised.
+        scale: how it is put on an axis; None compares it in its own unit.
+        eval_size: evaluation examples behind an accuracy (scale ``accuracy``).
+        costs: the first decides which shapes cost the same.
+        within: axes of the task rather than of the model; shapes of equal cost are compared within
+            one value of each, as they are within one value of each name.
+        replicate: column of the seeds; None leaves them unmatched.
+        status_column: how each run ended; ``status`` is used if it is there.
+        complete: status word of a full-budget run.
+        budget_column: how far each run got.
+        target_budget: full budget.
+        settings: error rate, interval level, what counts as equal cost.
+
+    Raises:
+        UserError: fewer than two axes that vary, no matched pair, or a table that cannot be used.
+    """
+    runs = read_shapes(
+        table,
+        config=config,
+        metric=metric,
+        goal=goal,
+        scale=scale,
+        eval_size=eval_size,
+        costs=costs,
+        replicate=replicate,
+        status_column=status_column,
+        complete=complete,
+        budget_column=budget_column,
+        target_budget=target_budget,
+        crash_sd=settings.crash_sd,
+    )
+    if len(runs.axes) + len(runs.names) < 2 or not runs.axes:
+        varying = ", ".join((*runs.axes, *runs.names)) or "nothing"
+        raise UserError(
+            f"effects need two axes that vary, at least one of numbers; what varies is {varying}"
+        )
+    grids = {axis: pairs(runs, axis) for axis in runs.axes}
+    units = [unit for grid in grids.values() for found in grid.values() for _, unit in found]
+    _need_pairs(runs, units)
+    matched = replicate is not None and are_matched(units)
+    spread = Spread(runs.usable)
+    axes = _axes(grids, matched, spread, settings)
+    equal_cost, compared = compare_equal_cost(runs, within, matched, settings)
+    seeds = {seed for shape in runs.usable for seed in shape.quality}
+    return EffectsResult(
+        axes=axes,
+        interactions=_interactions(runs, matched, spread, settings),
+        equal_cost=equal_cost,
+        equal_cost_pairs=compared,
+        test=_MATCHED if matched else _UNMATCHED,
+        matched=matched,
+        replicates=len(seeds),
+        tried=len(runs.shapes),
+        lost=_count(shape.lost for shape in runs.shapes),
+        held=runs.names,
+        follows=runs.follows,
+        metric=metric,
+        goal=goal,
+        scale=scale,
+        cost=runs.cost,
+        settings=settings,
+        warnings=(*runs.warnings, *_warnings(runs, axes, matched, len(seeds))),
+    )
+
+
+def _need_pairs(runs: ShapeRuns, units: list[Unit]) -> None:
+    axes = ", ".join(runs.axes)
+    if not units:
+        raise UserError(
+            f"no two shapes differ in one axis alone (axes: {axes}); a grid has such pairs, a"
+            " random search seldom does"
+        )
+    if all(unit.lost(matched=False) for unit in units):
+        lost = _count(unit.lost(matched=False) for unit in units)
+        reasons = ", ".join(f"{count} to {reason}" for reason, count in lost.items())
+        raise UserError(
+            f"all {len(units)} pairs of shapes that differ in one axis are lost: {reasons}"
+        )
+
+
+def _count(reasons: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(reason for reason in reasons if reason).items()))
+
+
+def _verdict(contrast: Contrast, p_holm: float | None, alpha: float) -> EffectVerdict:
+    if p_holm is None:
+        return "untested"
+    if p_holm > alpha:
+        return "unclear"
+    return "helps" if contrast.estimate > 0 else "hurts"
+
+
+_NOTHING = Contrast(math.nan, math.nan, math.nan)
+
+
+def _axes(
+    grids: dict[str, dict[Step, list[tuple[str, Unit]]]],
+    matched: bool,
+    spread: Spread,
+    settings: EffectsSettings,
+) -> tuple[AxisEffect, ...]:
+    kept = {
+        axis: {
+            step: [(held, unit) for held, unit in found if not unit.lost(matched)]
+            for step, found in grid.items()
+        }
+        for axis, grid in grids.items()
+    }
+    means = {
+        axis: _average([unit for found in grid.values() for _, unit in found], matched, spread)
+        for axis, grid in kept.items()
+    }
+    steps = {
+        (axis, step): _average([unit for _, unit in found], matched, spread)
+        for axis, grid in kept.items()
+        for step, found in grid.items()
+        if found
+    }
+    step_holm = dict(zip(steps, holm([contrast.p for contrast in steps.values()]), strict=True))
+    axis_holm = holm([contrast.p for contrast in means.values()])
+    effects = []
+    for (axis, mean), p_holm in zip(means.items(), axis_holm, strict=True):
+        done = tuple(
+            StepEffect(
+                step[0],
+                step[1],
+                steps[axis, step].interval(settings.confidence),
+                steps[axis, step].p,
+                step_holm[axis, step],
+                tuple(
+                    PairGain(held, unit.estimate(matched), len(unit.seeds()))
+                    for held, unit in found
+                ),
+            )
+            for step, found in kept[axis].items()
+            if found
+        )
+        gains = [pair.gain for step in done for pair in step.pairs]
+        effects.append(
+            AxisEffect(
+                axis=axis,
+                values=tuple(sorted({value for step in grids[axis] for value in step})),
+                effect=mean.interval(settings.confidence),
+                df=mean.df if math.isfinite(mean.df) else None,
+                p=mean.p,
+                p_holm=p_holm,
+                verdict=_verdict(mean, p_holm, settings.alpha),
+                pairs=len(gains),
+                improved=sum(gain > 0 for gain in gains),
+                lost=_count(
+                    unit.lost(matched) for found in grids[axis].values() for _, unit in found
+                ),
+                steps=done,
+            )
+        )
+    return tuple(effects)
+
+
+def _average(units: list[Unit], matched: bool, spread: Spread) -> Contrast:
+    return average(units, matched, spread) if units else _NOTHING
+
+
+def _interactions(
+    runs: ShapeRuns, matched: bool, spread: Spread, settings: EffectsSettings
+) -> tuple[Interaction, ...]:
+    ordered = sorted(combinations(runs.axes, 2), key=lambda pair: set(pair) != {"heads", "depth"})
+    grids = {pair: squares(runs, *pair) for pair in ordered}
+    grids = {pair: grid for pair, grid in grids.items() if grid}
+    kept = {
+        pair: {at: [unit for unit in found if not unit.lost(matched)] for at, found in grid.items()}
+        for pair, grid in grids.items()
+    }
+    means = {
+        pair: _average([unit for found in grid.values() for unit in found], matched, spread)
+        for pair, grid in kept.items()
+    }
+    adjusted = holm([contrast.p for contrast in means.values()])
+    return tuple(
+        Interaction(
+            first=pair[0],
+            second=pair[1],
+            effect=mean.interval(settings.confidence),
+            p=mean.p,
+            p_holm=p_holm,
+            verdict=_verdict(mean, p_holm, settings.alpha),
+            squares=tuple(
+                Square(
+                    at[0],
+                    at[1],
+                    average(found, matched, spread).interval(settings.confidence),
+                    len(found),
+                )
+                for at, found in kept[pair].items()
+                if found
+            ),
+            lost=_count(unit.lost(matched) for found in grids[pair].values() for unit in found),
+            levels=_levels(runs, pair, spread, settings),
+        )
+        for (pair, mean), p_holm in zip(means.items(), adjusted, strict=True)
+    )
+
+
+def _levels(
+    runs: ShapeRuns, pair: tuple[str, str], spread: Spread, settings: EffectsSettings
+) -> tuple[Level, ...]:
+    """Return the mean metric of each combination over the settings that hold them all."""
+    first, second = pair
+    others = [name for name in (*runs.axes, *runs.names) if name not in pair]
+    cells: dict[tuple[float, float], list[Shape]] = {}
+    combined = {(float(s.config[first]), float(s.config[second])) for s in runs.usable}
+    for plane in lines(runs.usable, others):
+        if len(plane) == len(combined):
+            for shape in plane:
+                key = (float(shape.config[first]), float(shape.config[second]))
+                cells.setdefault(key, []).append(shape)
+    found = []
+    for (a, b), shapes in sorted(cells.items()):
+        units = [Unit((shape,), ()) for shape in shapes]
+        own = are_matched(units) and all(not unit.lost(matched=True) for unit in units)
+        middle, low, high = average(units, own, spread).interval(settings.confidence)
+        ends = sorted(to_metric(end, runs.goal, runs.scale) for end in (low, high))
+        found.append(
+            Level(
+                number(a),
+                number(b),
+                Interval(to_metric(middle, runs.goal, runs.scale), ends[0], ends[1]),
+            )
+        )
+    return tuple(found)
+
+
+def _warnings(
+    runs: ShapeRuns, axes: tuple[AxisEffect, ...], matched: bool, seeds: int
+) -> list[str]:
+    found = []
+    if runs.names:
+        names = ", ".join(runs.names)
+        found.append(f"{names} holds names: pairs agree in it, and it has no steps of its own")
+    lost = _count(shape.lost for shape in runs.shapes)
+    if lost:
+        reasons = ", ".join(f"{count} with {reason}" for reason, count in lost.items())
+        found.append(
+            f"{sum(lost.values())} of {len(runs.shapes)} shapes cannot be compared ({reasons}), and"
+            f" {sum(sum(axis.lost.values()) for axis in axes)} matched pairs are lost with them"
+        )
+    if all(axis.p is None for axis in axes):
+        found.append("single runs: no effect can be tested without a second seed")
+    elif matched and seeds == 2:
+        found.append("two seeds leave one degree of freedom: only huge effects can be established")
+    return found
