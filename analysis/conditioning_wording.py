@@ -81,7 +81,7 @@ def _course_text(course: Course, change: float) -> str:
     return f"{words.get(course, course)} and {ends}"
 
 
-def tests_table(result: ConditioningResult) -> Table:
+def correlations_table(result: ConditioningResult) -> Table:
     """Return the correlations that bear on the verdict."""
     size = cost_title(result.size) if result.size else "size"
     listed: tuple[tuple[str, str, RankTest | None], ...] = (

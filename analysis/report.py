@@ -230,7 +230,7 @@ def _conditioning_sections(
 ) -> list[tuple[str, tables.Table]]:
     if result is None:
         return []
-    tests = conditioning_wording.tests_table(result)
+    tests = conditioning_wording.correlations_table(result)
     if not leads:  # else the page's answer has said it
         said = conditioning_wording.conditioning_sentence(result)
         tests = dataclasses.replace(tests, note=f"{said} {tests.note}")

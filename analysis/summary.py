@@ -5,7 +5,7 @@ from rich.table import Table as RichTable
 
 from analysis.against_wording import against_sentence
 from analysis.answer import Answer
-from analysis.conditioning_wording import shapes_table, tests_table
+from analysis.conditioning_wording import correlations_table, shapes_table
 from analysis.tables import Table, lean_table, missing_table, pareto_table, reading_table
 
 
@@ -40,7 +40,7 @@ def _tables(answer: Answer) -> list[tuple[str, Table]]:
         found.append(("shapes", pareto_table(answer.pareto)))
     if answer.conditioning is not None:
         found.append(("condition numbers", shapes_table(answer.conditioning)))
-        found.append(("correlations", tests_table(answer.conditioning)))
+        found.append(("correlations", correlations_table(answer.conditioning)))
     return found
 
 

@@ -1,0 +1,336 @@
+"""Conditioning: the paper's account of it can be borne out, refuted and left open."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_examples import report_input
+
+from analysis.conditioning import course, fit, has_probe
+from analysis.conditioning_figures import conditioning_pictures
+from analysis.conditioning_results import ConditioningResult, ConditioningSettings
+from analysis.conditioning_wording import conditioning_sentence, shapes_table, correlations_table
+from analysis.plots import save_figures
+from analysis.report import build_report
+from hsweep.cli import main
+from hsweep.errors import UserError
+
+TOKENS = 17
+WIDTH = 48
+
+
+def predicted(columns: float) -> float:
+    return (columns**0.5 + TOKENS**0.5) / abs(columns**0.5 - TOKENS**0.5)
+
+
+def table(slope: float = -0.02, noise: float = 0.002, seed: int = 0, **changes: Any) -> Any:
+    """Shapes whose accuracy follows the logarithm of their condition number by ``slope``."""
+    source = np.random.default_rng(seed)
+    rows = []
+    for depth in (1, 2):
+        for head_dim in (None, 8):
+            for heads in (1, 2, 3, 4, 6, 8):
+                columns = WIDTH if head_dim is None else head_dim * heads
+                if columns == WIDTH and head_dim is not None:
+                    continue
+                theory = predicted(columns)
+                condition = 3000 * theory / heads**2 * math.exp(source.normal(0, 0.1))
+                for replicate in range(3):
+                    measured = condition * math.exp(source.normal(0, 0.02))
+                    accuracy = 0.9 + slope * math.log(measured) + source.normal(0, noise)
+                    rows.append(
+                        {
+                            "heads": heads,
+                            "head_dim": head_dim,
+                            "depth": depth,
+                            "embed_dim": WIDTH,
+                            "seed": replicate,
+                            "status": "finished",
+                            "top1": accuracy,
+                            "condition_number": measured,
+                            "predicted_condition_number": theory,
+                            "condition_number_layer_00": measured,
+                            "num_params": 1000 * depth * (9 + heads * (head_dim or 8) / 8),
+                            **changes,
+                        }
+                    )
+    return pd.DataFrame(rows)
+
+
+def analysed(frame: pd.DataFrame, **options: Any) -> ConditioningResult:
+    chosen = {"config": ["heads", "head_dim", "depth"], "metric": "top1", "replicate": "seed"}
+    quick = ConditioningSettings(draws=999)
+    return fit(frame, **({"settings": quick} | chosen | options))
+
+
+class TestVerdict:
+    def test_better_conditioned_and_better_is_support(self) -> None:
+        found = analysed(table())
+        assert (found.verdict, found.leading) == ("supported", "size_controlled")
+        assert found.size_controlled is not None
+        assert found.size_controlled.rho < -0.8
+        assert "better conditioned shapes have the better top1" in found.reason
+        assert len(found.shapes) == 22
+        assert all(shape.n == 3 for shape in found.shapes)
+
+    def test_worse_conditioned_and_better_refutes_the_account(self) -> None:
+        found = analysed(table(slope=0.02))
+        assert found.verdict == "contradicted"
+        assert "worse conditioned shapes have the better top1" in found.reason
+
+    def test_accuracy_that_does_not_follow_leaves_it_open(self) -> None:
+        found = analysed(table(slope=0.0))
+        assert found.verdict == "undecided"
+        assert "no correlation" in found.reason
+
+    def test_what_size_alone_explains_is_no_support(self) -> None:
+        frame = table(slope=0.0)
+        frame["num_params"] = 1000.0 * frame["heads"] * frame["depth"] ** 3
+        order = np.log(frame["num_params"])
+        source = np.random.default_rng(3)
+        shape = frame.groupby(["heads", "head_dim", "depth"], dropna=False).ngroup()
+        frame["top1"] = 0.5 + 0.05 * order + 0.05 * source.normal(size=40)[shape]
+        frame["condition_number"] = np.exp(25 - order + source.normal(size=40)[shape])
+        found = analysed(frame)
+        assert found.raw is not None
+        assert found.raw.p < 0.05
+        assert found.verdict == "undecided"
+        assert "without regard to size" in found.reason
+
+    def test_size_that_orders_both_cannot_be_told_apart(self) -> None:
+        frame = table().query("depth == 1 and head_dim == 8").copy()
+        frame["condition_number"] = 1e6 / frame["num_params"]
+        frame["top1"] = frame["num_params"] / 1e5
+        found = analysed(frame)
+        assert (found.verdict, found.leading) == ("undecided", None)
+        assert "cannot be told apart" in found.reason
+
+    def test_shapes_of_one_size_need_no_control(self) -> None:
+        found = analysed(table(num_params=1000))
+        assert (found.verdict, found.leading) == ("supported", "raw")
+        assert found.size_controlled is None
+
+    def test_without_sizes_all_shapes_are_compared(self) -> None:
+        assert analysed(table().drop(columns="num_params")).leading == "raw"
+
+    def test_correlation_within_equal_heads_is_told(self) -> None:
+        frame = table(slope=0.0)
+        # Heads drive both; within a number of heads nothing is left.
+        source = np.random.default_rng(5)
+        shape = frame.groupby(["heads", "head_dim", "depth"], dropna=False).ngroup()
+        frame["condition_number"] = np.exp(10 - frame["heads"] + source.normal(size=40)[shape] / 9)
+        frame["top1"] = 0.5 + frame["heads"] / 50 + source.normal(size=40)[shape] / 1000
+        found = analysed(frame)
+        assert found.same_heads is not None
+        assert found.same_heads.p > 0.05
+        assert found.verdict == "supported"
+        assert "not told apart from the number of heads" in found.reason
+
+    def test_few_shapes_are_not_tested(self) -> None:
+        found = analysed(table().query("depth == 1 and head_dim == 8 and heads < 6"))
+        assert (found.verdict, found.leading) == ("undecided", None)
+        assert "4 shapes" in found.reason
+
+    @given(st.integers(1, 6))
+    @settings(max_examples=6, deadline=None)
+    def test_more_seeds_of_the_same_shapes_are_no_more_evidence(self, copies: int) -> None:
+        frame = table()
+        repeated = pd.concat(
+            [frame.assign(seed=frame["seed"] + 10 * copy) for copy in range(copies)]
+        )
+        one, many = analysed(frame), analysed(repeated)
+        assert one.raw is not None
+        assert many.raw is not None
+        assert (one.raw.p, one.raw.rho) == pytest.approx((many.raw.p, many.raw.rho))
+
+    def test_a_smaller_metric_may_be_the_better_one(self) -> None:
+        frame = table()
+        frame["loss"] = 1 - frame["top1"]
+        found = analysed(frame, metric="loss", goal="min", scale="loss")
+        assert found.verdict == "supported"
+        assert found.raw is not None
+        assert found.raw.rho == pytest.approx(analysed(frame).raw.rho)  # type: ignore[union-attr]
+
+
+class TestTheory:
+    def test_each_kind_of_heads_is_a_curve_of_its_own(self) -> None:
+        found = analysed(table())
+        trends = {trend.series: trend for trend in found.trends}
+        assert set(trends) == {"coupled", "head_dim = 8"}
+        assert trends["coupled"].predicted_course == "constant"
+        assert trends["coupled"].course == "falls"
+        assert trends["coupled"].change < 0.5
+        assert trends["head_dim = 8"].predicted_course == "has a peak"
+        # Six heads share 48 columns at 8 each: a point of both curves.
+        assert trends["head_dim = 8"].x == trends["coupled"].x == (1, 2, 3, 4, 6, 8)
+        assert trends["coupled"].predicted == pytest.approx([predicted(WIDTH)] * 6)
+        sentence = conditioning_sentence(found)
+        assert "where the theory says it stays the same" in sentence
+
+    def test_measured_stands_beside_predicted(self) -> None:
+        theory = analysed(table()).theory
+        assert theory is not None
+        assert theory.factor.low < theory.factor.estimate < theory.factor.high
+        assert theory.test is not None
+        assert theory.test.rho > 0.4
+
+    def test_one_prediction_for_all_has_no_correlation(self) -> None:
+        theory = analysed(table(predicted_condition_number=4.0)).theory
+        assert theory is not None
+        assert theory.test is None
+
+    def test_a_table_without_the_theory_has_none(self) -> None:
+        found = analysed(table().drop(columns="predicted_condition_number"))
+        assert found.theory is None
+        assert all(not trend.predicted for trend in found.trends)
+
+    @pytest.mark.parametrize(
+        ("values", "expected"),
+        [
+            ([4, 4, 4], "constant"),
+            ([9, 4, 2], "falls"),
+            ([2, 2.01, 4], "rises"),
+            ([9, 156, 15, 3], "has a peak"),
+            ([9, 3, 15], "has a trough"),
+            ([9, 3, 15, 4], "varies"),
+        ],
+    )
+    def test_a_course_has_a_name(self, values: list[float], expected: str) -> None:
+        assert course(values) == expected
+
+    def test_blocks_without_all_heads_do_not_bend_the_curve(self) -> None:
+        frame = table().query("head_dim.isna()")
+        frame = frame.query("not (depth == 2 and heads == 8)").copy()
+        frame["condition_number"] *= frame["depth"] * 100
+        (trend,) = analysed(frame).trends
+        assert trend.course == "falls"
+
+
+class TestTables:
+    def test_one_model_under_two_names_counts_once(self) -> None:
+        frame = table()
+        twin = frame.query("heads == 6 and head_dim.isna()").assign(head_dim=8)
+        found = analysed(pd.concat([frame, twin]))
+        assert len(found.shapes) == 22
+        assert any("another name" in warning for warning in found.warnings)
+
+    def test_shapes_stopped_early_are_left_out(self) -> None:
+        frame = table()
+        frame.loc[(frame["heads"] == 3) & (frame["seed"] == 0), "status"] = "stopped_early"
+        found = analysed(frame)
+        assert {shape.x for shape in found.shapes} == {1, 2, 4, 6, 8}
+        assert any("early stopping" in warning for warning in found.warnings)
+
+    def test_runs_without_a_probe_are_told(self) -> None:
+        frame = table()
+        frame.loc[frame["seed"] == 2, "condition_number"] = np.nan
+        found = analysed(frame)
+        assert all(shape.n == 2 for shape in found.shapes)
+        assert any("22 full-budget runs have no" in warning for warning in found.warnings)
+
+    def test_singular_matrices_are_told(self) -> None:
+        frame = table()
+        frame["condition_number_capped"] = (frame["heads"] == 1) * 0.5
+        warnings = analysed(frame).warnings
+        assert any("4 of 22 shapes have matrices that are singular" in text for text in warnings)
+
+    def test_errors_are_averaged_as_logarithms(self) -> None:
+        frame = table()
+        frame["nmse"] = 10.0 ** -frame["seed"]
+        found = analysed(frame, metric="nmse", goal="min", scale="error")
+        assert all(shape.metric == pytest.approx(0.1) for shape in found.shapes)
+
+    def test_columns_may_have_other_names(self) -> None:
+        frame = table().rename(columns={"condition_number": "kappa", "heads": "h"})
+        found = analysed(frame, condition="kappa", config=["h", "head_dim", "depth"], x="h")
+        assert (found.condition, found.x, found.verdict) == ("kappa", "h", "supported")
+
+    def test_a_probe_is_recognised(self) -> None:
+        frame = table()
+        assert has_probe(frame)
+        assert not has_probe(frame.drop(columns="condition_number"))
+        assert not has_probe(frame.assign(condition_number=np.nan))
+
+    @pytest.mark.parametrize(
+        ("changes", "options", "message"),
+        [
+            ({}, {"condition": "kappa"}, "unknown column 'kappa'"),
+            ({}, {"config": []}, "at least one configuration column"),
+            ({}, {"goal": "most"}, "unknown goal"),
+            ({"condition_number": 0.5}, {}, "at least 1"),
+            ({"condition_number": np.nan}, {}, "no run of the table"),
+            ({"condition_number": "large"}, {}, "not numeric"),
+            ({"condition_number": np.inf}, {}, "infinity"),
+            ({"status": "failed"}, {}, "no run of the table"),
+        ],
+    )
+    def test_what_cannot_be_used_is_said(
+        self, changes: dict[str, Any], options: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(UserError, match=message):
+            analysed(table(**changes), **options)
+
+    @pytest.mark.parametrize(
+        "wrong", [{"alpha": 0}, {"draws": 0}, {"same_size": 0.9}, {"fewest_shapes": 2}]
+    )
+    def test_settings_that_make_no_sense_are_refused(self, wrong: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            ConditioningSettings(**wrong)
+
+
+class TestResults:
+    def test_json_holds_everything(self) -> None:
+        found = analysed(table())
+        content = json.loads(json.dumps(found.to_json(), allow_nan=False))
+        assert ConditioningResult.from_json(content) == found
+        assert content["settings"]["draws"] == 999
+
+    def test_the_same_table_gives_the_same_bits(self) -> None:
+        assert analysed(table()).to_json() == analysed(table()).to_json()
+
+    def test_tables_are_whole(self) -> None:
+        found = analysed(table())
+        for shown in (correlations_table(found), shapes_table(found)):
+            assert shown.rows
+            assert all(len(row) == len(shown.header) for row in shown.rows)
+
+    def test_pictures_show_every_shape_and_both_curves(self) -> None:
+        heads, metric = conditioning_pictures(analysed(table()))
+        names = {trace.name for trace in heads.figure.data}
+        assert names == {"coupled", "head_dim = 8", "theory"}
+        assert sum(len(trace.x) for trace in metric.figure.data) == 22
+
+    def test_one_shape_draws_nothing(self) -> None:
+        found = analysed(table().query("heads == 1 and depth == 1 and head_dim == 8"))
+        assert conditioning_pictures(found) == []
+        assert found.verdict == "undecided"
+
+    def test_the_report_and_the_figures_have_it(self, tmp_path: Path) -> None:
+        shown = report_input(conditioning=analysed(table()))
+        page = build_report(shown)
+        assert "Condition numbers" in page
+        assert "condition-heads" in page
+        written = {path.name for path in save_figures(shown, tmp_path, ["svg"])}
+        assert {"condition-heads.svg", "condition-metric.svg"} <= written
+
+    def test_any_table_can_be_asked(self, tmp_path: Path) -> None:
+        path = tmp_path / "runs.csv"
+        frame = table().rename(columns={"condition_number": "kappa"})
+        frame.assign(head_dim=frame["head_dim"].fillna(0)).to_csv(path, index=False)
+        arguments = ["analyze", "--table", str(path), "--kind", "conditioning", "--metric", "top1"]
+        shape = [*("--config", "heads"), *("--config", "head_dim"), *("--config", "depth")]
+        result = CliRunner().invoke(main, [*arguments, "--condition", "kappa", *shape, "--json"])
+        assert result.exit_code == 0, result.output
+        content = json.loads(result.stdout)
+        assert (content["kind"], content["verdict"]) == ("conditioning", "supported")
+        assert content["condition"] == "kappa"
+        refused = CliRunner().invoke(main, arguments)
+        assert refused.exit_code == 2
+        assert "unknown column 'condition_number'" in refused.stderr
