@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from analysis.answer import Answer
 from analysis.results import LeanResult, ParetoResult, TransitionResult
 from hsweep.errors import UserError
 
@@ -40,6 +41,21 @@ def write_result(result: Result, path: Path) -> None:
         pq.write_table(table.replace_schema_metadata(metadata), path)
     else:
         raise UserError(f"cannot write {path}: the name must end in .json or .parquet")
+
+
+def write_answer(answer: Answer, path: Path) -> None:
+    """Write the result that answers the question to ``path`` (see `write_result`).
+
+    Raises:
+        UserError: an answer of another kind, or none.
+    """
+    result = answer.transition or answer.lean or answer.pareto
+    if result is None:
+        raise UserError(
+            "only the result of a transition, a front or one lean comparison can be written; use"
+            " --json"
+        )
+    write_result(result, path)
 
 
 def read_result(path: Path) -> Result:

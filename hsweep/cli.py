@@ -13,6 +13,7 @@ from hsweep.options import (
     exit_with,
     home_option,
     json_option,
+    refuse_given,
     run_options,
     sweep_options,
     tracking_option,
@@ -223,6 +224,9 @@ def show(study_name: str, home: Home, as_json: bool) -> None:
 @click.option("--budget-column", help="How far each run got.")
 @click.option("--target-budget", type=float, help="The full budget.")
 @click.option(
+    "--nuisance", multiple=True, help="Transition: an axis of which each cell keeps the best value."
+)
+@click.option(
     "--history", type=click.Path(path_type=Path), help="Transition: every report of the runs."
 )
 @click.option(
@@ -232,10 +236,18 @@ def show(study_name: str, home: Home, as_json: bool) -> None:
     metavar="NAME=VALUE",
     help="A choice of the analysis: alpha, rho, delta_T, min_drop, B, rng_seed, ...",
 )
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Also write the result (.json or .parquet)."
+)
 @home_option
 @json_option
 def analyze(
-    study_name: str | None, table: Path | None, home: Home, as_json: bool, **asked: Any
+    study_name: str | None,
+    table: Path | None,
+    out: Path | None,
+    home: Home,
+    as_json: bool,
+    **asked: Any,
 ) -> None:
     """Answer the question of STUDY, or one put to any table.
 
@@ -243,6 +255,7 @@ def analyze(
     """
     from analysis.answer import answer_study, ask_conditioning
     from analysis.ask import ask_table
+    from analysis.result_files import write_answer
     from analysis.summary import show_answer
     from hsweep.render import print_json
     from hsweep.study import Study, write_json
@@ -253,6 +266,7 @@ def analyze(
         answer = ask_table(table, **asked)
     else:
         assert study_name is not None
+        refuse_given(asked, but=("kind",), why="belongs to --table; a study knows it")
         study = Study.open(home, study_name)
         if asked["kind"] == "conditioning":
             answer = ask_conditioning(study)
@@ -260,6 +274,8 @@ def analyze(
             answer = answer_study(study)
             if not study.is_running():
                 write_json(study.paths.analysis, answer.to_json())
+    if out is not None:
+        write_answer(answer, out)
     if as_json:
         print_json(answer.to_json())
     else:

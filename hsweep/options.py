@@ -3,13 +3,15 @@
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
+from hsweep.errors import UserError
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
@@ -218,3 +220,17 @@ def exit_with(code: int) -> None:
     """Leave with an exit code once everything printed is out."""
     sys.stdout.flush()
     sys.exit(code)
+
+
+def refuse_given(options: Iterable[str], *, but: Container[str], why: str) -> None:
+    """Refuse options of the verb being run that were given, except those in ``but``.
+
+    Raises:
+        UserError: with the option and ``why`` it cannot be used.
+    """
+    context = click.get_current_context()
+    for name in options:
+        given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        if given and name not in but:
+            shown = next(each.opts[0] for each in context.command.params if each.name == name)
+            raise UserError(f"{shown} {why}")

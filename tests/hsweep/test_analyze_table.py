@@ -1,0 +1,296 @@
+"""`hsweep analyze --table`: any table, the fields of the answer, and what is wrong with a table."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+from analysis.result_files import read_result
+from analysis.results import TransitionResult
+from benchmarks.shapes import MARGIN, lean_sweep, shapes_sweep
+from benchmarks.sweeps import Sweep, published, transition_sweep
+from hsweep.cli import main
+
+QUICK = ("--setting", "B=100", "--setting", "n_mc=99")
+Analyze = Callable[..., Result]
+
+
+@pytest.fixture
+def analyze(tmp_path: Path) -> Analyze:
+    def run(frame: pd.DataFrame | bytes, *options: str, ending: str = "csv") -> Result:
+        path = tmp_path / f"runs.{ending}"
+        if isinstance(frame, bytes):
+            path.write_bytes(frame)
+        elif ending == "csv":
+            frame.to_csv(path, index=False)
+        else:
+            frame.to_parquet(path)
+        return CliRunner().invoke(main, ["analyze", "--table", str(path), *options])
+
+    return run
+
+
+def transition(analyze: Analyze, frame: pd.DataFrame, *options: str, **how: str) -> dict[str, Any]:
+    result = analyze(frame, "--kind", "transition", "--json", *QUICK, *options, **how)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def refusal(result: Result) -> str:
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    return result.stderr
+
+
+def as_options(sweep: Sweep) -> list[str]:
+    """The options of the command line that say what the sweep's own say in Python."""
+    return [
+        part for name, value in sweep.options.items()
+        for part in (f"--{name.replace('_', '-')}", str(value))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "h_star"),
+    [("D4", "transition", 4), ("E32", "transition", 4), ("D3", "transition", 3),
+     ("two_layers", "threshold", 2)],
+)  # fmt: skip
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_the_published_tables(
+    analyze: Analyze, name: str, verdict: str, h_star: int, ending: str
+) -> None:
+    found = transition(
+        analyze, published(name), "--metric", "nmse", "--setting", "n_mc=499", ending=ending
+    )
+    assert (found["verdict"], found["h_star"]) == (verdict, h_star)
+    assert found["n1_assumed_sd"] == 0.1
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("family", "verdicts"),
+    [
+        ("sharp", {"transition"}),
+        ("marco", {"transition", "none"}),
+        ("loss", {"transition"}),
+        ("null_power", {"none"}),
+        ("asha_cell", {"transition"}),
+        ("asha_global", {"inconclusive"}),
+    ],
+)
+def test_sweeps_of_every_scale_and_status(
+    analyze: Analyze, family: str, verdicts: set[str], ending: str
+) -> None:
+    sweep = transition_sweep(family, 7)
+    found = transition(analyze, sweep.frame, *as_options(sweep), ending=ending)
+    assert found["verdict"] in verdicts
+    if found["verdict"] == "transition":
+        assert found["h_star"] == sweep.h_star
+        assert sweep.h_star in found["h_set"]
+
+
+def test_the_fields_that_are_documented(analyze: Analyze) -> None:
+    sweep = transition_sweep("sharp", 1)
+    found = transition(analyze, sweep.frame, "--metric", "nmse")
+    assert {
+        *("kind", "answer", "verdict", "reason", "reading", "h_star", "bracket", "h_peak", "width"),
+        *("h_set", "p_h", "p_abrupt", "abrupt_testable", "drop", "excess", "gamma"),
+        *("gamma_below", "gamma_above", "h_T", "law_weights", "level", "success", "h_50"),
+        *("d_eff", "per_T", "counts", "n1_assumed_sd", "settings", "warnings", "typical"),
+        *("attainable", "missing", "pruning"),
+    } <= set(found)
+    assert sum(found["p_h"].values()) == pytest.approx(1)
+    estimate, low, high = found["gamma"]["1"]
+    assert low < estimate < high
+    assert {"x", "by", "started", "complete", "pruned", "failed"} <= set(found["counts"][0])
+    assert found["settings"]["B"] == 100
+
+
+def test_names_words_and_budgets_are_the_users(analyze: Analyze, tmp_path: Path) -> None:
+    sweep = transition_sweep("asha_cell", 3)
+    assert sweep.history is not None
+    names = {
+        "heads": "num heads", "seq_len": "context", "seed": "rep", "nmse": "val error",
+        "epoch": "epochs trained", "status": "how it ended",
+    }  # fmt: skip
+    words = {"COMPLETE": "through", "PRUNED": "cut"}
+    frame = sweep.frame.assign(status=sweep.frame["status"].map(words)).rename(columns=names)
+    history = tmp_path / "history.csv"
+    sweep.history.rename(columns=names).to_csv(history, index=False)
+    found = transition(
+        analyze, frame.assign(**{"num heads": frame["num heads"].astype(str)}),
+        *("--x", "num heads", "--by", "context", "--replicate", "rep", "--metric", "val error"),
+        *("--status-column", "how it ended", "--complete", "through", "--pruned", "cut"),
+        *("--budget-column", "epochs trained", "--target-budget", "27"),
+        *("--history", str(history)),
+        ending="parquet",
+    )  # fmt: skip
+    assert (found["verdict"], found["h_star"]) == ("transition", sweep.h_star)
+    assert found["x"] == "num heads"
+    assert (found["counts"][0]["pruned"], found["counts"][0]["complete"]) == (6, 3)
+    assert found["pruning"]["competition"] == "within_cells"
+
+
+def test_a_setting_decides_and_is_recorded(analyze: Analyze) -> None:
+    frame = transition_sweep("sharp", 2).frame
+    found = transition(analyze, frame, "--metric", "nmse", "--setting", "min_drop=4")
+    assert found["verdict"] == "none"
+    assert found["settings"]["min_drop"] == 4
+
+
+def test_a_goal_of_max_alone_means_an_accuracy(analyze: Analyze) -> None:
+    sweep = transition_sweep("marco", 0)
+    told = transition(analyze, sweep.frame, "--metric", "accuracy", "--scale", "accuracy")
+    meant = transition(analyze, sweep.frame, "--metric", "accuracy", "--goal", "max")
+    assert told == meant
+
+
+def test_the_front_of_several_costs_by_name(analyze: Analyze) -> None:
+    frame = shapes_sweep("homo", 0).drop(columns="true")
+    frame = frame.rename(columns={"shape": "config", "num_params": "params"})
+    frame["memory"] = 3.0 * frame["params"]
+    asked = ("--kind", "pareto", "--metric", "top1", "--cost", "params", "--cost", "memory")
+    result = analyze(frame, *asked, "--json", "--setting", "draws=200", ending="parquet")
+    found = json.loads(result.stdout)
+    assert set(found["p_front"]) == set(frame["config"])
+    assert found["p_front"] == {row["label"]: row["p_front"] for row in found["table"]}
+    assert found["costs"] == ["params", "memory"]
+    assert len(found["hv"]) == 3
+
+
+def test_lean_equivalents_by_name(analyze: Analyze) -> None:
+    frame = lean_sweep("equal", 0).drop(columns="true").rename(columns={"shape": "config"})
+    asked = ("--kind", "lean", "--metric", "top1", "--baseline", "s08", "--margin", str(MARGIN))
+    found = json.loads(analyze(frame, *asked, "--json").stdout)
+    assert found["choice"] == found["accepted"][0]
+    assert found["choice_config"] == {"config": found["choice"]}
+    missing = refusal(analyze(frame, *asked[:5], "s99", *asked[6:]))
+    assert "picks 0 shapes" in missing
+
+
+def test_a_shape_is_its_axes_or_the_one_name_that_fixes_them(analyze: Analyze) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        (heads, depth, seed, 0.8 + 0.001 * rng.standard_normal(), heads * depth,
+         1000 * heads + int(rng.integers(50)))
+        for heads in (2, 4) for depth in (1, 2) for seed in range(3)
+    ]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=["heads", "depth", "seed", "top1", "num_params", "bytes"])
+    asked = ("--kind", "lean", "--metric", "top1", "--margin", "0.05", "--json", "--baseline")
+    by_axes = json.loads(analyze(frame, *asked, "heads=4,depth=2").stdout)
+    assert by_axes["choice"] == "heads=2, depth=1"
+    named = frame.assign(name="vit-" + frame["heads"].astype(str) + frame["depth"].astype(str))
+    assert json.loads(analyze(named, *asked, "vit-42").stdout)["choice"] == "vit-21"
+
+
+def test_the_result_is_written_and_read_back(analyze: Analyze, tmp_path: Path) -> None:
+    frame = transition_sweep("sharp", 0).frame
+    for ending in ("json", "parquet"):
+        out = tmp_path / f"result.{ending}"
+        found = transition(analyze, frame, "--metric", "nmse", "--out", str(out))
+        result = read_result(out)
+        assert isinstance(result, TransitionResult)
+        assert result.to_json().items() <= found.items()
+
+
+def sharp(**columns: Any) -> pd.DataFrame:
+    return transition_sweep("sharp", 3).frame.assign(**columns)
+
+
+def first(value: float) -> pd.DataFrame:
+    frame = sharp()
+    return frame.assign(nmse=frame["nmse"].where(frame.index > 0, value))
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "message"),
+    [
+        (b"", "", "is empty"),
+        (sharp().iloc[:0], "", "no rows"),
+        (bytes(range(256)) * 4, "", "cannot read"),
+        (sharp().drop(columns="heads"), "", "name the searched axis with --x COLUMN"),
+        (sharp().drop(columns="seq_len"), "", "--by COLUMN, or --by '' for none"),
+        (sharp().drop(columns="nmse"), "", "unknown column 'nmse'"),
+        (sharp(nmse="good"), "", "'nmse' is not numeric: it holds 'good'"),
+        (first(np.inf), "", "infinity in row 0"),
+        (first(0), "", "holds 0.0; scale 'error' takes a logarithm"),
+        (first(-0.1), "", "holds -0.1; scale 'error'"),
+        (sharp(nmse=93.0), "--scale accuracy", "cannot be above 1 (divide percentages by 100)"),
+        (sharp(nmse=1.0), "--scale accuracy", "give eval_size"),
+        (sharp(), "--goal max --scale error", "goal 'max' contradicts scale 'error'"),
+        (pd.concat([sharp(), sharp()]), "", "repeat a run"),
+        (sharp(), "--x heads --by heads", "'heads' is asked for in two roles"),
+        (sharp(), "--replicate rep", "unknown column 'rep'"),
+        (sharp(status="odd"), "", "unknown status in column 'status': 'odd'"),
+        (sharp(), "--pruned cut", "need the column of the words"),
+        (sharp(), "--setting alpha=3", "alpha must lie between 0 and 1"),
+        (sharp(), "--history none.csv --budget-column epoch", "does not exist"),
+        (sharp(epoch=1), "--budget-column epoch --target-budget 0", "above 0, not 0.0"),
+        (sharp(epoch=np.nan), "--budget-column epoch", "column 'epoch' is empty"),
+        (sharp(), "--kind pareto", "--cost COLUMN"),
+        (sharp(), "--kind pareto --cost nmse", "both the metric and a cost"),
+        (sharp(), "--kind pareto --cost seq_len --history a.csv", "belongs to --kind transition"),
+        (
+            sharp(params=1),
+            "--kind lean --cost params --baseline heads=9 --margin 1 --config heads"
+            " --config seq_len",
+            "picks 0 shapes",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_table_is_said(
+    analyze: Analyze, frame: pd.DataFrame | bytes, options: str, message: str
+) -> None:
+    asked = ["--kind", "transition", "--metric", "nmse", *options.split()]
+    assert message in refusal(analyze(frame, *asked))
+
+
+@pytest.mark.parametrize(
+    ("query", "by", "reason"),
+    [
+        ("heads == 2", "seq_len", "1 head count(s) cannot show a collapse"),
+        ("heads <= 2", "seq_len", "two head counts cannot tell"),
+        ("seq_len == 8", "seq_len", "with one length only"),
+    ],
+)
+def test_a_sweep_too_small_is_inconclusive_and_asks_for_more(
+    analyze: Analyze, query: str, by: str, reason: str
+) -> None:
+    found = transition(analyze, sharp().query(query), "--metric", "nmse", "--by", by)
+    assert found["verdict"] == "inconclusive"
+    assert reason in found["reason"]
+    assert found["missing"]
+
+
+def test_a_finished_run_without_a_value_is_counted_as_failed(analyze: Analyze) -> None:
+    found = transition(analyze, first(np.nan), "--metric", "nmse")
+    assert found["verdict"] == "transition"
+    assert any("counted as failed" in text for text in found["warnings"])
+
+
+def test_an_infinite_value_of_a_failed_run_is_no_obstacle(analyze: Analyze) -> None:
+    frame = first(np.inf)
+    frame["status"] = np.where(frame.index > 0, "COMPLETE", "FAIL")
+    assert transition(analyze, frame, "--metric", "nmse")["verdict"] == "transition"
+
+
+def test_many_seeds_are_no_obstacle(analyze: Analyze) -> None:
+    rng = np.random.default_rng(0)
+    frame = sharp().query("seed == 0").loc[lambda runs: runs.index.repeat(150)]
+    frame = frame.assign(
+        seed=np.tile(np.arange(150), len(frame) // 150),
+        nmse=frame["nmse"] * 10 ** rng.normal(0, 0.1, len(frame)),
+    )
+    found = transition(analyze, frame, "--metric", "nmse")
+    assert (found["verdict"], found["counts"][0]["complete"]) == ("transition", 150)
+
+
+def test_options_of_a_table_are_refused_for_a_study() -> None:
+    result = CliRunner().invoke(main, ["analyze", "mine", "--setting", "alpha=0.1"])
+    assert "--setting belongs to --table" in refusal(result)
