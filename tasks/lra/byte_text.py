@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tasks.base import Metric, TaskData
-from tasks.lra.spec import TokenSpec, keep_whole_numbers, token_metrics
+from tasks.lra.spec import TokenSpec, bytes_kept, keep_whole_numbers, token_metrics
 from tasks.settings import share
 from tasks.sources.digest import definition_digest
 from tasks.sources.hub import content_digest, resolved
@@ -71,22 +71,15 @@ class ByteText:
         if not self.data:
             raise ValueError("data must be a folder or a hub name, not empty")
         object.__setattr__(self, "data", resolved(self.data))
-        keep_whole_numbers(
-            self,
-            **{"seq_len": 1, "max_bytes": 1, "num_classes": 2, "max_train": 1},
-            **{"max_validation": 1, "max_test": 1, "max_train_eval": 1, "steps_per_epoch": 1},
-        )
-        if self.bytes_kept > self.seq_len:
-            raise ValueError(
-                f"max_bytes must be at most seq_len={self.seq_len}, not {self.max_bytes}"
-            )
+        keep_whole_numbers(self, seq_len=1, max_bytes=1, num_classes=2)
+        bytes_kept(self.seq_len, self.max_bytes)
         if not isinstance(self.validation, str) and not share("validation", self.validation):
             raise ValueError("validation must be a split or a share in (0, 1), not 0")
 
     @property
     def bytes_kept(self) -> int:
         """Bytes of a text that a model sees at most."""
-        return self.seq_len if self.max_bytes is None else self.max_bytes
+        return bytes_kept(self.seq_len, self.max_bytes)
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ import torch
 
 from tasks.lra.byte_text import ByteText
 from tasks.lra.byte_text_rows import UsedSplit, splits_in_use, utf8_texts
-from tasks.lra.texts import Examples, Splits, Texts, joined, one_text_each
+from tasks.lra.texts import Texts, joined, numbered, read_texts
 from tasks.lra.token_data import TokenTensors, held_out, limited
 from tasks.sources.cache import cached_arrays
 from tasks.sources.hub import content_digest
@@ -39,23 +39,14 @@ def load(task: ByteText, fingerprint: str, data_seed: int, device: torch.device)
         DataError: a text or label is unusable, or no text is left to train or validate on.
     """
     used = splits_in_use(task)
-    examples: dict[str, Examples] = {}
-    first = 0
-    for role, split in used.items():
-        examples[role] = one_text_each(first, split.labels)
-        first += len(split.labels)
+    examples = numbered({role: split.labels for role, split in used.items()})
     if isinstance(task.validation, float):
         examples["train"], examples["validation"] = held_out(
             examples["train"], task.validation, data_seed, used["train"].where
         )
-    chosen = limited(examples, data_seed, task.max_train, task.max_validation, task.max_test)
     return TokenTensors(
-        Splits(
-            _texts(task, used),
-            chosen["train"],
-            chosen["validation"],
-            chosen.get("test"),
-        ),
+        _texts(task, used),
+        limited(examples, task, data_seed),
         spec=task.spec(),
         first_id=FIRST_ID,
         max_train_eval=task.max_train_eval,
@@ -81,5 +72,4 @@ def _texts(task: ByteText, used: dict[str, UsedSplit]) -> Texts:
     content = content_digest(task.data, task.config)
     asked = (_READING, content, task.config, names, task.text_column, task.bytes_kept)
     key = hashlib.sha256(repr(asked).encode()).hexdigest()
-    arrays = cached_arrays(f"{_READING}-{key[:32]}", lambda: joined(read())._asdict())
-    return Texts(arrays["symbols"], arrays["offsets"])  # type: ignore[arg-type]
+    return read_texts(cached_arrays(f"{_READING}-{key[:32]}", lambda: joined(read())._asdict()))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tasks.base import Metric, TaskData
 from tasks.lra.byte_text import BYTE_VOCABULARY
-from tasks.lra.spec import TokenSpec, keep_whole_numbers, token_metrics
+from tasks.lra.spec import TokenSpec, bytes_kept, keep_whole_numbers, token_metrics
 from tasks.sources.digest import definition_digest
 from tasks.sources.hub import resolved
 
@@ -60,20 +60,13 @@ class DocumentPairs:
         if not self.data:
             raise ValueError("data must be the folder with the files of pairs, not empty")
         object.__setattr__(self, "data", resolved(self.data))
-        keep_whole_numbers(
-            self,
-            **{"seq_len": 1, "max_bytes": 1, "max_train": 1, "max_validation": 1},
-            **{"max_test": 1, "max_train_eval": 1, "steps_per_epoch": 1},
-        )
-        if self.bytes_kept > self.seq_len:
-            raise ValueError(
-                f"max_bytes must be at most seq_len={self.seq_len}, not {self.max_bytes}"
-            )
+        keep_whole_numbers(self, seq_len=1, max_bytes=1)
+        bytes_kept(self.seq_len, self.max_bytes)
 
     @property
     def bytes_kept(self) -> int:
         """Bytes of a document that a model sees at most."""
-        return self.seq_len if self.max_bytes is None else self.max_bytes
+        return bytes_kept(self.seq_len, self.max_bytes)
 
     @property
     def name(self) -> str:

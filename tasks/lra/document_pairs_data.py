@@ -9,7 +9,7 @@ import torch
 from tasks.lra.byte_text_data import FIRST_ID
 from tasks.lra.document_files import ENDINGS, pair_files, read_pairs
 from tasks.lra.document_pairs import DocumentPairs
-from tasks.lra.texts import Examples, Splits, Texts
+from tasks.lra.texts import Examples, read_texts
 from tasks.lra.token_data import TokenTensors, limited
 from tasks.sources.cache import cached_arrays
 
@@ -44,14 +44,9 @@ def load(
         role: Examples(held[role], held[f"{role}_labels"])  # type: ignore[arg-type]
         for role in ENDINGS
     }
-    chosen = limited(examples, data_seed, task.max_train, task.max_validation, task.max_test)
     return TokenTensors(
-        Splits(
-            Texts(held["symbols"], held["offsets"]),  # type: ignore[arg-type]
-            chosen["train"],
-            chosen["validation"],
-            chosen["test"],
-        ),
+        read_texts(held),
+        limited(examples, task, data_seed),
         spec=task.spec(),
         first_id=FIRST_ID,
         max_train_eval=task.max_train_eval,

@@ -68,8 +68,6 @@ class ListOps:
             self,
             **{"seq_len": 1, "num_train": 1, "num_validation": 1, "num_test": 1},
             **{"min_length": 0, "max_length": 2, "max_depth": 1, "max_args": 2},
-            max_train_eval=1,
-            steps_per_epoch=1,
         )
         if self.max_length > self.seq_len + 1:
             raise ValueError(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tasks.base import DataError
 from tasks.lra.listops import ListOps
 from tasks.lra.listops_trees import WORDS, Expression, expressions
-from tasks.lra.texts import Examples, Splits, Texts, concatenated, joined, one_text_each
+from tasks.lra.texts import Texts, concatenated, joined, numbered, read_texts
 from tasks.lra.token_data import TokenTensors
 from tasks.sampling import stream_seed
 from tasks.sources.cache import cached_arrays, cached_folder
@@ -138,18 +138,10 @@ def load(task: ListOps, data_seed: int, device: torch.device) -> TokenTensors:
         return {"symbols": texts.symbols, "offsets": texts.offsets, **labels}
 
     held = cached_arrays(f"{_key(task, data_seed)}-arrays", arrays)
-    examples: dict[str, Examples] = {}
-    first = 0
-    for split in _SPLITS:
-        examples[split] = one_text_each(first, held[split].astype(np.int64))
-        first += len(held[split])
+    labels = {split: held[split].astype(np.int64) for split in _SPLITS}
     return TokenTensors(
-        Splits(
-            Texts(held["symbols"], held["offsets"]),  # type: ignore[arg-type]
-            examples["train"],
-            examples["validation"],
-            examples["test"],
-        ),
+        read_texts(held),
+        numbered(labels),
         spec=task.spec(),
         first_id=FIRST_ID,
         max_train_eval=task.max_train_eval,

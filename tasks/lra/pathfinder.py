@@ -63,7 +63,7 @@ class Pathfinder:
         keep_whole_numbers(
             self,
             **{"contour_length": 2, "distractor_length": 1, "num_distractors": 0, "num_train": 1},
-            **{"num_validation": 1, "num_test": 1, "max_train_eval": 1, "steps_per_epoch": 1},
+            **{"num_validation": 1, "num_test": 1},
         )
         if self.distractor_length is None:
             object.__setattr__(self, "distractor_length", max(1, self.contour_length // 3))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tasks.lra.pathfinder import IMAGE_SIZE, Pathfinder
 from tasks.lra.pathfinder_images import Drawing, draw
-from tasks.lra.texts import Examples, Splits, of_equal_length, one_text_each
+from tasks.lra.texts import numbered, of_equal_length
 from tasks.lra.token_data import TokenTensors
 from tasks.sampling import stream_seed
 from tasks.sources.cache import cached_arrays
@@ -90,17 +90,9 @@ def load(task: Pathfinder, data_seed: int, device: torch.device) -> TokenTensors
         DataError: the cache cannot be written.
     """
     held = prepare(task, data_seed)
-    examples: dict[str, Examples] = {}
-    first = 0
-    for split in _SPLITS:
-        labels = cast(NDArray[np.int64], held[split])
-        examples[split] = one_text_each(first, labels)
-        first += len(labels)
-    pixels = cast(NDArray[np.uint8], held["pixels"])
     return TokenTensors(
-        Splits(
-            of_equal_length(pixels), examples["train"], examples["validation"], examples["test"]
-        ),
+        of_equal_length(cast(NDArray[np.uint8], held["pixels"])),
+        numbered({split: cast(NDArray[np.int64], held[split]) for split in _SPLITS}),
         spec=task.spec(),
         first_id=0,
         max_train_eval=task.max_train_eval,

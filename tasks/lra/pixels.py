@@ -72,11 +72,7 @@ class Pixels:
             raise ValueError("data must be 'digits', a folder or a hub name, not empty")
         if self.data != "digits":
             object.__setattr__(self, "data", resolved(self.data))
-        keep_whole_numbers(
-            self,
-            **{"image_size": 1, "num_classes": 2, "max_train": 1, "max_validation": 1},
-            **{"max_test": 1, "max_train_eval": 1, "steps_per_epoch": 1},
-        )
+        keep_whole_numbers(self, image_size=1, num_classes=2)
         for field in ("validation", "test"):
             value = getattr(self, field)
             if isinstance(value, int | float) and not share(field, value):

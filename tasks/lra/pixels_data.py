@@ -7,7 +7,7 @@ import torch
 
 from tasks.lra.pixels import Pixels
 from tasks.lra.pixels_rows import grey_rows, sources
-from tasks.lra.texts import Examples, Splits, of_equal_length, one_text_each
+from tasks.lra.texts import numbered, of_equal_length
 from tasks.lra.token_data import TokenTensors, held_out, limited
 from tasks.sampling import stream_seed
 from tasks.vision.image_arrays import ImageArrays
@@ -30,14 +30,12 @@ def load(task: Pixels, fingerprint: str, data_seed: int, device: torch.device) -
         DataError: an image or label is unusable, or no image is left for a split.
     """
     source = sources(task)
-    parts: list[ImageArrays] = [source.train.read_train()]
-    examples = {"train": one_text_each(0, parts[0].labels)}
+    parts: dict[str, ImageArrays] = {"train": source.train.read_train()}
     for role, split in (("validation", source.validation), ("test", source.test)):
         if split is not None:
             assert split.read_validation is not None
-            parts.append(split.read_validation())
-            first = sum(len(part.labels) for part in parts[:-1])
-            examples[role] = one_text_each(first, parts[-1].labels)
+            parts[role] = split.read_validation()
+    examples = numbered({role: part.labels for role, part in parts.items()})
     where = f"{task.data}, split 'train'"
     # The test first: the share held out for validation is one of what is left.
     for role, share, seed in (
@@ -46,16 +44,9 @@ def load(task: Pixels, fingerprint: str, data_seed: int, device: torch.device) -
     ):
         if isinstance(share, float):
             examples["train"], examples[role] = held_out(examples["train"], share, seed, where)
-    chosen: dict[str, Examples] = limited(
-        examples, data_seed, task.max_train, task.max_validation, task.max_test
-    )
     return TokenTensors(
-        Splits(
-            of_equal_length(np.concatenate([grey_rows(part.pixels) for part in parts])),
-            chosen["train"],
-            chosen["validation"],
-            chosen.get("test"),
-        ),
+        of_equal_length(np.concatenate([grey_rows(part.pixels) for part in parts.values()])),
+        limited(examples, task, data_seed),
         spec=task.spec(),
         first_id=0,
         max_train_eval=task.max_train_eval,

@@ -41,17 +41,33 @@ class TokenSpec:
     num_texts: int = 1
 
 
+_COUNTS: Final = ("max_train", "max_validation", "max_test", "max_train_eval", "steps_per_epoch")
+
+
 def keep_whole_numbers(task: object, **least: int) -> None:
-    """Put the named fields of a frozen task into whole numbers; None stays as it is.
+    """Put the named fields of a frozen task, and those that count what is used of its data, into
+    whole numbers; None stays as it is.
 
     Args:
         task: its fields are replaced.
-        least: the least value of each field.
+        least: the least value of each field; 1 for those that count what is used.
 
     Raises:
         ValueError: a field that is not a whole number of at least its least value.
     """
-    for field, minimum in least.items():
+    used = {field: 1 for field in _COUNTS if hasattr(task, field)}
+    for field, minimum in {**least, **used}.items():
         value = getattr(task, field)
         if value is not None:
             object.__setattr__(task, field, whole_number(field, value, minimum=minimum))
+
+
+def bytes_kept(seq_len: int, max_bytes: int | None) -> int:
+    """Return how many bytes of a text a model sees at most.
+
+    Raises:
+        ValueError: ``max_bytes`` are more than ``seq_len``.
+    """
+    if max_bytes is not None and max_bytes > seq_len:
+        raise ValueError(f"max_bytes must be at most seq_len={seq_len}, not {max_bytes}")
+    return seq_len if max_bytes is None else max_bytes

@@ -4,7 +4,7 @@ Symbols are bytes: of a text, of a row of pixels, or numbers that stand for word
 are memory-mapped, so processes of one machine share them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -41,22 +41,6 @@ class Examples(NamedTuple):
         return Examples(self.texts[rows], self.labels[rows])
 
 
-class Splits(NamedTuple):
-    """Everything a trial learns from.
-
-    Attributes:
-        texts: those of all splits.
-        train: training examples.
-        validation: validation examples.
-        test: test examples, if there are any.
-    """
-
-    texts: Texts
-    train: Examples
-    validation: Examples
-    test: Examples | None
-
-
 def joined(pieces: Iterable[bytes]) -> Texts:
     """Return the given texts as one array."""
     held = list(pieces)
@@ -72,9 +56,22 @@ def of_equal_length(symbols: NDArray[np.uint8]) -> Texts:
     return Texts(cast(NDArray[np.uint8], symbols.reshape(-1)), offsets)
 
 
-def one_text_each(first: int, labels: NDArray[np.int64]) -> Examples:
-    """Return examples of one text each, numbered from ``first`` on."""
-    return Examples(np.arange(first, first + len(labels), dtype=np.int64)[:, None], labels)
+def read_texts(arrays: Mapping[str, NDArray[np.generic]]) -> Texts:
+    """Return the texts kept as arrays ``symbols`` and ``offsets``."""
+    return Texts(
+        cast(NDArray[np.uint8], arrays["symbols"]), cast(NDArray[np.int64], arrays["offsets"])
+    )
+
+
+def numbered(labels: Mapping[str, NDArray[np.int64]]) -> dict[str, Examples]:
+    """Return examples of one text each, by role; the texts of one role follow those before it."""
+    examples = {}
+    first = 0
+    for role, of_role in labels.items():
+        texts = np.arange(first, first + len(of_role), dtype=np.int64)
+        examples[role] = Examples(texts[:, None], of_role)
+        first += len(of_role)
+    return examples
 
 
 def check_share(labels: NDArray[np.int64], share: float, where: str) -> None:

@@ -4,7 +4,7 @@ Shapes: B examples in a batch, K texts in an example, T tokens in a text, C clas
 """
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.lra.spec import PADDING, TokenSpec
-from tasks.lra.texts import Examples, Splits, check_share
+from tasks.lra.texts import Examples, Texts, check_share
 from tasks.sampling import epochs_from, generator, whole_batches
 from tasks.vision.image_data import held_out_rows
 
@@ -44,7 +44,8 @@ class TokenTensors:
 
     def __init__(
         self,
-        splits: Splits,
+        texts: Texts,
+        examples: Mapping[str, Examples],
         *,
         spec: TokenSpec,
         first_id: int,
@@ -55,7 +56,8 @@ class TokenTensors:
         """Move everything to ``device``.
 
         Args:
-            splits: texts and examples.
+            texts: those of all examples.
+            examples: by role: ``train``, ``validation`` and perhaps ``test``.
             spec: what is asked of a model.
             first_id: token of symbol 0; the others follow.
             max_train_eval: score this many training examples only.
@@ -64,21 +66,19 @@ class TokenTensors:
         """
         self.spec = spec
         self._first_id = first_id
-        self._symbols = torch.from_numpy(splits.texts.symbols).to(device)
-        self._offsets = torch.from_numpy(splits.texts.offsets).to(device)
+        self._symbols = torch.from_numpy(texts.symbols).to(device)
+        self._offsets = torch.from_numpy(texts.offsets).to(device)
         self._positions = torch.arange(spec.seq_len, device=device)
 
         def moved(examples: Examples) -> LabelledTexts:
             return LabelledTexts(*(torch.from_numpy(array).to(device) for array in examples))
 
-        self.train = moved(splits.train)
-        self.validation = moved(splits.validation)
-        self.test = None if splits.test is None else moved(splits.test)
-        self.train_eval = moved(
-            splits.train.rows(
-                chosen_rows(len(splits.train.labels), max_train_eval, data_seed, _TRAIN_EVAL)
-            )
-        )
+        train = examples["train"]
+        scored = chosen_rows(len(train.labels), max_train_eval, data_seed, _TRAIN_EVAL)
+        self.train = moved(train)
+        self.validation = moved(examples["validation"])
+        self.test = moved(examples["test"]) if "test" in examples else None
+        self.train_eval = moved(train.rows(scored))
 
     def tokens(self, texts: Tensor) -> Tensor:
         """Return the tokens of the texts numbered by ``texts``: (B, T), or (B, K, T) for K > 1.
@@ -124,23 +124,25 @@ def held_out(
     return examples.rows(np.flatnonzero(~apart)), examples.rows(np.flatnonzero(apart))
 
 
-def limited(
-    examples: dict[str, Examples],
-    data_seed: int,
-    max_train: int | None,
-    max_validation: int | None,
-    max_test: int | None,
-) -> dict[str, Examples]:
-    """Return at most so many examples of each role, chosen by ``data_seed``.
+class Limits(Protocol):
+    """A task that may use some of its examples only; None for all."""
 
-    Args:
-        examples: by role: ``train``, ``validation`` and perhaps ``test``.
-        data_seed: decides which are left.
-        max_train: training examples; None for all.
-        max_validation: validation examples; None for all.
-        max_test: test examples; None for all.
-    """
-    sizes = {"train": max_train, "validation": max_validation, "test": max_test}
+    @property
+    def max_train(self) -> int | None:
+        """Most training examples."""
+
+    @property
+    def max_validation(self) -> int | None:
+        """Most validation examples."""
+
+    @property
+    def max_test(self) -> int | None:
+        """Most test examples."""
+
+
+def limited(examples: dict[str, Examples], task: Limits, data_seed: int) -> dict[str, Examples]:
+    """Return at most as many examples of each role as ``task`` says, chosen by ``data_seed``."""
+    sizes = {"train": task.max_train, "validation": task.max_validation, "test": task.max_test}
     return {
         role: examples[role].rows(chosen_rows(len(examples[role].labels), size, data_seed, stream))
         for stream, (role, size) in enumerate(sizes.items())

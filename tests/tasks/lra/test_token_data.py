@@ -10,7 +10,7 @@ from task_contract import CPU, same
 from torch import Tensor, nn
 
 from tasks.lra.spec import TokenSpec
-from tasks.lra.texts import Examples, Splits, concatenated, joined, of_equal_length, one_text_each
+from tasks.lra.texts import Examples, concatenated, joined, numbered, of_equal_length
 from tasks.lra.token_data import TokenData, TokenTensors
 
 TEXTS = [b"\x01\x02\x03", b"\x04", b"\x05\x06", b"\x07\x08\x09\x0a", b"\x0b\x00", b"\x02\x02"]
@@ -21,7 +21,8 @@ def tensors(seq_len: int = 3, first_id: int = 1, pair: bool = False) -> TokenTen
     texts = np.array([[0, 1], [2, 3], [1, 4], [5, 0]]) if pair else np.arange(6)[:, None]
     examples = Examples(texts, LABELS[: len(texts)])
     return TokenTensors(
-        Splits(joined(TEXTS), examples, examples.rows(np.array([1, 2])), None),
+        joined(TEXTS),
+        {"train": examples, "validation": examples.rows(np.array([1, 2]))},
         spec=TokenSpec(seq_len, 16, 2, num_texts=texts.shape[1]),
         first_id=first_id,
         max_train_eval=None,
@@ -51,9 +52,10 @@ class Answers(nn.Module):
 def test_every_text_is_cut_or_padded_to_the_length(
     pieces: list[bytes], seq_len: int, first_id: int
 ) -> None:
-    examples = one_text_each(0, np.zeros(len(pieces), dtype=np.int64))
+    examples = numbered({"train": np.zeros(len(pieces), dtype=np.int64)})
     held = TokenTensors(
-        Splits(joined(pieces), examples, examples, examples),
+        joined(pieces),
+        {**examples, "validation": examples["train"]},
         spec=TokenSpec(seq_len, 258, 2),
         first_id=first_id,
         max_train_eval=None,
