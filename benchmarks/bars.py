@@ -159,13 +159,13 @@ def transition_rows(found: Sequence[Found]) -> list[Row]:
         Bar(high=0.03),
     )
     each(
-        "the same, worst family but null_above",
+        "transition or jump declared, worst null but null_above",
         NOT_ABOVE,
         lambda cases: _share(cases, lambda one: one.verdict in declared),
         Bar(high=0.05),
     )
     each(
-        "the same, h* above the grid",
+        "transition or jump declared, null_above",
         ["null_above"],
         lambda cases: _share(cases, lambda one: one.verdict in declared),
         Bar(high=0.12),
@@ -177,7 +177,7 @@ def transition_rows(found: Sequence[Found]) -> list[Row]:
         Bar(high=0.02),
     )
     each(
-        "the same, worst family",
+        "threshold declared on nulls, worst family",
         NO_TRANSITION,
         lambda cases: _share(cases, lambda one: one.verdict == "threshold"),
         Bar(high=0.05),
@@ -237,7 +237,13 @@ def _slope_rows(found: Sequence[Found], families: Sequence[str]) -> list[Row]:
     hits, of = inside[worst]
     return [
         Row("95 % slope interval holds the slope, pooled", share, Bar(0.93, 0.97), total),
-        Row("the same, worst family", hits / of, Bar(0.90), of, where=worst),
+        Row(
+            "95 % slope interval holds the slope, worst family",
+            hits / of,
+            Bar(0.90),
+            of,
+            where=worst,
+        ),
     ]
 
 

@@ -1,0 +1,178 @@
+"""The calibration suite: its sweeps have the truth they claim, its bars can be missed."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from analysis.results import TransitionSettings
+from benchmarks.__main__ import main
+from benchmarks.bars import Bar, Row, front_rows, lean_rows, transition_rows
+from benchmarks.calibration import EVERY_FAMILY, calibrate
+from benchmarks.outcomes import Found, FrontFound, LeanFound
+from benchmarks.sweeps import ASHA, FAMILIES, NULLS, RUNGS, transition_sweep
+
+QUICK = TransitionSettings(B=100, n_mc=99)
+
+
+@pytest.mark.parametrize("varied", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_sweep_is_the_same_for_the_same_number_and_holds_its_truth(
+    family: str, varied: bool
+) -> None:
+    one = transition_sweep(family, 5, varied=varied)
+    again = transition_sweep(family, 5, varied=varied)
+    other = transition_sweep(family, 6, varied=varied)
+    assert one.frame.equals(again.frame)
+    assert not one.frame.equals(other.frame)
+    heads = sorted(one.slopes)
+    assert set(one.frame["heads"]) == set(heads)
+    is_null = family in (*NULLS, "loss_null") or "asha_null" in family
+    assert (one.h_star is None) == is_null
+    assert one.h_star is None or one.h_star in heads[1:]
+    metric = one.options["metric"]
+    assert one.frame[metric].notna().all()
+    assert one.history is None or set(one.history["epoch"]) == set(RUNGS)
+
+
+def test_varied_designs_differ_in_heads_lengths_and_seeds() -> None:
+    designs = [transition_sweep("sharp", seed, varied=True).frame for seed in range(40)]
+    for column, fewest, most in (("heads", 5, 9), ("seq_len", 2, 6), ("seed", 1, 6)):
+        counts = {frame[column].nunique() for frame in designs}
+        assert (min(counts), max(counts)) == (fewest, most)
+
+
+@pytest.mark.parametrize("family", ASHA)
+def test_pruning_leaves_what_it_says(family: str) -> None:
+    frame = transition_sweep(family, 0).frame
+    kept = frame["status"].eq("COMPLETE").groupby([frame["heads"], frame["seq_len"]]).sum()
+    assert (kept == 3).all() == ("cell" in family)
+    if "global" in family:
+        assert (kept > 0).mean() < 0.5
+
+
+def test_a_sample_of_every_kind_reaches_its_bars() -> None:
+    measured = calibrate(
+        ["paper_D4", "sharp", "second", "null_power", "null_fade", "asha_global", "asha_cell"],
+        sweeps=8, first_seed=500, varied=False, settings=QUICK,
+    )  # fmt: skip
+    missed = [row for row in measured.rows if not row.holds and "slope" not in row.quantity]
+    assert missed == []
+    assert measured.verdicts()["asha_global"] == {"inconclusive": 8}
+
+
+def test_fronts_and_equivalents_are_measured() -> None:
+    measured = calibrate(
+        ["pareto_homo", "lean_null", "lean_equal"],
+        sweeps=3, first_seed=0, varied=False, settings=QUICK,
+    )  # fmt: skip
+    assert {row.quantity.split(":")[0] for row in measured.rows} == {
+        "Pareto, homo", "lean, null", "lean, equal",
+    }  # fmt: skip
+
+
+def found(family: str, verdict: str, **changes: object) -> Found:
+    facts = {
+        "seed": 0, "has_transition": True, "steps_off": 0, "covered": True, "set_size": 1,
+        "slopes_inside": 95, "slopes": 100, "seconds": 0.1,
+    }  # fmt: skip
+    return Found(family=family, verdict=verdict, **(facts | changes))
+
+
+def rows_of(rows: list[Row]) -> dict[str, Row]:
+    return {row.quantity: row for row in rows}
+
+
+def test_rates_are_shares_of_the_sweeps_they_name() -> None:
+    cases = [
+        *(found("sharp", "transition") for _ in range(9)),
+        found("sharp", "none", steps_off=1, covered=False, set_size=3),
+        *(found("null_exp", "none", steps_off=None) for _ in range(9)),
+        found("null_exp", "jump_only", steps_off=None),
+        *(found("null_fade", "none", steps_off=None) for _ in range(9)),
+        found("null_fade", "threshold", steps_off=None),
+    ]
+    rows = rows_of(transition_rows(cases))
+    expected = {
+        "h* exact, sharp-type families": 0.9,
+        "h* exact where a verdict is given, sharp-type, stuck, noisy, second": 1.0,
+        "95 % set holds h*, worst family": 0.9,
+        "size of the set, sharp-type": 1.2,
+        "transition or jump declared on nulls, pooled": 0.05,
+        "transition or jump declared, worst null but null_above": 0.1,
+        "threshold declared on nulls, pooled": 0.05,
+        "detected: paper and sharp": 0.9,
+        "95 % slope interval holds the slope, pooled": 0.95,
+    }
+    assert {name: rows[name].value for name in expected} == pytest.approx(expected)
+    assert rows["transition or jump declared, worst null but null_above"].where == "null_exp"
+    assert not rows["h* exact, sharp-type families"].holds
+
+
+def test_front_rows_score_the_probabilities() -> None:
+    sure = FrontFound("homo", (0.99, 0.01, 0.5, 0.5), (True, False, True, False), 0.0)
+    rows = rows_of(front_rows([sure]))
+    assert rows["Pareto, homo: Brier score"].value == pytest.approx((2 * 0.01**2 + 2 * 0.25) / 4)
+    assert rows["Pareto, homo: AUC"].value == pytest.approx(3.5 / 4)
+    wrong = FrontFound("homo", (0.01, 0.99), (True, False), 0.0)
+    missed = rows_of(front_rows([wrong]))
+    assert missed["Pareto, homo: front called off"].value == 1
+    assert missed["Pareto, homo: dominated called on"].value == 1
+
+
+def test_lean_rows_count_errors_findings_and_choices() -> None:
+    cases = [
+        LeanFound("equal", False, True, True, 0.0), LeanFound("equal", True, True, False, 0.0),
+        LeanFound("equal", False, False, False, 0.0), LeanFound("null", False, False, False, 0.0),
+    ]  # fmt: skip
+    rows = rows_of(lean_rows(cases))
+    assert rows["lean, equal: a worse shape accepted"].value == pytest.approx(1 / 3)
+    assert rows["lean, equal: an equal shape found"].value == pytest.approx(2 / 3)
+    assert rows["lean, equal: choice truly no worse"].value == 0.5
+    assert rows["lean, null: a worse shape accepted"].holds
+
+
+@pytest.mark.parametrize(
+    ("bar", "inside", "outside", "words"),
+    [
+        (Bar(0.9), 0.9, 0.89, "at least 90.0 %"),
+        (Bar(high=0.1), 0.1, 0.11, "at most 10.0 %"),
+        (Bar(0.93, 0.97), 0.95, 0.98, "93.0 % to 97.0 %"),
+    ],
+)
+def test_a_bar_is_a_range(bar: Bar, inside: float, outside: float, words: str) -> None:
+    row = Row("share", inside, bar, 10)
+    assert (row.holds, bar.holds(outside), bar.text(row.write)) == (True, False, words)
+
+
+def test_the_command_prints_bars_and_can_fail() -> None:
+    asked = ["calibration", "--sweeps", "2", "--draws", "50", "--families", "paper_D3,null_exp"]
+    shown = CliRunner().invoke(main, asked)
+    assert shown.exit_code == 0, shown.output
+    assert "| paper_D3 | 2 | 2 transition |" in shown.output
+    assert (
+        "| h* exact, paper D = 4, E = 32, D = 3 | 100.0 % | at least 98.0 % | 2 |" in shown.output
+    )
+    plain = json.loads(CliRunner().invoke(main, [*asked, "--json"]).stdout)
+    assert plain["verdicts"]["paper_D3"] == {"transition": 2}
+    strict = CliRunner().invoke(main, [*asked, "--strict"])
+    assert strict.exit_code == (0 if all(row["holds"] for row in plain["rows"]) else 1)
+    unknown = CliRunner().invoke(main, ["calibration", "--families", "paper_D9"])
+    assert unknown.exit_code == 2
+    assert "unknown family 'paper_D9'" in unknown.output
+
+
+def test_two_processes_measure_what_one_does() -> None:
+    asked = {"sweeps": 2, "first_seed": 3, "varied": True, "settings": QUICK}
+    families = ["sharp", "pareto_ties", "lean_equal"]
+    one, two = (calibrate(families, processes=n, **asked) for n in (1, 2))
+    timeless = [
+        [row for row in measured.rows if "seconds" not in row.quantity] for measured in (one, two)
+    ]
+    assert timeless[0] == timeless[1]
+
+
+def test_every_family_has_a_name_of_its_own() -> None:
+    assert len(set(EVERY_FAMILY)) == len(EVERY_FAMILY)
+    assert np.all([name == name.strip() for name in EVERY_FAMILY])
