@@ -149,9 +149,14 @@ def beside_published(
         axes=manifest.axes,
         tasks=tasks,
         transition=transition,
-        budget=f"{manifest.budget['amount']} {manifest.budget['unit']}",
+        budget=_budget_text(manifest.budget),
         settings=AgainstSettings(same_data=same_data),
     )
+
+
+def _budget_text(budget: Mapping[str, Any]) -> str:
+    unit = str(budget["unit"])
+    return f"{budget['amount']} {unit.removesuffix('s') if budget['amount'] == 1 else unit}"
 
 
 def _finished(trials: pd.DataFrame) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -130,3 +131,54 @@ def test_an_unknown_table_is_refused_with_the_known_ones() -> None:
 def test_all_tables_are_shown_unless_one_is_named() -> None:
     assert len(rows_of(None)) == 38
     assert {row.table for row in rows_of("fig3")} == {"Fig3"}
+
+
+@pytest.fixture(scope="module")
+def study_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a study of one head at length 8, barely trained."""
+    home = tmp_path_factory.mktemp("home")
+    sweep = str(Path(__file__).parents[2] / "sweeps" / "retrieval_heads.py")
+    small = [*("--set", "epochs=1"), *("--set", "heads=1"), *("--set", "replicates=2")]
+    command = ["run", sweep, "--preset", "smoke", *small, "--runner", "inline", "--study", "s"]
+    result = CliRunner().invoke(main, [*command, "--home", str(home)])
+    assert result.exit_code == 0, result.output
+    return home
+
+
+def test_a_study_stands_beside_what_it_repeats(study_home: Path) -> None:
+    result = paper("s", "--home", str(study_home), "--json")
+    assert result.exit_code == 0, result.output
+    content = json.loads(result.stdout)
+    assert (content["setup"], content["comparable"]) == ("retrieval", True)
+    (row,) = content["rows"]
+    assert (row["printed"]["value"], row["n"], row["standing"]) == (0.0701, 2, "worse")
+    assert len(content["missing"]) == 12
+    assert "train for 1 epoch" in " ".join(content["assumptions"])
+    analysed = CliRunner().invoke(main, ["analyze", "s", "--home", str(study_home), "--json"])
+    assert json.loads(analysed.stdout)["published"] == content
+    assert "Beside the paper" in (study_home / "studies" / "s" / "report.html").read_text()
+
+
+def test_people_see_a_study_beside_the_paper(study_home: Path) -> None:
+    result = paper("s", "--home", str(study_home))
+    assert result.exit_code == 0
+    assert "1 worse than printed. 12 published values of it were not run" in result.stdout
+    other = paper("s", "--home", str(study_home), "--as", "nearest_neighbor")
+    assert "Not comparable with paper Q" in other.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["s", "--as", "nothing"], "unknown group of published results 'nothing'"),
+        (["s", "--table", "T4"], "--table is of parameter counts"),
+        (["--as", "retrieval"], "--as and --same-data are of a STUDY"),
+        (["absent"], "no study called 'absent'"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(
+    study_home: Path, arguments: list[str], message: str
+) -> None:
+    result = paper(*arguments, "--home", str(study_home))
+    assert result.exit_code == 2
+    assert message in result.stderr
