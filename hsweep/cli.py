@@ -7,6 +7,7 @@ import click
 
 from hsweep.data_cli import data_verbs
 from hsweep.errors import UserError
+from hsweep.evidence_cli import compare
 from hsweep.options import (
     RUN_OPTIONS,
     console_for,
@@ -421,6 +422,7 @@ def paper(
 
 
 main.add_command(data_verbs)
+main.add_command(compare)
 
 if __name__ == "__main__":
     main()

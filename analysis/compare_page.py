@@ -1,0 +1,55 @@
+"""The page that shows studies side by side: one HTML file, offline, on a phone and in print."""
+
+from pathlib import Path
+
+from markupsafe import Markup
+
+from analysis import palette
+from analysis.compare_figures import comparison_pictures
+from analysis.compare_results import Comparison
+from analysis.compare_words import comparison_sentences, comparison_tables
+from analysis.page import (
+    TEMPLATES,
+    content_policy,
+    embed,
+    environment,
+    figure_json,
+    plotly_script,
+    write_page,
+)
+
+
+def build_comparison_page(comparison: Comparison) -> str:
+    """Return the whole page as HTML."""
+    drawn = comparison_pictures(comparison)
+    script = (TEMPLATES / "report_figures.js").read_text("utf-8")
+    return (
+        environment()
+        .get_template("compare.html.j2")
+        .render(
+            title=" and ".join(side.label for side in comparison.studies),
+            studies=comparison.studies,
+            sentences=comparison_sentences(comparison),
+            pictures=drawn,
+            tables=comparison_tables(comparison),
+            source_diff=comparison.source_diff,
+            hv_note=comparison.hv_note,
+            warnings=comparison.warnings,
+            css=Markup((TEMPLATES / "report.css").read_text("utf-8")),
+            policy=content_policy(plotly_script(), script),
+            plotly_script=Markup(plotly_script()),
+            figures_script=Markup(script),
+            figures_json=embed(
+                {
+                    "figures": {picture.name: figure_json(picture) for picture in drawn},
+                    "picks": {},
+                    "dark": palette.dark_partners(),
+                }
+            ),
+        )
+    )
+
+
+def write_comparison(comparison: Comparison, path: Path) -> Path:
+    """Write the page to ``path``, whole or not at all, and return ``path``."""
+    return write_page(build_comparison_page(comparison), path)

@@ -1,0 +1,88 @@
+"""What every page here shares: one file that fetches nothing and runs only its own scripts.
+
+The content security policy allows exactly the scripts written into the page, by their hashes;
+whatever came from data is escaped.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from analysis.drawing import Picture
+
+TEMPLATES: Final = Path(__file__).parent / "templates"
+_UNSAFE_IN_SCRIPT: Final = {
+    "<": "\\u003c",
+    ">": "\\u003e",
+    "&": "\\u0026",
+    "\u2028": "\\u2028",
+    "\u2029": "\\u2029",
+}
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Return what renders the templates: everything escaped, nothing undefined."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def embed(value: object) -> Markup:
+    """Return JSON that cannot end the script element it stands in."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    for character, escape in _UNSAFE_IN_SCRIPT.items():
+        text = text.replace(character, escape)
+    return Markup(text)
+
+
+def figure_json(picture: Picture) -> Any:
+    """Return a picture's figure as plain JSON content."""
+    return json.loads(picture.figure.to_json())
+
+
+@cache
+def plotly_script() -> str:
+    """Return the library that draws the figures."""
+    # HTML parsers turn CR LF into LF before hashing; the library is written with LF alone.
+    return str(get_plotlyjs()).replace("\r\n", "\n")
+
+
+def content_policy(*scripts: str) -> str:
+    """Return a policy that allows these scripts and the page's styles, nothing from outside."""
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        for script in scripts
+    )
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def write_page(page: str, path: Path) -> Path:
+    """Write a page to ``path``, whole or not at all, and return ``path``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(page)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
