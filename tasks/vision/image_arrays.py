@@ -155,7 +155,9 @@ def _hub_source(data: str, columns: Columns, digest: str) -> ImageSource:
         )
 
     def read(split: str) -> ImageArrays:
-        key = hashlib.sha256(repr((_DECODING, digest, split, image, label)).encode()).hexdigest()
+        key = hashlib.sha256(
+            repr((_DECODING, digest, columns.config, split, image, label)).encode()
+        ).hexdigest()
         named = functools.partial(row_name, data, columns.config, split)
         labels = checked_labels(splits[split], label, f"{data}, split {split!r}", num_classes)
         encoded = _encoded(splits[split], image)
