@@ -22,6 +22,9 @@ _CHUNK_NUMBERS = 1 << 18
 _MOST_STEPS = 16
 """Steps whose batches are drawn together, at most. Both are part of what a seed means."""
 
+_MOST_NUMBERS_KEPT = 1 << 27
+"""Numbers of replayed sequences, inputs and targets, kept on the device; more are drawn anew."""
+
 _TRAIN, _VALIDATION, _REPLAYED = range(3)
 """Independent streams of the data seed."""
 
@@ -80,6 +83,19 @@ def held_out(task: NearestNeighbor, data_seed: int, device: torch.device) -> Seq
     return Sequences(sequences.x.to(device), sequences.y.to(device))
 
 
+@functools.lru_cache(maxsize=2)
+def replayed(
+    task: NearestNeighbor, data_seed: int, batch_size: int, device: torch.device
+) -> tuple[Sequences, ...]:
+    """Return the batches that are replayed, on ``device``; the last two sets are kept for reuse."""
+    assert task.replay_batches is not None
+    drawn = (
+        draw(task, batch_size, generator(data_seed, _REPLAYED, number))
+        for number in range(task.replay_batches)
+    )
+    return tuple(Sequences(x.to(device), y.to(device)) for x, y in drawn)
+
+
 class NearestNeighborData:
     """Sequences opened for one trial: a stream of batches, and squared errors."""
 
@@ -96,6 +112,7 @@ class NearestNeighborData:
         self._task = task
         self._device = device
         self._block_steps = 1
+        self._kept: tuple[Sequences, ...] = ()
         if task.replay_batches is None:
             self._stream = functools.partial(generator, data_seed, _TRAIN, sampling_seed)
             self._replay = None
@@ -106,6 +123,9 @@ class NearestNeighborData:
             # What is replayed is a data set, which the sampling seed puts in order once.
             self._stream = functools.partial(generator, data_seed, _REPLAYED)
             self._replay = torch.randperm(task.replay_batches, generator=generator(sampling_seed))
+            numbers = 2 * task.replay_batches * self._batch_size * task.seq_len * task.dim
+            if numbers <= _MOST_NUMBERS_KEPT:
+                self._kept = replayed(task, data_seed, self._batch_size, device)
         self._held_out = held_out(task, data_seed, device)
 
     @property
@@ -130,7 +150,7 @@ class NearestNeighborData:
             raise ValueError(f"start_step must be at least 0, not {start_step}")
         first_block, done = divmod(start_step, self._block_steps)
         blocks: Iterator[Sequences]
-        if self._device.type == "cpu":
+        if self._kept or self._device.type == "cpu":
             blocks = map(self._block, itertools.count(first_block))
         else:
             blocks = made_ahead(self._block, first_block)
@@ -164,6 +184,8 @@ class NearestNeighborData:
         return self._drawn(number if order is None else int(order[number % len(order)]))
 
     def _drawn(self, index: int) -> Sequences:
+        if self._kept:
+            return self._kept[index]
         x, y = draw(self._task, self._batch_size * self._block_steps, self._stream(index))
         if self._device.type == "cuda":
             x, y = x.pin_memory(), y.pin_memory()

@@ -78,7 +78,7 @@ def maxima(x: Tensor, directions: Tensor, members: Tensor) -> Tensor:
     """
     products = x @ directions.T
     if not members.all():
-        products = products.masked_fill(~members, -torch.inf)
+        products.masked_fill_(~members, -torch.inf)
     return products.amax(dim=1)
 
 

@@ -113,6 +113,15 @@ def test_the_error_of_replayed_sequences_is_reported_beside_that_of_held_out_one
     assert [metric.name for metric in NearestNeighbor(seq_len=8).metrics] == ["squared_error"]
 
 
+def test_replayed_batches_are_the_same_whether_they_are_kept_or_drawn_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = NearestNeighbor(seq_len=4, dim=3, replay_batches=3)
+    kept = list(itertools.islice(opened(task).batches(0), 7))
+    monkeypatch.setattr("tasks.synthetic.nearest_neighbor_data._MOST_NUMBERS_KEPT", 0)
+    assert same(list(itertools.islice(opened(task).batches(0), 7)), kept)
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.integers(2, 7), st.integers(1, 9), st.integers(0, 2**31))
 def test_the_target_is_the_point_with_the_smallest_scalar_product(
