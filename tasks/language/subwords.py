@@ -21,6 +21,7 @@ _TRAINING: Final = "subwords-1"
 """To be changed with the code that trains, so that tokenizers trained before are not used again."""
 
 _FILE: Final = "tokenizer.json"
+_GPT2_FILES: Final = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 _WORD_START: Final = "▁"
 _NAMES: Final[dict[Role, tuple[str, ...]]] = {
     "end of text": ("<|endoftext|>", "</s>", "<eos>", "[SEP]"),
@@ -104,7 +105,8 @@ def given(tokenizer: str) -> Subwords:
 
     Args:
         tokenizer: a ``tokenizer.json``, or a folder with one or with the older files ``vocab.json``
-            and ``merges.txt`` (GPT-2) or ``vocab.txt`` (BERT); or a hub name.
+            and ``merges.txt``, in the first release ``encoder.json`` and ``vocab.bpe`` (GPT-2), or
+            ``vocab.txt`` (BERT); or a hub name.
 
     Raises:
         DataError: it is missing or unreadable, or downloads are not turned on.
@@ -154,9 +156,9 @@ def _from_folder(folder: Path) -> "Tokenizer":
 
     if (folder / _FILE).exists():
         return Tokenizer.from_file(str(folder / _FILE))
-    if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
-        files = str(folder / "vocab.json"), str(folder / "merges.txt")
-        found = Tokenizer(models.BPE.from_file(*files))
+    older = [pair for pair in _GPT2_FILES if all((folder / name).exists() for name in pair)]
+    if older:
+        found = Tokenizer(models.BPE.from_file(*(str(folder / name) for name in older[0])))
         found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         specials = _NAMES["end of text"]
     elif (folder / "vocab.txt").exists():

@@ -99,8 +99,14 @@ class TestGivenFiles:
         assert one.encode(["the cat"]) == [BPE.encode("the cat").ids]
         assert one.size == 300
 
-    def test_gpt2s_older_files_give_the_same_tokens(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("names", [None, ("encoder.json", "vocab.bpe")])
+    def test_gpt2s_older_files_give_the_same_tokens(
+        self, tmp_path: Path, names: tuple[str, str] | None
+    ) -> None:
         BPE.model.save(str(tmp_path))
+        if names is not None:
+            for old, name in zip(("vocab.json", "merges.txt"), names, strict=True):
+                (tmp_path / old).rename(tmp_path / name)
         found = given_tokenizer(str(tmp_path))
         texts = [*TEXTS[:20], "a\n\nb  c<|endoftext|>d", "éß漢"]
         assert found.encode(texts) == [BPE.encode(text).ids for text in texts]
