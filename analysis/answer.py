@@ -11,6 +11,7 @@ from analysis import against, conditioning, lean, pareto, transition
 from analysis.against_results import AgainstResult, AgainstSettings
 from analysis.conditioning_results import ConditioningResult
 from analysis.conditioning_wording import conditioning_sentence
+from analysis.confirmation import confirm_command
 from analysis.lean_groups import LeanGroups, fit_groups
 from analysis.published_setups import SETUPS, setup_of
 from analysis.report import ReportInput
@@ -35,6 +36,7 @@ class Answer:
         conditioning: what a probe's condition numbers say, where the study has them.
         published: the study beside the published results that it repeats, if there are any.
         problem: why the question could not be answered; None if it was.
+        confirm_command: what confirms a lean choice with fresh seeds; None without a choice.
     """
 
     sentence: str
@@ -45,6 +47,7 @@ class Answer:
     problem: str | None = None
     conditioning: ConditioningResult | None = None
     published: AgainstResult | None = None
+    confirm_command: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as plain JSON content.
@@ -74,6 +77,8 @@ class Answer:
             content["conditioning"] = self.conditioning.to_json()
         if self.published is not None:
             content["published"] = self.published.to_json()
+        if self.confirm_command is not None:
+            content["confirm_command"] = self.confirm_command
         return content
 
 
@@ -98,6 +103,8 @@ def answer_table(trials: pd.DataFrame, study: Study) -> Answer:
     """Answer a study's question from its table of trials, say what a probe measured, and lay it
     beside the published results that it repeats."""
     answer = _answer_question(trials, study)
+    if command := confirm_command(study, answer.lean, answer.lean_groups):
+        answer = replace(answer, confirm_command=command)
     if _finished(trials):
         with contextlib.suppress(UserError):  # the answer stands without it
             answer = replace(answer, published=beside_published(trials, study, answer.transition))

@@ -31,6 +31,7 @@ from hsweep.tables import frame
 
 _CLAIMS: Final = ("transition", "jump_only", "threshold")
 _MOST_DIFF_LINES: Final = 400
+_COMMIT_LENGTH: Final = 12
 _DEFAULT_SETTINGS: Final = CompareSettings()
 
 
@@ -284,7 +285,7 @@ def _differences(studies: Sequence[Study]) -> list[Difference]:
         }
         provenance["code of the tool"] = provenance.pop("tool")
         provenance["code of the sweep"] = provenance.pop("sweep")
-        extensions = [extension.get("command", "") for extension in manifest.extensions]
+        extensions = "; ".join(str(e.get("command", "")) for e in manifest.extensions)
         content = {**content, "trials added later": extensions, **provenance}
         sides.append(dict(_flattened("", content)))
     names = list(dict.fromkeys(name for side in sides for name in side))
@@ -303,8 +304,8 @@ def _flattened(prefix: str, content: Mapping[str, Any]) -> list[tuple[str, str]]
         elif full == "data":
             rows.append((full, ", ".join(sorted(str(e.get("fingerprint")) for e in value or ()))))
         else:
-            shown = NONE if value in (None, [], (), {}) else str(value)
-            rows.append((full, shown))
+            shown = NONE if value in (None, [], (), {}, "") else str(value)
+            rows.append((full, shown[:_COMMIT_LENGTH] if full.endswith(".commit") else shown))
     return rows
 
 

@@ -27,7 +27,7 @@ def build_comparison_page(comparison: Comparison) -> str:
         environment()
         .get_template("compare.html.j2")
         .render(
-            title=" and ".join(side.label for side in comparison.studies),
+            title=", ".join(side.label for side in comparison.studies),
             studies=comparison.studies,
             sentences=comparison_sentences(comparison),
             pictures=drawn,

@@ -57,7 +57,7 @@ def transitions_table(comparison: Comparison) -> Table:
                 f"{found.x} = {number_text(found.h_star)}" if found.h_star is not None else NONE,
                 "{" + ", ".join(number_text(h) for h in found.h_set) + "}",
                 f"({number_text(bracket[0])}, {number_text(bracket[1])}]" if bracket else NONE,
-                f"{number_text(found.drop)} {y_unit(found.scale)}",
+                NONE if found.drop is None else f"{number_text(found.drop)} {y_unit(found.scale)}",
                 number_text(found.p_abrupt, 2),
                 found.reading,
             )

@@ -175,7 +175,9 @@ def _compare(
     found: list[Configuration], spread: Moderated, k: int, at: int, sign: float, margin: float
 ) -> _Comparison:
     item, base = found[k], found[at]
-    diff = sign * float(item.values.mean() - base.values.mean())
+    means = float(item.values.mean()), float(base.values.mean())
+    # The same values in another order may add up to a last digit of difference.
+    diff = 0.0 if math.isclose(*means, rel_tol=1e-12) else sign * (means[0] - means[1])
     own, ref = (float(spread.sd[i] ** 2 / found[i].values.size) for i in (k, at))
     se = math.sqrt(own + ref) if math.isfinite(own + ref) else math.nan
     sd = float(spread.sd[k])

@@ -19,6 +19,10 @@ def show_answer(console: Console, answer: Answer) -> None:
     if answer.published is not None:
         console.print()
         console.print(against_sentence(answer.published), soft_wrap=True)
+    if answer.confirm_command is not None:
+        console.print()
+        console.print("confirm the choice with fresh seeds:")
+        console.print(answer.confirm_command, soft_wrap=True)
     groups = answer.lean_groups.found.values() if answer.lean_groups is not None else ()
     results = (answer.transition, answer.pareto, answer.lean, *groups, answer.conditioning)
     warnings = [text for result in results if result is not None for text in result.warnings]

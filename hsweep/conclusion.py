@@ -82,6 +82,8 @@ def finish(
     if answer is not None:
         console.print(answer.sentence, style="bold", soft_wrap=True)
         console.print()
+        if answer.confirm_command is not None:
+            console.print(f"confirm  {answer.confirm_command}", soft_wrap=True)
     if conclusion.problem:
         console.print(conclusion.problem, style="red", soft_wrap=True)
     else:
