@@ -69,63 +69,89 @@ def settings_text(value: PrintedValue) -> str:
 
 
 def against_table(result: AgainstResult) -> Table:
-    """Return every comparison."""
-    header = (
-        *("paper", "settings", "metric", "printed", "study", "runs", "as the paper prints it"),
-        *("difference", "in standard errors", "p", "outcome", "note"),
+    """Return every comparison; what is the same for all is said in the note."""
+    columns = {
+        "published in": [_source(row.printed) for row in result.rows],
+        "metric": [row.printed.metric for row in result.rows],
+        "cell of the study": [row.label for row in result.rows],
+        "printed": [printed_text(row.printed) for row in result.rows],
+        "study": [number_text(row.mean) for row in result.rows],
+        "runs": [str(row.n) for row in result.rows],
+        "by the paper's rule": [number_text(row.expected) for row in result.rows],
+        "difference": [_difference_text(row) for row in result.rows],
+        "s.e.": [number_text(row.in_se, 2) for row in result.rows],
+        "p": [_p_cell(row.p) for row in result.rows],
+        "outcome": [_outcome(row) for row in result.rows],
+    }
+    if not result.rows:
+        return Table(tuple(columns), ())
+    said = _shared(columns, ("published in", "metric"))
+    taken = "; ".join(result.assumptions)
+    note = (
+        f"{said}“By the paper's rule” is what the study's seeds would give if printed as the paper "
+        "does: one run, or the best of some. The difference, of errors a factor, is from that to "
+        f"the printed value, and beside it in standard errors. Taken for granted: {taken}."
     )
-    note = ""
-    if result.rows:
-        taken = "; ".join(result.assumptions)
-        note = (
-            "“As the paper prints it” is what the study's seeds would give by the paper's rule "
-            f"(a single run, or the best of some). Differences of errors are factors. {taken}."
-        )
-    return Table(header, tuple(_row(row) for row in result.rows), note)
-
-
-def _row(row: AgainstRow) -> tuple[str, ...]:
-    difference = (
-        f"{number_text(row.factor)} times"
-        if row.factor is not None
-        else number_text(row.difference)
-    )
-    return (
-        f"{row.printed.paper}, {row.printed.source}",
-        settings_text(row.printed),
-        row.printed.metric,
-        printed_text(row.printed),
-        number_text(row.mean),
-        str(row.n),
-        number_text(row.expected),
-        difference,
-        number_text(row.in_se, 2) if row.in_se is not None else NONE,
-        p_text(row.p).removeprefix("p = ").removeprefix("p ") if row.p is not None else NONE,
-        _STANDINGS[row.standing],
-        row.note,
-    )
+    return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)), note)
 
 
 def brief_table(result: AgainstResult) -> Table:
     """Return every comparison in as many columns as a terminal has room for."""
-    header = ("cell", "metric", "printed", "study", "runs", "difference", "s.e.", "outcome")
-    rows = []
-    for row, cells in zip(result.rows, against_table(result).rows, strict=True):
-        outcome = row.note if row.standing == "untested" else cells[10]
-        rows.append((row.label, *cells[2:6], cells[7], cells[8], outcome))
-    return Table(header, tuple(rows), "; ".join(result.assumptions))
+    whole = against_table(result)
+    kept = [at for at, name in enumerate(whole.header) if name not in ("by the paper's rule", "p")]
+    metrics = {row.printed.metric for row in result.rows}
+    names = {"printed": f"{metrics.pop()}, printed"} if len(metrics) == 1 else {}
+    return Table(
+        tuple(names.get(whole.header[at], whole.header[at]) for at in kept),
+        tuple(tuple(row[at] for at in kept) for row in whole.rows),
+        "; ".join(result.assumptions),
+    )
 
 
 def missing_printed_table(result: AgainstResult) -> Table:
-    """Return what was published and not run."""
-    rows = tuple(
-        (
-            f"{value.paper}, {value.source}",
-            settings_text(value),
-            value.metric,
-            printed_text(value),
-            value.note,
-        )
-        for value in result.missing
+    """Return what was published and not run; what is the same for all is said in the note."""
+    columns = {
+        "published in": [_source(value) for value in result.missing],
+        "metric": [value.metric for value in result.missing],
+        "settings": [settings_text(value) for value in result.missing],
+        "printed": [printed_text(value) for value in result.missing],
+        "remark": [value.note for value in result.missing],
+    }
+    if not result.missing:
+        return Table(tuple(columns), ())
+    note = _shared(columns, ("published in", "metric", "remark"))
+    return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)), note.strip())
+
+
+def _shared(columns: dict[str, list[str]], names: tuple[str, ...]) -> str:
+    """Take out the columns that say the same in every row, and return what they say."""
+    said = ""
+    for name in names:
+        values = set(columns[name])
+        if len(values) == 1:
+            value = values.pop()
+            del columns[name]
+            said += f"{name[:1].upper()}{name[1:]}: {value}. " if value else ""
+    return said
+
+
+def _source(value: PrintedValue) -> str:
+    return f"paper {value.paper}, {value.source}"
+
+
+def _difference_text(row: AgainstRow) -> str:
+    return (
+        f"{number_text(row.factor)} times"
+        if row.factor is not None
+        else number_text(row.difference)
     )
-    return Table(("paper", "settings", "metric", "printed", "note"), rows)
+
+
+def _p_cell(p: float | None) -> str:
+    return NONE if p is None else p_text(p).removeprefix("p = ").removeprefix("p ")
+
+
+def _outcome(row: AgainstRow) -> str:
+    if row.standing == "untested":
+        return row.note or _STANDINGS[row.standing]
+    return f"{_STANDINGS[row.standing]}{f' ({row.note})' if row.note else ''}"

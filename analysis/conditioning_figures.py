@@ -93,6 +93,7 @@ def heads_picture(result: ConditioningResult) -> Picture:
                 name="theory",
                 legendgroup="theory",
                 showlegend=at == 0,
+                legendrank=2000,
                 line={"color": colour, "width": 1.6, "dash": "6px,4px"},
                 hovertemplate=f"theory %{{y:.4g}}<extra>{name}</extra>",
             )
@@ -156,7 +157,12 @@ def metric_picture(result: ConditioningResult) -> Picture:
         )
     style(figure, x_title=f"{safe(title(result))} (log scale)", y_title=safe(result.metric))
     known = [shape.condition for shape in result.shapes]
-    figure.update_xaxes(type="log", showgrid=True, **decade_ticks(known))
+    low, high = math.log10(min(known)), math.log10(max(known))
+    room = (high - low or 1.0) * 0.06
+    # Names stand to the right.
+    figure.update_xaxes(
+        type="log", showgrid=True, range=[low - room, high + 2 * room], **decade_ticks(known)
+    )
     if result.scale == "error":
         figure.update_yaxes(type="log", **decade_ticks([s.metric for s in result.shapes]))
     legend = f" ({' · '.join(axes)})" if named else ""

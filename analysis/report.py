@@ -244,12 +244,12 @@ def _published_sections(result: AgainstResult | None) -> list[tuple[str, tables.
     if result is None:
         return []
     said = against_wording.against_sentence(result)
+    if not result.comparable:
+        return [("Beside the paper", tables.Table(("outcome",), ((said,),)))]
     compared = against_wording.against_table(result)
     missing = against_wording.missing_printed_table(result)
-    sections = [
-        ("Beside the paper", dataclasses.replace(compared, note=f"{said} {compared.note}".strip()))
-    ]
-    if result.comparable and missing.rows:
+    sections = [("Beside the paper", dataclasses.replace(compared, note=f"{said} {compared.note}"))]
+    if missing.rows:
         sections.append(("Published, not run", missing))
     return sections
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from report_examples import report_input
 from scipy import stats
 
 from analysis.against import best_of_normal, compare, fit
@@ -21,6 +22,7 @@ from analysis.against_wording import (
 )
 from analysis.published_results import PUBLISHED_RESULTS
 from analysis.published_setups import SETUPS, Setup, setup_of
+from analysis.report import build_report
 from hsweep.errors import UserError
 
 BY_NAME = {setup.name: setup for setup in SETUPS}
@@ -328,6 +330,14 @@ class TestWords:
             assert all(len(row) == len(shown.header) for row in shown.rows)
         assert "3 comparisons, 2 not told apart, 1 not tested" in against_sentence(found)
         assert "10 published values of it were not run" in against_sentence(found)
+
+    def test_the_report_has_it(self) -> None:
+        page = build_report(report_input(published=beside(retrieval())))
+        assert "Beside the paper" in page
+        assert "Published, not run" in page
+        other = build_report(report_input(published=beside(retrieval().assign(dim=8))))
+        assert "Not comparable with paper H" in other
+        assert "Published, not run" not in other
 
     @pytest.mark.parametrize("wrong", [{"alpha": 1}, {"reading_error": -1}, {"order": 0.5}])
     def test_settings_that_make_no_sense_are_refused(self, wrong: dict[str, Any]) -> None:
