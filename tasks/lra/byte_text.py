@@ -99,9 +99,9 @@ class ByteText:
         """Return a hash of the settings and of the data's file names, sizes and contents.
 
         Raises:
-            DataError: the data are missing, or lack a split or column, or a split has no rows, or
-                a column holds no texts, or a label is out of range, or a share held out leaves no
-                text.
+            DataError: the data are missing, or lack a split or column, or a split has no rows, or a
+                text is missing, empty or not UTF-8, or a label is out of range, or a share held out
+                leaves no text.
         """
         from tasks.lra.byte_text_rows import splits_in_use
 

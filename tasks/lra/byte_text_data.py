@@ -8,7 +8,7 @@ from typing import Final
 import torch
 
 from tasks.lra.byte_text import ByteText
-from tasks.lra.byte_text_rows import UsedSplit, splits_in_use, utf8_texts
+from tasks.lra.byte_text_rows import UsedSplit, splits_in_use
 from tasks.lra.texts import Texts, joined, numbered, read_texts
 from tasks.lra.token_data import TokenTensors, held_out, limited
 from tasks.sources.cache import cached_arrays
@@ -42,7 +42,7 @@ def load(task: ByteText, fingerprint: str, data_seed: int, device: torch.device)
     examples = numbered({role: split.labels for role, split in used.items()})
     if isinstance(task.validation, float):
         examples["train"], examples["validation"] = held_out(
-            examples["train"], task.validation, data_seed, used["train"].where
+            examples["train"], task.validation, data_seed, f"{task.data}, split 'train'"
         )
     return TokenTensors(
         _texts(task, used),
@@ -62,13 +62,13 @@ def _texts(task: ByteText, used: dict[str, UsedSplit]) -> Texts:
         wanted = sum(len(split.labels) for split in used.values())
         done = 0
         for split in used.values():
-            for text in utf8_texts(split.dataset, task.text_column, split.where):
+            for text in split.encoded():
                 yield text[: task.bytes_kept]
                 done += 1
                 if done % _TOLD_EVERY == 0 or done == wanted:
                     tell("texts", done, wanted)
 
-    names = [split.name for split in used.values()]
+    names = [split.texts.split for split in used.values()]
     content = content_digest(task.data, task.config)
     asked = (_READING, content, task.config, names, task.text_column, task.bytes_kept)
     key = hashlib.sha256(repr(asked).encode()).hexdigest()

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.base import DataError
-from tasks.lra.byte_text_rows import usable_text
 from tasks.lra.texts import joined
 from tasks.sources.hub import ROOT_VARIABLE
 
@@ -98,7 +97,24 @@ def _pairs(file: BinaryIO, path: Path) -> Iterator[Pair]:
         label = fields[0].decode(errors="replace")
         if label not in ("0", "1", "0.0", "1.0"):
             raise DataError(f"{where}: the label must be 0 or 1, not {label!r}")
-        yield Pair(int(label[0]), usable_text(fields[3], where), usable_text(fields[4], where))
+        yield Pair(int(label[0]), _usable(fields[3], where), _usable(fields[4], where))
+
+
+def _usable(text: bytes, where: str) -> bytes:
+    """Return ``text``.
+
+    Raises:
+        DataError: it is empty or not valid UTF-8; the message begins with ``where``.
+    """
+    if not text:
+        raise DataError(f"{where}: the text is empty; remove the line")
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{where}: the text is not valid UTF-8 ({error}); convert or remove it"
+        ) from error
+    return text
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -106,7 +106,7 @@ def test_texts_are_read_once_and_then_mapped(
     task = ByteText(str(reviews), seq_len=48)
     first = loaded(task)
     load.cache_clear()
-    monkeypatch.setattr("tasks.lra.byte_text_data.utf8_texts", None)
+    monkeypatch.setattr("tasks.lra.byte_text_data.joined", None)
     again = loaded(task)
     assert torch.equal(first.tokens(first.train.texts), again.tokens(again.train.texts))
 
@@ -163,9 +163,9 @@ def test_reviews_are_learned_from_their_letters(shared_data: Callable[[str], str
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (b"caf\xe9", r"split 'train', row 7: the text is not valid UTF-8 .*0xe9"),
-        ("", r"split 'train', row 7: the text is empty"),
-        (None, r"split 'train', row 7: the text is empty or missing"),
+        (b"caf\xe9", r"texts must be UTF-8, and byte 3 is 0xe9"),
+        ("", "the text is empty; remove the row"),
+        (None, "the text is missing; remove the row"),
     ],
 )
 def test_an_unusable_text_is_named_by_its_row(
@@ -174,16 +174,17 @@ def test_an_unusable_text_is_named_by_its_row(
     rows: list[str | bytes | None] = [*texts(7), bad, *texts(4, seed=2)]
     write_texts(tmp_path / "set", "train", rows, [row % 2 for row in range(12)])
     task = ByteText(str(tmp_path / "set"), test=None, validation=0.5)
-    with pytest.raises(DataError, match=message):
-        task.open(data_seed=0, sampling_seed=0, batch_size=2, device=CPU)
+    where = r"split 'train', row 7 \(row 7 of train-00000-of-00001\.parquet\): "
+    with pytest.raises(DataError, match=where + message):
+        task.fingerprint()
 
 
-def test_what_can_be_known_before_reading_texts_is_said_by_the_fingerprint(tmp_path: Path) -> None:
+def test_missing_splits_and_columns_and_wrong_labels_are_said_by_the_fingerprint(tmp_path: Path) -> None:
     folder = tmp_path / "set"
     write_texts(folder, "train", texts(6), [0, 1, 0, 2, 1, 0])
-    with pytest.raises(DataError, match=r"split 'train', row 3: labels must lie in 0\.\.1, not 2"):
+    with pytest.raises(DataError, match=r"row 3 of train-.*: labels must lie in 0\.\.1, not 2"):
         ByteText(str(folder), test=None).fingerprint()
-    with pytest.raises(DataError, match="must have the split 'dev' for validation; it has 'train'"):
+    with pytest.raises(DataError, match="must have a split 'dev'; it has 'train'"):
         ByteText(str(folder), num_classes=3, validation="dev").fingerprint()
     with pytest.raises(DataError, match=r"must have the text column 'review'.*text_column"):
         ByteText(str(folder), num_classes=3, test=None, text_column="review").fingerprint()
@@ -202,7 +203,7 @@ def test_a_split_without_rows_is_refused(tmp_path: Path) -> None:
 
 def test_a_column_of_numbers_is_no_text(reviews: Path) -> None:
     task = ByteText(str(reviews), text_column="label")
-    with pytest.raises(DataError, match="column 'label' must hold texts, not int64"):
+    with pytest.raises(DataError, match="column 'label' of .*, must hold texts, not int64"):
         task.fingerprint()
 
 
