@@ -4,6 +4,24 @@ The process is the published one (Linsley et al., arXiv 1805.08315): two long co
 dash by dash, from seeds near the centre; short contours are then scattered where there is room;
 two markers lie at the ends of one of the long contours, or one at an end of each.
 
+Measured with the published settings, 16,355 images drawn here beside 4,000 by the published
+generator:
+
+======================================  ===============  ===============
+of an image, mean (standard deviation)  here             published
+======================================  ===============  ===============
+dashes, counted                         32.71 (3.68)
+dashes, estimated from the ink          32.62 (3.79)     32.50 (3.74)
+share of pixels brighter than 40        0.1302 (0.0138)  0.1301 (0.0135)
+brightness of 255                       13.81 (1.21)     13.78 (1.18)
+markers on one contour                  0.502            0.501
+======================================  ===============  ===============
+
+A classifier of the brightest paths between the markers (boosted trees) transfers without loss: it is
+right in 57 % of the published images after 8,000 from here, in 56 % of the images from here after
+4,000 published ones, and in 55 and 57 % within either set; chance is 50 with a standard error of
+0.8. Solving the task takes far more images and training than that.
+
 Shapes: B images, S pixels a side, places as (row, column).
 """
 

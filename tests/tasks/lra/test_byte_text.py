@@ -179,7 +179,9 @@ def test_an_unusable_text_is_named_by_its_row(
         task.fingerprint()
 
 
-def test_missing_splits_and_columns_and_wrong_labels_are_said_by_the_fingerprint(tmp_path: Path) -> None:
+def test_missing_splits_and_columns_and_wrong_labels_are_said_by_the_fingerprint(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "set"
     write_texts(folder, "train", texts(6), [0, 1, 0, 2, 1, 0])
     with pytest.raises(DataError, match=r"row 3 of train-.*: labels must lie in 0\.\.1, not 2"):
@@ -203,7 +205,7 @@ def test_a_split_without_rows_is_refused(tmp_path: Path) -> None:
 
 def test_a_column_of_numbers_is_no_text(reviews: Path) -> None:
     task = ByteText(str(reviews), text_column="label")
-    with pytest.raises(DataError, match="column 'label' of .*, must hold texts, not int64"):
+    with pytest.raises(DataError, match=r"column 'label' of .*, must hold texts, not int64"):
         task.fingerprint()
 
 
