@@ -1,7 +1,7 @@
 """A study's answer: the question of its sweep, put to its own tables."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -9,13 +9,24 @@ import pandas as pd
 
 from analysis import against, conditioning, lean, pareto, transition
 from analysis.against_results import AgainstResult, AgainstSettings
+from analysis.chosen_settings import with_settings
 from analysis.conditioning_results import ConditioningResult
 from analysis.conditioning_wording import conditioning_sentence
 from analysis.confirmation import confirm_command
+from analysis.effect_results import EffectsResult, EffectsSettings
+from analysis.effect_wording import effects_sentence
 from analysis.lean_groups import LeanGroups, fit_groups
 from analysis.published_setups import SETUPS, setup_of
 from analysis.report import ReportInput
 from analysis.results import LeanResult, ParetoResult, TransitionResult
+from analysis.shape_answers import (
+    read_shapes_to_predict,
+    shape_results,
+    study_effects,
+    study_surrogate,
+)
+from analysis.surrogate_results import SurrogateResult, SurrogateSettings
+from analysis.surrogate_wording import surrogate_sentence
 from analysis.tables import varying_columns
 from analysis.wording import answer_sentence, groups_sentence
 from hsweep.errors import UserError, unknown_name
@@ -35,6 +46,8 @@ class Answer:
         lean_groups: the lean comparisons, where the study holds several.
         conditioning: what a probe's condition numbers say, where the study has them.
         published: the study beside the published results that it repeats, if there are any.
+        effects: what each axis does, where at least two of numbers vary.
+        surrogate: what untried shapes are expected to do, where it can be learned.
         problem: why the question could not be answered; None if it was.
         confirm_command: what confirms a lean choice with fresh seeds; None without a choice.
     """
@@ -47,16 +60,25 @@ class Answer:
     problem: str | None = None
     conditioning: ConditioningResult | None = None
     published: AgainstResult | None = None
+    effects: EffectsResult | None = None
+    surrogate: SurrogateResult | None = None
     confirm_command: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as plain JSON content.
 
         The fields of the result that answers the question stand at the top; the front of a lean
-        question is under ``pareto``, and what a probe measured under ``conditioning``.
+        question is under ``pareto``, what a probe measured under ``conditioning``, and what the
+        shapes say besides under ``effects`` and ``surrogate``.
         """
         leading = (
-            self.transition or self.lean or self.lean_groups or self.pareto or self.conditioning
+            self.transition
+            or self.lean
+            or self.lean_groups
+            or self.pareto
+            or self.conditioning
+            or self.effects
+            or self.surrogate
         )
         kinds = {
             TransitionResult: "transition",
@@ -64,6 +86,8 @@ class Answer:
             LeanGroups: "lean_groups",
             ParetoResult: "pareto",
             ConditioningResult: "conditioning",
+            EffectsResult: "effects",
+            SurrogateResult: "surrogate",
         }
         content: dict[str, Any] = {
             "kind": kinds[type(leading)] if leading is not None else None,
@@ -77,6 +101,10 @@ class Answer:
             content["conditioning"] = self.conditioning.to_json()
         if self.published is not None:
             content["published"] = self.published.to_json()
+        if self.effects is not None and leading is not self.effects:
+            content["effects"] = self.effects.to_json()
+        if self.surrogate is not None and leading is not self.surrogate:
+            content["surrogate"] = self.surrogate.to_json()
         if self.confirm_command is not None:
             content["confirm_command"] = self.confirm_command
         return content
@@ -99,12 +127,55 @@ def ask_conditioning(study: Study) -> Answer:
     return Answer(conditioning_sentence(found), conditioning=found)
 
 
+def ask_effects(study: Study, settings: Sequence[str] = ()) -> Answer:
+    """Answer what each axis of a study does, whatever the study's own question.
+
+    ``settings`` are texts such as ``tolerance=0.1``.
+
+    Raises:
+        UserError: nothing can be said of single axes.
+    """
+    trials, _ = study.tables()
+    chosen = with_settings(EffectsSettings(), settings)
+    found = study_effects(frame(trials), study.manifest, chosen)
+    return Answer(effects_sentence(found), effects=found)
+
+
+def ask_surrogate(
+    study: Study,
+    predict: Sequence[str] = (),
+    margin: float | None = None,
+    settings: Sequence[str] = (),
+) -> Answer:
+    """Answer what a study's shapes let expect of others.
+
+    Args:
+        study: the study.
+        predict: shapes as texts, ``heads=8,depth=3``.
+        margin: how much worse than the reference counts as no worse; None takes the question's.
+        settings: texts such as ``draws=512``.
+
+    Raises:
+        UserError: too few shapes, or one to predict that lacks an axis.
+    """
+    trials, _ = study.tables()
+    shapes = read_shapes_to_predict(predict)
+    if margin is None:
+        margin = float((study.manifest.question or {}).get("margin", 0.0))
+    chosen = with_settings(SurrogateSettings(margin=margin), settings)
+    found = study_surrogate(frame(trials), study.manifest, shapes, chosen)
+    return Answer(surrogate_sentence(found), surrogate=found)
+
+
 def answer_table(trials: pd.DataFrame, study: Study) -> Answer:
-    """Answer a study's question from its table of trials, say what a probe measured, and lay it
-    beside the published results that it repeats."""
+    """Answer a study's question from its table of trials, say what a probe measured and what its
+    shapes say besides, and lay it beside the published results that it repeats."""
     answer = _answer_question(trials, study)
     if command := confirm_command(study, answer.lean, answer.lean_groups):
         answer = replace(answer, confirm_command=command)
+    if _finished(trials):
+        found_effects, learned = shape_results(trials, study.manifest)
+        answer = replace(answer, effects=found_effects, surrogate=learned)
     if _finished(trials):
         with contextlib.suppress(UserError):  # the answer stands without it
             answer = replace(answer, published=beside_published(trials, study, answer.transition))
@@ -296,6 +367,8 @@ def report_input(study: Study, answer: Answer, run_urls: Mapping[str, str]) -> R
         lean_groups=answer.lean_groups,
         conditioning=answer.conditioning,
         published=answer.published,
+        effects=answer.effects,
+        surrogate=answer.surrogate,
         trials=trials,
         reports=reports,
         provenance=manifest.provenance,

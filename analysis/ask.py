@@ -6,14 +6,19 @@ from typing import Any, Final
 
 import pandas as pd
 
-from analysis import conditioning, lean, pareto, transition
+from analysis import conditioning, effects, lean, pareto, surrogate, transition
 from analysis.answer import Answer
 from analysis.chosen_settings import with_settings
 from analysis.columns import numbers_if_all_are
 from analysis.conditioning_wording import conditioning_sentence
+from analysis.effect_results import EffectsSettings
+from analysis.effect_wording import effects_sentence
 from analysis.load import read_table
 from analysis.results import LeanSettings, ParetoSettings, TransitionSettings
+from analysis.shape_answers import read_shapes_to_predict
 from analysis.statuses import read_statuses
+from analysis.surrogate_results import SurrogateSettings
+from analysis.surrogate_wording import surrogate_sentence
 from analysis.wording import answer_sentence
 from hsweep.errors import UserError, unknown_name
 from hsweep.question import Goal, Scale
@@ -51,17 +56,21 @@ def ask_table(
     history: Path | None = None,
     settings: Sequence[str] = (),
     nuisance: Sequence[str] = (),
+    predict: Sequence[str] = (),
 ) -> Answer:
     """Answer a question from the table at ``path``; the arguments are the command's options.
 
     ``pruned`` and ``failed`` are further status words, ``history`` holds the reports of the runs,
-    ``settings`` are texts such as ``delta_T=0.2``, ``nuisance`` names axes whose values compete.
+    ``settings`` are texts such as ``delta_T=0.2``, ``nuisance`` names axes whose values compete,
+    ``predict`` holds shapes such as ``heads=8,depth=3``.
 
     Raises:
         UserError: an option that is missing or does not fit the table.
     """
     if kind is None:
-        raise UserError("a table needs --kind transition, pareto, lean or conditioning")
+        raise UserError(
+            "a table needs --kind transition, pareto, lean, conditioning, effects or surrogate"
+        )
     if metric is None:
         raise UserError("a table needs --metric, the column of the result")
     frame = read_table(path).apply(numbers_if_all_are)
@@ -74,6 +83,8 @@ def ask_table(
         complete = "finished"
     if history is not None and kind != "transition":
         raise UserError("--history belongs to --kind transition")
+    if predict and kind != "surrogate":
+        raise UserError("--predict belongs to --kind surrogate")
     common: dict[str, Any] = {
         "metric": metric,
         "replicate": replicate if replicate in frame else None,
@@ -119,6 +130,26 @@ def ask_table(
             **common,
         )
         return Answer(conditioning_sentence(correlated), conditioning=correlated)
+    if kind in ("effects", "surrogate"):
+        common |= {
+            "config": shape if x is None else list(dict.fromkeys([*x.split(","), *shape])),
+            "goal": goal or ("min" if scale in ("error", "loss") else "max"),
+            "scale": scale,
+            "eval_size": eval_size,
+            "costs": tuple(costs) or ("num_params",),
+        }
+        if kind == "effects":
+            told = effects.fit(frame, settings=with_settings(EffectsSettings(), settings), **common)
+            return Answer(effects_sentence(told), effects=told)
+        chosen = SurrogateSettings() if margin is None else SurrogateSettings(margin=margin)
+        learned = surrogate.fit(
+            frame,
+            baseline=None if baseline is None else _baseline(baseline, shape, frame),
+            shapes=read_shapes_to_predict(predict),
+            settings=with_settings(chosen, settings),
+            **common,
+        )
+        return Answer(surrogate_sentence(learned), surrogate=learned)
     if not costs and "num_params" not in frame:
         raise UserError(f"name what to keep small with --cost COLUMN; {_columns(frame)}")
     if metric in costs:

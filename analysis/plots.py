@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from analysis.conditioning_plots import conditioning_figures
 from analysis.curve_plots import curve_figure
+from analysis.effect_plots import effect_plots, surrogate_plots
 from analysis.front_plots import forest_figure, front_figures
 from analysis.pictures import forest_blocks
 from analysis.plotting import STYLE
@@ -71,6 +72,10 @@ def _figures(report_input: ReportInput) -> list[tuple[str, Figure]]:
         found.append(("candidates", forest))
     if report_input.conditioning is not None:
         found += conditioning_figures(report_input.conditioning)
+    if report_input.effects is not None:
+        found += effect_plots(report_input.effects)
+    if report_input.surrogate is not None:
+        found += surrogate_plots(report_input.surrogate)
     curves = curve_figure(
         report_input.learning_curves(), report_input.metric, report_input.budget_unit
     )

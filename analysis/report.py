@@ -30,11 +30,16 @@ from analysis.conditioning_results import ConditioningResult
 from analysis.curve_figures import curve_picture
 from analysis.curves import LearningCurves, learning_curves
 from analysis.drawing import Picture
+from analysis.effect_figures import effect_pictures
+from analysis.effect_results import EffectsResult
 from analysis.figures import transition_pictures
 from analysis.front_figures import forest_picture, front_pictures
 from analysis.lean_groups import LeanGroups
 from analysis.pictures import Comparison, comparisons
 from analysis.results import LeanResult, ParetoResult, TransitionResult
+from analysis.shape_sections import shape_sections
+from analysis.surrogate_figures import surrogate_pictures
+from analysis.surrogate_results import SurrogateResult
 from analysis.wording import Result, answer_sentence, groups_badge, verdict_badge
 from hsweep.question import Goal, Scale
 
@@ -78,6 +83,8 @@ class ReportInput:
         budget_unit: what ``unit`` counts: epochs or steps.
         conditioning: what a probe's condition numbers say, where there are any.
         published: the study beside the published results that it repeats, if there are any.
+        effects: what each axis does, where at least two of numbers vary.
+        surrogate: what untried shapes are expected to do.
     """
 
     study: str
@@ -101,6 +108,8 @@ class ReportInput:
     lean_groups: LeanGroups | None = None
     conditioning: ConditioningResult | None = None
     published: AgainstResult | None = None
+    effects: EffectsResult | None = None
+    surrogate: SurrogateResult | None = None
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -135,6 +144,10 @@ def pictures(report_input: ReportInput) -> list[Picture]:
         found.append(forest)
     if report_input.conditioning is not None:
         found += conditioning_pictures(report_input.conditioning)
+    if report_input.effects is not None:
+        found += effect_pictures(report_input.effects)
+    if report_input.surrogate is not None:
+        found += surrogate_pictures(report_input.surrogate)
     curves = report_input.learning_curves()
     if drawn := curve_picture(curves, report_input.metric, report_input.budget_unit):
         found.append(drawn)
@@ -147,7 +160,7 @@ def all_warnings(report_input: ReportInput) -> list[str]:
     found = groups.found.values() if groups is not None else ()
     results = (
         *(report_input.transition, report_input.pareto, report_input.lean),
-        *(*found, report_input.conditioning),
+        *(*found, report_input.conditioning, report_input.effects, report_input.surrogate),
     )
     inner = [text for result in results if result is not None for text in result.warnings]
     return list(dict.fromkeys([*report_input.warnings, *inner]))
@@ -176,6 +189,7 @@ def build_report(report_input: ReportInput) -> str:
         *_group_sections(groups),
         ("Shapes", tables.pareto_table(pareto) if pareto else None),
         *_conditioning_sections(measured, leads=measured_leads),
+        *shape_sections(report_input.effects, report_input.surrogate),
         *_published_sections(report_input.published),
     ]
     page = _environment().get_template("report.html.j2")
@@ -193,7 +207,9 @@ def build_report(report_input: ReportInput) -> str:
         result_tables=[(title, table) for title, table in sections if table is not None],
         cells=tables.cell_table(transition, report_input.trials, report_input.axes),
         warnings=all_warnings(report_input),
-        settings=tables.settings_table(transition, pareto, lean, measured),
+        settings=tables.settings_table(
+            transition, pareto, lean, measured, report_input.effects, report_input.surrogate
+        ),
         provenance=tables.provenance_table(report_input.provenance),
         statuses=[count for count in tables.status_counts(report_input.trials) if count.count],
         css=Markup((_TEMPLATES / "report.css").read_text("utf-8")),

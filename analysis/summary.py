@@ -6,6 +6,9 @@ from rich.table import Table as RichTable
 from analysis.against_wording import against_sentence
 from analysis.answer import Answer
 from analysis.conditioning_wording import correlations_table, shapes_table
+from analysis.effect_results import EffectsResult
+from analysis.shape_sections import shape_sections
+from analysis.surrogate_results import SurrogateResult
 from analysis.tables import Table, lean_table, missing_table, pareto_table, reading_table
 
 
@@ -24,7 +27,10 @@ def show_answer(console: Console, answer: Answer) -> None:
         console.print("confirm the choice with fresh seeds:")
         console.print(answer.confirm_command, soft_wrap=True)
     groups = answer.lean_groups.found.values() if answer.lean_groups is not None else ()
-    results = (answer.transition, answer.pareto, answer.lean, *groups, answer.conditioning)
+    results = (
+        *(answer.transition, answer.pareto, answer.lean, *groups, answer.conditioning),
+        *(_shapes_asked_for(answer)),
+    )
     warnings = [text for result in results if result is not None for text in result.warnings]
     for warning in dict.fromkeys(warnings):
         console.print(f"note: {warning}", style="yellow", soft_wrap=True)
@@ -45,7 +51,16 @@ def _tables(answer: Answer) -> list[tuple[str, Table]]:
     if answer.conditioning is not None:
         found.append(("condition numbers", shapes_table(answer.conditioning)))
         found.append(("correlations", correlations_table(answer.conditioning)))
+    found += shape_sections(*_shapes_asked_for(answer), said=True)
     return found
+
+
+def _shapes_asked_for(
+    answer: Answer,
+) -> tuple[EffectsResult | None, SurrogateResult | None]:
+    """Return effects and surrogate where they were the question; else the report shows them."""
+    leading = answer.transition or answer.lean or answer.lean_groups or answer.pareto
+    return (None, None) if leading is not None else (answer.effects, answer.surrogate)
 
 
 def print_table(console: Console, title: str, table: Table) -> None:

@@ -213,7 +213,7 @@ def _result(
     coverage = float(inside.mean())
     return SurrogateResult(
         verdict=verdict,
-        reason=_reason(verdict, explained, p, coverage, count, settings),
+        reason=_reason(explained, p, coverage, count, settings),
         explained=explained,
         error=error,
         error_of_mean=of_mean,
@@ -248,21 +248,17 @@ def _root_mean_square(values: FloatArray) -> float:
 
 
 def _reason(
-    verdict: SkillVerdict,
     explained: float,
     p: float,
     coverage: float,
     count: int,
     settings: SurrogateSettings,
 ) -> str:
-    skill = (
+    return (
         f"leaving each of {count} shapes out, {explained:.0%} of the variance between shapes is"
         f" predicted from the others (permutation p = {p:.3g});"
         f" {coverage:.0%} of them lie in their {settings.confidence:.0%} intervals"
     )
-    if verdict == "predicts":
-        return skill
-    return f"no skill is shown: {skill}"
 
 
 def _warnings(model: SurrogateModel, runs: ShapeRuns, count: int) -> list[str]:

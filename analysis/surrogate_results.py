@@ -116,7 +116,7 @@ class SurrogateResult(Jsonable):
 
     Attributes:
         verdict: predicts, or none: the shape tells nothing that can be shown.
-        reason: the verdict in words with its numbers.
+        reason: how well it predicts, in words with its numbers.
         explained: share of the variance between shapes (of the same names) that
             leave-one-shape-out predictions explain beyond predicting the mean of the others; at
             most 1, negative if worse.

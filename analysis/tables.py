@@ -11,12 +11,14 @@ import numpy as np
 import pandas as pd
 
 from analysis.conditioning_results import ConditioningResult
+from analysis.effect_results import EffectsResult
 from analysis.results import (
     LeanResult,
     ParetoResult,
     TransitionReading,
     TransitionResult,
 )
+from analysis.surrogate_results import SurrogateResult
 from analysis.wording import (
     NONE,
     cost_text,
@@ -373,6 +375,8 @@ def settings_table(
     pareto: ParetoResult | None,
     lean: LeanResult | None,
     conditioning: ConditioningResult | None = None,
+    effects: EffectsResult | None = None,
+    surrogate: SurrogateResult | None = None,
 ) -> Table:
     """Return every choice that the analyses made."""
     rows = []
@@ -381,6 +385,8 @@ def settings_table(
         ("front", pareto),
         ("lean", lean),
         ("conditioning", conditioning),
+        ("effects", effects),
+        ("surrogate", surrogate),
     ):
         if result is not None:
             for field in dataclasses.fields(result.settings):

@@ -24,6 +24,12 @@ from hsweep.paths import Home
 EXIT_NOTHING_USABLE: Final = 1
 EXIT_USAGE: Final = 2
 
+_STUDY_KNOWS: Final = "belongs to --table; a study knows it"
+_ASKED_OF_A_STUDY: Final = {
+    "effects": ("kind", "settings"),
+    "surrogate": ("kind", "settings", "predict", "margin"),
+}
+
 _SWEEP = click.argument("sweep_file", metavar="SWEEP", type=click.Path(path_type=Path))
 _STUDY = click.argument("study_name", metavar="STUDY")
 
@@ -202,7 +208,7 @@ def show(study_name: str, home: Home, as_json: bool) -> None:
 @click.option("--table", type=click.Path(path_type=Path), help="A parquet or csv file instead.")
 @click.option(
     "--kind",
-    type=click.Choice(["transition", "pareto", "lean", "conditioning"]),
+    type=click.Choice(["transition", "pareto", "lean", "conditioning", "effects", "surrogate"]),
     help="What to ask.",
 )
 @click.option("--x", help="Transition, conditioning: the axis of heads.  [default: heads]")
@@ -218,6 +224,12 @@ def show(study_name: str, home: Home, as_json: bool) -> None:
 @click.option("--margin", type=float, help="Lean: how much worse still counts as equal.")
 @click.option("--condition", help="Conditioning: column of the condition number.")
 @click.option("--prediction", help="Conditioning: column of the theory's value.")
+@click.option(
+    "--predict",
+    multiple=True,
+    metavar="AXIS=VALUE,...",
+    help="Surrogate: a shape to predict, as heads=8,depth=3.",
+)
 @click.option("--status-column", help="How each run ended.")
 @click.option("--complete", default="finished", show_default=True, help="Its word for full runs.")
 @click.option("--pruned", multiple=True, metavar="WORD", help="A word for runs stopped early.")
@@ -252,9 +264,10 @@ def analyze(
 ) -> None:
     """Answer the question of STUDY, or one put to any table.
 
-    With --kind conditioning a study is asked what its probe measured.
+    With --kind conditioning a study is asked what its probe measured, with effects what each axis
+    does, with surrogate what is to be expected of untried shapes.
     """
-    from analysis.answer import answer_study, ask_conditioning
+    from analysis.answer import answer_study, ask_conditioning, ask_effects, ask_surrogate
     from analysis.ask import ask_table
     from analysis.result_files import write_answer
     from analysis.summary import show_answer
@@ -267,10 +280,15 @@ def analyze(
         answer = ask_table(table, **asked)
     else:
         assert study_name is not None
-        refuse_given(asked, but=("kind",), why="belongs to --table; a study knows it")
+        kind = asked["kind"]
+        refuse_given(asked, but=_ASKED_OF_A_STUDY.get(kind, ("kind",)), why=_STUDY_KNOWS)
         study = Study.open(home, study_name)
-        if asked["kind"] == "conditioning":
+        if kind == "conditioning":
             answer = ask_conditioning(study)
+        elif kind == "effects":
+            answer = ask_effects(study, asked["settings"])
+        elif kind == "surrogate":
+            answer = ask_surrogate(study, asked["predict"], asked["margin"], asked["settings"])
         else:
             answer = answer_study(study)
             if not study.is_running():

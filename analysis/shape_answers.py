@@ -1,0 +1,130 @@
+"""What a study's shapes say besides its question: effects of single axes, and the surrogate."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from analysis import effects, surrogate
+from analysis.effect_results import EffectsResult, EffectsSettings
+from analysis.results import AxisValue
+from analysis.shape_runs import TASK_AXES, plain
+from analysis.surrogate_results import SurrogateResult, SurrogateSettings
+from hsweep.errors import UserError
+from hsweep.space import parse_values
+from hsweep.study import Manifest
+
+
+def study_effects(
+    trials: pd.DataFrame, manifest: Manifest, settings: EffectsSettings | None = None
+) -> EffectsResult:
+    """Return what each axis of a study does; axes, metric and goal are those of its manifest.
+
+    Raises:
+        UserError: nothing can be said, with the reason.
+    """
+    return effects.fit(
+        _whole(trials, manifest),
+        **_asked(manifest),
+        settings=settings or EffectsSettings(),
+    )
+
+
+def study_surrogate(
+    trials: pd.DataFrame,
+    manifest: Manifest,
+    shapes: Sequence[Mapping[str, AxisValue]] = (),
+    settings: SurrogateSettings | None = None,
+) -> SurrogateResult:
+    """Return a surrogate of a study; a lean question's baseline and margin are its reference.
+
+    Raises:
+        UserError: nothing can be said, with the reason.
+    """
+    question = manifest.question or {}
+    baseline: dict[str, AxisValue] | None = None
+    if "baseline" in question and question.get("within") is None:
+        baseline = dict(question["baseline"])
+        settings = settings or SurrogateSettings(margin=float(question["margin"]))
+    whole, asked = _whole(trials, manifest), _asked(manifest)
+    if baseline is not None and not _has(whole, baseline):
+        baseline = None  # not run to its end: the best shape stands in
+    return surrogate.fit(
+        whole,
+        **asked,
+        baseline=baseline,
+        shapes=shapes,
+        settings=settings or SurrogateSettings(),
+    )
+
+
+def shape_results(
+    trials: pd.DataFrame, manifest: Manifest
+) -> tuple[EffectsResult | None, SurrogateResult | None]:
+    """Return both for a study of at least two ordered axes, each None where it has nothing."""
+    found: list[Any] = []
+    for ask in (study_effects, study_surrogate):
+        try:
+            found.append(ask(trials, manifest))
+        except UserError:  # too few shapes or no grid: the report does without
+            found.append(None)
+    effect, predicted = found
+    ordered = effect.axes if effect is not None else predicted.axes if predicted is not None else ()
+    return (effect, predicted) if len(ordered) >= 2 else (None, None)
+
+
+def read_shapes_to_predict(texts: Sequence[str]) -> list[dict[str, AxisValue]]:
+    """Read texts such as ``heads=8,depth=3``.
+
+    Raises:
+        UserError: another form.
+    """
+    shapes = []
+    for text in texts:
+        shape: dict[str, AxisValue] = {}
+        for part in text.split(","):
+            name, equals, value = (each.strip() for each in part.partition("="))
+            if not equals or not name or not value:
+                raise UserError(f"a shape to predict is AXIS=VALUE,AXIS=VALUE; got {text!r}")
+            shape[name] = plain(parse_values(value)[0])
+        shapes.append(shape)
+    return shapes
+
+
+def _asked(manifest: Manifest) -> dict[str, Any]:
+    question = manifest.question or {}
+    is_transition = question.get("type") == "Transition"
+    scale = question.get("scale")
+    within = question.get("by") if is_transition else question.get("within")
+    costs = question.get("costs") or ["num_params"]
+    return {
+        "config": list(manifest.axes),
+        "metric": manifest.metric,
+        "goal": manifest.goal,
+        # A lean question's margin is in the metric's own unit, and so are its effects.
+        "scale": scale if is_transition or scale == "error" else None,
+        "eval_size": question.get("eval_size"),
+        "costs": list(costs),
+        "within": tuple(dict.fromkeys((*TASK_AXES, *((within,) if within else ())))),
+    }
+
+
+def _whole(trials: pd.DataFrame, manifest: Manifest) -> pd.DataFrame:
+    """Return the trials with "none" for an axis that only part of a space has."""
+    return trials.assign(
+        **{
+            axis: trials[axis].astype(object).where(trials[axis].notna(), "none")
+            for axis in manifest.axes
+            if trials[axis].isna().any()
+        }
+    )
+
+
+def _has(trials: pd.DataFrame, baseline: Mapping[str, AxisValue]) -> bool:
+    chosen = trials["status"].eq("finished")
+    for axis, value in baseline.items():
+        chosen &= trials[axis].eq(value)
+    lost = trials["status"].eq("stopped_early")
+    for axis, value in baseline.items():
+        lost &= trials[axis].eq(value)
+    return bool(chosen.any()) and not bool(lost.any())
