@@ -35,10 +35,10 @@ class Conclusion:
 
     def __call__(self, study: "Study") -> list[Path]:
         """Return the files written."""
-        from analysis.answer import answer_study
-        from hsweep.study import write_json
-
         try:
+            from analysis.answer import answer_study
+            from hsweep.study import write_json
+
             self.answer = answer_study(study)
             write_json(study.paths.analysis, self.answer.to_json())
             return [study.paths.analysis, write_study_report(study, self.answer, self.target)]

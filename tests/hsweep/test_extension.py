@@ -1,0 +1,396 @@
+"""What an inconclusive study lacks is run within its record: exactly that, and nothing twice."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tiny import TinyTask, tiny_sweep
+from tiny_runs import status_log
+from tiny_studies import finish, new_study, recording
+
+from hsweep import Sweep, grid, zipped
+from hsweep.cli import main
+from hsweep.coordinator import Coordinator
+from hsweep.errors import UserError
+from hsweep.extension import Wanted, plan_extension, with_extensions
+from hsweep.journal import Journal, TrialRow
+from hsweep.paths import Home
+from hsweep.plan import Limits, Plan, make_plan
+from hsweep.runner import InlineRunner
+from hsweep.schedule import Asha
+from hsweep.study import Study
+from hsweep.trial import TrialStatus
+
+PRUNED = '''"""Does the error collapse?"""
+from hsweep import Asha, Transition, epochs, grid
+from tiny import TinyTask, tiny_sweep
+
+SWEEP = tiny_sweep(
+    name="pruned",
+    space=grid(width=[1, 2, 3, 4, 5]),
+    budget=epochs(9),
+    replicates=3,
+    early_stopping=Asha(grace=1, strata=(), min_survivors=1),
+    question=Transition(x="width", by=None),
+)
+'''
+"""One stratum for all widths: narrow ones lose although their errors are the measurement."""
+
+FAILING = '''"""Does the error collapse?"""
+from pathlib import Path
+
+from hsweep import Transition, grid
+from tiny import TinyTask, tiny_sweep
+
+FOLDER = {folder!r}
+SWEEP = tiny_sweep(
+    name="failing",
+    space=grid(width=[1, 2, 3, 4]),
+    task=lambda p: TinyTask(raises_at=2, raises=1, folder=FOLDER) if p.width == 2 else TinyTask(),
+    max_failures=0,
+    question=Transition(x="width", by=None),
+)
+'''
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture
+def hsweep(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
+    """Run the command line in this process, with a home of the test's own."""
+    monkeypatch.setenv("HSWEEP_HOME", str(home.root))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def invoke(*arguments: object) -> Result:
+        return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+    yield invoke
+    for name in [name for name in sys.modules if name.startswith("hsweep_sweep_")]:
+        del sys.modules[name]
+
+
+def written(folder: Path, source: str) -> Path:
+    path = folder / "question.py"
+    path.write_text(source)
+    return path
+
+
+def rows_of(study: Study) -> dict[str, TrialRow]:
+    with study.journal() as journal:
+        return {row.key: row for row in journal.trials()}
+
+
+def reports_of(study: Study) -> dict[str, list[tuple[int | None, str]]]:
+    with study.journal() as journal:
+        found: dict[str, list[tuple[int | None, str]]] = {}
+        for entry in journal.reports():
+            found.setdefault(entry.key, []).append((entry.unit, json.dumps(entry.payload)))
+        return found
+
+
+class TestFromTheCommandLine:
+    def test_a_study_pruned_across_widths_becomes_conclusive(
+        self, hsweep: Invoke, home: Home, tmp_path: Path
+    ) -> None:
+        path = written(tmp_path, PRUNED)
+        run = ("run", path, "--study", "mine", "--runner", "inline")
+        assert "Inconclusive: only 2 of 5 cells" in hsweep(*run).output
+        study = Study.open(home, "mine")
+        before, reports = rows_of(study), reports_of(study)
+        done = {key for key, row in before.items() if row.status is TrialStatus.FINISHED}
+        stopped = {key for key, row in before.items() if row.status is TrialStatus.STOPPED_EARLY}
+        wanted = {
+            row.key
+            for row in before.values()
+            if row.replicate == 0 and row.point["width"] in (1, 2, 3)
+        }
+        assert len(done) == 2
+        assert wanted <= stopped
+
+        result = hsweep(*run, "--only-missing")
+        assert result.exit_code == 0, result.output
+        assert "3 trials will be run in mine" in result.output
+        assert "width=2: 1 stopped early, now run to the end (no full-budget run)" in result.output
+        assert "The error collapses at width = 4" in result.output
+        after = rows_of(study)
+        assert after.keys() == before.keys()
+        assert {key for key in after if after[key].status is TrialStatus.FINISHED} == done | wanted
+        for key in before.keys() - wanted:
+            assert after[key] == before[key]
+        for key, recorded in reports.items():
+            assert reports_of(study)[key][: len(recorded)] == recorded
+        for key in wanted:
+            assert [unit for unit, _ in reports_of(study)[key]] == list(range(1, 10))
+            assert status_log(study.paths.root, key).count("finished") == 1
+
+        (extension,) = Study.open(home, "mine").manifest.extensions
+        assert {entry["key"] for entry in extension["trials"]} == wanted
+        assert [cell["at"] for cell in extension["wanted"]] == [
+            {"width": 1}, {"width": 2}, {"width": 3},
+        ]  # fmt: skip
+        assert "commit" in json.dumps(extension["provenance"])
+
+        again = hsweep(*run, "--only-missing")
+        assert again.exit_code == 0
+        assert "mine lacks no trial; there is nothing to run" in again.output
+        assert len(Study.open(home, "mine").manifest.extensions) == 1
+        resumed = hsweep("resume", "mine", "--runner", "inline", "--json")
+        assert json.loads(resumed.stdout)["finished"] == 5
+
+    def test_failed_cells_are_tried_again(self, hsweep: Invoke, home: Home, tmp_path: Path) -> None:
+        path = written(tmp_path, FAILING.format(folder=str(tmp_path)))
+        run = ("run", path, "--study", "mine", "--runner", "inline")
+        assert "Inconclusive: only 3 of 4 cells" in hsweep(*run).output
+        result = hsweep(*run, "--only-missing", "--json")
+        assert result.exit_code == 0, result.output
+        content = json.loads(result.stdout)
+        assert (content["finished"], content["failed"]) == (4, 0)
+        assert content["verdict"] != "inconclusive"
+        (entry,) = content["added"]["trials"]
+        assert (entry["point"], entry["how"]) == ({"width": 2}, "failed, tried again")
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--study", "nowhere"], "no study called 'nowhere'"),
+            (["--study", "mine", "--set", "width=1,2"], "was begun with settings []"),
+            (["--study", "mine", "--preset", "other"], "was begun with preset 'quick'"),
+            (["--study", "mine", "--seed", "5"], "was begun with seed 0, not 5"),
+            (["--study", "mine", "--point", "width=1"], "was begun with points []"),
+            (["--study", "mine", "--storage", "/tmp/x"], "chosen when a study begins"),
+        ],
+    )
+    def test_another_request_than_the_study_s_is_refused(
+        self, hsweep: Invoke, home: Home, tmp_path: Path, arguments: list[str], message: str
+    ) -> None:
+        home.create()
+        new_study(home)
+        path = written(tmp_path, "from tiny import tiny_sweep\nSWEEP = tiny_sweep()\n")
+        result = hsweep("run", path, "--only-missing", *arguments)
+        assert result.exit_code == 2
+        assert message in result.stderr
+
+    def test_a_study_without_such_a_question_lacks_nothing(
+        self, hsweep: Invoke, home: Home, tmp_path: Path
+    ) -> None:
+        home.create()
+        study = new_study(home)
+        with recording(study) as (journal, trials):
+            finish(journal, trials[0], 0.5)
+        path = written(tmp_path, "from tiny import tiny_sweep\nSWEEP = tiny_sweep()\n")
+        result = hsweep("run", path, "--only-missing", "--study", "mine", "--json")
+        assert result.exit_code == 0
+        assert json.loads(result.stdout)["added"] is None
+        assert json.loads(result.stdout)["planned"] == 2
+
+
+# --- which trials are chosen ----------------------------------------------------------------------
+
+
+def planned(**changes: Any) -> Plan:
+    settings: dict[str, Any] = {"space": grid(width=[1, 2, 3]), "replicates": 3} | changes
+    return make_plan(tiny_sweep(**settings), preset="quick", study_seed=0)
+
+
+def recorded(plan: Plan, **statuses: str) -> list[TrialRow]:
+    """The record of a plan whose trials all finished, but for those named ``w1r0="failed"``."""
+    return [
+        TrialRow(
+            key=trial.key,
+            ordinal=trial.ordinal,
+            point=dict(trial.point),
+            replicate=trial.replicate,
+            stratum="",
+            budget=3,
+            counts={},
+            status=TrialStatus(statuses.get(f"w{trial.point.width}r{trial.replicate}", "finished")),
+        )
+        for trial in plan.trials
+    ]
+
+
+def chosen(plan: Plan, rows: list[TrialRow], *wanted: Wanted) -> list[tuple[int, int, str]]:
+    extension = plan_extension(plan, Limits(), rows, wanted)
+    return [
+        (each.trial.point.width, each.trial.replicate, each.how.split(",")[0])
+        for each in extension.additions
+    ]
+
+
+def cell(width: float, trials: int = 2) -> Wanted:
+    return Wanted({"width": width}, trials, "no full-budget run")
+
+
+def test_interrupted_trials_come_first_then_stopped_then_failed_then_new_seeds() -> None:
+    plan = planned(replicates=4)
+    rows = recorded(plan, w1r0="diverged", w1r1="failed", w1r2="stopped_early", w1r3="planned")
+    assert chosen(plan, rows, cell(1, 5)) == [
+        (1, 3, "begun"), (1, 2, "stopped early"), (1, 1, "failed"),
+        (1, 4, "with a new seed"), (1, 5, "with a new seed"),
+    ]  # fmt: skip
+
+
+def test_the_choice_follows_the_replicates_not_the_values() -> None:
+    plan = planned()
+    rows = recorded(plan, w2r0="stopped_early", w2r1="stopped_early", w2r2="stopped_early")
+    assert [replicate for _, replicate, _ in chosen(plan, rows, cell(2))] == [0, 1]
+
+
+def test_new_values_of_an_axis_are_planned_beyond_the_space() -> None:
+    plan = planned()
+    extension = plan_extension(plan, Limits(), recorded(plan), [cell(4), cell(5)])
+    assert [(t.trial.point.width, t.how) for t in extension.additions] == [
+        (4, "new"), (4, "new"), (5, "new"), (5, "new"),
+    ]  # fmt: skip
+    keys = [trial.key for trial in extension.plan.trials]
+    assert len(set(keys)) == len(keys) == 13
+    ordinals = [trial.ordinal for trial in extension.plan.trials]
+    assert ordinals == list(range(13))
+
+
+def test_every_setting_that_competes_in_a_cell_gets_its_runs() -> None:
+    plan = planned(space=grid(width=[1, 2], dropout=[0.0, 0.5]), replicates=2)
+    rows = [
+        row if row.point["width"] == 2 else TrialRow(**_fields(row, TrialStatus.FAILED))
+        for row in recorded(plan)
+    ]
+    extension = plan_extension(plan, Limits(), rows, [cell(1, 1)])
+    assert {each.trial.point["dropout"] for each in extension.additions} == {0.0, 0.5}
+
+
+def _fields(row: TrialRow, status: TrialStatus) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in TrialRow.__dataclass_fields__} | {"status": status}
+
+
+@pytest.mark.parametrize(
+    ("space", "limits", "wanted", "message"),
+    [
+        (
+            zipped(width=[1, 2, 3], dropout=[0.0, 0.1, 0.2]),
+            Limits(),
+            cell(4),
+            "has 3 points there, more than any cell",
+        ),
+        (
+            grid(width=[1, 2, 3]).where(lambda p: p.width < 4),
+            Limits(),
+            cell(4),
+            "has no point there",
+        ),
+        (grid(width=[1, 2, 3]), Limits(max_params=20), cell(8), "num_params 48 is above"),
+        (
+            grid(half=[1, 2]).derive(width=lambda p: 2 * p.half),
+            Limits(),
+            cell(6),
+            "axis 'width' is derived from half",
+        ),
+    ],
+)
+def test_what_cannot_be_run_says_why(
+    space: Any, limits: Limits, wanted: Wanted, message: str
+) -> None:
+    plan = planned(space=space)
+    rows = [
+        TrialRow(
+            trial.key, trial.ordinal, dict(trial.point), trial.replicate, "", 3, {},
+            TrialStatus.FINISHED,
+        )
+        for trial in plan.trials
+    ]  # fmt: skip
+    extension = plan_extension(plan, limits, rows, [wanted])
+    assert extension.additions == ()
+    assert message in extension.problems[0]
+
+
+def test_an_adaptive_search_cannot_be_filled() -> None:
+    from hsweep.search import optuna_search
+
+    plan = planned(search=optuna_search(4))
+    with pytest.raises(UserError, match="proposed one by one"):
+        plan_extension(plan, Limits(), [], [cell(1)])
+
+
+def test_a_recorded_extension_gives_the_same_trials_again() -> None:
+    plan = planned()
+    extension = plan_extension(plan, Limits(), recorded(plan), [cell(4), cell(2, 3)])
+    entry = json.loads(json.dumps(extension.to_json()))
+    rebuilt = with_extensions(plan, Limits(), [entry])
+    assert [t.key for t in rebuilt.trials] == [t.key for t in extension.plan.trials]
+
+
+# --- how they are run -----------------------------------------------------------------------------
+
+
+def pruning_sweep() -> Sweep:
+    return tiny_sweep(
+        space=grid(width=[1, 2, 3]),
+        task=TinyTask(),
+        replicates=2,
+        early_stopping=Asha(grace=1, strata=(), min_survivors=1),
+    )
+
+
+def test_only_the_chosen_trials_are_handed_out_and_none_of_them_is_stopped(
+    tmp_path: Path,
+) -> None:
+    sweep = pruning_sweep()
+    plan = make_plan(sweep, preset="quick", study_seed=0)
+    kept = frozenset(trial.key for trial in plan.trials if trial.point.width == 1)
+    with Journal(tmp_path / "journal.db", create=True) as journal:
+        coordinator = Coordinator(
+            journal=journal,
+            sweep=sweep,
+            trials=plan.trials,
+            checkpoints=str(tmp_path / "checkpoints"),
+            only=kept,
+            kept=kept,
+        )
+        InlineRunner().run(coordinator)
+        statuses = {row.key: row.status for row in journal.trials()}
+        assert {key for key, s in statuses.items() if s is TrialStatus.FINISHED} == kept
+        assert set(statuses.values()) == {TrialStatus.FINISHED, TrialStatus.PLANNED}
+        # Going on with the rest, early stopping counts the kept ones as no contenders left.
+        rest = Coordinator(
+            journal=journal,
+            sweep=sweep,
+            trials=plan.trials,
+            checkpoints=str(tmp_path / "checkpoints"),
+            kept=kept,
+        )
+        InlineRunner().run(rest)
+        finished = {row.point["width"] for row in journal.trials() if row.status == "finished"}
+        assert finished > {1}
+
+
+def test_an_interrupted_extension_goes_on_unstopped(tmp_path: Path) -> None:
+    sweep = pruning_sweep()
+    plan = make_plan(sweep, preset="quick", study_seed=0)
+    weak = next(trial for trial in plan.trials if trial.point.width == 1)
+    with Journal(tmp_path / "journal.db", create=True) as journal:
+        everything: dict[str, Any] = {
+            "journal": journal,
+            "sweep": sweep,
+            "trials": plan.trials,
+            "checkpoints": str(tmp_path / "checkpoints"),
+        }
+        InlineRunner().run(Coordinator(**everything))
+        rows = {row.key: row for row in journal.trials()}
+        assert rows[weak.key].status is TrialStatus.STOPPED_EARLY
+        journal.reopen([weak.key], "asked for at its full budget")
+        again = Coordinator(**everything, kept=frozenset({weak.key}))
+        InlineRunner().run(again)
+        after = {row.key: row for row in journal.trials()}
+        assert after[weak.key].status is TrialStatus.FINISHED
+        assert after[weak.key].attempt == rows[weak.key].attempt + 1
+        assert {k: r for k, r in after.items() if k != weak.key} == {
+            k: r for k, r in rows.items() if k != weak.key
+        }
