@@ -20,6 +20,7 @@ from analysis.pictures import (
     side_by_side,
 )
 from analysis.results import FrontClass, LeanRow, ParetoResult
+from analysis.ticks import cost_text, log_ticks
 from analysis.wording import (
     CLASS_NAMES,
     cost_title,
@@ -69,7 +70,16 @@ def _front_picture(pareto: ParetoResult, cost: str, points: list[FrontPoint]) ->
     if min(places) > 0:
         low, high = math.log10(min(places)), math.log10(max(places))
         room = max(0.06 * (high - low), 0.02)
-        figure.update_xaxes(type="log", tickformat="~s", nticks=10, range=[low - room, high + room])
+        ends = [low - room, high + room]
+        ticks = log_ticks(10 ** ends[0], 10 ** ends[1], 6)
+        figure.update_xaxes(
+            type="log",
+            range=ends,
+            tickvals=ticks,
+            ticktext=[cost_text(tick) for tick in ticks],
+            tickformat="~s",
+            tickangle=0,
+        )
     figure.update_xaxes(showgrid=True)
     better = "lower" if pareto.goal == "min" else "higher"
     joint = ", all costs taken together" if len(pareto.costs) > 1 else ""
@@ -228,6 +238,8 @@ def _add_headings(figure: go.Figure, blocks: list[ForestBlock]) -> None:
                 y=at,
                 text=f"<b>{safe(_shortened(block.heading, 60))}</b>",
                 showarrow=False,
+                bgcolor=palette.PAGE.light,
+                borderpad=1,
                 font={"size": 12, "color": palette.INK.light},
             )
         at += len(_lines(block))

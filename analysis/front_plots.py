@@ -9,7 +9,6 @@ from analysis.pictures import ForestBlock, FrontPoint, front_points, mean_front,
 from analysis.plotting import (
     COLUMN_INCHES,
     PAGE_INCHES,
-    cost_text,
     file_part,
     legend_beside,
     lengths,
@@ -19,6 +18,7 @@ from analysis.plotting import (
 )
 from analysis.report import ReportInput
 from analysis.results import Interval, ParetoResult
+from analysis.ticks import cost_text
 from analysis.wording import (
     CLASS_NAMES,
     cost_title,

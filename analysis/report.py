@@ -25,6 +25,7 @@ from plotly.offline import get_plotlyjs
 
 from analysis import against_wording, conditioning_wording, palette, tables
 from analysis.against_results import AgainstResult
+from analysis.attainment_figures import attainment_picture
 from analysis.conditioning_figures import conditioning_pictures
 from analysis.conditioning_results import ConditioningResult
 from analysis.curve_figures import curve_picture
@@ -40,7 +41,14 @@ from analysis.results import LeanResult, ParetoResult, TransitionResult
 from analysis.shape_sections import shape_sections
 from analysis.surrogate_figures import surrogate_pictures
 from analysis.surrogate_results import SurrogateResult
-from analysis.wording import Result, answer_sentence, groups_badge, verdict_badge
+from analysis.wording import (
+    Result,
+    answer_sentence,
+    groups_badge,
+    groups_sentence,
+    groups_sentences,
+    verdict_badge,
+)
 from hsweep.question import Goal, Scale
 
 __all__ = ["ReportInput", "answer_sentence", "build_report", "write_report"]
@@ -140,6 +148,8 @@ def pictures(report_input: ReportInput) -> list[Picture]:
         found += transition_pictures(report_input.transition, report_input.trials)
     if report_input.pareto is not None:
         found += front_pictures(report_input.pareto, report_input.comparisons, report_input.trials)
+        if spread := attainment_picture(report_input.pareto):
+            found.append(spread)
     if forest := forest_picture(report_input.comparisons):
         found.append(forest)
     if report_input.conditioning is not None:
@@ -169,7 +179,9 @@ def all_warnings(report_input: ReportInput) -> list[str]:
 def build_report(report_input: ReportInput) -> str:
     """Return the whole page as HTML."""
     drawn = pictures(report_input)
-    script = (_TEMPLATES / "report.js").read_text("utf-8")
+    table_script, figures_script = (
+        (_TEMPLATES / name).read_text("utf-8") for name in ("report_table.js", "report_figures.js")
+    )
     groups = report_input.lean_groups
     badge, tone = groups_badge(groups) if groups else verdict_badge(report_input.leading_result)
     measured = report_input.conditioning
@@ -185,9 +197,9 @@ def build_report(report_input: ReportInput) -> str:
     sections = [
         ("Numbers of the transition", tables.reading_table(transition) if transition else None),
         ("Trials that would settle it", missing if missing and missing.rows else None),
-        ("Candidates", tables.lean_table(lean) if lean else None),
+        ("Candidates", tables.lean_table(tables.established_first(lean)) if lean else None),
         *_group_sections(groups),
-        ("Shapes", tables.pareto_table(pareto) if pareto else None),
+        ("Shapes", tables.pareto_table(tables.likeliest_first(pareto)) if pareto else None),
         *_conditioning_sections(measured, leads=measured_leads),
         *shape_sections(report_input.effects, report_input.surrogate),
         *_published_sections(report_input.published),
@@ -204,8 +216,15 @@ def build_report(report_input: ReportInput) -> str:
         counts=tables.status_counts(report_input.trials),
         num_trials=len(report_input.trials),
         pictures=drawn,
-        result_tables=[(title, table) for title, table in sections if table is not None],
-        cells=tables.cell_table(transition, report_input.trials, report_input.axes),
+        answer=groups_sentences(groups)
+        if groups is not None and report_input.answer == groups_sentence(groups)
+        else [report_input.answer],
+        result_tables=[
+            (title, tables.first_rows(table)) for title, table in sections if table is not None
+        ],
+        cells=tables.first_rows(
+            tables.cell_table(transition, report_input.trials, report_input.axes)
+        ),
         warnings=all_warnings(report_input),
         settings=tables.settings_table(
             transition, pareto, lean, measured, report_input.effects, report_input.surrogate
@@ -213,9 +232,10 @@ def build_report(report_input: ReportInput) -> str:
         provenance=tables.provenance_table(report_input.provenance),
         statuses=[count for count in tables.status_counts(report_input.trials) if count.count],
         css=Markup((_TEMPLATES / "report.css").read_text("utf-8")),
-        policy=_content_policy(_plotly_script(), script),
+        policy=_content_policy(_plotly_script(), table_script, figures_script),
         plotly_script=Markup(_plotly_script()),
-        page_script=Markup(script),
+        table_script=Markup(table_script),
+        figures_script=Markup(figures_script),
         trials_json=_embed(
             {
                 "columns": [dataclasses.asdict(column) for column in trials.columns],
@@ -226,6 +246,11 @@ def build_report(report_input: ReportInput) -> str:
         figures_json=_embed(
             {
                 "figures": {picture.name: _figure_json(picture) for picture in drawn},
+                "picks": {
+                    picture.name: [dataclasses.asdict(pick) for pick in picture.picks]
+                    for picture in drawn
+                    if picture.picks
+                },
                 "dark": palette.dark_partners(),
             }
         ),
@@ -236,8 +261,8 @@ def _group_sections(groups: LeanGroups | None) -> list[tuple[str, tables.Table]]
     if groups is None:
         return []
     return [
-        (f"Candidates, {groups.within} = {value}", tables.lean_table(result))
-        for value, result in groups.found.items()
+        ("Candidates", tables.group_candidates_table(groups)),
+        ("Baselines", tables.group_baselines_table(groups)),
     ]
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from analysis.conditioning_results import ConditioningResult
 from analysis.effect_results import EffectsResult
+from analysis.lean_groups import LeanGroups
 from analysis.results import (
     LeanResult,
     ParetoResult,
@@ -26,6 +27,7 @@ from analysis.wording import (
     interval_text,
     number_text,
     percent_text,
+    sentence,
     y_unit,
 )
 
@@ -38,6 +40,9 @@ STATUS_LABELS: Final = {
     "planned": "planned",
 }
 _ALWAYS_COUNTED: Final = ("finished", "stopped_early", "failed", "diverged")
+
+MAX_ROWS: Final = 200
+"""Rows of a table that the page shows as it is; the table of trials holds any number."""
 
 ColumnKind = Literal["number", "text", "status", "link"]
 
@@ -91,11 +96,13 @@ def varying_columns(trials: pd.DataFrame, axes: Sequence[str]) -> list[str]:
 
 
 def fixed_axes(trials: pd.DataFrame, axes: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the axes that take one value throughout, with that value."""
+    """Return the axes that take one value throughout, with that value; not those without one."""
     return [
         (name, _value_text(trials[name].iloc[0]))
         for name in axes
-        if name in trials.columns and trials[name].nunique(dropna=False) == 1
+        if name in trials.columns
+        and trials[name].nunique(dropna=False) == 1
+        and not pd.isna(trials[name].iloc[0])
     ]
 
 
@@ -136,7 +143,7 @@ def trial_table(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> Trial
     columns = []
     cells = []
     for name in ordered:
-        values = [_plain_cell(value) for value in trials[name]]
+        values = [_plain_cell(value) for value in trials[name].tolist()]
         if any(value not in (None, "") for value in values) or name == "status":
             columns.append(Column(name, _column_label(name), _kind(name, values)))
             cells.append(values)
@@ -201,13 +208,17 @@ def cell_table(
         names = ["stratum"]
     if trials.empty or not names or "status" not in trials.columns:
         return Table((), ())
+    statuses = trials[names].assign(status=trials["status"].astype(str))
+    counts = statuses.groupby([*names, "status"], sort=True, dropna=False).size()
+    cells: dict[tuple[Any, ...], dict[str, int]] = {}
+    for index, count in zip(counts.index.tolist(), counts.tolist(), strict=True):
+        cells.setdefault(tuple(map(_value_text, index[:-1])), {})[index[-1]] = count
     rows = []
-    for key, members in trials.groupby(names, sort=True, dropna=False):
-        counted = _value_counts(members, "status")
+    for key, counted in cells.items():
         started = sum(count for name, count in counted.items() if name != "planned")
         rows.append(
             (
-                *(_value_text(value) for value in key),
+                *key,
                 str(started),
                 *(str(counted.get(name, 0)) for name in _ALWAYS_COUNTED),
             )
@@ -325,7 +336,36 @@ def pareto_table(result: ParetoResult) -> Table:
         if result.hv is not None
         else ""
     )
-    return Table(header, rows, (volume + result.hv_note).strip())
+    return Table(header, rows, (volume + sentence(result.hv_note)).strip())
+
+
+def likeliest_first(result: ParetoResult) -> ParetoResult:
+    """Return the front with its likeliest shapes first where they are too many to show them all."""
+    if len(result.table) <= MAX_ROWS:
+        return result
+    ordered = sorted(
+        result.table, key=lambda row: -row.p_front if math.isfinite(row.p_front) else 1.0
+    )
+    return dataclasses.replace(result, table=tuple(ordered))
+
+
+def established_first(result: LeanResult) -> LeanResult:
+    """Return the comparison with what it established first where candidates are too many."""
+    if len(result.table) <= MAX_ROWS:
+        return result
+    return dataclasses.replace(
+        result, table=tuple(sorted(result.table, key=lambda row: not row.accepted))
+    )
+
+
+def first_rows(table: Table) -> Table:
+    """Return a table that a page can hold: its first rows, and how many there are."""
+    if len(table.rows) <= MAX_ROWS:
+        return table
+    some = f"The first {MAX_ROWS} of {len(table.rows):,} rows; analysis.json holds them all."
+    return dataclasses.replace(
+        table, rows=table.rows[:MAX_ROWS], note=f"{table.note} {some}".strip()
+    )
 
 
 def lean_table(result: LeanResult) -> Table:
@@ -365,9 +405,42 @@ def lean_table(result: LeanResult) -> Table:
     note = (
         f"Baseline {result.baseline_label}: {result.metric} {number_text(result.baseline_mean, 4)} "
         f"over {result.baseline_n} run{'' if result.baseline_n == 1 else 's'}, {spread}. "
-        f"{result.power_note} {result.confirm}"
+        f"{sentence(result.power_note)} {sentence(result.confirm)}"
     )
     return Table(header, rows, note.strip())
+
+
+def group_candidates_table(groups: LeanGroups) -> Table:
+    """Return the candidates of every comparison, one below the other."""
+    tables = {value: lean_table(result) for value, result in groups.found.items()}
+    header = max((table.header for table in tables.values()), key=len, default=())
+    rows = tuple((value, *row) for value, table in tables.items() for row in table.rows)
+    return Table((groups.within, *header), rows)
+
+
+def group_baselines_table(groups: LeanGroups) -> Table:
+    """Return the baseline of every comparison, its seeds' scatter and what they can show."""
+    header = (
+        *(groups.within, "baseline", "mean", "runs", "seed standard deviation"),
+        *("margin in these", "what the seeds can show"),
+    )
+    rows = [
+        (
+            value,
+            result.baseline_label,
+            number_text(result.baseline_mean, 4),
+            str(result.baseline_n),
+            number_text(result.sd),
+            number_text(result.margin_over_sd),
+            f"{sentence(result.power_note)} {sentence(result.confirm)}".strip(),
+        )
+        for value, result in groups.found.items()
+    ]
+    rows += [
+        (value, NONE, NONE, NONE, NONE, NONE, sentence(f"no answer: {problem}"))
+        for value, problem in groups.problems.items()
+    ]
+    return Table(header, tuple(rows))
 
 
 def settings_table(

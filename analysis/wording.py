@@ -96,6 +96,12 @@ def percent_text(share: float) -> str:
     return f"{number_text(100 * share)}%"
 
 
+def sentence(text: str) -> str:
+    """Return a note as a sentence: with a capital letter and a full stop."""
+    said = text.strip()
+    return said and f"{said[0].upper()}{said[1:]}{'' if said.endswith(('.', '!', '?')) else '.'}"
+
+
 def y_unit(scale: Scale) -> str:
     """Return the unit of y on ``scale``."""
     return "nats" if scale == "loss" else "decades"
@@ -252,6 +258,11 @@ def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
 
 def groups_sentence(groups: LeanGroups) -> str:
     """Return what the comparisons found, in a few sentences."""
+    return " ".join(groups_sentences(groups))
+
+
+def groups_sentences(groups: LeanGroups) -> list[str]:
+    """Return in how many comparisons a leaner shape was found, and what each of them found."""
     said = {value: _lean_sentence(result) for value, result in groups.found.items()}
     said |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
     parts = []
@@ -263,7 +274,7 @@ def groups_sentence(groups: LeanGroups) -> str:
         f"A leaner shape is established as no worse than its baseline in {established} of "
         f"{all_groups} comparisons."
     )
-    return " ".join([summary, *parts])
+    return [summary, *parts]
 
 
 def _first_to_lower(sentence: str) -> str:

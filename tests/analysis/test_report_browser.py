@@ -68,9 +68,25 @@ def show(browser: Any, tmp_path: Path) -> Any:
             {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
         )
         browser.get(path.as_uri())
+        wait_for(browser, "the pictures", _DRAWN)
         return browser
 
     return open_page
+
+
+_DRAWN = (
+    "return Array.from(document.querySelectorAll('[data-figure]'))"
+    ".every((holder) => holder.querySelector('svg.main-svg .xtick'))"
+)
+
+
+def wait_for(browser: Any, what: str, script: str) -> None:
+    """Wait until ``script`` returns true."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(browser, 60, poll_frequency=0.05).until(
+        lambda driver: driver.execute_script(script), f"waited in vain for {what}"
+    )
 
 
 def requested(browser: Any) -> list[str]:
@@ -86,7 +102,8 @@ def requested(browser: Any) -> list[str]:
 def column(browser: Any, number: int) -> list[str]:
     """Return the shown text of one column of the table of trials."""
     script = (
-        "return Array.from(document.querySelectorAll('#trials-table tbody tr'))"
+        "return Array.from(document.querySelectorAll('#trials-table tr[aria-rowindex] td'), "
+        "(cell) => cell.parentElement).filter((row, at, rows) => rows.indexOf(row) === at)"
         ".map((row) => row.cells[arguments[0]].textContent)"
     )
     return list(browser.execute_script(script, number))
@@ -99,6 +116,34 @@ def click_header(browser: Any, label: str) -> None:
             button.click()
             return
     raise AssertionError(f"no column {label}")
+
+
+def click_point(browser: Any, figure: str, number: int) -> None:
+    """Click a point of a picture, as plotly tells its listeners."""
+    browser.execute_script(
+        "const plot = document.getElementById('figure-' + arguments[0]);"
+        "const trace = plot.data.find((item) => item.customdata);"
+        "plot.emit('plotly_click', {points: [{customdata: trace.customdata[arguments[1]]}]})",
+        figure,
+        number,
+    )
+
+
+def hover(browser: Any, figure: str, points: str) -> str:
+    """Move the mouse over the first point of a picture and return what is shown."""
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    holder = browser.find_element("id", figure)
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", holder)
+    point = holder.find_element("css selector", points)
+    ActionChains(browser).move_to_element(point).perform()
+    shown = f"return document.querySelector('#{figure} .hoverlayer .hovertext') !== null"
+    wait_for(browser, "a hover text", shown)
+    lines = holder.find_elements("css selector", ".hoverlayer .hovertext tspan")
+    texts = [line.text for line in lines] or [
+        line.text for line in holder.find_elements("css selector", ".hoverlayer .hovertext text")
+    ]
+    return "\n".join(texts)
 
 
 @pytest.mark.parametrize("make", [examples.report_input, examples.lean_input])
@@ -181,29 +226,158 @@ def test_text_is_found_in_any_column_and_values_in_one(show: Any) -> None:
     assert column(browser, 0) == []
 
 
+@pytest.mark.parametrize(
+    ("asked", "heads"),
+    [
+        ("heads>=5", {"5", "6"}),
+        ("heads<2 seq_len>8", {"1"}),
+        ("heads!=1 nmse>1e-3", {"2", "3"}),
+        ("parameters=2,000", {"2"}),
+        ('stratum="heads=3, seq_len=8"', {"3"}),
+        ("nmse=none", {"1", "2"}),
+    ],
+)
+def test_a_column_can_be_compared_with_a_value(show: Any, asked: str, heads: set[str]) -> None:
+    browser = show(examples.report_input())
+    browser.find_element("id", "text-filter").send_keys(asked)
+    assert set(column(browser, 1)) == heads
+
+
+def test_the_table_is_sorted_and_filtered_with_the_keyboard_alone(show: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser = show(examples.report_input())
+    browser.find_element("id", "text-filter").send_keys("heads=6", Keys.TAB)
+    assert browser.switch_to.active_element.get_attribute("id") == "trials-scroll"
+    for label in ("status", "heads", "seq_len", "seed", "nmse"):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        assert browser.switch_to.active_element.text == label
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    numbers = [float(text) for text in column(browser, 4)]
+    assert numbers == sorted(numbers)
+    head = browser.find_element("css selector", "#trials-table th:nth-child(5)")
+    assert head.get_attribute("aria-sort") == "ascending"
+
+
+def test_every_control_and_region_has_a_name(show: Any) -> None:
+    browser = show(examples.lean_input())
+    nameless = browser.execute_script(
+        "return Array.from(document.querySelectorAll('[role], [tabindex], input, select'))"
+        ".filter((node) => !node.closest('svg') && !node.getAttribute('aria-label')"
+        " && !(node.labels && node.labels.length)).map((node) => node.outerHTML.slice(0, 80))"
+    )
+    assert nameless == []
+
+
+def test_a_page_that_turns_dark_redraws_its_pictures(show: Any) -> None:
+    browser = show(examples.report_input())
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": "dark"}]},
+    )
+    wait_for(
+        browser,
+        "dark ticks",
+        "return document.querySelector('#figure-drops .xtick text').style.fill"
+        " === 'rgb(228, 231, 235)'",
+    )
+
+
+def test_in_print_every_picture_is_light_and_fits_the_paper(show: Any) -> None:
+    browser = show(examples.report_input(), scheme="dark")
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    fills, widths = browser.execute_script(
+        "const plots = Array.from(document.querySelectorAll('[data-figure]'));"
+        "return [plots.map((plot) => plot.querySelector('.xtick text').style.fill),"
+        "plots.map((plot) => plot.querySelector('svg.main-svg').clientWidth)]"
+    )
+    assert set(fills) == {"rgb(31, 35, 40)"}
+    assert set(widths) == {680}
+
+
+def test_a_study_of_ten_thousand_trials_stays_light(show: Any) -> None:
+    trials = pd.concat([examples.trials_frame()] * 186, ignore_index=True)
+    trials["key"] = [f"{number:016x}" for number in range(len(trials))]
+    browser = show(examples.report_input(trials=trials, reports=examples.reports_frame(trials)))
+    nodes = browser.execute_script("return document.getElementsByTagName('*').length")
+    assert nodes < 6_000
+    click_header(browser, "nmse")
+    assert float(column(browser, 4)[0]) == pytest.approx(trials["nmse"].min(), rel=1e-3)
+
+
 def test_a_click_on_a_shape_finds_its_trials(show: Any) -> None:
     browser = show(examples.lean_input())
-    browser.execute_script(
-        "const plot = document.getElementById('figure-front-0');"
-        "const trace = plot.data.find((item) => item.customdata);"
-        "plot.emit('plotly_click', {points: [{customdata: trace.customdata[0]}]})"
-    )
+    click_point(browser, "front-0", 0)
     assert len(column(browser, 0)) == len(examples.SEEDS)
     assert browser.find_element("id", "text-filter").get_property("value") == "heads=4 depth=2"
+
+
+def test_a_clicked_shape_names_its_runs_with_links_to_them(show: Any) -> None:
+    browser = show(examples.lean_input())
+    click_point(browser, "front-0", 0)
+    said = browser.find_element("css selector", "#figure-front-0 ~ .picked")
+    assert said.text == "heads=4, depth=2 MLflow: seed 0, seed 1, seed 2 · in the table of trials"
+    links = [link.get_attribute("href") for link in said.find_elements("tag name", "a")]
+    assert links[:3] == [f"https://mlflow.example/runs/24{seed}abcdef" for seed in range(3)]
+    assert links[3].endswith("#trials")
+
+
+@pytest.mark.parametrize(
+    ("url", "opened"),
+    [
+        ("https://mlflow.example/#/experiments/1/runs/abc", True),
+        ("javascript:window.injected=1", False),
+    ],
+)
+def test_a_click_on_one_run_opens_its_page_where_that_is_a_web_address(
+    show: Any, url: str, opened: bool
+) -> None:
+    browser = show(examples.report_input(trials=examples.trials_frame().assign(mlflow_url=url)))
+    browser.execute_script("window.opened = []; window.open = (url) => window.opened.push(url)")
+    for figure in ("error", "curves"):
+        click_point(browser, figure, 0)
+    assert browser.execute_script("return window.opened") == ([url, url] if opened else [])
+    assert browser.execute_script("return window.injected === undefined")
+
+
+def test_hovering_over_a_shape_shows_it_with_its_uncertainty_and_its_runs(show: Any) -> None:
+    browser = show(examples.lean_input())
+    text = hover(browser, "figure-front-0", ".points path")
+    assert "heads=4, depth=2" in text
+    assert "top1 0.764, 95% interval 0.754 to 0.774" in text
+    assert "P(front) 0.99, on the front" in text
+    assert "parameters: 1.4 M" in text
+    assert "MLflow: 240abcde, 241abcde, 242abcde" in text
+
+
+def test_hovering_over_a_run_names_its_cell_its_seed_and_its_error(show: Any) -> None:
+    text = hover(show(examples.report_input()), "figure-error", ".points path.point")
+    assert "seq_len=" in text
+    assert "seed=" in text
+    assert "nmse " in text
 
 
 def test_rows_of_a_large_study_are_made_when_they_are_needed(show: Any) -> None:
     trials = pd.concat([examples.trials_frame()] * 186, ignore_index=True)
     browser = show(examples.report_input(trials=trials, reports=pd.DataFrame()))
     assert browser.find_element("id", "shown-count").text == "10,044 of 10,044 trials"
-    assert len(column(browser, 0)) == 100
-    browser.execute_async_script(
-        "const done = arguments[0];"
-        "const body = document.querySelector('#trials-table tbody');"
-        "new MutationObserver(() => done()).observe(body, {childList: true});"
-        "const box = document.getElementById('trials-scroll'); box.scrollTop = box.scrollHeight;"
-    )
-    assert len(column(browser, 0)) == 200
+    assert len(column(browser, 0)) < 100
+    numbers = "return Array.from(document.querySelectorAll('#trials-table td:last-child'), "
+    numbers += "(cell) => Number(cell.parentElement.getAttribute('aria-rowindex')) - 1)"
+    for share in (0.5, 1.0):
+        browser.execute_async_script(
+            "const done = arguments[1];"
+            "const body = document.querySelector('#trials-table tbody');"
+            "new MutationObserver(() => done()).observe(body, {childList: true});"
+            "const box = document.getElementById('trials-scroll');"
+            "box.scrollTop = arguments[0] * (box.scrollHeight - box.clientHeight);",
+            share,
+        )
+        shown = browser.execute_script(numbers)
+        assert shown == list(range(shown[0], shown[0] + len(shown)))
+        assert len(shown) < 100
+        assert shown[0] < 10_044 * share <= shown[-1] + 1
+    assert shown[-1] == 10_044
 
 
 def test_only_web_addresses_become_links(show: Any) -> None:

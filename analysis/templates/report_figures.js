@@ -1,0 +1,173 @@
+"use strict";
+// The pictures: drawn when they come near, in the page's colours, in print in light ones.
+(function () {
+  const PRINT_WIDTH = 680;
+  const NARROW = 520;
+  const holders = Array.from(document.querySelectorAll("[data-figure]"));
+  const source = document.getElementById("plotly-source");
+  if (!holders.length || !source) return;
+  const content = JSON.parse(document.getElementById("figures-data").textContent);
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const coarse = window.matchMedia("(pointer: coarse)");
+  const drawn = new Set();
+
+  // The library is half a second of work, which the page does after it can be read.
+  function load() {
+    if (window.Plotly) return true;
+    const script = document.createElement("script");
+    script.textContent = source.textContent;
+    document.head.append(script);
+    return Boolean(window.Plotly);
+  }
+
+  function themed(value, isDark) {
+    if (!isDark) return value;
+    if (typeof value === "string") return Object.hasOwn(content.dark, value) ? content.dark[value] : value;
+    if (Array.isArray(value)) return value.map((item) => themed(item, isDark));
+    if (value && typeof value === "object") {
+      return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, themed(item, isDark)]));
+    }
+    return value;
+  }
+
+  const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+  // Cuts a label as plotly reads it, where "&lt;" is one letter.
+  function cut(text, longest) {
+    const letters = text.match(/&[a-z]+;|./gsu) || [];
+    return letters.length > longest ? letters.slice(0, longest - 1).join("") + "…" : text;
+  }
+
+  // What tells names apart, or the unit of an axis, often stands at the end: the middle gives way.
+  function squeezed(text, longest) {
+    const letters = text.match(/&[a-z]+;|./gsu) || [];
+    if (letters.length <= longest) return text;
+    const tail = Math.floor(longest * 0.4);
+    return letters.slice(0, longest - 1 - tail).join("") + "…" + letters.slice(-tail).join("");
+  }
+
+  function fitted(axis, room) {
+    const text = (axis && axis.title && axis.title.text) || "";
+    const fitting = squeezed(text, Math.max(12, Math.floor(room / 8)));
+    return fitting === text ? axis : Object.assign({}, axis, { title: Object.assign({}, axis.title, { text: fitting }) });
+  }
+
+  const named = (trace, longest) => (trace.name ? Object.assign({}, trace, { name: squeezed(trace.name, longest) }) : trace);
+
+  // A long label would leave a phone no room for the picture.
+  function narrowed(layout, traces) {
+    const kept = Object.assign({}, layout);
+    if (layout.legend && traces > 3) {
+      kept.legend = Object.assign({}, layout.legend, { entrywidth: 0.48, entrywidthmode: "fraction", font: { size: 11 } });
+    }
+    const axis = layout.yaxis;
+    if (axis && Array.isArray(axis.ticktext)) {
+      kept.yaxis = Object.assign({}, axis, { ticktext: axis.ticktext.map((text) => cut(text, 18)) });
+    }
+    kept.annotations = (layout.annotations || []).map((note) => {
+      const heading = /^<b>(.*)<\/b>$/s.exec(note.text);
+      return heading ? Object.assign({}, note, { text: "<b>" + cut(heading[1], 32) + "</b>" }) : note;
+    });
+    return kept;
+  }
+
+  function draw(holder, printing) {
+    const name = holder.dataset.figure;
+    const figure = themed(content.figures[name], dark.matches && !printing);
+    const picks = (content.picks && content.picks[name]) || [];
+    figure.data.forEach((trace) => {
+      if (trace.meta === "picks") trace.text = Array.from(trace.customdata, (at) => escaped(picks[at].title));
+    });
+    let layout = Object.assign({ autosize: true }, figure.layout, { uirevision: "kept" });
+    if (holder.clientWidth < NARROW && !printing) layout = narrowed(layout, figure.data.length);
+    // A picture that catches every touch would keep a phone's page from scrolling.
+    if (coarse.matches) layout.dragmode = false;
+    if (printing) Object.assign(layout, { autosize: false, width: PRINT_WIDTH, height: holder.clientHeight });
+    const width = printing ? PRINT_WIDTH : holder.clientWidth;
+    layout.xaxis = fitted(layout.xaxis, width - 60);
+    layout.yaxis = fitted(layout.yaxis, holder.clientHeight - 60);
+    const longest = width < NARROW ? Math.floor(width * 0.48 / 6.6) - 6 : 40;
+    const isNew = !drawn.has(holder);
+    window.Plotly.react(holder, figure.data.map((trace) => named(trace, longest)), layout, { responsive: true, displayModeBar: false });
+    drawn.add(holder);
+    if (isNew && layout.xaxis.type === "log" && layout.xaxis.tickvals) {
+      // The named values are those of the whole picture: a part of it finds its own.
+      holder.on("plotly_relayout", (change) => {
+        if ("xaxis.range[0]" in change) window.Plotly.relayout(holder, { "xaxis.tickmode": "auto" });
+      });
+    }
+    if (isNew && picks.length) {
+      holder.classList.add("clickable");
+      holder.on("plotly_click", (event) => pick(holder, picks[event.points[0].customdata]));
+    }
+  }
+
+  // --- what a clicked point stands for -----------------------------------------------------------
+
+  const isWeb = (address) => /^https?:\/\//i.test(address);
+
+  function pick(holder, found) {
+    if (!found) return;
+    const links = found.links.filter(([, address]) => isWeb(address));
+    const box = holder.parentElement.querySelector(".picked");
+    const title = document.createElement("b");
+    title.textContent = found.title;
+    const parts = [title];
+    links.forEach(([name, address], at) => {
+      const link = document.createElement("a");
+      Object.assign(link, { href: address, target: "_blank", rel: "noopener noreferrer", textContent: name });
+      parts.push(at ? ", " : " MLflow: ", link);
+    });
+    const input = document.getElementById("text-filter");
+    if (input) {
+      const find = document.createElement("a");
+      Object.assign(find, { href: "#trials", textContent: "in the table of trials" });
+      parts.push(" · ", find);
+      input.value = found.query;
+      input.dispatchEvent(new Event("input"));
+    }
+    box.replaceChildren(...parts);
+    box.hidden = false;
+    if (links.length === 1) window.open(links[0][1], "_blank", "noopener");
+  }
+
+  // --- when they are drawn -----------------------------------------------------------------------
+
+  const idle = window.requestIdleCallback || ((work) => setTimeout(work, 30));
+
+  // One picture at a time: the page answers in between.
+  function drawNext() {
+    const next = holders.find((holder) => !drawn.has(holder));
+    if (!next) return;
+    draw(next, false);
+    idle(drawNext);
+  }
+
+  function begin() {
+    if (!load()) return;
+    const near = new IntersectionObserver((entries) => {
+      entries.filter((entry) => entry.isIntersecting).forEach((entry) => {
+        near.unobserve(entry.target);
+        if (!drawn.has(entry.target)) draw(entry.target, false);
+      });
+    }, { rootMargin: "300px" });
+    holders.forEach((holder) => near.observe(holder));
+    idle(drawNext);
+  }
+
+  const redraw = () => drawn.forEach((holder) => draw(holder, false));
+  dark.addEventListener("change", redraw);
+  requestAnimationFrame(() => setTimeout(begin));
+
+  const closed = [];
+  window.addEventListener("beforeprint", () => {
+    document.querySelectorAll("details:not([open])").forEach((item) => {
+      item.open = true;
+      closed.push(item);
+    });
+    if (load()) holders.forEach((holder) => draw(holder, true));
+  });
+  window.addEventListener("afterprint", () => {
+    closed.splice(0).forEach((item) => { item.open = false; });
+    redraw();
+  });
+}());
