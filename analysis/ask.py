@@ -10,6 +10,7 @@ from analysis import conditioning, effects, lean, pareto, surrogate, transition
 from analysis.answer import Answer
 from analysis.chosen_settings import with_settings
 from analysis.columns import numbers_if_all_are
+from analysis.conditioning_results import ConditioningSettings
 from analysis.conditioning_wording import conditioning_sentence
 from analysis.effect_results import EffectsSettings
 from analysis.effect_wording import effects_sentence
@@ -117,6 +118,8 @@ def ask_table(
     measured = [*costs, *(name for name in (condition, prediction) if name is not None)]
     shape = list(config) or _shape_columns(frame, metric, replicate, measured, common)
     if kind == "conditioning":
+        if not config and _has_coupled_heads(frame) and "head_dim" not in shape:
+            shape.append("head_dim")
         scale = scale or ("error" if goal == "min" else "accuracy")
         correlated = conditioning.fit(
             frame,
@@ -127,6 +130,7 @@ def ask_table(
             condition=condition or conditioning.CONDITION,
             prediction=prediction,
             size=costs[0] if costs else None,
+            settings=with_settings(ConditioningSettings(), settings),
             **common,
         )
         return Answer(conditioning_sentence(correlated), conditioning=correlated)
@@ -194,6 +198,11 @@ def _with_words(
         raise UserError(f"--pruned and --failed need the column of the words; there is no {column}")
     words = read_statuses(frame[column], column, complete=complete, pruned=pruned, failed=failed)
     return frame.assign(**{column: words}), column
+
+
+def _has_coupled_heads(frame: pd.DataFrame) -> bool:
+    """Return whether ``head_dim`` tells shapes apart, by its empty entries too."""
+    return "head_dim" in frame and frame["head_dim"].nunique(dropna=False) > 1
 
 
 def _shape_columns(

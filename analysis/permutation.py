@@ -82,8 +82,8 @@ def partial_rank_test(
     Of the ranks of both quantities the part that is linear in the ranks of ``given`` is removed.
     The second's residuals are permuted, put back and taken out again (Freedman and Lane 1983,
     Journal of Business and Economic Statistics 1:292), which is nearly exact, not exactly: on
-    simulated shapes whose size drives both quantities, at most 8 % of the tests at 5 % were positive,
-    unless size accounts for over 80 % of both (then up to 45 %: do not test).
+    simulated shapes whose size drives both quantities, at most 8 % of the tests at 5 % were
+    positive, unless size accounts for over 80 % of both (then up to 45 %: do not test).
 
     Args:
         given: equal values share a rank; round what is known only roughly.

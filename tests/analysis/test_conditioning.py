@@ -16,7 +16,7 @@ from report_examples import report_input
 from analysis.conditioning import course, fit, has_probe
 from analysis.conditioning_figures import conditioning_pictures
 from analysis.conditioning_results import ConditioningResult, ConditioningSettings
-from analysis.conditioning_wording import conditioning_sentence, shapes_table, correlations_table
+from analysis.conditioning_wording import conditioning_sentence, correlations_table, shapes_table
 from analysis.plots import save_figures
 from analysis.report import build_report
 from hsweep.cli import main
@@ -331,6 +331,13 @@ class TestResults:
         content = json.loads(result.stdout)
         assert (content["kind"], content["verdict"]) == ("conditioning", "supported")
         assert content["condition"] == "kappa"
+        # Without --config the shape is found: an empty head_dim is a value of its own.
+        table().to_csv(path, index=False)
+        fewer = [*arguments, "--setting", "draws=99", "--json"]
+        found = json.loads(CliRunner().invoke(main, fewer).stdout)
+        assert (found["verdict"], len(found["shapes"])) == ("supported", 22)
+        assert found["settings"]["draws"] == 99
+        table().drop(columns="condition_number").to_csv(path, index=False)
         refused = CliRunner().invoke(main, arguments)
         assert refused.exit_code == 2
         assert "unknown column 'condition_number'" in refused.stderr
