@@ -17,10 +17,10 @@ brightness of 255                       13.81 (1.21)     13.78 (1.18)
 markers on one contour                  0.502            0.501
 ======================================  ===============  ===============
 
-A classifier of the brightest paths between the markers (boosted trees) transfers without loss: it is
-right in 57 % of the published images after 8,000 from here, in 56 % of the images from here after
-4,000 published ones, and in 55 and 57 % within either set; chance is 50 with a standard error of
-0.8. Solving the task takes far more images and training than that.
+A classifier of the brightest paths between the markers (boosted trees) transfers without loss. It
+is right in 57 % of the published images after 8,000 from here, in 56 % of the images from here
+after 4,000 published ones, and in 55 and 57 % within either set; chance is 50 % with a standard
+error of 0.8. Solving the task takes far more images and training than that.
 
 Shapes: B images, S pixels a side, places as (row, column).
 """
