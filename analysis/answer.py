@@ -15,6 +15,7 @@ from analysis.conditioning_wording import conditioning_sentence
 from analysis.confirmation import confirm_command
 from analysis.effect_results import EffectsResult, EffectsSettings
 from analysis.effect_wording import effects_sentence
+from analysis.history import UNIT, study_history
 from analysis.lean_groups import LeanGroups, fit_groups
 from analysis.published_setups import SETUPS, setup_of
 from analysis.report import ReportInput
@@ -280,17 +281,22 @@ def _transition(trials: pd.DataFrame, question: Mapping[str, Any], study: Study)
         by = None
     asked = {x, by}
     depths = set(trials["depth"]) if "depth" in trials and x != "depth" else set()
+    metric = study.manifest.metric
+    nuisance = [axis for axis in varying_columns(trials, study.manifest.axes) if axis not in asked]
+    history = None
+    if not nuisance and trials["status"].eq("stopped_early").any():
+        history = study_history(trials, frame(study.tables()[1]), metric)
     result = transition.fit(
         trials,
-        metric=study.manifest.metric,
+        metric=metric,
         x=x,
         by=by,
         goal=_goal(study),
         scale=question["scale"],
         eval_size=question["eval_size"],
-        nuisance=[
-            axis for axis in varying_columns(trials, study.manifest.axes) if axis not in asked
-        ],
+        nuisance=nuisance,
+        budget_column=None if history is None else UNIT,
+        history=history,
         layers=int(depths.pop()) if len(depths) == 1 else 1,
     )
     return Answer(answer_sentence(result), transition=result)

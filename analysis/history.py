@@ -13,6 +13,8 @@ from analysis.columns import as_numbers, replicate_words, require
 from hsweep.errors import UserError
 
 KEYS: Final = ["x", "by", "replicate"]
+UNIT: Final = "unit"
+"""Column of a study's reports: how far the trial had got."""
 
 
 def read_history(
@@ -84,6 +86,23 @@ def _named(history: pd.DataFrame, table: pd.DataFrame, names: Sequence[str]) -> 
     looked_up: pd.DataFrame = table[[shared[0], *missing]]
     matched: pd.DataFrame = history.merge(looked_up, on=shared[0], how="left")
     return matched
+
+
+def study_history(trials: pd.DataFrame, reports: pd.DataFrame, metric: str) -> pd.DataFrame | None:
+    """Return a study's reports as a history with the budget column `UNIT`.
+
+    None where nothing was stopped early, or where finished trials had different budgets: then one
+    full budget for all of them would be wrong.
+    """
+    if not trials["status"].eq("stopped_early").any():
+        return None
+    told = reports[["key", UNIT, metric]].dropna()
+    told = told[told["key"].isin(trials["key"])].drop_duplicates(["key", UNIT], keep="last")
+    finished = trials.loc[trials["status"].eq("finished"), "key"]
+    ends = told.groupby("key")[UNIT].max().reindex(finished)
+    if ends.nunique(dropna=False) != 1 or ends.isna().any() or told[UNIT].max() > ends.max():
+        return None
+    return told
 
 
 def with_history(
