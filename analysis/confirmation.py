@@ -26,7 +26,7 @@ _LIMIT_OPTIONS: Final = {
 def confirm_command(
     study: Study, lean: LeanResult | None, groups: LeanGroups | None = None
 ) -> str | None:
-    """Return the command line that confirms what a study chose, None where it chose nothing.
+    """Return the command line that confirms what a study chose, None where it had no choice.
 
     It runs every chosen shape and its baseline with the next study seed, and with the seeds that
     find an equal shape nine times in ten (the most that any of the comparisons asks for).
@@ -40,7 +40,7 @@ def confirm_command(
             for value, result in groups.found.items()
             if result.choice_config is not None
         ]
-    usable = [(result, where) for result, where in chosen if result.margin_over_sd]
+    usable = [(result, where) for result, where in chosen if result.confirm]
     if not usable:
         return None
     points = _points(study, usable)

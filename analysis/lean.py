@@ -113,6 +113,11 @@ def fit(
         warnings.append(f"{untested} candidates have a single run and are not tested")
     sd = float(spread.sd[at]) if base.values.size > 1 else None
     reason = _reason(rows, tested, base, margin, settings, choice, first)
+    if choice is not None and choice.crash_share > 0:
+        warnings.append(
+            f"{choice.crash_share:.0%} of the runs of {choice.label} crashed or failed and are left"
+            " out of its mean: it is as good only where it trains"
+        )
     return LeanResult(
         verdict="found" if choice else "none_found" if tested or not rows else "unsupported",
         reason=reason,
@@ -129,7 +134,7 @@ def fit(
         choice=choice.label if choice else None,
         choice_config=choice.config if choice else None,
         power_note=_power_note(base, spread, sd, margin, tested, settings.alpha),
-        confirm=_confirm(choice, base, sd, margin, settings.alpha),
+        confirm=_confirm(choice, base, sd, margin, settings.alpha, len(rows) + dropped),
         metric=metric,
         goal=goal,
         costs=tuple(costs),
@@ -286,9 +291,15 @@ def _power_note(
 
 
 def _confirm(
-    choice: LeanRow | None, base: Configuration, sd: float | None, margin: float, alpha: float
+    choice: LeanRow | None,
+    base: Configuration,
+    sd: float | None,
+    margin: float,
+    alpha: float,
+    tried: int,
 ) -> str:
-    if choice is None or sd is None:
+    """Return what to run to confirm the choice; nothing where there was no choice to make."""
+    if choice is None or sd is None or tried < 2:
         return ""
     seeds = confirming_seeds(margin / sd, alpha)
     return (

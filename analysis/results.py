@@ -510,7 +510,7 @@ class LeanResult(Jsonable):
         choice: label of the cheapest accepted candidate.
         choice_config: its axis values.
         power_note: what this number of seeds could have found.
-        confirm: what to run to confirm the choice.
+        confirm: what to run to confirm the choice; empty where only one candidate was tried.
         metric: name of the metric column.
         goal: whether it is minimised or maximised.
         costs: names of the cost columns, the first one orders the table.
