@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from report_examples import report_input
 from scipy import stats
 
-from analysis.against import best_of_normal, compare, fit
+from analysis.against import fit
 from analysis.against_results import AgainstResult, AgainstSettings
 from analysis.against_wording import (
     against_sentence,
@@ -20,6 +20,7 @@ from analysis.against_wording import (
     brief_table,
     missing_printed_table,
 )
+from analysis.printed_values import best_of_normal, compare
 from analysis.published_results import PUBLISHED_RESULTS
 from analysis.published_setups import SETUPS, Setup, setup_of
 from analysis.report import build_report
