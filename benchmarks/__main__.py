@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -77,6 +78,31 @@ def show(measured: Calibration) -> None:
             f"| {row.quantity} | {row.write(row.value)}{where} | {row.bar.text(row.write)} |"
             f" {row.cases} | {mark} |"
         )
+
+
+@main.command("report-page")
+@click.option("--trials", type=click.IntRange(1), default=10_000, show_default=True)
+@click.option("--openings", type=click.IntRange(1), default=5, show_default=True,
+              help="How often each page is opened.")  # fmt: skip
+def report_page(trials: int, openings: int) -> None:
+    """Measure how long a report takes to be built and to open in headless Chromium."""
+    from benchmarks.report_page import KINDS, measure
+
+    click.echo(
+        "| study | trials | reports | built in | size | sorts a click after | all drawn after |"
+        " page's CPU time | elements |\n|" + " --- |" * 9
+    )
+    for kind in KINDS:
+        found = measure(kind, trials, openings)
+        click.echo(
+            f"| {kind} | {found.trials:,} | {found.reports:,} | {found.build_seconds:.1f} s"
+            f" | {found.megabytes:.1f} MB | {_range(found.interactive_seconds)}"
+            f" | {_range(found.drawn_seconds)} | {_range(found.cpu_seconds)} | {found.nodes:,} |"
+        )
+
+
+def _range(seconds: Sequence[float]) -> str:
+    return f"{min(seconds):.2f} to {max(seconds):.2f} s"
 
 
 if __name__ == "__main__":
