@@ -1,0 +1,352 @@
+"""Studies side by side: fronts in one frame, places of the collapse, and what is not the same."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from tiny import tiny_sweep
+from tiny_studies import finish, new_study, recording
+
+from analysis import pareto
+from analysis.compare import compare, transition_pair, unique_labels
+from analysis.compare_page import build_comparison_page
+from analysis.compare_results import CompareSettings, Comparison
+from analysis.compare_words import comparison_sentences, comparison_tables
+from analysis.configurations import group_configurations
+from analysis.results import ParetoSettings
+from analysis.volumes import Volume, volume_difference, volume_interval, volumes
+from analysis.wording import NONE
+from benchmarks.shapes import SHAPE_OPTIONS, shapes_sweep
+from hsweep import Sweep, Transition, grid, lean
+from hsweep.cli import main
+from hsweep.errors import UserError
+from hsweep.paths import Home
+from hsweep.study import Study
+
+QUICK = CompareSettings(draws=300)
+
+
+def transition_sweep(**changes: Any) -> Sweep:
+    return tiny_sweep(
+        space=grid(width=[1, 2, 3, 4, 5]),
+        replicates=3,
+        question=Transition(x="width", by=None),
+        **changes,
+    )
+
+
+def lean_sweep(**changes: Any) -> Sweep:
+    settings: dict[str, Any] = {
+        "space": grid(width=[2, 4, 6, 8]),
+        "replicates": 4,
+        "question": lean({"width": 8}, margin=0.05, scale="error"),
+    }
+    return tiny_sweep(**(settings | changes))
+
+
+def collapse(width: int, replicate: int, star: int, seed: int = 0) -> float:
+    noise = np.random.default_rng([seed, width, replicate]).standard_normal()
+    return float(10 ** (-0.4 * width - 2.0 * (width >= star) + 0.08 * noise))
+
+
+def finished(home: Home, name: str, sweep: Sweep, values: Any) -> Study:
+    study = new_study(home, name, sweep)
+    with recording(study, sweep) as (journal, trials):
+        for trial in trials:
+            finish(journal, trial, values(trial.point, trial.replicate))
+    return study
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home").create()
+
+
+@pytest.fixture
+def collapses(home: Home) -> list[Study]:
+    sweep = transition_sweep()
+    return [
+        finished(home, name, sweep, lambda p, r, star=star: collapse(p.width, r, star))
+        for name, star in (("early", 3), ("late", 4))
+    ]
+
+
+def error_of(width: int, replicate: int, gain: float, seed: int) -> float:
+    noise = np.random.default_rng([seed, width, replicate]).standard_normal()
+    return 0.5 - 0.05 * width - gain + 0.004 * float(noise)
+
+
+def lean_studies(home: Home, gains: Sequence[float]) -> list[Study]:
+    return [
+        finished(
+            home,
+            f"lean{at}",
+            lean_sweep(),
+            lambda p, r, gain=gain, at=at: error_of(p.width, r, gain, at),
+        )
+        for at, gain in enumerate(gains)
+    ]
+
+
+class TestTransitions:
+    def test_different_places_are_told_apart(self, collapses: list[Study]) -> None:
+        result = compare(collapses, settings=QUICK)
+        assert [s.transition.h_star for s in result.studies if s.transition] == [3, 4]
+        (pair,) = result.transitions
+        assert pair.both_claim
+        assert pair.common_set == ()
+        assert pair.p_lower > 0.9
+        assert pair.p_lower + pair.p_equal + pair.p_higher == pytest.approx(1.0)
+        assert (
+            "width = 3 and 4; by their 95% sets these are not the same place"
+            in (comparison_sentences(result)[0])
+        )
+
+    def test_a_study_agrees_with_itself_under_another_name(
+        self, home: Home, collapses: list[Study]
+    ) -> None:
+        again = finished(
+            home, "again", transition_sweep(), lambda p, r: collapse(p.width, r, 3, seed=1)
+        )
+        (pair,) = compare([collapses[0], again], settings=QUICK).transitions
+        assert pair.common_set == (3,)
+        assert pair.p_equal > 0.8
+
+    def test_dimensions_that_do_not_meet_are_said(self, collapses: list[Study]) -> None:
+        one, other = compare(collapses, settings=QUICK).studies
+        assert one.transition is not None
+        assert other.transition is not None
+        from analysis.results import RetrievalDimension
+
+        def with_dimension(side: Any, lo: int, hi: int) -> Any:
+            found = dataclasses.replace(side.transition, d_eff=RetrievalDimension(lo, hi, 1, False))
+            return dataclasses.replace(side, transition=found)
+
+        apart = transition_pair(with_dimension(one, 3, 3), with_dimension(other, 4, 4))
+        assert apart is not None
+        assert (apart.dimensions_disagree, apart.common_dimension) == (True, None)
+        meeting = transition_pair(with_dimension(one, 3, 4), with_dimension(other, 4, 5))
+        assert meeting is not None
+        assert meeting.common_dimension == RetrievalDimension(4, 4, 1, False)
+
+
+class TestFronts:
+    def test_a_better_front_has_a_larger_volume(self, home: Home) -> None:
+        result = compare(lean_studies(home, (0.0, 0.04)), settings=QUICK)
+        (pair,) = result.volumes
+        assert pair.difference.high < 0
+        assert pair.p_better is not None
+        assert pair.p_better < 0.02
+        assert result.costs == ("num_params",)
+        assert "the front of lean1 is the better one" in " ".join(comparison_sentences(result))
+
+    def test_the_same_runs_cancel_exactly(self, home: Home, tmp_path: Path) -> None:
+        elsewhere = Home(tmp_path / "other").create()
+        values = lambda p, r: error_of(p.width, r, 0.0, 0)  # noqa: E731
+        pair = [finished(where, "same", lean_sweep(), values) for where in (home, elsewhere)]
+        result = compare(pair, settings=QUICK)
+        assert [side.label for side in result.studies] == ["same (home)", "same (other)"]
+        (volume,) = result.volumes
+        assert volume.difference == (0.0, 0.0, 0.0)
+        assert volume.p_better == 0.5
+        assert result.shared[0].same == 16
+
+    def test_a_cost_may_be_named_for_studies_with_any_question(
+        self, collapses: list[Study]
+    ) -> None:
+        assert compare(collapses, settings=QUICK).volumes == ()
+        result = compare(collapses, costs=("num_params", "wall_seconds"), settings=QUICK)
+        assert result.costs == ("num_params", "wall_seconds")
+        assert all(side.pareto is not None for side in result.studies)
+        assert len(result.volumes) == 1
+
+    def test_different_metrics_are_not_laid_over_each_other(self, home: Home) -> None:
+        one = lean_studies(home, (0.0,))[0]
+        other = finished(
+            home,
+            "fit",
+            lean_sweep(metric="fit", goal="max"),
+            lambda p, r: error_of(p.width, r, 0.0, 0),
+        )
+        result = compare([one, other], settings=QUICK)
+        assert result.volumes == ()
+        assert "different metrics (fit, nmse)" in result.hv_note
+
+    def test_single_runs_give_no_interval(self, home: Home) -> None:
+        studies = [
+            finished(
+                home,
+                f"single{at}",
+                lean_sweep(replicates=1),
+                lambda p, r, at=at: error_of(p.width, r, 0.03 * at, at),
+            )
+            for at in range(2)
+        ]
+        (pair,) = compare(studies, settings=QUICK).volumes
+        assert np.isnan(pair.difference.low)
+        assert pair.p_better is None
+
+
+def grouped(frame: pd.DataFrame) -> Any:
+    return group_configurations(
+        frame,
+        **SHAPE_OPTIONS,
+        goal="max",
+        replicate="seed",
+        status_column=None,
+        complete="finished",
+        budget_column=None,
+        target_budget=None,
+        crash_sd=6.0,
+    ).found
+
+
+def test_the_difference_of_volumes_covers_the_true_one() -> None:
+    """Two independent studies of the same shapes: no difference, which the interval holds."""
+    inside = []
+    for seed in range(40):
+        frame = shapes_sweep("homo", seed, seeds=4)
+        noise = np.random.default_rng(seed).permutation(4)
+        again = frame.assign(
+            top1=frame["true"] + (frame["top1"] - frame["true"]) * (1 - 2 * (noise[0] % 2))
+        )
+        fresh = again.assign(
+            top1=frame["true"]
+            + 0.006 * np.random.default_rng([5, seed]).standard_normal(len(frame))
+        )
+        found, _ = volumes([grouped(frame), grouped(fresh)], "max", ["num_params"], 400, 0)
+        difference, _ = volume_difference(*found, 0.95)
+        inside.append(difference.low <= 0 <= difference.high)
+    assert np.mean(inside) >= 0.88
+
+
+def test_alone_a_front_has_the_volume_that_its_own_analysis_gives() -> None:
+    frame = shapes_sweep("hetero", 3)
+    found, _ = volumes([grouped(frame)], "max", ["num_params"], 2000, 0)
+    own = pareto.fit(frame, settings=ParetoSettings(), **SHAPE_OPTIONS)
+    assert own.hv is not None
+    interval = volume_interval(found[0], 0.95)
+    assert interval.estimate == pytest.approx(own.hv.estimate)
+    assert (interval.low, interval.high) == pytest.approx((own.hv.low, own.hv.high), abs=0.02)
+
+
+def test_volumes_without_draws_have_an_estimate_only() -> None:
+    difference, better = volume_difference(Volume(0.6, None), Volume(0.5, None), 0.95)
+    assert difference.estimate == pytest.approx(0.1)
+    assert np.isnan(difference.low)
+    assert better is None
+
+
+class TestWhatDiffers:
+    def test_settings_seed_and_preset_are_listed_and_equal_things_are_not(self, home: Home) -> None:
+        sweep = transition_sweep()
+        values = lambda p, r: collapse(p.width, r, 3)  # noqa: E731
+        one = finished(home, "one", sweep, values)
+        other = finished(home, "other", sweep, values)
+        changed = dataclasses.replace(
+            other.manifest, seed=7, preset="paper", settings=[("replicates", [3])]
+        )
+        other.manifest = changed
+        rows = {row.what: row.values for row in compare([one, other], settings=QUICK).differences}
+        assert rows["seed"] == ("0", "7")
+        assert rows["preset"] == ("quick", "paper")
+        assert rows["--set replicates"] == (NONE, "3")
+        assert "metric" not in rows
+
+    def test_the_sweep_files_are_compared(self, collapses: list[Study]) -> None:
+        one, other = collapses
+        other.paths.sweep_source.write_text(one.paths.sweep_source.read_text() + "# <b>more</b>\n")
+        result = compare(collapses, settings=QUICK)
+        assert "+# <b>more</b>" in result.source_diff
+        page = build_comparison_page(result)
+        assert "+# &lt;b&gt;more&lt;/b&gt;" in page
+        assert "<b>more</b>" not in page
+
+    def test_names_are_told_apart(self, home: Home, tmp_path: Path) -> None:
+        sweep = transition_sweep()
+        homes = [home, Home(tmp_path / "x" / "home").create(), Home(tmp_path / "b").create()]
+        studies = [new_study(where, "same", sweep) for where in homes]
+        assert unique_labels(studies) == ["same (home) #1", "same (home) #2", "same (b)"]
+
+
+def test_unfinished_studies_are_compared_as_far_as_they_are(home: Home) -> None:
+    studies = [new_study(home, name, transition_sweep()) for name in ("a", "b")]
+    result = compare(studies, settings=QUICK)
+    assert result.transitions == ()
+    assert "a: no trial has run to its full budget yet" in result.warnings
+    assert "can be set against each other" in comparison_sentences(result)[0]
+    assert "have no curves or fronts in common" in build_comparison_page(result)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_one_study_cannot_be_compared(home: Home, number: int) -> None:
+    studies = [new_study(home, str(at), transition_sweep()) for at in range(number)]
+    with pytest.raises(UserError, match="two studies or more"):
+        compare(studies)
+
+
+def test_a_study_with_itself_is_a_slip(home: Home) -> None:
+    study = new_study(home, "a", transition_sweep())
+    with pytest.raises(UserError, match="was given twice"):
+        compare([study, study])
+
+
+def test_same_studies_same_comparison_and_json_keeps_it(home: Home) -> None:
+    studies = lean_studies(home, (0.0, 0.01))
+    result = compare(studies, settings=QUICK)
+    assert compare(studies, settings=QUICK).to_json() == result.to_json()
+    plain = json.loads(json.dumps(result.to_json(), allow_nan=False))
+    assert Comparison.from_json(plain).to_json() == result.to_json()
+
+
+def test_the_page_holds_every_table_and_fetches_nothing(home: Home) -> None:
+    result = compare(lean_studies(home, (0.0, 0.02)), settings=QUICK)
+    page = build_comparison_page(result)
+    for title, _ in comparison_tables(result):
+        assert f">{title}</h2>" in page
+    assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
+    assert 'data-figure="front-0"' in page
+    assert "src=" not in page.split("<script")[0]
+
+
+class TestCommand:
+    def run(self, home: Home, *arguments: object) -> Any:
+        words = ["compare", *map(str, arguments), "--home", str(home.root)]
+        return CliRunner().invoke(main, words)
+
+    def test_names_and_folders_may_be_mixed(self, home: Home, tmp_path: Path) -> None:
+        one, other = lean_studies(home, (0.0, 0.02))
+        page = tmp_path / "both.html"
+        result = self.run(home, one.name, other.paths.root, "--draws", 200, "--report", page)
+        assert result.exit_code == 0, result.output
+        assert "the front of lean1 is the better one" in result.output
+        assert page.read_text().startswith("<!DOCTYPE html>")
+
+    def test_json_is_alone_on_standard_output(self, home: Home) -> None:
+        lean_studies(home, (0.0, 0.02))
+        content = json.loads(self.run(home, "lean0", "lean1", "--draws", 50, "--json").stdout)
+        assert [side["label"] for side in content["studies"]] == ["lean0", "lean1"]
+        assert content["volumes"][0]["difference"][2] < 0
+
+    @pytest.mark.parametrize(
+        ("names", "message"),
+        [(["lean0"], "two studies or more"), (["lean0", "nowhere"], "no study called 'nowhere'")],
+    )
+    def test_what_cannot_be_compared_says_why(
+        self, home: Home, names: list[str], message: str
+    ) -> None:
+        lean_studies(home, (0.0,))
+        result = self.run(home, *names)
+        assert result.exit_code == 2
+        assert message in result.stderr
+
+    def test_a_folder_without_a_study_is_named(self, home: Home, tmp_path: Path) -> None:
+        (tmp_path / "empty").mkdir()
+        result = self.run(home, tmp_path / "empty", tmp_path / "empty")
+        assert "holds no study" in result.stderr
