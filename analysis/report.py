@@ -4,24 +4,16 @@ The page fetches nothing. Its content security policy allows exactly the scripts
 their hashes; whatever came from data is escaped.
 """
 
-import base64
 import dataclasses
-import hashlib
-import json
-import os
 import re
-import tempfile
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import jinja2
 import pandas as pd
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from analysis import against_wording, conditioning_wording, palette, tables
 from analysis.against_results import AgainstResult
@@ -36,6 +28,15 @@ from analysis.effect_results import EffectsResult
 from analysis.figures import transition_pictures
 from analysis.front_figures import forest_picture, front_pictures
 from analysis.lean_groups import LeanGroups
+from analysis.page import (
+    TEMPLATES,
+    content_policy,
+    embed,
+    environment,
+    figure_json,
+    plotly_script,
+    write_page,
+)
 from analysis.pictures import Comparison, comparisons
 from analysis.results import LeanResult, ParetoResult, TransitionResult
 from analysis.shape_sections import shape_sections
@@ -53,15 +54,7 @@ from hsweep.question import Goal, Scale
 
 __all__ = ["ReportInput", "answer_sentence", "build_report", "write_report"]
 
-_TEMPLATES: Final = Path(__file__).parent / "templates"
 _TITLE_LENGTH: Final = 120
-_UNSAFE_IN_SCRIPT: Final = {
-    "<": "\\u003c",
-    ">": "\\u003e",
-    "&": "\\u0026",
-    "\u2028": "\\u2028",
-    "\u2029": "\\u2029",
-}
 
 
 @dataclass(frozen=True)
@@ -180,7 +173,7 @@ def build_report(report_input: ReportInput) -> str:
     """Return the whole page as HTML."""
     drawn = pictures(report_input)
     table_script, figures_script = (
-        (_TEMPLATES / name).read_text("utf-8") for name in ("report_table.js", "report_figures.js")
+        (TEMPLATES / name).read_text("utf-8") for name in ("report_table.js", "report_figures.js")
     )
     groups = report_input.lean_groups
     badge, tone = groups_badge(groups) if groups else verdict_badge(report_input.leading_result)
@@ -204,7 +197,7 @@ def build_report(report_input: ReportInput) -> str:
         *shape_sections(report_input.effects, report_input.surrogate),
         *_published_sections(report_input.published),
     ]
-    page = _environment().get_template("report.html.j2")
+    page = environment().get_template("report.html.j2")
     return page.render(
         input=report_input,
         badge=badge,
@@ -231,21 +224,21 @@ def build_report(report_input: ReportInput) -> str:
         ),
         provenance=tables.provenance_table(report_input.provenance),
         statuses=[count for count in tables.status_counts(report_input.trials) if count.count],
-        css=Markup((_TEMPLATES / "report.css").read_text("utf-8")),
-        policy=_content_policy(_plotly_script(), table_script, figures_script),
-        plotly_script=Markup(_plotly_script()),
+        css=Markup((TEMPLATES / "report.css").read_text("utf-8")),
+        policy=content_policy(plotly_script(), table_script, figures_script),
+        plotly_script=Markup(plotly_script()),
         table_script=Markup(table_script),
         figures_script=Markup(figures_script),
-        trials_json=_embed(
+        trials_json=embed(
             {
                 "columns": [dataclasses.asdict(column) for column in trials.columns],
                 "rows": trials.rows,
                 "statusLabels": tables.STATUS_LABELS,
             }
         ),
-        figures_json=_embed(
+        figures_json=embed(
             {
-                "figures": {picture.name: _figure_json(picture) for picture in drawn},
+                "figures": {picture.name: figure_json(picture) for picture in drawn},
                 "picks": {
                     picture.name: [dataclasses.asdict(pick) for pick in picture.picks]
                     for picture in drawn
@@ -297,18 +290,7 @@ def _published_sections(result: AgainstResult | None) -> list[tuple[str, tables.
 
 def write_report(report_input: ReportInput, path: Path) -> Path:
     """Write the page to ``path``, whole or not at all, and return ``path``."""
-    page = build_report(report_input)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(page)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return path
+    return write_page(build_report(report_input), path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,43 +313,3 @@ def paragraphs(text: str) -> list[Paragraph]:
         else:
             found.append(Paragraph(" ".join(line.strip() for line in lines), False))
     return found
-
-
-def _figure_json(picture: Picture) -> Any:
-    return json.loads(picture.figure.to_json())
-
-
-def _embed(value: object) -> Markup:
-    """Return JSON that cannot end the script element it stands in."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-    for character, escape in _UNSAFE_IN_SCRIPT.items():
-        text = text.replace(character, escape)
-    return Markup(text)
-
-
-@cache
-def _plotly_script() -> str:
-    # HTML parsers turn CR LF into LF before hashing; the library is written with LF alone.
-    return str(get_plotlyjs()).replace("\r\n", "\n")
-
-
-def _content_policy(*scripts: str) -> str:
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-        for script in scripts
-    )
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
