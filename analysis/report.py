@@ -79,7 +79,8 @@ class ReportInput:
             ``reached``, ``budget``, metrics, costs, ``mlflow_url``; any of them may be missing.
         reports: one row a report: ``key``, ``unit``, ``step``, ``wall_seconds``, metrics.
         provenance: versions, hashes, machine; nested mappings are allowed.
-        repeat_command: the command line that repeats the study.
+        repeat_command: the command lines that repeat the study.
+        confirm_command: the one that confirms a lean choice with fresh seeds; None without one.
         warnings: what a reader has to know besides.
         budget_unit: what ``unit`` counts: epochs or steps.
         conditioning: what a probe's condition numbers say, where there are any.
@@ -109,6 +110,7 @@ class ReportInput:
     lean_groups: LeanGroups | None = None
     conditioning: ConditioningResult | None = None
     published: AgainstResult | None = None
+    confirm_command: str | None = None
     effects: EffectsResult | None = None
     surrogate: SurrogateResult | None = None
 

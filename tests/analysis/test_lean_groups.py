@@ -153,7 +153,7 @@ def test_report_and_terminal_list_the_candidates_of_every_family(
     show_answer(console, answer)
     shown = console.export_text()
     for family in ("even", "odd"):
-        assert f"Candidates, family = {family}" in page
+        assert f"<td>{family}</td>" in page
         assert f"candidates, family = {family}" in shown
     assert "leaner equivalent in 1 of 2" in page
 
