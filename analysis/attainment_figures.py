@@ -6,8 +6,9 @@ import plotly.graph_objects as go
 
 from analysis import palette
 from analysis.drawing import Picture, safe, style
+from analysis.front_figures import cost_axis, logarithmic_costs
 from analysis.results import AttainmentSurface, ParetoResult
-from analysis.wording import cost_title, cost_unit, number_text, percent_text
+from analysis.wording import cost_title, number_text, percent_text
 
 
 def attainment_picture(pareto: ParetoResult) -> Picture | None:
@@ -19,15 +20,9 @@ def attainment_picture(pareto: ParetoResult) -> Picture | None:
         _add_band(figure, pareto)
     else:
         _add_points(figure, pareto)
-    unit = cost_unit(pareto.costs[0])
-    style(
-        figure,
-        x_title=safe(f"{cost_title(pareto.costs[0])}{f' ({unit})' if unit else ''}, log scale"),
-        y_title=safe(pareto.metric),
-    )
-    if all(point[1] > 0 for surface in pareto.attainment for point in surface.points):
-        figure.update_xaxes(type="log", tickformat="~s", nticks=10)
-    figure.update_xaxes(showgrid=True)
+    style(figure, x_title=cost_axis(pareto.costs[0]), y_title=safe(pareto.metric))
+    shown = [point[1] for surface in pareto.attainment for point in surface.points]
+    logarithmic_costs(figure, shown)
     seeds = round(1 / pareto.attainment[0].share)
     third = (
         f" The size of a point stands for {cost_title(pareto.costs[1])}."
@@ -48,8 +43,8 @@ def attainment_picture(pareto: ParetoResult) -> Picture | None:
 
 def _name(share: float, smallest: float) -> str:
     if share == smallest:
-        return "attained by one seed"
-    return "attained by every seed" if share == 1 else f"attained by {percent_text(share)}"
+        return "by one seed"
+    return "by every seed" if share == 1 else f"by {percent_text(share)}"
 
 
 def _add_band(figure: go.Figure, pareto: ParetoResult) -> None:

@@ -7,11 +7,11 @@ import plotly.graph_objects as go
 from analysis import palette
 from analysis.compare_results import Comparison, StudySide
 from analysis.drawing import Picture, decade_ticks, safe, style
+from analysis.front_figures import cost_axis, logarithmic_costs
 from analysis.pictures import GridAxis, error_of
 from analysis.results import ParetoRow, TransitionResult
 from analysis.wording import (
     cost_title,
-    cost_unit,
     interval_text,
     metric_title,
     number_text,
@@ -131,15 +131,8 @@ def _fronts(comparison: Comparison, cost: str, fronts: list[tuple[int, StudySide
         rows = [row for row in side.pareto.table if math.isfinite(row.costs.get(cost, math.nan))]
         every += [row.costs[cost] for row in rows]
         _add_front(figure, rows, cost, at, side, len(comparison.costs) == 1)
-    unit = cost_unit(cost)
-    style(
-        figure,
-        x_title=safe(f"{cost_title(cost)} ({unit + ', ' if unit else ''}log scale)"),
-        y_title=safe(comparison.metric),
-    )
-    if every and min(every) > 0:
-        figure.update_xaxes(type="log", tickformat="~s", nticks=10)
-    figure.update_xaxes(showgrid=True)
+    style(figure, x_title=cost_axis(cost), y_title=safe(comparison.metric))
+    logarithmic_costs(figure, every)
     better = "lower" if comparison.goal == "min" else "higher"
     confidence = percent_text(comparison.settings.confidence)
     stairs = "; the steps join each study's front of means" if len(comparison.costs) == 1 else ""

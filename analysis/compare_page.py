@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from analysis import palette
 from analysis.compare_figures import comparison_pictures
-from analysis.compare_results import Comparison
+from analysis.compare_results import Comparison, StudySide
 from analysis.compare_words import comparison_sentences, comparison_tables
 from analysis.page import (
     TEMPLATES,
@@ -17,6 +17,7 @@ from analysis.page import (
     plotly_script,
     write_page,
 )
+from analysis.wording import groups_sentences
 
 
 def build_comparison_page(comparison: Comparison) -> str:
@@ -28,7 +29,7 @@ def build_comparison_page(comparison: Comparison) -> str:
         .get_template("compare.html.j2")
         .render(
             title=", ".join(side.label for side in comparison.studies),
-            studies=comparison.studies,
+            answers=[(side.label, _sentences(side)) for side in comparison.studies],
             sentences=comparison_sentences(comparison),
             pictures=drawn,
             tables=comparison_tables(comparison),
@@ -48,6 +49,10 @@ def build_comparison_page(comparison: Comparison) -> str:
             ),
         )
     )
+
+
+def _sentences(side: StudySide) -> list[str]:
+    return [side.answer] if side.lean_groups is None else groups_sentences(side.lean_groups)
 
 
 def write_comparison(comparison: Comparison, path: Path) -> Path:

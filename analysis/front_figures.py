@@ -66,21 +66,8 @@ def _front_picture(pareto: ParetoResult, cost: str, points: list[FrontPoint]) ->
         if members:
             _add_class(figure, points, places, members, name, pareto.metric)
     _mark_roles(figure, points, places)
-    style(figure, x_title=_cost_axis(cost), y_title=safe(pareto.metric))
-    if min(places) > 0:
-        low, high = math.log10(min(places)), math.log10(max(places))
-        room = max(0.06 * (high - low), 0.02)
-        ends = [low - room, high + room]
-        ticks = log_ticks(10 ** ends[0], 10 ** ends[1], 6)
-        figure.update_xaxes(
-            type="log",
-            range=ends,
-            tickvals=ticks,
-            ticktext=[cost_text(tick) for tick in ticks],
-            tickformat="~s",
-            tickangle=0,
-        )
-    figure.update_xaxes(showgrid=True)
+    style(figure, x_title=cost_axis(cost), y_title=safe(pareto.metric))
+    logarithmic_costs(figure, places)
     better = "lower" if pareto.goal == "min" else "higher"
     joint = ", all costs taken together" if len(pareto.costs) > 1 else ""
     tied = "; shapes of equal cost stand side by side" if places != [p.cost for p in points] else ""
@@ -96,7 +83,27 @@ def _front_picture(pareto: ParetoResult, cost: str, points: list[FrontPoint]) ->
     )
 
 
-def _cost_axis(cost: str) -> str:
+def logarithmic_costs(figure: go.Figure, costs: Sequence[float]) -> None:
+    """Make the axis of costs logarithmic, if they all are above 0, with room for its labels."""
+    figure.update_xaxes(showgrid=True)
+    if not costs or min(costs) <= 0:
+        return
+    low, high = math.log10(min(costs)), math.log10(max(costs))
+    room = max(0.06 * (high - low), 0.02)
+    ends = [low - room, high + room]
+    ticks = log_ticks(10 ** ends[0], 10 ** ends[1], 6)
+    figure.update_xaxes(
+        type="log",
+        range=ends,
+        tickvals=ticks,
+        ticktext=[cost_text(tick) for tick in ticks],
+        tickformat="~s",
+        tickangle=0,
+    )
+
+
+def cost_axis(cost: str) -> str:
+    """Return the title of an axis of costs."""
     unit = cost_unit(cost)
     return safe(f"{cost_title(cost)} ({unit + ', ' if unit else ''}log scale)")
 
