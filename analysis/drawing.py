@@ -138,6 +138,8 @@ def add_level(figure: go.Figure, y: float, colour: str, label: str, *, left: boo
             yanchor="bottom",
             text=label,
             showarrow=False,
+            bgcolor=palette.PAGE.light,
+            borderpad=0,
             font={"size": 12, "color": palette.MUTED.light},
         )
 

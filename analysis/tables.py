@@ -209,7 +209,8 @@ def cell_table(
     if trials.empty or not names or "status" not in trials.columns:
         return Table((), ())
     statuses = trials[names].assign(status=trials["status"].astype(str))
-    counts = statuses.groupby([*names, "status"], sort=True, dropna=False).size()
+    # Strata are words, which stand in the plan's order.
+    counts = statuses.groupby([*names, "status"], sort=names != ["stratum"], dropna=False).size()
     cells: dict[tuple[Any, ...], dict[str, int]] = {}
     for index, count in zip(counts.index.tolist(), counts.tolist(), strict=True):
         cells.setdefault(tuple(map(_value_text, index[:-1])), {})[index[-1]] = count

@@ -81,11 +81,14 @@
     if (holder.clientWidth < NARROW && !printing) layout = narrowed(layout, figure.data.length);
     // A picture that catches every touch would keep a phone's page from scrolling.
     if (coarse.matches) layout.dragmode = false;
-    if (printing) Object.assign(layout, { autosize: false, width: PRINT_WIDTH, height: holder.clientHeight });
+    if (printing) {
+      const lower = holder.parentElement.classList.contains("wide") ? 330 : 250;
+      Object.assign(layout, { autosize: false, width: PRINT_WIDTH, height: layout.height || lower });
+    }
     const width = printing ? PRINT_WIDTH : holder.clientWidth;
     layout.xaxis = fitted(layout.xaxis, width - 60);
     layout.yaxis = fitted(layout.yaxis, holder.clientHeight - 60);
-    const longest = width < NARROW ? Math.floor(width * 0.48 / 6.6) - 6 : 40;
+    const longest = width < NARROW ? Math.floor(width * 0.48 / 7.2) - 8 : 40;
     const isNew = !drawn.has(holder);
     window.Plotly.react(holder, figure.data.map((trace) => named(trace, longest)), layout, { responsive: true, displayModeBar: false });
     drawn.add(holder);
@@ -156,7 +159,7 @@
 
   const redraw = () => drawn.forEach((holder) => draw(holder, false));
   dark.addEventListener("change", redraw);
-  requestAnimationFrame(() => setTimeout(begin));
+  requestAnimationFrame(() => idle(begin, { timeout: 1000 }));
 
   const closed = [];
   window.addEventListener("beforeprint", () => {

@@ -178,6 +178,7 @@
   trials.columns.forEach((column, index) => {
     const cell = document.createElement("th");
     cell.scope = "col";
+    cell.dataset.label = column.label;
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = column.label;
