@@ -64,10 +64,11 @@ def decide(evidence: Evidence, limits: Limits) -> Decision:
 
     ``transition``: abrupt beyond diminishing returns, a large drop with a large unexplained part,
     and no growth with T left at h >= h*. ``jump_only``: the same, but growth persists.
-    ``threshold``: growth with T below h* (more than counts as none) that vanishes from h* on and
-    surely changes there, with a large drop in few steps, where abruptness was not shown; a decline
-    spread over many steps, along which growth with T fades, is none. Else ``none``. A jump whose
-    growth with T was asked about but seen at one length only is ``inconclusive``.
+    ``threshold``: growth with T below h* that vanishes from h* on and surely changes there (by more
+    than counts as none, where it is no more than that itself), with a large drop in few steps,
+    where abruptness was not shown; a decline spread over many steps, along which growth with T
+    fades, is none. Else ``none``. A jump whose growth with T was asked about but seen at one length
+    only is ``inconclusive``.
     """
     t = evidence.slopes.quantile(1 - limits.alpha)
     large = evidence.drop >= limits.min_drop
@@ -95,13 +96,14 @@ def decide(evidence: Evidence, limits: Limits) -> Decision:
         return Decision(
             "transition", f"{words}, and growth with T does not persist ({slope_words})"
         )
-    in_few_steps = evidence.width <= limits.threshold_width
-    if above is not None and below is not None and large and in_few_steps:
+    if above is not None and below is not None and large:
         change = below.estimate - above.estimate
+        surely = change - t * float(np.hypot(below.se, above.se))
         if (
-            below.estimate > limits.delta_T
+            evidence.width <= limits.threshold_width
+            and below.estimate > 0
             and above.estimate + t * above.se <= limits.delta_T
-            and change - t * float(np.hypot(below.se, above.se)) > 0
+            and surely > (0 if below.estimate > limits.delta_T else limits.delta_T)
         ):
             return Decision(
                 "threshold",

@@ -287,7 +287,7 @@ def lean_rows(found: Sequence[LeanFound]) -> list[Row]:
     for family in dict.fromkeys(one.family for one in found):
         mine = [one for one in found if one.family == family]
         wrong = float(np.mean([one.wrong for one in mine]))
-        limit = 0.06 if family == "null" else 0.03
+        limit = 0.06 if family in LEAN_NULLS else 0.03
         rows.append(
             Row(f"lean, {family}: a worse shape accepted", wrong, Bar(high=limit), len(mine))
         )
