@@ -7,7 +7,7 @@ import platform
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -73,8 +73,8 @@ class Manifest:
     created: float
     provenance: Mapping[str, Any]
     version: int = _MANIFEST_VERSION
-    points: Sequence[Mapping[str, Any]] = ()
-    extensions: Sequence[Mapping[str, Any]] = ()
+    points: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    extensions: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
     @property
     def added_keys(self) -> frozenset[str]:
