@@ -75,8 +75,8 @@ class Contrast:
         """Two-sided p value of "the average is zero"."""
         if not math.isfinite(self.se):
             return None
-        if self.se == 0:
-            return 1.0 if self.estimate == 0 else 0.0
+        if self.se == 0:  # replicates that do not differ at all say nothing of chance
+            return None
         return float(2 * stats.t.sf(abs(self.estimate) / self.se, self.df))
 
     def interval(self, confidence: float) -> Interval:

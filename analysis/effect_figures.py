@@ -72,11 +72,10 @@ def gains_picture(result: EffectsResult, rows: list[EffectRow]) -> Picture:
             ],
             hovertemplate="%{text}<extra></extra>",
         )
-    unit = gain_unit(result.metric, result.scale)
-    style(figure, x_title=f"gain in {safe(unit)} (right is better)", y_title="")
+    style(figure, x_title="gain (right is better)", y_title="")
     figure.update_yaxes(
         tickvals=list(range(len(rows))),
-        ticktext=[f"<b>{safe(row.label)}</b>" if row.is_mean else safe(row.label) for row in rows],
+        ticktext=[safe(row.label) for row in rows],
         range=[len(rows) - 0.4, -0.6],
         showgrid=True,
     )
@@ -85,10 +84,11 @@ def gains_picture(result: EffectsResult, rows: list[EffectRow]) -> Picture:
     return Picture(
         "effects",
         f"What each axis does to {result.metric}",
-        "The gain of one step with every other axis held: each diamond is a pair of shapes that "
+        f"The gain of one step, in {gain_unit(result.metric, result.scale)}, with every other axis "
+        "held: each diamond is a pair of shapes that "
         "differ in that step alone, the circle their mean with its "
         f"{percent_text(result.settings.confidence)} interval over seeds; filled blue is told "
-        "from 0 (Holm), and the bold rows average an axis' steps.",
+        "from 0 (Holm), and the large circles average an axis' steps.",
         figure,
         is_wide=True,
     )
@@ -194,7 +194,12 @@ def equal_cost_picture(result: EffectsResult) -> Picture:
             error_x=_bars([Interval(-s.estimate, -s.high, -s.low) for s in spans], shade.light),
             mode="markers",
             name=name,
-            marker={"color": shade.light, "size": 9, "symbol": symbol, "line": {"width": 1.6}},
+            marker={
+                "color": shade.light,
+                "size": 9,
+                "symbol": symbol,
+                "line": {"width": 1.6, "color": shade.light},
+            },
             text=[
                 f"<b>{safe(row.label)}</b><br>{cost_title(result.cost or '')}: {row.cost}<br>"
                 f"{safe(result.metric)} {number_text(row.shape.metric, 4)}, {row.shape.n} runs"
@@ -203,8 +208,7 @@ def equal_cost_picture(result: EffectsResult) -> Picture:
             ],
             hovertemplate="%{text}<extra></extra>",
         )
-    unit = gain_unit(result.metric, result.scale)
-    style(figure, x_title=f"behind the best, in {safe(unit)} (left is worse)", y_title="")
+    style(figure, x_title="behind the best (left is worse)", y_title="")
     figure.update_yaxes(
         tickvals=list(range(len(rows))),
         ticktext=[safe(row.label) for row in rows],
@@ -222,7 +226,8 @@ def equal_cost_picture(result: EffectsResult) -> Picture:
         "equal-cost",
         f"Shapes of equal {cost_title(result.cost or 'cost')}",
         f"Each block holds shapes within {percent_text(result.settings.tolerance)} of one cost, "
-        "cheapest block at the top; intervals hold for all "
+        "cheapest block at the top, and how far they are behind its best in "
+        f"{gain_unit(result.metric, result.scale)}; intervals hold for all "
         f"{result.equal_cost_pairs} pairs together.{some}",
         figure,
         is_wide=True,

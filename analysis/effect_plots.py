@@ -16,6 +16,7 @@ from analysis.plotting import (
     MARKERS,
     PAGE_INCHES,
     grid_ticks,
+    legend_beside,
     lengths,
     log_axis,
     new_figure,
@@ -27,6 +28,7 @@ from analysis.shape_pictures import (
     EffectRow,
     EqualCostRow,
     Surface,
+    cell_text,
     drawn_interaction,
     effect_rows,
     equal_cost_rows,
@@ -47,8 +49,10 @@ def effect_plots(result: EffectsResult) -> list[tuple[str, Figure]]:
         _gains(figure.subplots(), result, rows)
         found.append(("effects", figure))
     if interaction := drawn_interaction(result):
-        figure = new_figure(COLUMN_INCHES, 2.5)
-        _interaction(figure.subplots(), result, interaction)
+        figure = new_figure(COLUMN_INCHES * 1.3, 2.5)
+        axes = figure.subplots()
+        _interaction(axes, result, interaction)
+        legend_beside(figure, axes)
         found.append(("interaction", figure))
     if alike := equal_cost_rows(result):
         figure = new_figure(PAGE_INCHES * 0.7, 0.75 + 0.17 * len(alike))
@@ -82,6 +86,7 @@ def _gains(axes: Axes, result: EffectsResult, rows: list[EffectRow]) -> None:
             color=palette.ORANGE.light,
             alpha=0.7,
             linewidths=0,
+            zorder=3,
         )
         colour = palette.BLUE.light if row.established else palette.GREY.light
         axes.errorbar(
@@ -126,7 +131,6 @@ def _interaction(axes: Axes, result: EffectsResult, found: Interaction) -> None:
         log_axis(axes, "y", 7)
     grid_ticks(axes, axis, found.first)
     axes.set_ylabel(short(result.metric))
-    axes.legend(borderaxespad=0.2)
 
 
 def _equal_cost(axes: Axes, result: EffectsResult, rows: list[EqualCostRow]) -> None:
@@ -185,7 +189,7 @@ def _surface(axes: Axes, result: SurrogateResult, surface: Surface) -> None:
                 )
             if cell.tried:
                 axes.add_patch(Rectangle(corner, 0.94, 0.94, fill=False, ec=ink, lw=1.2))
-            text = number_text(cell.mean.estimate)
+            text = cell_text(cell.mean.estimate, surface, result.scale)
             axes.text(x, y, plain(text), ha="center", va="center", fontsize=6, color=ink)
     axes.set_xticks(range(len(surface.first)), [number_text(value) for value in surface.first])
     axes.set_yticks(range(len(surface.second)), [number_text(value) for value in surface.second])
@@ -225,4 +229,3 @@ def _left_out(axes: Axes, result: SurrogateResult) -> None:
         log_axis(axes, "y", 6)
     axes.set_xlabel(short(f"measured {result.metric}"))
     axes.set_ylabel("predicted from the others")
-    axes.legend(borderaxespad=0.2)

@@ -19,6 +19,11 @@ from analysis.results import Interval
 from analysis.scale import FloatArray
 from analysis.shape_runs import Shape, ShapeRuns, to_metric
 
+_PRIOR_SHARE = 1 / 3
+"""How much of the prior's degrees of freedom counts. Pairs share shapes, so their variances look
+more alike than shapes are: with all of it, a difference was found in 11 % of sweeps without one
+where shapes scatter unevenly, with a third in 5 %; without a prior hardly any true one is found."""
+
 
 def compare_equal_cost(
     runs: ShapeRuns, within: Sequence[str], matched: bool, settings: EffectsSettings
@@ -69,17 +74,19 @@ def _differences(runs: ShapeRuns, units: list[Unit], matched: bool) -> list[Cont
     differences: list[FloatArray] = [
         np.array(list(unit.differences().values()), dtype=np.float64) for unit in units
     ]
-    moderated = moderate(differences)
-    # Differences of k shapes are k - 1 independent ones: their degrees of freedom count no more.
-    shapes = {id(shape): len(shape.quality) - 1 for unit in units for shape in unit.shapes}
-    most = sum(shapes.values())
+    prior = moderate(differences)
+    df = [max(values.size - 1, 0) for values in differences]
+    prior_df = 0.0 if prior.prior_df is None else _PRIOR_SHARE * min(prior.prior_df, sum(df))
     found = []
-    for at, values in enumerate(differences):
-        if values.size < 2:
-            found.append(Contrast(units[at].estimate(matched=False), math.nan, math.nan))
+    for unit, values, own in zip(units, differences, df, strict=True):
+        if own < 1:
+            found.append(Contrast(unit.estimate(matched=False), math.nan, math.nan))
             continue
-        se = float(moderated.sd[at]) / math.sqrt(values.size)
-        found.append(Contrast(float(values.mean()), se, min(float(moderated.df[at]), most)))
+        squares = prior_df * (prior.prior_sd or 0.0) ** 2 + own * float(values.var(ddof=1))
+        variance = squares / (prior_df + own)
+        found.append(
+            Contrast(float(values.mean()), math.sqrt(variance / values.size), prior_df + own)
+        )
     return found
 
 

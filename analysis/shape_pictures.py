@@ -1,12 +1,14 @@
 """What the pictures of effects and of the surrogate show, as rows and cells."""
 
+import math
 from dataclasses import dataclass
 
 from analysis.effect_results import EffectsResult, EqualCostShape, Interaction
 from analysis.jsonable import Number
 from analysis.results import Interval
 from analysis.surrogate_results import SurfacePoint, SurrogateResult
-from analysis.wording import cost_text, number_text
+from analysis.wording import MINUS, cost_text, number_text
+from hsweep.question import Scale
 
 MAX_ROWS = 40
 
@@ -44,7 +46,7 @@ def effect_rows(result: EffectsResult) -> list[EffectRow]:
         rows.append(
             EffectRow(
                 axis.axis,
-                f"{axis.axis}, a step",
+                f"{axis.axis}, mean",
                 axis.effect,
                 axis.p_holm,
                 (),
@@ -117,6 +119,16 @@ def surface_of(result: SurrogateResult) -> Surface | None:
         tuple(sorted({point.second for point in result.surface})),
         cells,
     )
+
+
+def cell_text(value: float, surface: Surface, scale: Scale | None) -> str:
+    """Return a cell's value with as many decimals as tell the surface's cells apart."""
+    values = [cell.mean.estimate for cell in surface.cells.values()]
+    span = max(values) - min(values)
+    if scale == "error" or span <= 0:
+        return number_text(value, 2)
+    decimals = min(6, max(0, math.ceil(-math.log10(span / 30))))
+    return f"{value:.{decimals}f}".replace("-", MINUS)
 
 
 def held_text(result: SurrogateResult) -> str:

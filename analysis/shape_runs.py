@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -228,11 +229,20 @@ def _shapes(
     crash_sd: float,
     warnings: list[str],
 ) -> list[Shape]:
-    groups = [rows for _, rows in runs.groupby(list(config), sort=True)]
-    full = [rows.loc[rows["complete"]] for rows in groups]
-    values_of = [rows["quality"].to_numpy(np.float64) for rows in full]
-    tested = iter(screen_crashes([values for values in values_of if values.size], crash_sd))
-    crashed = [next(tested) if values.size else np.zeros(0, bool) for values in values_of]
+    columns = [runs[name].tolist() for name in config]
+    prices = runs[cost].tolist() if cost is not None else [math.nan] * len(runs)
+    groups: dict[tuple[AxisValue, ...], list[_Run]] = {}
+    for *values, replicate, quality, status, price in zip(
+        *columns, runs["replicate"], runs["quality"], runs["status"], prices, strict=True
+    ):
+        key = tuple(plain(value) for value in values)
+        groups.setdefault(key, []).append(_Run(replicate, quality, status, price))
+    full = [
+        np.array([run.quality for run in rows if run.status == "finished"], dtype=np.float64)
+        for rows in groups.values()
+    ]
+    tested = iter(screen_crashes([values for values in full if values.size], crash_sd))
+    crashed = [next(tested) if values.size else np.zeros(0, bool) for values in full]
     screened = sum(int(bad.sum()) for bad in crashed)
     if screened:
         warnings.append(
@@ -240,25 +250,39 @@ def _shapes(
             " left out"
         )
     shapes = []
-    for rows, good, bad in zip(groups, full, crashed, strict=True):
-        values = {name: plain(rows[name].iloc[0]) for name in config}
-        label = describe({name: values[name] for name in shown} or values)
-        costs = rows[cost].dropna() if cost is not None else pd.Series(dtype=float)
-        if cost is not None and costs.empty:
+    for (key, rows), bad in zip(groups.items(), crashed, strict=True):
+        values_of = dict(zip(config, key, strict=True))
+        label = describe({name: values_of[name] for name in shown} or values_of)
+        paid = [run.price for run in rows if not math.isnan(run.price)]
+        if cost is not None and not paid:
             raise UserError(f"cost {cost!r} is missing for {label}")
-        stopped = bool(rows["status"].eq("stopped_early").any())
-        kept = good.loc[~bad].sort_values("replicate")
-        quality = dict(zip(kept["replicate"], kept["quality"].astype(float), strict=True))
+        stopped = any(run.status == "stopped_early" for run in rows)
+        done = [run for run in rows if run.status == "finished"]
+        kept = [run for run, is_bad in zip(done, bad, strict=True) if not is_bad]
+        quality = {run.replicate: run.quality for run in sorted(kept, key=lambda r: r.replicate)}
         shapes.append(
             Shape(
-                values,
+                values_of,
                 label,
                 {} if stopped else quality,
-                float(costs.mean()) if cost is not None else None,
+                sum(paid) / len(paid) if paid else None,
                 STOPPED if stopped else "" if quality else NOT_FULL,
             )
         )
-    return shapes
+    return sorted(shapes, key=lambda shape: [_order(shape.config[name]) for name in config])
+
+
+class _Run(NamedTuple):
+    replicate: str
+    quality: float
+    status: str
+    price: float
+
+
+def _order(value: AxisValue) -> tuple[bool, float, str]:
+    """Return a key that sorts numbers before names."""
+    is_name = isinstance(value, str)
+    return is_name, 0.0 if is_name else float(value), str(value)
 
 
 def plain(value: object) -> AxisValue:

@@ -4,7 +4,7 @@ import plotly.graph_objects as go
 
 from analysis import palette
 from analysis.drawing import Picture, decade_ticks, safe, style
-from analysis.shape_pictures import Surface, held_text, surface_of
+from analysis.shape_pictures import Surface, cell_text, held_text, surface_of
 from analysis.surrogate_results import SurrogateResult
 from analysis.surrogate_wording import is_inside
 from analysis.wording import interval_text, number_text, percent_text
@@ -34,7 +34,9 @@ def surface_picture(result: SurrogateResult, surface: Surface) -> Picture:
         colorscale=[[at / 8, colour] for at, colour in enumerate(colours)],
         xgap=2,
         ygap=2,
-        text=[[number_text(cell.mean.estimate) for cell in row] for row in cells],
+        text=[
+            [cell_text(cell.mean.estimate, surface, result.scale) for cell in row] for row in cells
+        ],
         texttemplate="%{text}",
         customdata=[
             [
