@@ -13,7 +13,7 @@ from analysis.wording import cost_title, number_text, percent_text
 
 def attainment_picture(pareto: ParetoResult) -> Picture | None:
     """Draw the surfaces that the seeds' fronts attain, None where there are none."""
-    if not pareto.attainment:
+    if not has_band(pareto):
         return None
     figure = go.Figure()
     if len(pareto.costs) == 1:
@@ -41,7 +41,14 @@ def attainment_picture(pareto: ParetoResult) -> Picture | None:
     )
 
 
-def _name(share: float, smallest: float) -> str:
+def has_band(pareto: ParetoResult) -> bool:
+    """Whether there is something to draw; with one shape on every seed's front there is no line."""
+    costs = {point[1] for surface in pareto.attainment for point in surface.points}
+    return bool(costs) and (len(costs) > 1 or len(pareto.costs) > 1)
+
+
+def surface_name(share: float, smallest: float) -> str:
+    """Return a surface as the legend names it."""
     if share == smallest:
         return "by one seed"
     return "by every seed" if share == 1 else f"by {percent_text(share)}"
@@ -52,19 +59,20 @@ def _add_band(figure: go.Figure, pareto: ParetoResult) -> None:
     smallest = pareto.attainment[0].share
     for at, surface in enumerate(pareto.attainment):
         corners = staircase(surface, end)
+        name = surface_name(surface.share, smallest)
         is_middle = surface.share not in (smallest, 1.0) or len(pareto.attainment) == 1
         figure.add_scatter(
             x=[x for x, _ in corners],
             y=[y for _, y in corners],
             mode="lines",
-            name=_name(surface.share, smallest),
+            name=name,
             line={
                 "color": palette.PURPLE.light,
                 "width": 2.0 if is_middle else 1.0,
                 "shape": "hv",
                 "dash": "solid" if is_middle else "3px,3px" if at == 0 else "8px,3px",
             },
-            hovertemplate=f"%{{x:.3s}}: %{{y:.4g}}<extra>{_name(surface.share, smallest)}</extra>",
+            hovertemplate=f"%{{x:.3s}}: %{{y:.4g}}<extra>{name}</extra>",
         )
 
 
@@ -80,7 +88,7 @@ def _add_points(figure: go.Figure, pareto: ParetoResult) -> None:
     low, high = min(every), max(every)
     shades: Sequence[palette.Shade] = (palette.BLUE, palette.PURPLE, palette.GREY)
     for surface, shade in zip(pareto.attainment, shades, strict=False):
-        name = _name(surface.share, smallest)
+        name = surface_name(surface.share, smallest)
         figure.add_scatter(
             x=[point[1] for point in surface.points],
             y=[point[0] for point in surface.points],

@@ -1,18 +1,22 @@
 """The figure of learning curves for a paper."""
 
+from typing import Final
+
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from analysis import palette
 from analysis.curves import LearningCurves, group_name
-from analysis.plotting import PAGE_INCHES, legend_beside, log_axis, new_figure, short
+from analysis.plotting import PAGE_INCHES, legend_beside, log_axis, name_y, new_figure, short
+
+_HEIGHT: Final = 2.6
 
 
 def curve_figure(curves: LearningCurves, metric: str, unit: str) -> Figure | None:
     """Return the learning curves, or None where no trial has reported."""
     if not curves.curves:
         return None
-    figure = new_figure(PAGE_INCHES * 0.75, 2.6)
+    figure = new_figure(PAGE_INCHES * 0.75, _HEIGHT)
     axes = figure.subplots()
     shades = dict(zip(curves.groups, palette.shades_for(curves.groups), strict=True))
     named = {list(curves.groups)[index] for index in palette.named_groups(len(curves.groups))}
@@ -47,6 +51,6 @@ def curve_figure(curves: LearningCurves, metric: str, unit: str) -> Figure | Non
     if curves.is_log:
         log_axis(axes, "y", 7)
     axes.set_xlabel(short(unit))
-    axes.set_ylabel(short(metric))
+    name_y(axes, metric, _HEIGHT)
     legend_beside(figure, axes)
     return figure

@@ -13,10 +13,11 @@ from analysis.plotting import (
     legend_beside,
     lengths,
     log_axis,
+    name_y,
     new_figure,
     short,
 )
-from analysis.report import ReportInput
+from analysis.report import Front
 from analysis.results import Interval, ParetoResult
 from analysis.ticks import cost_text
 from analysis.wording import (
@@ -28,20 +29,21 @@ from analysis.wording import (
 
 _CLASS_MARKERS = {"on": "o", "undecided": "D", "off": "s"}
 _MANY = 60
+_HEIGHT = 2.9
 
 
-def front_figures(report_input: ReportInput, pareto: ParetoResult) -> list[tuple[str, Figure]]:
+def front_figures(front: Front) -> list[tuple[str, Figure]]:
     """Return one figure a cost by name, leaving out costs that no shape has."""
     found = []
-    for cost in pareto.costs:
-        points = front_points(pareto, cost, report_input.comparisons, report_input.trials)
+    for cost in front.result.costs:
+        points = front_points(front.result, cost, front.comparisons, front.trials)
         if points:
-            found.append((f"front-{file_part(cost)}", _front(pareto, cost, points)))
+            found.append((front.named(f"front-{file_part(cost)}"), _front(front.result, cost, points)))
     return found
 
 
 def _front(pareto: ParetoResult, cost: str, points: list[FrontPoint]) -> Figure:
-    figure = new_figure(PAGE_INCHES * 0.75, 2.9)
+    figure = new_figure(PAGE_INCHES * 0.75, _HEIGHT)
     axes = figure.subplots()
     if len(pareto.costs) == 1:
         corners = mean_front(points, pareto.goal)
@@ -94,7 +96,7 @@ def _front(pareto: ParetoResult, cost: str, points: list[FrontPoint]) -> Figure:
         log_axis(axes, "x", 8, cost_text)
     unit = cost_unit(cost)
     axes.set_xlabel(short(f"{cost_title(cost)}{f' ({unit})' if unit else ''}", 60))
-    axes.set_ylabel(short(pareto.metric))
+    name_y(axes, pareto.metric, _HEIGHT)
     legend_beside(figure, axes)
     return figure
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from analysis.attainment_plots import attainment_figure
 from analysis.conditioning_plots import conditioning_figures
 from analysis.curve_plots import curve_figure
 from analysis.effect_plots import effect_plots, surrogate_plots
@@ -48,7 +49,7 @@ def save_figures(
     with rc_context(STYLE), warnings.catch_warnings():
         # A letter that the font lacks is drawn as a box; the other figures are whole.
         warnings.filterwarnings("ignore", message=".*missing from font", category=UserWarning)
-        for stem, figure in _figures(report_input):
+        for stem, figure in figures(report_input):
             for suffix in formats:
                 path = folder / f"{stem}.{suffix}"
                 figure.savefig(path, format=suffix, metadata=_undated(suffix))
@@ -61,13 +62,15 @@ def _undated(suffix: str) -> dict[str, Any]:
     return {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix, {})
 
 
-def _figures(report_input: ReportInput) -> list[tuple[str, Figure]]:
+def figures(report_input: ReportInput) -> list[tuple[str, Figure]]:
     """Return every figure with the name of its files, in the report's order."""
     found: list[tuple[str, Figure]] = []
     if report_input.transition is not None:
         found += transition_figures(report_input.transition)
-    if report_input.pareto is not None:
-        found += front_figures(report_input, report_input.pareto)
+    for front in report_input.fronts:
+        found += front_figures(front)
+        if spread := attainment_figure(front.result):
+            found.append((front.named("spread-of-runs"), spread))
     if forest := forest_figure(forest_blocks(report_input.comparisons)):
         found.append(("candidates", forest))
     if report_input.conditioning is not None:

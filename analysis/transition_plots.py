@@ -17,6 +17,7 @@ from analysis.plotting import (
     category_ticks,
     grid_ticks,
     log_axis,
+    name_y,
     new_figure,
     short,
 )
@@ -103,7 +104,7 @@ def _error(axes: Axes, result: TransitionResult, axis: GridAxis) -> None:
     if result.scale != "loss":
         log_axis(axes, "y", 7)
     grid_ticks(axes, axis, result.x)
-    axes.set_ylabel(short(metric_title(result.metric, result.scale)))
+    name_y(axes, metric_title(result.metric, result.scale), _PANEL_HEIGHT)
     if result.by is not None:
         axes.legend(borderaxespad=0.2)
 
@@ -120,7 +121,7 @@ def _slopes(axes: Axes, result: TransitionResult, axis: GridAxis) -> None:
     if tolerated is not None:
         axes.axhline(tolerated, color=palette.MUTED.light, lw=0.8, ls="--")
     grid_ticks(axes, axis, result.x)
-    axes.set_ylabel(short(f"{y_unit(result.scale)} per tenfold {result.by}", 40))
+    name_y(axes, f"{y_unit(result.scale)} per tenfold {result.by}", _PANEL_HEIGHT)
 
 
 def _drops(axes: Axes, result: TransitionResult) -> None:

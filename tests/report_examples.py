@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.lean_groups import LeanGroups
 from analysis.report import ReportInput
 from analysis.results import (
     CellCounts,
@@ -28,7 +29,7 @@ from analysis.results import (
     TransitionResult,
     TransitionSettings,
 )
-from analysis.wording import answer_sentence
+from analysis.wording import answer_sentence, groups_sentence
 
 HEADS = (1, 2, 3, 4, 5, 6)
 LENGTHS = (8, 32, 128)
@@ -240,6 +241,43 @@ def lean_result(**changes: Any) -> LeanResult:
         warnings=(),
     )
     return dataclasses.replace(result, **changes)
+
+
+FAMILIES = ("vit", "xcit", "deit")
+
+
+def lean_groups() -> LeanGroups:
+    """Two families with the same comparison, and one whose baseline did not finish."""
+    nothing = tuple(dataclasses.replace(row, accepted=False) for row in lean_result().table)
+    none = {"verdict": "none_found", "choice": None, "choice_config": None, "table": nothing}
+    found = {"vit": lean_result(), "xcit": lean_result(**none)}
+    return LeanGroups("family", found, {"deit": "the baseline has no full-budget run"})
+
+
+def groups_input(**changes: Any) -> ReportInput:
+    """A finished study of shapes in several families, with any field replaced."""
+    rows = tuple(
+        dataclasses.replace(
+            row, config={"family": family, **row.config}, label=f"family={family}, {row.label}"
+        )
+        for family in FAMILIES
+        for row in pareto_result().table
+    )
+    trials = pd.concat(
+        [shape_trials().assign(family=family) for family in FAMILIES], ignore_index=True
+    )
+    groups = lean_groups()
+    return lean_input(
+        **{
+            "axes": ("family", "heads", "depth"),
+            "answer": groups_sentence(groups),
+            "lean": None,
+            "lean_groups": groups,
+            "pareto": pareto_result(table=rows),
+            "trials": trials,
+            **changes,
+        }
+    )
 
 
 def trials_frame() -> pd.DataFrame:

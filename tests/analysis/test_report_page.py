@@ -1,5 +1,6 @@
 """The page is one file that says what was found, escapes what it is given and fetches nothing."""
 
+import dataclasses
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -57,6 +58,7 @@ INPUTS = {
         transition=examples.transition_result(by=None, gamma={}, gamma_below=None, gamma_above=None)
     ),
     "lean": examples.lean_input,
+    "several comparisons": examples.groups_input,
     "front only": lambda: examples.lean_input(lean=None),
     "empty front": lambda: examples.lean_input(lean=None, pareto=examples.pareto_result(table=())),
     "no question": lambda: examples.report_input(transition=None, answer=answer_sentence(None)),
@@ -75,7 +77,8 @@ INPUTS = {
 def test_every_kind_of_study_gets_a_whole_page(name: str) -> None:
     report_input: ReportInput = INPUTS[name]()
     page = Page(build_report(report_input))
-    assert report_input.answer in page.text
+    # Several comparisons stand in a list, whose lines the parser keeps.
+    assert " ".join(report_input.answer.split()) in " ".join(page.text.split())
     for heading in ("Question", "Answer", "Trials", "Warnings", "Provenance", "Repeat the study"):
         assert heading in page.text
     assert report_input.repeat_command in page.text
@@ -163,6 +166,69 @@ def test_a_transition_shows_five_pictures_and_the_learning_curves() -> None:
 def test_shapes_show_a_front_for_each_cost_and_the_forest() -> None:
     names = [picture.name for picture in pictures(examples.lean_input())]
     assert names == ["front-0", "forest"]
+
+
+def test_several_comparisons_share_one_forest_with_a_block_each() -> None:
+    drawn = {picture.name: picture for picture in pictures(examples.groups_input())}
+    headings = [note.text for note in drawn["forest"].figure.layout.annotations]
+    assert headings == [
+        "<b>family = vit (heads · depth)</b>",
+        "<b>family = xcit (heads · depth)</b>",
+    ]
+    drawn_rows = [at for trace in drawn["forest"].figure.data for at in trace.y]
+    assert sorted(drawn_rows) == [1, 2, 3, 4, 5, 7, 8, 9, 10, 11]
+    marked = {trace.name: len(trace.x) for trace in drawn["front-0"].figure.data}
+    assert (marked["baseline"], marked["chosen"]) == (2, 1)
+
+
+def test_every_point_of_a_run_or_a_shape_leads_to_its_trials_and_pages() -> None:
+    for report_input, name in (
+        (examples.report_input(), "error"),
+        (examples.report_input(), "curves"),
+        (examples.lean_input(), "front-0"),
+    ):
+        (picture,) = (one for one in pictures(report_input) if one.name == name)
+        numbers = [int(at) for trace in picture.figure.data for at in (trace.customdata or ())]
+        assert set(numbers) == set(range(len(picture.picks)))
+        linked = [pick for pick in picture.picks if pick.links]
+        assert len(linked) > 0.9 * len(picture.picks)
+        assert all(address.startswith("https://") for pick in linked for _, address in pick.links)
+
+
+def test_every_link_within_the_page_leads_somewhere() -> None:
+    for report_input in (examples.report_input(), examples.groups_input()):
+        page = Page(build_report(report_input))
+        places = {value for name, value in page.attributes if name == "id"}
+        links = {
+            value[1:] for name, value in page.attributes if name == "href" and value[:1] == "#"
+        }
+        assert len(links) >= 7
+        assert links <= places
+
+
+def test_the_page_of_ten_thousand_trials_stays_small() -> None:
+    trials = pd.concat([examples.trials_frame()] * 186, ignore_index=True)
+    trials["key"] = [f"{number:016x}" for number in range(len(trials))]
+    few = build_report(examples.report_input())
+    many = examples.report_input(trials=trials, reports=examples.reports_frame(trials))
+    html = build_report(many)
+    assert len(html) - len(few) < 4_000_000
+    tags = Page(html).tags
+    assert len(tags) < len(Page(few).tags) + 50
+
+
+def test_tables_of_many_shapes_are_cut_and_say_so() -> None:
+    row = examples.pareto_result().table[0]
+    rows = tuple(
+        dataclasses.replace(row, label=f"shape {number}", p_front=number / 2000)
+        for number in range(2000)
+    )
+    front = examples.pareto_result(table=rows)
+    page = Page(build_report(examples.lean_input(pareto=front, lean=None)))
+    assert page.tags.count("tr") < 500
+    assert "The first 200 of 2,000 rows; analysis.json holds them all." in page.text
+    assert "shape 1999" in page.text
+    assert "shape 1000" not in page.text
 
 
 def test_the_bracket_is_shaded_only_where_a_verdict_claims_one() -> None:

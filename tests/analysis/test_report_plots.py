@@ -1,15 +1,22 @@
 """The pictures for a paper: every format, the same file each time, no global state."""
 
+import dataclasses
 import os
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import report_examples as examples
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.transforms import Bbox
 
-from analysis.plots import FORMATS, save_figures
+from analysis.plots import FORMATS, figures, save_figures
+from analysis.plotting import COLUMN_INCHES, PAGE_INCHES, STYLE
 
 MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
@@ -29,6 +36,78 @@ def test_shapes_are_saved_as_front_and_candidates(tmp_path: Path) -> None:
     text = written[0].read_text("utf-8")
     assert "parameters" in text
     assert "baseline" in text
+
+
+LONG = "a_name_that_someone_thought_descriptive_enough_to_keep"
+DRAWN = {
+    "transition": examples.report_input,
+    "long names": lambda: examples.report_input(
+        metric=LONG,
+        transition=examples.transition_result(x=LONG, by=LONG, metric=LONG),
+        trials=examples.trials_frame().rename(columns={"nmse": LONG}),
+        reports=examples.reports_frame(examples.trials_frame()).rename(columns={"nmse": LONG}),
+    ),
+    "shapes": examples.lean_input,
+    "families": examples.groups_input,
+    "narrow costs": lambda: examples.lean_input(
+        pareto=examples.pareto_result(
+            table=tuple(
+                dataclasses.replace(row, costs={"num_params": 318_000.0 + 30_000 * (at % 6)})
+                for at, row in enumerate(examples.pareto_result().table)
+            )
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_figures_have_a_papers_width_and_no_label_is_cut_or_covered(name: str) -> None:
+    with rc_context(STYLE):
+        for stem, figure in figures(DRAWN[name]()):
+            figure.draw_without_rendering()
+            width = figure.get_figwidth()
+            assert width in (COLUMN_INCHES, PAGE_INCHES, PAGE_INCHES * 0.75), stem
+            page = figure.bbox
+            for axes in figure.axes:
+                for axis in (axes.xaxis, axes.yaxis):
+                    if not axes.get_visible():
+                        continue
+                    shown = [
+                        label.get_window_extent()
+                        for label in axis.get_ticklabels()
+                        if label.get_text() and within(label.get_window_extent(), axis, axes)
+                    ]
+                    boxes = [*shown]
+                    if axis.label.get_text():
+                        boxes.append(axis.label.get_window_extent())
+                    assert all(page.x0 <= box.x0 and box.x1 <= page.x1 for box in boxes), stem
+                    assert all(page.y0 <= box.y0 and box.y1 <= page.y1 for box in boxes), stem
+                    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2)), stem
+
+
+def within(box: Bbox, axis: Axis, axes: Axes) -> bool:
+    """Whether a label belongs to a value that the axes show."""
+    frame, at = axes.bbox, (box.x0 + box.x1) / 2
+    if axis is axes.yaxis:
+        return bool(frame.y0 - 1 <= (box.y0 + box.y1) / 2 <= frame.y1 + 1)
+    return bool(frame.x0 - 1 <= at <= frame.x1 + 1)
+
+
+def test_fonts_are_in_the_file(tmp_path: Path) -> None:
+    written = save_figures(examples.lean_input(), tmp_path)
+    for path in written:
+        content = path.read_bytes()
+        if path.suffix == ".svg":
+            assert b"<text" not in content
+        if path.suffix == ".pdf":
+            assert b"/FontFile2" in content
+            assert b"/Type3" not in content
+
+
+def test_several_comparisons_are_drawn_as_one_forest(tmp_path: Path) -> None:
+    written = save_figures(examples.groups_input(), tmp_path, formats=("svg",))
+    assert [path.name for path in written] == ["front-num_params.svg", "candidates.svg"]
+    assert "family = xcit" in written[1].read_text("utf-8")
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

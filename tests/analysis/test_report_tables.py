@@ -1,9 +1,11 @@
 """The page's tables show what was recorded: nothing invented, nothing dropped."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pandas as pd
+import pytest
 import report_examples as examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,9 +21,12 @@ from analysis.pictures import (
     front_points,
     length_series,
     mean_front,
+    query_text,
+    side_by_side,
     varying_axes,
 )
 from analysis.results import Interval, RunValue
+from analysis.ticks import log_ticks
 from analysis.wording import NONE
 
 
@@ -227,6 +232,60 @@ def test_a_long_forest_keeps_what_was_established() -> None:
     rows = forest_rows(dataclasses.replace(lean, table=(*many, good)))
     assert len(rows) == MAX_FOREST_ROWS
     assert good in rows
+
+
+def test_shapes_of_equal_cost_stand_side_by_side() -> None:
+    template = front_points(examples.pareto_result(), "num_params", [], pd.DataFrame())[0]
+    costs = (1e5, 1e5, 1e5, 1e6, 1e7)
+    places = side_by_side([dataclasses.replace(template, cost=cost) for cost in costs])
+    assert places == sorted(places)
+    assert len(set(places)) == len(places)
+    assert places[1] == pytest.approx(1e5)
+    assert places[3:] == pytest.approx([1e6, 1e7])
+    assert places[2] / places[0] < (1e7 / 1e5) ** 0.06
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"heads": 4, "depth": 2.0}, "heads=4 depth=2"),
+        ({"heads": "[4, 8, 8]"}, 'heads="[4, 8, 8]"'),
+        ({"head_dim": float("nan"), "tokenizer": None}, "head_dim=none tokenizer=none"),
+        ({"lr": 0.000123456789}, "lr=0.0001234568"),
+        ({"name": 'a "b" c'}, 'name="a b c"'),
+    ],
+)
+def test_a_query_can_be_typed_into_the_table_of_trials(
+    values: dict[str, object], text: str
+) -> None:
+    assert query_text(values) == text
+
+
+def test_several_comparisons_are_one_table_of_candidates_and_one_of_baselines() -> None:
+    groups = examples.lean_groups()
+    candidates = tables.group_candidates_table(groups)
+    assert [row[0] for row in candidates.rows] == ["vit"] * 5 + ["xcit"] * 5
+    assert candidates.header[:2] == ("family", "shape")
+    baselines = tables.group_baselines_table(groups)
+    assert [row[0] for row in baselines.rows] == ["vit", "xcit", "deit"]
+    assert baselines.rows[2][-1] == "No answer: the baseline has no full-budget run."
+    assert all(len(row) == len(baselines.header) for row in baselines.rows)
+
+
+@given(
+    st.floats(min_value=1e-12, max_value=1e12),
+    st.floats(min_value=1.02, max_value=1e9),
+    st.integers(3, 9),
+)
+def test_the_named_values_of_a_logarithmic_axis_lie_on_it_and_apart(
+    low: float, ratio: float, most: int
+) -> None:
+    high = low * ratio
+    ticks = log_ticks(low, high, most)
+    assert 1 <= len(ticks) <= most + 1
+    assert all(low * (1 - 1e-6) <= tick <= high * (1 + 1e-6) for tick in ticks)
+    gaps = np.diff(np.log10(ticks))
+    assert all(gap >= math.log10(ratio) / most * (1 - 1e-6) for gap in gaps)
 
 
 def test_short_labels_leave_out_what_all_shapes_share() -> None:
