@@ -35,6 +35,8 @@ _SCALES: Final[Mapping[str, tuple[Scale, Goal]]] = {
 """All other published metrics are accuracies or the like: higher is better."""
 _ESTABLISHED: Final = ("transition", "jump_only", "threshold")
 _DATA: Final = ("data", "max_train")
+_MOST_DIFFERENCES: Final = 2
+"""Named in full where a study cannot be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,21 +272,33 @@ def _why_not(
         there = _distinct(setup.wanted(result).get(name) for result in results)
         here = _distinct(cell.settings.get(name) for cell in cells)
         there = [value for value in there if value is not None] or there
+        # Of several tasks some have no such setting.
+        here = [value for value in here if value is not None] or here
         if not any(_same(one, other) for one in here for other in there):
             parts[name] = f"{name} is {_listed(here)} here and {_listed(there)} in the paper"
     held = [part for name, part in parts.items() if name in setup.fixed]
     if held or parts:
-        return "; ".join(held or parts.values())
+        return _shortened(held or list(parts.values()))
     result, cell = min(
         ((result, cell) for result in results for cell in cells),
         key=lambda pair: len(_differences(setup, pair[0], pair[1], settings)),
     )
     wanted = setup.wanted(result)
-    return "; ".join(
-        f"{name} is {_listed([cell.settings.get(name)])} here and {_listed([wanted[name]])} in the "
-        "paper"
-        for name in _differences(setup, result, cell, settings)
+    return _shortened(
+        [
+            f"{name} is {_listed([cell.settings.get(name)])} here and {_listed([wanted[name]])} in "
+            "the paper"
+            for name in _differences(setup, result, cell, settings)
+        ]
     )
+
+
+def _shortened(parts: Sequence[str]) -> str:
+    """Return the first differences in words, those of known values first, and how many more."""
+    known_first = sorted(parts, key=lambda part: "not known" in part)
+    shown, more = known_first[:_MOST_DIFFERENCES], len(parts) - _MOST_DIFFERENCES
+    others = f"; {more} more settings differ" if more > 1 else "; another setting differs"
+    return "; ".join(shown) + (others if more > 0 else "")
 
 
 def _distinct(values: Any) -> list[Any]:

@@ -311,9 +311,16 @@ def _lean(trials: pd.DataFrame, question: Mapping[str, Any], study: Study) -> An
     trials = trials.assign(
         **{axis: trials[axis].astype(object).where(trials[axis].notna(), "none") for axis in config}
     )
-    front = pareto.fit(trials, config=config, metric=metric, goal=goal, costs=question["costs"])
     within = question.get("within")
-    if within is not None and trials[within].nunique() > 1:
+    if within is not None and trials[within].nunique() < 2:
+        within = None
+    several_tasks = within is not None and len(study.manifest.provenance.get("data", ())) > 1
+    front = (
+        pareto.fit(trials, config=config, metric=metric, goal=goal, costs=question["costs"])
+        if not several_tasks
+        else None
+    )
+    if within is not None:
         groups = fit_groups(
             trials,
             within=within,
@@ -323,8 +330,10 @@ def _lean(trials: pd.DataFrame, question: Mapping[str, Any], study: Study) -> An
             metric=metric,
             goal=goal,
             costs=question["costs"],
+            with_fronts=several_tasks,
         )
         return Answer(groups_sentence(groups), pareto=front, lean_groups=groups)
+    assert front is not None
     try:
         equivalents = lean.fit(
             trials,

@@ -38,7 +38,8 @@ def front_figures(front: Front) -> list[tuple[str, Figure]]:
     for cost in front.result.costs:
         points = front_points(front.result, cost, front.comparisons, front.trials)
         if points:
-            found.append((front.named(f"front-{file_part(cost)}"), _front(front.result, cost, points)))
+            name = front.named(f"front-{file_part(cost)}")
+            found.append((name, _front(front.result, cost, points)))
     return found
 
 

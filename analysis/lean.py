@@ -278,8 +278,9 @@ def _power_note(
     n = base.values.size
     prior_df = 0.0 if spread.prior_df is None else spread.prior_df
     chance = power(margin / sd, n, tested, alpha, prior_df)
+    tried = "one candidate" if tested == 1 else f"{tested} candidates"
     note = (
-        f"margin = {margin / sd:.2g} seed sd; with {n} seeds and {tested} candidates an exactly"
+        f"margin = {margin / sd:.2g} seed sd; with {n} seeds and {tried} an exactly"
         f" equal shape is found with probability {chance:.2f}"
     )
     if chance >= 0.8:

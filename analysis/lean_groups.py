@@ -8,14 +8,14 @@ each part over the family's candidates.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 
-from analysis import lean
+from analysis import lean, pareto
 from analysis.jsonable import Jsonable
-from analysis.results import AxisValue, LeanResult, LeanSettings
+from analysis.results import AxisValue, LeanResult, LeanSettings, ParetoResult
 from hsweep.errors import UserError
 from hsweep.question import Goal
 
@@ -28,11 +28,14 @@ class LeanGroups(Jsonable):
         within: the axis.
         found: the comparison at each value that has one, by the value in words.
         problems: why there is none, at the others.
+        fronts: the front at each value, where the study learns more than one task, so that one
+            front over all of it would hold results of different tasks against each other.
     """
 
     within: str
     found: dict[str, LeanResult]
     problems: dict[str, str]
+    fronts: dict[str, ParetoResult] = field(default_factory=dict)
 
     @property
     def established(self) -> tuple[str, ...]:
@@ -51,6 +54,7 @@ def fit_groups(
     goal: Goal = "max",
     costs: Sequence[str] = ("num_params",),
     settings: LeanSettings | None = None,
+    with_fronts: bool = False,
 ) -> LeanGroups:
     """Compare the shapes at each value of ``within`` with the baseline there.
 
@@ -64,6 +68,7 @@ def fit_groups(
         goal: whether it is minimised or maximised.
         costs: columns to save; the first decides what is cheaper.
         settings: as in ``lean.fit``; ``alpha`` is the error rate of the whole study.
+        with_fronts: whether each value gets a front of its own.
 
     Raises:
         UserError: a margin that is not a positive number.
@@ -75,13 +80,19 @@ def fit_groups(
     part = replace(whole, alpha=whole.alpha / max(1, len(groups)))
     found: dict[str, LeanResult] = {}
     problems: dict[str, str] = {}
+    fronts: dict[str, ParetoResult] = {}
     for value, rows in groups.items():
+        config = [name for name in axes if name in baseline or _varies(rows[name])]
         try:
+            if with_fronts:
+                fronts[str(value)] = pareto.fit(
+                    rows, config=config, metric=metric, goal=goal, costs=costs
+                )
             found[str(value)] = lean.fit(
                 rows,
                 baseline=baseline,
                 margin=margin,
-                config=[name for name in axes if name in baseline or _varies(rows[name])],
+                config=config,
                 metric=metric,
                 goal=goal,
                 costs=costs,
@@ -90,7 +101,7 @@ def fit_groups(
         except UserError as error:
             # Typically the baseline has not finished; the other comparisons stand without it.
             problems[str(value)] = str(error)
-    return LeanGroups(within, found, problems)
+    return LeanGroups(within, found, problems, fronts)
 
 
 def _varies(column: "pd.Series[Any]") -> bool:

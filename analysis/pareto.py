@@ -284,7 +284,7 @@ def _hypervolume(
     tail = (1 - settings.confidence) / 2
     volume_draws = volumes(drawn)
     low, high = np.quantile(volume_draws, [tail, 1 - tail]) - volume_draws.mean() + estimate
-    return Interval(estimate, float(low), float(high)), note
+    return Interval(estimate, max(0.0, float(low)), float(high)), note
 
 
 def area(loss: FloatArray, cost: FloatArray) -> FloatArray:

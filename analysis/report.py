@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pandas as pd
 from markupsafe import Markup
@@ -120,6 +120,24 @@ class ReportInput:
         return comparisons(self.lean, self.lean_groups)
 
     @property
+    def fronts(self) -> "list[Front]":
+        """The fronts: none, one, or one for each task that the study learns."""
+        groups = self.lean_groups
+        if groups is None or not groups.fronts:
+            return [Front(self.pareto, self.comparisons, self.trials)] if self.pareto else []
+        by_value = {each.value: each for each in self.comparisons}
+        values = self.trials[groups.within].astype(str)
+        return [
+            Front(
+                front,
+                [by_value[value]] if value in by_value else [],
+                self.trials.loc[values == value],
+                f"{groups.within} = {value}",
+            )
+            for value, front in groups.fronts.items()
+        ]
+
+    @property
     def leading_result(self) -> Result | None:
         """The result that answers the question."""
         return self.transition or self.lean or self.pareto
@@ -136,15 +154,46 @@ class ReportInput:
         )
 
 
+class Front(NamedTuple):
+    """A front of a study, and what belongs to it.
+
+    Attributes:
+        result: the front.
+        comparisons: the lean comparisons over its shapes.
+        trials: its trials.
+        heading: which of several it is; empty for a study's only one.
+    """
+
+    result: ParetoResult
+    comparisons: list[Comparison]
+    trials: pd.DataFrame
+    heading: str = ""
+
+    def named(self, name: str) -> str:
+        """Return an identifier made this front's own."""
+        own = re.sub(r"\W+", "-", self.heading).strip("-")
+        return f"{name}-{own}" if own else name
+
+    def titled(self, title: str) -> str:
+        """Return a heading made this front's own."""
+        return f"{title}, {self.heading}" if self.heading else title
+
+
 def pictures(report_input: ReportInput) -> list[Picture]:
     """Return every picture that the input has numbers for, in the page's order."""
     found: list[Picture] = []
     if report_input.transition is not None:
         found += transition_pictures(report_input.transition, report_input.trials)
-    if report_input.pareto is not None:
-        found += front_pictures(report_input.pareto, report_input.comparisons, report_input.trials)
-        if spread := attainment_picture(report_input.pareto):
-            found.append(spread)
+    for front in report_input.fronts:
+        drawn_front = front_pictures(front.result, front.comparisons, front.trials)
+        if spread := attainment_picture(front.result):
+            drawn_front.append(spread)
+        found += [
+            dataclasses.replace(
+                picture, name=front.named(picture.name), title=front.titled(picture.title)
+            )
+            for picture in drawn_front
+        ]
     if forest := forest_picture(report_input.comparisons):
         found.append(forest)
     if report_input.conditioning is not None:
@@ -164,7 +213,8 @@ def all_warnings(report_input: ReportInput) -> list[str]:
     groups = report_input.lean_groups
     found = groups.found.values() if groups is not None else ()
     results = (
-        *(report_input.transition, report_input.pareto, report_input.lean),
+        *(report_input.transition, *(front.result for front in report_input.fronts)),
+        report_input.lean,
         *(*found, report_input.conditioning, report_input.effects, report_input.surrogate),
     )
     inner = [text for result in results if result is not None for text in result.warnings]
@@ -187,14 +237,17 @@ def build_report(report_input: ReportInput) -> str:
     note = paragraphs(report_input.question) or [Paragraph("No question was written down.", False)]
     # A docstring's first paragraph is often no more than its title.
     shown = 2 if len(note[0].text) < _TITLE_LENGTH else 1
-    transition, pareto, lean = report_input.transition, report_input.pareto, report_input.lean
+    transition, lean = report_input.transition, report_input.lean
     missing = tables.missing_table(transition) if transition is not None else None
     sections = [
         ("Numbers of the transition", tables.reading_table(transition) if transition else None),
         ("Trials that would settle it", missing if missing and missing.rows else None),
         ("Candidates", tables.lean_table(tables.established_first(lean)) if lean else None),
         *_group_sections(groups),
-        ("Shapes", tables.pareto_table(tables.likeliest_first(pareto)) if pareto else None),
+        *(
+            (front.titled("Shapes"), tables.pareto_table(tables.likeliest_first(front.result)))
+            for front in report_input.fronts
+        ),
         *_conditioning_sections(measured, leads=measured_leads),
         *shape_sections(report_input.effects, report_input.surrogate),
         *_published_sections(report_input.published),
@@ -222,7 +275,12 @@ def build_report(report_input: ReportInput) -> str:
         ),
         warnings=all_warnings(report_input),
         settings=tables.settings_table(
-            transition, pareto, lean, measured, report_input.effects, report_input.surrogate
+            transition,
+            report_input.fronts[0].result if report_input.fronts else None,
+            lean,
+            measured,
+            report_input.effects,
+            report_input.surrogate,
         ),
         provenance=tables.provenance_table(report_input.provenance),
         statuses=[count for count in tables.status_counts(report_input.trials) if count.count],

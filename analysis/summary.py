@@ -27,8 +27,9 @@ def show_answer(console: Console, answer: Answer) -> None:
         console.print("confirm the choice with fresh seeds:")
         console.print(answer.confirm_command, soft_wrap=True)
     groups = answer.lean_groups.found.values() if answer.lean_groups is not None else ()
+    fronts = answer.lean_groups.fronts.values() if answer.lean_groups is not None else ()
     results = (
-        *(answer.transition, answer.pareto, answer.lean, *groups, answer.conditioning),
+        *(answer.transition, answer.pareto, answer.lean, *groups, *fronts, answer.conditioning),
         *(_shapes_asked_for(answer)),
     )
     warnings = [text for result in results if result is not None for text in result.warnings]
@@ -48,6 +49,9 @@ def _tables(answer: Answer) -> list[tuple[str, Table]]:
             found.append((f"candidates, {answer.lean_groups.within} = {value}", lean_table(result)))
     if answer.pareto is not None:
         found.append(("shapes", pareto_table(answer.pareto)))
+    if answer.lean_groups is not None:
+        for value, front in answer.lean_groups.fronts.items():
+            found.append((f"shapes, {answer.lean_groups.within} = {value}", pareto_table(front)))
     if answer.conditioning is not None:
         found.append(("condition numbers", shapes_table(answer.conditioning)))
         found.append(("correlations", correlations_table(answer.conditioning)))

@@ -75,7 +75,8 @@ def volumes(
 def volume_interval(volume: Volume, confidence: float) -> Interval:
     """Return a hypervolume with its interval; a draw's front is too good on average, so the draws
     are shifted to the estimate."""
-    return _shifted(volume.estimate, volume.draws, confidence)
+    found = _shifted(volume.estimate, volume.draws, confidence)
+    return found._replace(low=max(0.0, found.low)) if found.low < 0 else found
 
 
 def volume_difference(

@@ -14,12 +14,13 @@ from tiny_studies import finish, new_study, recording
 
 from analysis.answer import Answer, answer_study, report_input
 from analysis.lean_groups import LeanGroups, fit_groups
-from analysis.report import build_report
+from analysis.report import build_report, pictures
 from analysis.summary import show_answer
 from hsweep import Asha, Sweep, UserError, grid, lean
 from hsweep.paths import Home
 from hsweep.plan import make_plan
 from hsweep.schedule import PROTECTED
+from hsweep.study import Study
 
 AXES = ("family", "variant", "depth")
 WORSE = {"equal": 0.0, "worse": 0.1}
@@ -156,6 +157,32 @@ def test_report_and_terminal_list_the_candidates_of_every_family(
         assert f"<td>{family}</td>" in page
         assert f"candidates, family = {family}" in shown
     assert "leaner equivalent in 1 of 2" in page
+
+
+def test_results_of_different_tasks_are_never_on_one_front(tmp_path: Path) -> None:
+    home, sweep = Home(tmp_path / "home"), family_sweep()
+    study = new_study(home, sweep=sweep)
+    two_tasks = {"data": [{"task": {"dim": 3}}, {"task": {"dim": 4}}]}
+    study = Study(study.paths, replace(study.manifest, provenance=two_tasks))
+    with recording(study, sweep) as (journal, trials):
+        for trial in trials:
+            is_odd = trial.point.family == "odd"
+            finish(journal, trial, (0.4 if is_odd else 0.2) + 0.001 * trial.replicate)
+    answer = answer_study(study)
+    assert answer.pareto is None
+    assert answer.lean_groups is not None
+    fronts = answer.lean_groups.fronts
+    # On one front the even family, whose error is half as large, would beat every odd shape.
+    assert {name: len(front.table) for name, front in fronts.items()} == {"even": 2, "odd": 2}
+    assert all(max(row.p_front for row in front.table) == 1 for front in fronts.values())
+    shown = report_input(study, answer, {})
+    assert [front.heading for front in shown.fronts] == ["family = even", "family = odd"]
+    assert [len(front.trials) for front in shown.fronts] == [6, 6]
+    names = [picture.name for picture in pictures(shown)]
+    assert len(names) == len(set(names))
+    page = build_report(shown)
+    for family in ("even", "odd"):
+        assert f"Shapes, family = {family}" in page
 
 
 def test_every_original_is_kept_from_early_stopping() -> None:
