@@ -22,7 +22,8 @@ from analysis.shape_runs import Shape, ShapeRuns, to_metric
 _PRIOR_SHARE = 1 / 3
 """How much of the prior's degrees of freedom counts. Pairs share shapes, so their variances look
 more alike than shapes are: with all of it, a difference was found in 11 % of sweeps without one
-where shapes scatter unevenly, with a third in 5 to 7 %; without a prior hardly any true one is found."""
+where shapes scatter unevenly, with a third in 5 to 7 %; without a prior hardly any true one is
+found."""
 
 
 def compare_equal_cost(

@@ -9,15 +9,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.answer import Answer
+from analysis.effect_results import AxisEffect, EffectsResult
 from analysis.results import LeanResult, ParetoResult, TransitionResult
+from analysis.surrogate_results import SurrogateResult
 from hsweep.errors import UserError
 
-Result = TransitionResult | ParetoResult | LeanResult
+Result = TransitionResult | ParetoResult | LeanResult | EffectsResult | SurrogateResult
 
 _KINDS: Final[dict[str, type[Result]]] = {
     "transition": TransitionResult,
     "pareto": ParetoResult,
     "lean": LeanResult,
+    "effects": EffectsResult,
+    "surrogate": SurrogateResult,
 }
 _KEY: Final = b"hsweep.result"
 
@@ -25,8 +29,8 @@ _KEY: Final = b"hsweep.result"
 def write_result(result: Result, path: Path) -> None:
     """Write ``result`` to ``path`` (.json or .parquet).
 
-    The rows of a parquet file are the head counts of a transition, or the shapes of a front or of
-    a lean question.
+    The rows of a parquet file are the head counts of a transition, the shapes of a front or of a
+    lean question, the steps of every axis, or the shapes a surrogate learned from and predicts.
 
     Raises:
         UserError: another ending.
@@ -49,11 +53,13 @@ def write_answer(answer: Answer, path: Path) -> None:
     Raises:
         UserError: an answer of another kind, or none.
     """
-    result = answer.transition or answer.lean or answer.pareto
+    result: Result | None = answer.transition or answer.lean or answer.pareto
+    if result is None and answer.lean_groups is None and answer.conditioning is None:
+        result = answer.effects or answer.surrogate
     if result is None:
         raise UserError(
-            "only the result of a transition, a front or one lean comparison can be written; use"
-            " --json"
+            "only the result of a transition, a front, one lean comparison, effects or a surrogate"
+            " can be written; use --json"
         )
     write_result(result, path)
 
@@ -78,10 +84,60 @@ def result_rows(result: Result) -> pd.DataFrame:
     """Return the rows that stand for ``result`` in a table."""
     if isinstance(result, TransitionResult):
         return pd.DataFrame([_head_row(result, head) for head in result.level])
+    if isinstance(result, EffectsResult):
+        return pd.DataFrame([row for axis in result.axes for row in _axis_rows(axis)])
+    if isinstance(result, SurrogateResult):
+        return pd.json_normalize(_surrogate_rows(result), sep=".")
     rows: list[dict[str, Any]] = result.to_json()["table"]
     for row in rows:
         _, row["ci_low"], row["ci_high"] = row.pop("ci")
     return pd.json_normalize(rows, sep=".")
+
+
+def _axis_rows(axis: AxisEffect) -> list[dict[str, Any]]:
+    """Return an axis and its steps; the axis itself has no ends."""
+    own = (None, None, axis.effect, axis.p, axis.p_holm, axis.pairs)
+    steps = [
+        (step.low, step.high, step.effect, step.p, step.p_holm, len(step.pairs))
+        for step in axis.steps
+    ]
+    names = ("from", "to", "gain", "gain_low", "gain_high", "p", "p_holm", "pairs")
+    return [
+        {"axis": axis.axis, **dict(zip(names, (low, high, *gain, *rest), strict=True))}
+        for low, high, gain, *rest in (own, *steps)
+    ]
+
+
+def _surrogate_rows(result: SurrogateResult) -> list[dict[str, Any]]:
+    tried = [
+        {
+            "config": shape.config,
+            "label": shape.label,
+            "tried": True,
+            "cost": shape.cost,
+            "metric": shape.metric,
+            "expected": shape.left_out.estimate,
+            "expected_low": shape.left_out.low,
+            "expected_high": shape.left_out.high,
+            "extrapolates": False,
+        }
+        for shape in result.shapes
+    ]
+    untried = [
+        {
+            "config": found.config,
+            "label": found.label,
+            "tried": found.tried,
+            "cost": found.cost,
+            "metric": None,
+            "expected": found.mean.estimate,
+            "expected_low": found.mean.low,
+            "expected_high": found.mean.high,
+            "extrapolates": found.extrapolates,
+        }
+        for found in (*result.predictions, *result.suggestions)
+    ]
+    return [*tried, *untried]
 
 
 def _head_row(result: TransitionResult, head: float) -> dict[str, Any]:

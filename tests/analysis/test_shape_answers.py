@@ -1,0 +1,199 @@
+"""Effects and the surrogate in the report, in figures, on the command line and of a study."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from report_examples import report_input
+from simulated_shapes import additive, grid
+from tiny import tiny_sweep
+from tiny_studies import finish, new_study, recording
+
+import hsweep
+from analysis import effects, surrogate
+from analysis.answer import answer_study, ask_effects, ask_surrogate
+from analysis.answer import report_input as study_report
+from analysis.effect_figures import effect_pictures
+from analysis.effect_results import EffectsResult
+from analysis.plots import save_figures
+from analysis.report import build_report
+from analysis.result_files import read_result, write_result
+from analysis.shape_answers import read_shapes_to_predict
+from analysis.surrogate_figures import surrogate_pictures
+from analysis.surrogate_results import SurrogateResult, SurrogateSettings
+from hsweep.cli import main
+from hsweep.errors import UserError
+from hsweep.paths import Home
+from hsweep.study import Study
+
+OPTIONS: dict[str, Any] = {"config": ["heads", "depth"], "metric": "score"}
+QUICK = SurrogateSettings(draws=64, permutations=39)
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return grid(additive, 1, sd=0.05)
+
+
+@pytest.fixture(scope="module")
+def told(frame: pd.DataFrame) -> EffectsResult:
+    return effects.fit(frame, **OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def learned(frame: pd.DataFrame) -> SurrogateResult:
+    base = {"heads": 8, "depth": 4}
+    return surrogate.fit(frame, **OPTIONS, baseline=base, settings=QUICK)
+
+
+def test_pictures_show_every_pair_step_and_group(told: EffectsResult) -> None:
+    gains, together, alike = effect_pictures(told)
+    assert (gains.name, together.name, alike.name) == ("effects", "interaction", "equal-cost")
+    points = {trace.name: len(trace.x) for trace in gains.figure.data}
+    assert points["a matched pair"] == 12
+    assert sum(points.values()) == 12 + 2 + 4
+    assert len(together.figure.data) == 3
+    assert sum(len(trace.x) for trace in alike.figure.data) == 9
+
+
+def test_the_surface_frames_what_was_tried_and_hatches_what_is_beyond(
+    learned: SurrogateResult,
+) -> None:
+    surface, left_out = surrogate_pictures(learned)
+    shapes = [shape.type for shape in surface.figure.layout.shapes]
+    assert shapes.count("rect") == 9
+    assert shapes.count("path") == sum(point.extrapolates for point in learned.surface)
+    assert sum(len(trace.x) for trace in left_out.figure.data if trace.mode == "markers") == 9
+
+
+def test_the_report_and_the_figures_have_them(
+    told: EffectsResult, learned: SurrogateResult, tmp_path: Path
+) -> None:
+    shown = report_input(effects=told, surrogate=learned)
+    page = build_report(shown)
+    for text in (
+        "Effects of single axes",
+        "Axes together",
+        "Shapes of equal cost",
+        "Untried smaller shapes",
+        "One step up in heads (2, 4, 8)",
+        'id="figure-surrogate"',
+    ):
+        assert text in page
+    written = {path.stem for path in save_figures(shown, tmp_path, ["svg"])}
+    assert {"effects", "interaction", "equal-cost", "surrogate", "left-out"} <= written
+
+
+def test_names_from_data_stay_text(frame: pd.DataFrame, tmp_path: Path) -> None:
+    attack = "<img src=x onerror=alert(1)>$x$"
+    renamed = frame.rename(columns={"heads": attack, "score": f"{attack} score"})
+    asked = {"config": [attack, "depth"], "metric": f"{attack} score"}
+    shown = report_input(
+        effects=effects.fit(renamed, **asked),
+        surrogate=surrogate.fit(renamed, **asked, settings=QUICK),
+    )
+    assert "<img" not in build_report(shown)
+    assert save_figures(shown, tmp_path, ["svg"])
+
+
+def analyse(path: Path, *more: str) -> Any:
+    arguments = ["analyze", "--table", str(path), "--metric", "score", *more, "--json"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_any_table_can_be_asked(frame: pd.DataFrame, tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    frame.to_csv(path, index=False)
+    content = analyse(path, "--kind", "effects", "--setting", "tolerance=0.01")
+    assert (content["kind"], content["settings"]["tolerance"]) == ("effects", 0.01)
+    assert [axis["verdict"] for axis in content["axes"]] == ["helps", "hurts"]
+    shape = [*("--predict", "heads=3,depth=3"), *("--predict", "heads=16,depth=1")]
+    few = [*("--setting", "draws=64"), *("--margin", "0.1"), *("--baseline", "heads=8,depth=4")]
+    content = analyse(path, "--kind", "surrogate", *shape, *few)
+    assert (content["kind"], content["verdict"]) == ("surrogate", "predicts")
+    assert [found["extrapolates"] for found in content["predictions"]] == [False, True]
+    assert content["settings"]["margin"] == 0.1
+    plain = CliRunner().invoke(main, ["analyze", "--table", str(path), "--metric", "score",
+                                      "--kind", "effects"])  # fmt: skip
+    assert "One step up in heads" in plain.stdout
+
+
+def test_results_are_written_with_their_rows_and_read_back(
+    told: EffectsResult, learned: SurrogateResult, tmp_path: Path
+) -> None:
+    for result, rows in ((told, 6), (learned, 9 + len(learned.suggestions))):
+        for ending in ("json", "parquet"):
+            write_result(result, tmp_path / f"r.{ending}")
+            assert read_result(tmp_path / f"r.{ending}") == result
+        assert len(pd.read_parquet(tmp_path / "r.parquet")) == rows
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--kind", "effects", "--predict", "heads=3"], "--predict belongs to --kind surrogate"),
+        (["--kind", "surrogate", "--predict", "heads"], "AXIS=VALUE"),
+        (["--kind", "surrogate", "--predict", "heads=3"], "depth is missing"),
+        (["--kind", "effects", "--config", "width"], "width"),
+        (["--kind", "effects", "--setting", "draws=3"], "unknown setting 'draws'"),
+    ],
+)
+def test_mistakes_are_one_message(
+    frame: pd.DataFrame, tmp_path: Path, more: list[str], message: str
+) -> None:
+    path = tmp_path / "runs.csv"
+    frame.to_csv(path, index=False)
+    result = CliRunner().invoke(main, ["analyze", "--table", str(path), "--metric", "score", *more])
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_shapes_are_read_with_their_numbers() -> None:
+    assert read_shapes_to_predict(["heads=8, depth=3", "family=vit,mlp_ratio=2.5"]) == [
+        {"heads": 8, "depth": 3},
+        {"family": "vit", "mlp_ratio": 2.5},
+    ]
+    with pytest.raises(UserError, match="AXIS=VALUE"):
+        read_shapes_to_predict(["heads="])
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    sweep = tiny_sweep(
+        space=hsweep.grid(heads=[1, 2, 4], width=[4, 8]),
+        replicates=2,
+        question=hsweep.Transition(x="heads", by="width"),
+    )
+    found = new_study(Home(tmp_path), sweep=sweep)
+    with recording(found, sweep) as (journal, trials):
+        for at, trial in enumerate(trials):
+            point = trial.point
+            finish(journal, trial, 0.1 * point["width"] / point["heads"] ** 2 * (1 + at / 100))
+    return found
+
+
+def test_a_study_says_what_its_axes_do_besides_its_question(study: Study) -> None:
+    answer = answer_study(study)
+    assert answer.effects is not None
+    assert answer.surrogate is not None
+    assert [axis.axis for axis in answer.effects.axes] == ["heads", "width"]
+    assert answer.effects.scale == "error"
+    content = answer.to_json()
+    assert content["kind"] == "transition"
+    assert content["effects"]["axes"][0]["axis"] == "heads"
+    assert content["surrogate"]["axes"] == ["heads", "width"]
+    assert "Effects of single axes" in build_report(study_report(study, answer, {}))
+
+
+def test_a_study_can_be_asked_for_them_alone(study: Study) -> None:
+    assert "One step up in heads" in ask_effects(study).sentence
+    found = ask_surrogate(study, ["heads=3,width=8"], settings=["draws=64"]).surrogate
+    assert found is not None
+    assert found.settings.draws == 64
+    (predicted,) = found.predictions
+    assert 0.02 < predicted.mean.estimate < 0.4
