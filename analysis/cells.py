@@ -140,8 +140,10 @@ def read_cells(grid: Grid, noise: SeedNoise, best_of: int | None) -> Cells:
         ]
     )
     inflation = _MEDIAN_VARIANCE if best_of is None else 1.0
+    # The survivors of a pruned cell lie closer together than its runs did: each tells of one run.
+    behind = np.minimum(counts, 1) if best_of == 0 else counts
     with np.errstate(divide="ignore"):
-        variance = np.where(counts > 0, inflation * noise.sd[:, None] ** 2 / counts, np.nan)
+        variance = np.where(counts > 0, inflation * noise.sd[:, None] ** 2 / behind, np.nan)
     reading: ReadingName = "typical" if best_of is None else "attainable"
     return Cells(grid, reading, best_of, z, variance, noise)
 

@@ -122,6 +122,20 @@ def test_an_answer_that_hangs_on_stopped_runs_is_warned_of() -> None:
     assert any("as low as full runs fell from there on" in text for text in result.warnings)
 
 
+def test_slopes_of_two_lengths_know_that_survivors_lie_closer_than_their_runs_did() -> None:
+    """With two lengths nothing but the seeds can tell how far a slope may be off."""
+    inside = []
+    for seed in range(12):
+        sweep = transition_sweep("asha_null_cell", seed)
+        ends = sweep.frame[sweep.frame["seq_len"].isin([8, 128])]
+        result = fit(ends, settings=TransitionSettings(B=2, n_mc=1), **sweep.options)
+        inside += [
+            interval.low <= sweep.slopes[int(head)] <= interval.high
+            for head, interval in result.gamma.items()
+        ]
+    assert np.mean(inside) >= 0.88
+
+
 def test_a_history_that_cannot_be_matched_says_why() -> None:
     sweep = transition_sweep("asha_cell", 0)
     assert sweep.history is not None
