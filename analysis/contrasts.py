@@ -20,6 +20,7 @@ from analysis.results import Interval
 from analysis.scale import FloatArray
 from analysis.shape_runs import Shape
 
+_NO_WEIGHT = 1e-12
 NO_SHARED_SEED = "fewer than two seeds in common"
 
 
@@ -138,7 +139,9 @@ class Spread:
                     weights[at] = weights.get(at, 0.0) + sign / len(units)
         parts, spread = [], []
         for at, weight in weights.items():
-            if weight and self._sizes[at] < 2:
+            if abs(weight) < _NO_WEIGHT:  # in the middle of a line: added once, taken once
+                continue
+            if self._sizes[at] < 2:
                 return Contrast(estimate, math.nan, math.nan)
             parts.append(weight**2 * float(self.moderated.sd[at]) ** 2 / self._sizes[at])
             spread.append(float(self.moderated.df[at]))

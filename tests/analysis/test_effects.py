@@ -165,6 +165,16 @@ def test_seeds_of_their_own_are_compared_unmatched():
     assert wrong <= 7
 
 
+def test_a_single_run_in_the_middle_of_every_line_spoils_no_mean():
+    frame = grid(additive, 8, sd=0.2, heads=(2, 4, 8), depths=(1,)).drop(columns="depth")
+    frame["task"], frame["seed"] = "t", frame["seed"] + 100 * frame["heads"]
+    other = frame.assign(task="u")
+    both = pd.concat([frame, other])[lambda runs: (runs["heads"] != 4) | (runs["seed"] == 400)]
+    (heads,) = run(both, config=["heads", "task"]).axes
+    assert heads.verdict == "helps"
+    assert {step.p for step in heads.steps} == {None}
+
+
 def test_one_seed_is_shown_and_not_tested():
     result = run(grid(additive, 9, seeds=1))
     assert {axis.verdict for axis in result.axes} == {"untested"}
