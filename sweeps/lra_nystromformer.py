@@ -27,9 +27,10 @@ number of batches. Published test accuracy is that of the checkpoint best on the
 here it is that of every report.
 
 Cost. `quick`: expressions of up to 63 tokens and scikit-learn's digits read pixel by pixel; 24
-trials, 6 minutes on two cores. `paper`: all five tasks, 120 trials of up to 62,400 batches (not measured). IMDB and
-CIFAR-10 come from a folder under HSWEEP_DATA or from the hub, the anthology's pairs from the folder
-`aan` under HSWEEP_DATA; `hsweep plan` names what is missing. `--set task=listops` takes one task.
+trials, 6 minutes on two cores. `paper`: all five tasks, 120 trials of up to 62,400 batches (not
+measured). IMDB and CIFAR-10 come from a folder under HSWEEP_DATA or from the hub, the anthology's
+pairs from the folder `aan` under HSWEEP_DATA; `hsweep plan` names what is missing. `--set
+task=listops` takes one task.
 
     hsweep run sweeps/lra_nystromformer.py
     hsweep plan sweeps/lra_nystromformer.py --preset paper
