@@ -53,12 +53,8 @@ def fit(
     baseline: Mapping[str, AxisValue] | None = None,
     shapes: Sequence[Mapping[str, AxisValue]] = (),
     within: Sequence[str] = TASK_AXES,
-    replicate: str | None = "seed",
-    status_column: str | None = None,
-    complete: str = "finished",
-    budget_column: str | None = None,
-    target_budget: float | None = None,
     settings: SurrogateSettings = _DEFAULT_SETTINGS,
+    **columns: Unpack[RunColumns],
 ) -> SurrogateResult:
     """Learn the metric as a function of shape, and say what it predicts and how well.
 
@@ -73,12 +69,8 @@ def fit(
         baseline: axis values of the shape to compare with; None takes the best mean.
         shapes: shapes to predict, each a value for every axis.
         within: axes of the task rather than of the model; suggestions keep the reference's value.
-        replicate: column of the seeds; None numbers the runs of a shape.
-        status_column: how each run ended; ``status`` is used if it is there.
-        complete: status word of a full-budget run.
-        budget_column: how far each run got.
-        target_budget: full budget.
         settings: levels, draws, margin, seed.
+        columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
         UserError: fewer than five shapes with full-budget runs, a baseline that picks none or
@@ -92,12 +84,8 @@ def fit(
         scale=scale,
         eval_size=eval_size,
         costs=costs,
-        replicate=replicate,
-        status_column=status_column,
-        complete=complete,
-        budget_column=budget_column,
-        target_budget=target_budget,
         crash_sd=settings.crash_sd,
+        **columns,
     )
     if not runs.axes:
         raise UserError("a surrogate needs an axis of numbers that varies (heads, depth, ...)")
@@ -105,6 +93,11 @@ def fit(
         raise UserError(
             f"a surrogate needs {_FEWEST_SHAPES} to {_MOST_SHAPES} shapes with full-budget runs; "
             f"this table has {len(runs.usable)}, of {len(runs.shapes)} tried"
+        )
+    named = [tuple(str(shape.config[name]) for name in runs.names) for shape in runs.usable]
+    if len(set(named)) == len(named):
+        raise UserError(
+            f"no two shapes agree in {', '.join(runs.names)}, so none can be predicted from another"
         )
     tried, seed_sd = _learn(runs)
     varying = {*runs.axes, *runs.names, *runs.follows}

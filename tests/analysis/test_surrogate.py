@@ -304,6 +304,8 @@ FRAME = grid(additive, 14)
         (FRAME, {"shapes": [{"heads": 0, "depth": 2}]}, "above 0"),
         (FRAME.assign(heads="h" + FRAME["heads"].map(str), depth="d" + FRAME["depth"].map(str)),
          {}, "axis of numbers"),
+        (FRAME.assign(family=FRAME["heads"].map(str) + "x" + FRAME["depth"].map(str)),
+         {"config": [*SHAPE, "family"]}, "no two shapes agree in family"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused_with_the_reason(frame, changes, message):
