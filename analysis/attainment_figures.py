@@ -8,7 +8,7 @@ from analysis import palette
 from analysis.drawing import Picture, safe, style
 from analysis.front_figures import cost_axis, logarithmic_costs
 from analysis.results import AttainmentSurface, ParetoResult
-from analysis.wording import cost_title, number_text, percent_text
+from analysis.wording import cost_title, cost_unit, number_text, percent_text
 
 
 def attainment_picture(pareto: ParetoResult) -> Picture | None:
@@ -54,6 +54,12 @@ def surface_name(share: float, smallest: float) -> str:
     return "by every seed" if share == 1 else f"by {percent_text(share)}"
 
 
+def _hover(pareto: ParetoResult) -> str:
+    cost = safe(cost_title(pareto.costs[0]))
+    unit = cost_unit(pareto.costs[0])
+    return f"{safe(pareto.metric)} %{{y:.4g}}<br>{cost} %{{x:.3s}}{unit}"
+
+
 def _add_band(figure: go.Figure, pareto: ParetoResult) -> None:
     end = max(point[1] for surface in pareto.attainment for point in surface.points)
     smallest = pareto.attainment[0].share
@@ -72,7 +78,7 @@ def _add_band(figure: go.Figure, pareto: ParetoResult) -> None:
                 "shape": "hv",
                 "dash": "solid" if is_middle else "3px,3px" if at == 0 else "8px,3px",
             },
-            hovertemplate=f"%{{x:.3s}}: %{{y:.4g}}<extra>{name}</extra>",
+            hovertemplate=f"{_hover(pareto)}<extra>{name}</extra>",
         )
 
 
@@ -106,5 +112,5 @@ def _add_points(figure: go.Figure, pareto: ParetoResult) -> None:
                 f"{safe(cost_title(pareto.costs[1]))} {number_text(point[2])}"
                 for point in surface.points
             ],
-            hovertemplate=f"%{{x:.3s}}: %{{y:.4g}}<br>%{{text}}<extra>{name}</extra>",
+            hovertemplate=f"{_hover(pareto)}<br>%{{text}}<extra>{name}</extra>",
         )

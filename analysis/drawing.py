@@ -117,8 +117,8 @@ def style(
         )
 
 
-def add_level(figure: go.Figure, y: float, colour: str, label: str, *, left: bool = False) -> None:
-    """Draw a level across the picture: dashed with its label, or solid without one."""
+def add_level(figure: go.Figure, y: float, colour: str, label: str) -> None:
+    """Draw a level across the picture: dashed with its label beside it, or solid without one."""
     figure.add_shape(
         type="line",
         x0=0,
@@ -131,17 +131,18 @@ def add_level(figure: go.Figure, y: float, colour: str, label: str, *, left: boo
     )
     if label:
         figure.add_annotation(
-            x=0 if left else 1,
+            x=1,
             xref="paper",
-            xanchor="left" if left else "right",
+            xanchor="left",
+            xshift=4,
             y=y,
-            yanchor="bottom",
             text=label,
+            align="left",
             showarrow=False,
-            bgcolor=palette.PAGE.light,
-            borderpad=0,
             font={"size": 12, "color": palette.MUTED.light},
         )
+        # Beside the picture it covers no data.
+        figure.update_layout(margin_r=66)
 
 
 def add_intervals(

@@ -184,7 +184,7 @@ def slope_picture(result: TransitionResult, axis: GridAxis) -> Picture:
     add_level(figure, 0.0, palette.AXIS.light, "")
     limit = ""
     if delta is not None:
-        add_level(figure, delta, palette.MUTED.light, f"tolerated: {number_text(delta)}")
+        add_level(figure, delta, palette.MUTED.light, f"tolerated<br>{number_text(delta)}")
         limit = (
             "; blue intervals stay below the dashed line (no growth that matters), orange-red "
             "ones lie above it, grey ones leave it open"
@@ -230,8 +230,7 @@ def drop_picture(result: TransitionResult) -> Picture:
             figure,
             result.settings.min_drop,
             palette.MUTED.light,
-            f"needed: {number_text(result.settings.min_drop)}",
-            left=True,
+            f"needed<br>{number_text(result.settings.min_drop)}",
         )
     tested = p_text(result.p_abrupt) if result.abrupt_testable else "not testable on this grid"
     excess = f"{number_text(result.excess)} {unit}" if result.excess is not None else "not known"
@@ -298,7 +297,7 @@ def success_picture(result: TransitionResult, axis: GridAxis) -> Picture:
     )
     style(figure, x_title=safe(result.x), y_title="share of runs that succeed", grid=axis)
     figure.update_yaxes(tickformat=".0%", range=[-0.04, 1.04])
-    add_level(figure, 0.5, palette.MUTED.light, "one half", left=True)
+    add_level(figure, 0.5, palette.MUTED.light, "one half")
     reached = (
         f"; it reaches one half at {result.x} = {number_text(result.h_50)}"
         if result.h_50 is not None

@@ -325,7 +325,7 @@ def _candidate_text(block: ForestBlock, row: LeanRow) -> str:
     chosen = " (chosen)" if row.label == lean.choice else ""
     lines = [
         f"<b>{safe(row.label)}</b>{chosen}",
-        f"{safe(lean.metric)} {interval_text(row.ci, lean.settings.confidence)}",
+        f"difference in {safe(lean.metric)} {interval_text(row.ci, lean.settings.confidence)}",
         f"Holm {p_text(row.p_holm)}, {row.n} run{'' if row.n == 1 else 's'}",
         *([f"saves {safe(saved)}"] if saved else []),
     ]

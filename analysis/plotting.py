@@ -82,7 +82,7 @@ def short(text: object, longest: int = _LONGEST_LABEL) -> str:
 
 def name_y(axes: Axes, text: str, inches: float) -> None:
     """Name the vertical axis of a panel of this height, its middle left out where it is long."""
-    axes.set_ylabel(short(text, int((inches * 72 - 45) / 4.9)))
+    axes.set_ylabel(short(text, int((inches * 72 - 30) / 4.9)))
 
 
 def log_axis(axes: Axes, which: str, most: int, text: Any = None) -> None:
