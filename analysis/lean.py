@@ -42,12 +42,8 @@ def fit(
     metric: str,
     goal: Goal = "max",
     costs: Sequence[str] = ("num_params",),
-    replicate: str | None = "seed",
-    status_column: str | None = None,
-    complete: str = "finished",
-    budget_column: str | None = None,
-    target_budget: float | None = None,
     settings: LeanSettings = _DEFAULT_SETTINGS,
+    **columns: Unpack[RunColumns],
 ) -> LeanResult:
     """Test every shape whose first cost is below the baseline's for being no worse than ``margin``.
 
@@ -59,12 +55,8 @@ def fit(
         metric: column of the result.
         goal: whether it is minimised or maximised.
         costs: columns to save; the first decides what is cheaper.
-        replicate: column of the seeds; None numbers the runs of a shape.
-        status_column: how each run ended; ``status`` is used if it is there.
-        complete: status word of a full-budget run.
-        budget_column: how far each run got.
-        target_budget: full budget.
         settings: error rate, interval level, crash screening.
+        columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
         UserError: a margin that is not a positive number, a baseline that picks no or several
@@ -80,18 +72,14 @@ def fit(
         metric=metric,
         goal=goal,
         costs=costs,
-        replicate=replicate,
-        status_column=status_column,
-        complete=complete,
-        budget_column=budget_column,
-        target_budget=target_budget,
         crash_sd=settings.crash_sd,
+        **columns,
     )
     found, warnings = grouped.found, grouped.warnings
     at = _find_baseline(found, baseline, config)
     base = found[at]
     sign = 1.0 if goal == "max" else -1.0
-    spread = moderate([sign * item.values for item in found])
+    spread = moderate([sign * item.values for item in found], settings.max_prior_df)
     first = costs[0]
     compared = [
         _compare(found, spread, k, at, sign, margin)

@@ -33,11 +33,16 @@ class Moderated:
     prior_df: float | None
 
 
-def moderate(groups: list[FloatArray]) -> Moderated:
+def moderate(groups: list[FloatArray], max_prior_df: float = np.inf) -> Moderated:
     """Return s~_i^2 = (d0 s0^2 + d_i s_i^2) / (d0 + d_i) with d0 + d_i degrees of freedom.
 
     The degrees of freedom are capped at the sum of all d_i, so that a variance is never taken as
     known. With fewer than three configurations of two runs each there is no prior (d0 = 0).
+
+    Args:
+        groups: values of each configuration.
+        max_prior_df: most d0 believed. A handful of configurations often shows variances that
+            differ by no more than chance (d0 infinite) although they do differ.
     """
     df = np.array([max(group.size - 1, 0) for group in groups], dtype=np.float64)
     variance = np.array([group.var(ddof=1) if group.size > 1 else np.nan for group in groups])
@@ -50,6 +55,7 @@ def moderate(groups: list[FloatArray]) -> Moderated:
     if known.sum() < _FEWEST_FOR_A_PRIOR:
         return Moderated(np.sqrt(variance), df, None, None)
     prior_variance, prior_df = _fit_prior(variance[known], df[known])
+    prior_df = min(prior_df, max_prior_df)
     if np.isinf(prior_df):
         moderated = np.full(len(groups), prior_variance)
     else:

@@ -438,17 +438,22 @@ class LeanSettings(Jsonable):
         alpha: family-wise error rate over all candidates tried.
         confidence: level of the two-sided intervals.
         crash_sd: runs this many pooled robust sd below their configuration's median are screened.
+        max_prior_df: most degrees of freedom believed of the seed sd that the configurations share
+            (see `analysis.moderated`); fewer keep the error rate where their sd differ.
     """
 
     alpha: float = 0.05
     confidence: float = 0.95
     crash_sd: float = 6.0
+    max_prior_df: float = 8.0
 
     def __post_init__(self) -> None:
         for name in ("alpha", "confidence"):
             value = getattr(self, name)
             if not 0 < value < 1:
                 raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
+        if not self.max_prior_df > 0:
+            raise ValueError(f"max_prior_df must be above 0, not {self.max_prior_df!r}")
 
 
 @dataclass(frozen=True, slots=True)
