@@ -138,10 +138,6 @@ def _cells(
         keys=axes,
         metric="_any",
         replicate=replicate if replicate in frame.columns else None,
-        status_column=None,
-        complete="finished",
-        budget_column=None,
-        target_budget=None,
         numbers=metrics,
     )
     found = []

@@ -1,7 +1,7 @@
 """Columns of tables that somebody else wrote."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,27 @@ from hsweep.errors import UserError
 
 _NUMBER: Final = r"\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*"
 """As numbers are written; a name such as 007 is none."""
+
+
+class RunColumns(TypedDict, total=False):
+    """Which columns of a table tell its runs apart, and say how each ended.
+
+    Every analysis takes these arguments.
+
+    Attributes:
+        replicate: column of the seeds (by default ``seed``); None numbers the runs of a cell or
+            shape in order.
+        status_column: how each run ended; without it, ``status`` if there is such a column.
+        complete: status word of a full-budget run, besides those known (``finished``).
+        budget_column: how far each run got; rows short of ``target_budget`` are not complete.
+        target_budget: full budget; None takes the largest seen.
+    """
+
+    replicate: str | None
+    status_column: str | None
+    complete: str
+    budget_column: str | None
+    target_budget: float | None
 
 
 def require(frame: pd.DataFrame, names: Sequence[str], what: str) -> None:

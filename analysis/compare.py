@@ -198,11 +198,6 @@ class _Fronts:
                 )
                 shapes[at] = group_configurations(
                     table,
-                    replicate="seed",
-                    status_column=None,
-                    complete="finished",
-                    budget_column=None,
-                    target_budget=None,
                     crash_sd=settings.crash_sd,
                     **fitted,
                 ).found

@@ -14,11 +14,12 @@ of fixed width) better conditioned, so the correlation given the size decides.
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 import pandas as pd
 
+from analysis.columns import RunColumns
 from analysis.conditioning_results import (
     COUPLED,
     HEAD_DIM,
@@ -69,12 +70,8 @@ def fit(
     prediction: str | None = None,
     size: str | None = None,
     layers: Sequence[str] | None = None,
-    replicate: str | None = None,
-    status_column: str | None = None,
-    complete: str = "finished",
-    budget_column: str | None = None,
-    target_budget: float | None = None,
     settings: ConditioningSettings | None = None,
+    **columns: Unpack[RunColumns],
 ) -> ConditioningResult:
     """Compare condition numbers with the theory, and with the metric over shapes.
 
@@ -92,9 +89,9 @@ def fit(
             is there.
         size: column of what confounds both; None takes ``num_params`` if it is there.
         layers: columns of single layers; None takes those of the probe.
-        replicate, status_column, complete, budget_column, target_budget: as in
-            `analysis.load.canonical`.
         settings: every choice.
+        columns: which columns tell runs apart and say how each ended (`RunColumns`); without a
+            column ``seed`` the runs of a shape are numbered.
 
     Raises:
         UserError: a missing column, a condition number below 1, or no run that has one.
@@ -106,6 +103,7 @@ def fit(
     for name in (condition, *config, *(each for each in (prediction, size) if each)):
         if name not in frame.columns:
             raise unknown_name("column", name, map(str, frame.columns))
+    columns.setdefault("replicate", "seed" if "seed" in frame.columns else None)
     chosen = settings or ConditioningSettings()
     prediction = prediction or (PREDICTION if PREDICTION in frame.columns else None)
     size = size or ("num_params" if "num_params" in frame.columns else None)
@@ -122,12 +120,8 @@ def fit(
         filled,
         keys=list(config),
         metric=metric,
-        replicate=replicate,
-        status_column=status_column,
-        complete=complete,
-        budget_column=budget_column,
-        target_budget=target_budget,
         numbers=[condition, *dict.fromkeys(numbers)],
+        **columns,
     )
     groups = _usable(runs, list(config), condition, warnings)
     shapes = sorted(

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 
+from analysis.columns import RunColumns
 from analysis.load import clean_runs
 from analysis.moderated import screen_crashes
 from analysis.results import AxisValue, Config
@@ -60,12 +62,8 @@ def group_configurations(
     metric: str,
     goal: Goal,
     costs: Sequence[str],
-    replicate: str | None,
-    status_column: str | None,
-    complete: str,
-    budget_column: str | None,
-    target_budget: float | None,
     crash_sd: float,
+    **columns: Unpack[RunColumns],
 ) -> Grouped:
     """Return the configurations with full-budget runs and without any that was stopped early.
 
@@ -83,12 +81,8 @@ def group_configurations(
         frame,
         keys=list(config),
         metric=metric,
-        replicate=replicate,
-        status_column=status_column,
-        complete=complete,
-        budget_column=budget_column,
-        target_budget=target_budget,
         numbers=list(costs),
+        **columns,
     )
     sign = 1.0 if goal == "max" else -1.0
     groups = [rows for _, rows in runs.groupby(list(config), sort=True)]

@@ -10,9 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations
+from typing import Unpack
 
 import pandas as pd
 
+from analysis.columns import RunColumns
 from analysis.contrasts import Contrast, Spread, Unit, are_matched, average, holm
 from analysis.effect_results import (
     AxisEffect,
@@ -54,12 +56,8 @@ def fit(
     eval_size: int | None = None,
     costs: Sequence[str] = ("num_params",),
     within: Sequence[str] = TASK_AXES,
-    replicate: str | None = "seed",
-    status_column: str | None = None,
-    complete: str = "finished",
-    budget_column: str | None = None,
-    target_budget: float | None = None,
     settings: EffectsSettings = _DEFAULT_SETTINGS,
+    **columns: Unpack[RunColumns],
 ) -> EffectsResult:
     """Return the effect of every axis, their interactions and the best shapes of equal cost.
 
@@ -74,12 +72,8 @@ def fit(
         costs: the first decides which shapes cost the same.
         within: axes of the task rather than of the model; shapes of equal cost are compared within
             one value of each, as they are within one value of each name.
-        replicate: column of the seeds; None leaves them unmatched.
-        status_column: how each run ended; ``status`` is used if it is there.
-        complete: status word of a full-budget run.
-        budget_column: how far each run got.
-        target_budget: full budget.
         settings: error rate, interval level, what counts as equal cost.
+        columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
         UserError: fewer than two axes that vary, no matched pair, or a table that cannot be used.
@@ -92,12 +86,8 @@ def fit(
         scale=scale,
         eval_size=eval_size,
         costs=costs,
-        replicate=replicate,
-        status_column=status_column,
-        complete=complete,
-        budget_column=budget_column,
-        target_budget=target_budget,
         crash_sd=settings.crash_sd,
+        **columns,
     )
     if len(runs.axes) + len(runs.names) < 2 or not runs.axes:
         varying = ", ".join((*runs.axes, *runs.names)) or "nothing"
@@ -107,7 +97,7 @@ def fit(
     grids = {axis: pairs(runs, axis) for axis in runs.axes}
     units = [unit for grid in grids.values() for found in grid.values() for _, unit in found]
     _need_pairs(runs, units)
-    matched = replicate is not None and are_matched(units)
+    matched = columns.get("replicate", "seed") is not None and are_matched(units)
     spread = Spread(runs.usable)
     axes = _axes(grids, matched, spread, settings)
     equal_cost, compared = compare_equal_cost(runs, within, matched, settings)

@@ -7,10 +7,12 @@ times in ten when every smaller model sits exactly at the margin and the best-lo
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 import pandas as pd
 from scipy import stats
 
+from analysis.columns import RunColumns
 from analysis.configurations import Configuration, describe, group_configurations
 from analysis.moderated import Moderated, moderate
 from analysis.results import AxisValue, Interval, LeanResult, LeanRow, LeanSettings

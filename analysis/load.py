@@ -168,7 +168,7 @@ def clean_runs(
     *,
     keys: Sequence[str],
     metric: str,
-    replicate: str | None,
+    replicate: str | None = "seed",
     status_column: str | None = None,
     complete: str = "finished",
     budget_column: str | None = None,

@@ -5,12 +5,14 @@ in which no other shape costs at most as much and is at least as good, with one 
 """
 
 from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from analysis.attainment import attainment
+from analysis.columns import RunColumns
 from analysis.configurations import Configuration, group_configurations
 from analysis.moderated import Moderated, moderate
 from analysis.optional import moocore
@@ -34,12 +36,8 @@ def fit(
     metric: str,
     goal: Goal = "max",
     costs: Sequence[str] = ("num_params",),
-    replicate: str | None = "seed",
-    status_column: str | None = None,
-    complete: str = "finished",
-    budget_column: str | None = None,
-    target_budget: float | None = None,
     settings: ParetoSettings = _DEFAULT_SETTINGS,
+    **columns: Unpack[RunColumns],
 ) -> ParetoResult:
     """Return the front of ``metric`` against ``costs`` with its uncertainty.
 
@@ -51,12 +49,8 @@ def fit(
         costs: columns to keep small. A cost that varies between the runs of a shape (latency, wall
             time) is drawn like the metric, on a logarithmic axis where it is positive; the others
             are exact.
-        replicate: column of the seeds; None numbers the runs of a shape.
-        status_column: how each run ended; ``status`` is used if it is there.
-        complete: status word of a full-budget run.
-        budget_column: how far each run got.
-        target_budget: full budget.
         settings: draws, seed, class limits, epsilon.
+        columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
         UserError: a table that cannot be used, with what to change.
@@ -67,12 +61,8 @@ def fit(
         metric=metric,
         goal=goal,
         costs=costs,
-        replicate=replicate,
-        status_column=status_column,
-        complete=complete,
-        budget_column=budget_column,
-        target_budget=target_budget,
         crash_sd=settings.crash_sd,
+        **columns,
     )
     found, warnings = grouped.found, grouped.warnings
     sign = 1.0 if goal == "max" else -1.0

@@ -9,11 +9,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 import pandas as pd
 
+from analysis.columns import RunColumns
 from analysis.configurations import describe
 from analysis.load import clean_runs
 from analysis.moderated import screen_crashes
@@ -98,12 +99,8 @@ def read_shapes(
     scale: Scale | None,
     eval_size: int | None,
     costs: Sequence[str],
-    replicate: str | None,
-    status_column: str | None,
-    complete: str,
-    budget_column: str | None,
-    target_budget: float | None,
     crash_sd: float,
+    **run_columns: Unpack[RunColumns],
 ) -> ShapeRuns:
     """Return the shapes of ``frame``; the arguments are those of `analysis.effects.fit`.
 
@@ -126,12 +123,8 @@ def read_shapes(
         frame,
         keys=list(config),
         metric=metric,
-        replicate=replicate,
-        status_column=status_column,
-        complete=complete,
-        budget_column=budget_column,
-        target_budget=target_budget,
         numbers=[] if cost is None else [cost],
+        **run_columns,
     )
     warnings += notes
     done = runs["complete"].to_numpy(bool)

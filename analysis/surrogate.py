@@ -9,10 +9,12 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 
+from analysis.columns import RunColumns
 from analysis.configurations import describe
 from analysis.gaussian_process import group_means
 from analysis.jsonable import Number, number

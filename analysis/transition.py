@@ -6,11 +6,13 @@ a test against every convex decline decides whether there is anything to find.
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 
 from analysis.cells import Grid, build_grid, read_cells, seed_noise
+from analysis.columns import RunColumns
 from analysis.coverage import (
     Coverage,
     audit,
@@ -47,16 +49,12 @@ def fit(
     by: str | None = "seq_len",
     goal: Goal = "min",
     scale: Scale = "error",
-    replicate: str | None = "seed",
     eval_size: int | None = None,
-    status_column: str | None = None,
-    complete: str = "finished",
-    budget_column: str | None = None,
-    target_budget: float | None = None,
     nuisance: Sequence[str] = (),
     history: pd.DataFrame | None = None,
     layers: int = 1,
     settings: TransitionSettings = _DEFAULT_SETTINGS,
+    **columns: Unpack[RunColumns],
 ) -> TransitionResult:
     """Fit the transition of ``metric`` along ``x``, modulated by ``by``.
 
@@ -67,17 +65,13 @@ def fit(
         by: modulating axis, or None for a sweep at one length.
         goal: min or max.
         scale: error, accuracy or loss (see `analysis.scale`).
-        replicate: column of the seeds; None numbers the runs of a cell.
         eval_size: evaluation examples behind an accuracy.
-        status_column: how each run ended; ``status`` is used if it is there.
-        complete: status word of a full-budget run.
-        budget_column: how far each run got.
-        target_budget: full budget.
         nuisance: axes whose settings compete within a cell.
         history: one row a report of a run, with the same columns and the budget: adds runs that
             only it knows, and tells how runs were stopped (see `analysis.pruning`).
         layers: attention layers of the models, for the retrieval dimension.
         settings: levels, thresholds, draws and the seed.
+        columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
         UserError: a table that cannot be used, with what to change.
@@ -92,14 +86,10 @@ def fit(
             metric=metric,
             goal=goal,
             scale=scale,
-            replicate=replicate,
-            status_column=status_column,
-            complete=complete,
-            budget_column=budget_column,
-            target_budget=target_budget,
             eval_size=eval_size,
             nuisance=nuisance,
             history=history,
+            **columns,
         )
     if layers < 1:
         raise UserError(f"layers must be at least 1, not {layers!r}")
