@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import pandas as pd
 from markupsafe import Markup
 
-from analysis import against_wording, conditioning_wording, palette, tables
+from analysis import against_wording, conditioning_wording, palette, tables, trial_tables
 from analysis.against_results import AgainstResult
 from analysis.attainment_figures import attainment_picture
 from analysis.conditioning_figures import conditioning_pictures
@@ -233,7 +233,7 @@ def build_report(report_input: ReportInput) -> str:
     measured_leads = groups is None and report_input.leading_result is None
     if measured is not None and measured_leads:
         badge, tone = conditioning_wording.conditioning_badge(measured)
-    trials = tables.trial_table(report_input.trials, report_input.axes, report_input.metric)
+    trials = trial_tables.trial_table(report_input.trials, report_input.axes, report_input.metric)
     note = paragraphs(report_input.question) or [Paragraph("No question was written down.", False)]
     # A docstring's first paragraph is often no more than its title.
     shown = 2 if len(note[0].text) < _TITLE_LENGTH else 1
@@ -260,8 +260,8 @@ def build_report(report_input: ReportInput) -> str:
         question=note[:shown],
         question_rest=note[shown:],
         swept=tables.varying_columns(report_input.trials, report_input.axes),
-        fixed=tables.fixed_axes(report_input.trials, report_input.axes),
-        counts=tables.status_counts(report_input.trials),
+        fixed=trial_tables.fixed_axes(report_input.trials, report_input.axes),
+        counts=trial_tables.status_counts(report_input.trials),
         num_trials=len(report_input.trials),
         pictures=drawn,
         answer=groups_sentences(groups)
@@ -271,7 +271,7 @@ def build_report(report_input: ReportInput) -> str:
             (title, tables.first_rows(table)) for title, table in sections if table is not None
         ],
         cells=tables.first_rows(
-            tables.cell_table(transition, report_input.trials, report_input.axes)
+            trial_tables.cell_table(transition, report_input.trials, report_input.axes)
         ),
         warnings=all_warnings(report_input),
         settings=tables.settings_table(
@@ -283,7 +283,9 @@ def build_report(report_input: ReportInput) -> str:
             report_input.surrogate,
         ),
         provenance=tables.provenance_table(report_input.provenance),
-        statuses=[count for count in tables.status_counts(report_input.trials) if count.count],
+        statuses=[
+            count for count in trial_tables.status_counts(report_input.trials) if count.count
+        ],
         css=Markup((TEMPLATES / "report.css").read_text("utf-8")),
         policy=content_policy(plotly_script(), table_script, figures_script),
         plotly_script=Markup(plotly_script()),
@@ -293,7 +295,7 @@ def build_report(report_input: ReportInput) -> str:
             {
                 "columns": [dataclasses.asdict(column) for column in trials.columns],
                 "rows": trials.rows,
-                "statusLabels": tables.STATUS_LABELS,
+                "statusLabels": trial_tables.STATUS_LABELS,
             }
         ),
         figures_json=embed(

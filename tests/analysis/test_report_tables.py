@@ -10,7 +10,7 @@ import report_examples as examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis import tables
+from analysis import tables, trial_tables
 from analysis.curves import MAX_LINES, MAX_POINTS, learning_curves
 from analysis.pictures import (
     MAX_FOREST_ROWS,
@@ -31,20 +31,22 @@ from analysis.wording import NONE
 
 
 def test_every_ending_is_counted_even_at_zero() -> None:
-    counts = {item.status: item.count for item in tables.status_counts(examples.trials_frame())}
+    counts = {
+        item.status: item.count for item in trial_tables.status_counts(examples.trials_frame())
+    }
     assert counts == {"finished": 51, "stopped_early": 1, "failed": 1, "diverged": 1}
-    none = tables.status_counts(examples.trials_frame().iloc[:0])
+    none = trial_tables.status_counts(examples.trials_frame().iloc[:0])
     assert [item.count for item in none] == [0, 0, 0, 0]
 
 
-@given(st.lists(st.sampled_from([*tables.STATUS_LABELS, "odd"]), max_size=30))
+@given(st.lists(st.sampled_from([*trial_tables.STATUS_LABELS, "odd"]), max_size=30))
 def test_the_counts_add_up_to_the_trials(statuses: list[str]) -> None:
-    counted = tables.status_counts(pd.DataFrame({"status": statuses}))
+    counted = trial_tables.status_counts(pd.DataFrame({"status": statuses}))
     assert sum(item.count for item in counted) == len(statuses)
 
 
 def test_a_missing_metric_stays_missing_in_the_table_of_trials() -> None:
-    table = tables.trial_table(examples.trials_frame(), ("heads", "seq_len"), "nmse")
+    table = trial_tables.trial_table(examples.trials_frame(), ("heads", "seq_len"), "nmse")
     names = [column.name for column in table.columns]
     assert names[:5] == ["status", "heads", "seq_len", "seed", "nmse"]
     failed = next(row for row in table.rows if row[0] == "failed")
@@ -54,32 +56,32 @@ def test_a_missing_metric_stays_missing_in_the_table_of_trials() -> None:
 
 def test_every_trial_is_a_row_and_empty_columns_are_left_out() -> None:
     trials = examples.trials_frame().assign(reason="", note=np.nan)
-    table = tables.trial_table(trials, ("heads",), "nmse")
+    table = trial_tables.trial_table(trials, ("heads",), "nmse")
     assert len(table.rows) == len(trials)
     assert not {"reason", "note"} & {column.name for column in table.columns}
 
 
 def test_infinite_values_become_missing_since_json_has_none() -> None:
     trials = pd.DataFrame({"status": ["finished"], "nmse": [np.inf], "heads": [np.int64(4)]})
-    table = tables.trial_table(trials, ("heads",), "nmse")
+    table = trial_tables.trial_table(trials, ("heads",), "nmse")
     assert table.rows == (("finished", 4),)
 
 
 def test_cells_come_from_the_transition_and_else_from_the_strata() -> None:
-    asked = tables.cell_table(examples.transition_result(), examples.trials_frame(), ())
+    asked = trial_tables.cell_table(examples.transition_result(), examples.trials_frame(), ())
     assert asked.header[:2] == ("heads", "seq_len")
     assert len(asked.rows) == 18
-    strata = tables.cell_table(None, examples.trials_frame(), ("heads", "seq_len"))
+    strata = trial_tables.cell_table(None, examples.trials_frame(), ("heads", "seq_len"))
     assert strata.header[0] == "stratum"
     failed = [row for row in strata.rows if row[strata.header.index("failed")] == "1"]
     assert [row[0] for row in failed] == ["heads=1, seq_len=128"]
-    shapes = tables.cell_table(None, examples.shape_trials(), ("heads", "depth"))
+    shapes = trial_tables.cell_table(None, examples.shape_trials(), ("heads", "depth"))
     assert shapes.rows[0] == ("4", "2", "3", "3", "0", "0", "0")
 
 
 def test_planned_trials_have_not_started() -> None:
     trials = pd.DataFrame({"heads": [1, 1, 1], "status": ["planned", "running", "finished"]})
-    (row,) = tables.cell_table(None, trials, ("heads",)).rows
+    (row,) = trial_tables.cell_table(None, trials, ("heads",)).rows
     assert row[:3] == ("1", "2", "1")
 
 
@@ -296,6 +298,6 @@ def test_axes_that_never_change_are_told_apart_from_those_that_were_swept() -> N
     trials = examples.trials_frame().assign(depth=1)
     axes = ("depth", "heads", "seq_len")
     assert tables.varying_columns(trials, axes) == ["heads", "seq_len"]
-    assert tables.fixed_axes(trials, axes) == [("depth", "1")]
-    names = [column.name for column in tables.trial_table(trials, axes, "nmse").columns]
+    assert trial_tables.fixed_axes(trials, axes) == [("depth", "1")]
+    names = [column.name for column in trial_tables.trial_table(trials, axes, "nmse").columns]
     assert names.index("depth") > names.index("num_params")
