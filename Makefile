@@ -16,7 +16,7 @@ demo: $(READY_TO_RUN)
 	$(BIN)/hsweep run sweeps/retrieval_heads.py --study $(DEMO)
 
 test: $(READY_TO_TEST)
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" -n logical --maxprocesses 4 --dist loadgroup
 
 test-slow: $(READY_TO_TEST)
 	$(BIN)/pytest -m slow
