@@ -45,13 +45,14 @@ class Grouped:
 
     Attributes:
         found: the shapes whose runs all had their full budget, cheapest first.
-        stopped: costs of each shape that lost a run to early stopping. Its other runs are those
-            that did well, so their mean would flatter it; it was tried and is not compared.
+        stopped: axis values and costs of each shape that lost a run to early stopping. Its other
+            runs are those that did well, so their mean would flatter it; it was tried and is not
+            compared.
         warnings: choices made on the way.
     """
 
     found: list[Configuration]
-    stopped: list[dict[str, float]]
+    stopped: list[tuple[dict[str, AxisValue], dict[str, float]]]
     warnings: list[str]
 
 
@@ -119,7 +120,13 @@ def group_configurations(
     if len(sizes) > 1:
         warnings.append(f"configurations hold between {min(sizes)} and {max(sizes)} runs")
     found.sort(key=lambda item: (*(item.costs[name] for name in costs), item.label))
-    dropped = [{name: float(rows[name].mean()) for name in costs} for rows in stopped]
+    dropped = [
+        (
+            {name: _plain(rows[name].iloc[0]) for name in config},
+            {name: float(rows[name].mean()) for name in costs},
+        )
+        for rows in stopped
+    ]
     return Grouped(found, dropped, warnings)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy import stats
 
 from analysis.columns import RunColumns
-from analysis.configurations import Configuration, describe, group_configurations
+from analysis.configurations import Configuration, Grouped, describe, group_configurations
 from analysis.moderated import Moderated, moderate
 from analysis.results import AxisValue, Interval, LeanResult, LeanRow, LeanSettings
 from hsweep.errors import UserError
@@ -78,7 +78,7 @@ def fit(
         **columns,
     )
     found, warnings = grouped.found, grouped.warnings
-    at = _find_baseline(found, baseline, config)
+    at = _find_baseline(grouped, baseline, config)
     base = found[at]
     sign = 1.0 if goal == "max" else -1.0
     spread = moderate([sign * item.values for item in found], settings.max_prior_df)
@@ -89,7 +89,7 @@ def fit(
         if item.costs[first] < base.costs[first]
     ]
     # A cheaper shape that early stopping dropped was tried as well.
-    dropped = sum(costs_of[first] < base.costs[first] for costs_of in grouped.stopped)
+    dropped = sum(costs_of[first] < base.costs[first] for _, costs_of in grouped.stopped)
     holm = _holm([comparison.p for comparison in compared], dropped)
     rows = tuple(
         _row(comparison, p_holm, base, costs, settings)
@@ -145,25 +145,31 @@ def power(margin_over_sd: float, n: int, candidates: int, alpha: float, prior_df
 
 
 def _find_baseline(
-    found: list[Configuration], baseline: Mapping[str, AxisValue], config: Sequence[str]
+    grouped: Grouped, baseline: Mapping[str, AxisValue], config: Sequence[str]
 ) -> int:
     foreign = [name for name in baseline if name not in config]
     if foreign or not baseline:
         named = ", ".join(foreign) or "no axis"
         raise UserError(f"the baseline names {named}; the axes are {', '.join(config)}")
-    matches = [
-        k
-        for k, item in enumerate(found)
-        if all(item.config[name] == value for name, value in baseline.items())
-    ]
+    found = grouped.found
+    matches = [k for k, item in enumerate(found) if _is_at(item.config, baseline)]
     if len(matches) == 1:
         return matches[0]
     words = describe(dict(baseline))
+    if not matches and any(_is_at(values, baseline) for values, _ in grouped.stopped):
+        raise UserError(
+            f"the baseline {words} lost runs to early stopping, and those it kept are the ones that"
+            " did well; run all of its seeds to the full budget"
+        )
     shown = [item.label for item in ([found[k] for k in matches] or found)][:8]
     raise UserError(
         f"the baseline {words} picks {len(matches)} shapes with a full-budget run, need exactly 1;"
         f" there are: {'; '.join(shown)}"
     )
+
+
+def _is_at(config: Mapping[str, AxisValue], values: Mapping[str, AxisValue]) -> bool:
+    return all(config[name] == value for name, value in values.items())
 
 
 def _compare(

@@ -204,3 +204,10 @@ def test_a_shape_that_lost_a_run_to_early_stopping_is_not_compared_but_counts_as
     assert compared
     assert all(row.p_raw == at[row.label].p_raw for row in result.table)
     assert all((row.p_holm or 0) > (at[row.label].p_holm or 0) for row in compared)
+
+
+def test_a_baseline_that_lost_a_run_to_early_stopping_is_refused_for_what_it_is():
+    frame = lean_sweep("equal", 0).assign(status="finished")
+    frame.loc[frame.index[frame["shape"] == "s08"][0], "status"] = "stopped_early"
+    with pytest.raises(UserError, match="shape=s08 lost runs to early stopping"):
+        run(frame)
