@@ -12,6 +12,7 @@ from analysis.lean import fit, power
 from analysis.moderated import moderate
 from analysis.results import LeanResult
 from benchmarks.shapes import SHAPE_OPTIONS, lean_sweep
+from hsweep.errors import UserError
 
 MARGIN = 0.015
 
