@@ -111,6 +111,7 @@ def _column_label(name: str) -> str:
         "mlflow_url": "MLflow run",
         "num_params": "parameters",
         "wall_seconds": "wall time (s)",
+        "latency_seconds": "latency (s)",
         "train_memory_bytes": "training memory (B)",
         "flops_per_example": "FLOPs per example",
         "train_flops_per_example": "training FLOPs per example",

@@ -43,8 +43,9 @@ _COST_TITLES: Final = {
     "flops_per_example": "FLOPs per example",
     "train_memory_bytes": "training memory",
     "wall_seconds": "wall time",
+    "latency_seconds": "latency",
 }
-_COST_UNITS: Final = {"train_memory_bytes": "B", "wall_seconds": "s"}
+_COST_UNITS: Final = {"train_memory_bytes": "B", "wall_seconds": "s", "latency_seconds": "s"}
 
 Result = TransitionResult | ParetoResult | LeanResult
 

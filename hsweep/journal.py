@@ -237,6 +237,7 @@ class Journal:
             "wall_seconds": report.wall_seconds,
             "train_seconds": report.train_seconds,
             "data_seconds": report.data_seconds,
+            "latency_seconds": report.latency_seconds,
         }
         with self._transaction():
             cursor = self._connection.execute(

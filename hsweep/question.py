@@ -34,7 +34,7 @@ class Lean:
 
     Attributes:
         costs: columns to save, first one first (``num_params``, ``flops_per_example``,
-            ``train_memory_bytes``, ``wall_seconds``).
+            ``train_memory_bytes``, ``wall_seconds``, ``latency_seconds``).
         baseline: axis values that name the baseline shape.
         within: an axis at each of whose values the baseline is another shape, for example a family
             of models; shapes are then compared only with the baseline they share it with.

@@ -25,9 +25,9 @@ RESERVED_AXES: Final = frozenset(
         "key", "study", "sweep", "preset", "ordinal", "seed", "stratum", "status", "reason",
         "attempt", "reached", "budget", "num_params", "flops_per_example",
         "train_flops_per_example", "train_memory_bytes",
-        "wall_seconds", "train_seconds", "data_seconds", "mlflow_run_id", "mlflow_url", "unit",
-        "step", "epochs", "steps", "seconds", "report_every", "replicates", "cpus",
-        "gpus", "num_points",
+        "wall_seconds", "train_seconds", "data_seconds", "latency_seconds",
+        "mlflow_run_id", "mlflow_url", "unit", "step", "epochs", "steps", "seconds",
+        "report_every", "replicates", "cpus", "gpus", "num_points",
     }
 )  # fmt: skip
 """Names with a meaning of their own in tables and on the command line."""

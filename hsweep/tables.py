@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+_TIMES: Final = ("train_seconds", "data_seconds", "latency_seconds")
 EXPORT_FORMATS: Final = (".parquet", ".csv", ".json")
 
 
@@ -69,6 +70,7 @@ def trials_schema(axes: Mapping[str, str], metrics: Sequence[str]) -> "pa.Schema
             ("wall_seconds", pa.float64()),
             ("train_seconds", pa.float64()),
             ("data_seconds", pa.float64()),
+            ("latency_seconds", pa.float64()),
         ]
     )
 
@@ -158,7 +160,7 @@ def _last_values(
         return {}
     return {
         **{metric: payload["metrics"].get(metric) for metric in metrics},
-        **{name: payload.get(name) for name in ("train_seconds", "data_seconds")},
+        **{name: payload.get(name) for name in _TIMES},
     }
 
 

@@ -2,9 +2,10 @@
 
 import contextlib
 import math
+import statistics
 import time
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -13,7 +14,9 @@ from hsweep.checkpoints import CheckpointStore
 from hsweep.recipe import Recipe
 from hsweep.seeding import derived_seed
 from hsweep.trial import Assignment, Report
-from tasks.base import FurtherEvaluated
+from tasks.base import Batch, FurtherEvaluated, TaskData
+
+_LATENCY_PASSES: Final = 6
 
 
 def train(assignment: Assignment, device: torch.device) -> Generator[Report, None, None]:
@@ -48,6 +51,7 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report, Non
         return
     step = state.history[-1].step if state.history else 0
     batches = data.batches(step)
+    batch: Batch | None = None
     autocast = torch.autocast(
         device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bfloat16"
     )
@@ -84,16 +88,21 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report, Non
         if isinstance(data, FurtherEvaluated) and diverged_at is None:
             with autocast:
                 metrics.update(data.evaluate_further(model, is_last=unit == budget.amount))
+        wall_seconds = state.seconds()
+        is_last = unit == budget.amount
         report = Report(
             unit=unit,
             step=step,
             metrics={name: _finite(value) for name, value in metrics.items()}
             | (watch.metrics() if watch else {}),
-            wall_seconds=state.seconds(),
-            is_last=unit == budget.amount,
+            wall_seconds=wall_seconds,
+            is_last=is_last,
             diverged_at=diverged_at,
             train_seconds=state.train_seconds,
             data_seconds=state.data_seconds,
+            latency_seconds=_latency(model, data, batch, autocast)
+            if is_last and batch is not None and diverged_at is None
+            else None,
         )
         state.add(report)
         try:
@@ -207,6 +216,22 @@ def _set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr
 
 
+def _latency(model: nn.Module, data: TaskData, batch: Batch, autocast: torch.autocast) -> float:
+    """Return the median time of a forward pass over ``batch``; changes nothing else."""
+    device = next(model.parameters()).device
+    devices = [device] if device.type == "cuda" else []
+    taken = []
+    with torch.random.fork_rng(devices), torch.no_grad(), autocast:
+        for _ in range(_LATENCY_PASSES):
+            started = time.perf_counter()
+            data.loss(model, batch)
+            if devices:
+                torch.cuda.synchronize(device)
+            taken.append(time.perf_counter() - started)
+    # The first pass warms caches up.
+    return statistics.median(taken[1:])
+
+
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
@@ -237,5 +262,6 @@ def _row(report: Report) -> dict[str, Any]:
         "wall_seconds": report.wall_seconds,
         "train_seconds": report.train_seconds,
         "data_seconds": report.data_seconds,
+        "latency_seconds": report.latency_seconds,
         "diverged_at": report.diverged_at,
     }

@@ -131,6 +131,8 @@ class Report:
         wall_seconds: time so far, evaluation included, over all attempts.
         train_seconds: the part of it spent on updates and on their data.
         data_seconds: the part of that spent waiting for data.
+        latency_seconds: of a forward pass over one training batch, loss included and gradients
+            not; measured once the budget is used up, None before.
         is_last: the budget is used up.
         diverged_at: the first update with a non-finite loss or the update after which a metric
             of the task was not finite; None while all is well.
@@ -144,3 +146,4 @@ class Report:
     diverged_at: int | None = None
     train_seconds: float = 0.0
     data_seconds: float = 0.0
+    latency_seconds: float | None = None

@@ -125,6 +125,7 @@ class TestStudyTables:
             "wall_seconds": 4.5,
             "train_seconds": 3.5,
             "data_seconds": 0.5,
+            "latency_seconds": None,
         }
         assert (diverged["status"], diverged["reason"]) == ("diverged", "not finite at step 7")
         assert (diverged["nmse"], diverged["act"], diverged["lr"]) == (None, None, 1.0)

@@ -363,6 +363,27 @@ def test_time_waiting_for_data_is_told_apart_from_updates_and_evaluation(
     assert (two.data_seconds, two.train_seconds, two.wall_seconds) == (24.0, 32.0, 232.0)
 
 
+def test_latency_is_measured_once_the_budget_is_used_up_and_is_no_training_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "time", CLOCK)
+    one, two = run(assignment_of(one_trial(task=TimedTask(), budget=epochs(2)), tmp_path))
+    assert (one.latency_seconds, two.latency_seconds) == (None, 1.0)
+    assert (two.train_seconds, two.wall_seconds) == (8.0, 8.0)
+
+
+def test_measuring_latency_leaves_weights_and_random_numbers_alone() -> None:
+    task, model = TinyTask(), torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5))
+    data = task.open(data_seed=0, sampling_seed=0, batch_size=8, device=CPU)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    off = torch.autocast("cpu", enabled=False)
+    assert training._latency(model, data, next(data.batches(0)), off) > 0
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
 def test_a_budget_of_seconds_counts_updates_and_their_data_and_no_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
