@@ -8,20 +8,20 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from analysis.against_results import (
+from analysis.findings.against_results import (
     AgainstResult,
     AgainstRow,
     AgainstSettings,
     CriticalHeads,
     PrintedValue,
 )
-from analysis.load import clean_runs
-from analysis.moderated import moderate
-from analysis.printed_values import compare, on_scale, reading_sd
-from analysis.published_results import PublishedResult
-from analysis.published_setups import UNKNOWN_NUMBER, Setup, Tasks
-from analysis.results import AxisValue, TransitionResult
-from analysis.scale import FloatArray
+from analysis.findings.results import AxisValue, TransitionResult
+from analysis.papers.published_results import PublishedResult
+from analysis.papers.published_setups import UNKNOWN_NUMBER, Setup, Tasks
+from analysis.runs.load import clean_runs
+from analysis.runs.scale import FloatArray
+from analysis.statistics.moderated import moderate
+from analysis.statistics.printed_values import compare, on_scale, reading_sd
 from hsweep.errors import UserError
 from hsweep.question import Goal, Scale
 
@@ -77,7 +77,7 @@ def fit(
         settings: every choice.
 
     Raises:
-        UserError: a bad table (see `analysis.load.clean_runs`).
+        UserError: a bad table (see `analysis.runs.load.clean_runs`).
     """
     chosen = settings or AgainstSettings()
     cells = _cells(frame, setup, [axis for axis in axes if axis in frame.columns], tasks, replicate)

@@ -8,28 +8,28 @@ from typing import Any, Final
 import pandas as pd
 
 from analysis import against, conditioning, lean, pareto, transition
-from analysis.against_results import AgainstResult, AgainstSettings
-from analysis.chosen_settings import with_settings
-from analysis.conditioning_results import ConditioningResult
-from analysis.conditioning_wording import conditioning_sentence
 from analysis.confirmation import confirm_command
-from analysis.effect_results import EffectsResult, EffectsSettings
-from analysis.effect_wording import effects_sentence
-from analysis.history import UNIT, study_history
+from analysis.findings.against_results import AgainstResult, AgainstSettings
+from analysis.findings.chosen_settings import with_settings
+from analysis.findings.conditioning_results import ConditioningResult
+from analysis.findings.effect_results import EffectsResult, EffectsSettings
+from analysis.findings.results import LeanResult, ParetoResult, TransitionResult
+from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
 from analysis.lean_groups import LeanGroups, fit_groups
-from analysis.published_setups import SETUPS, setup_of
+from analysis.papers.published_setups import SETUPS, setup_of
 from analysis.report import ReportInput
-from analysis.results import LeanResult, ParetoResult, TransitionResult
+from analysis.runs.history import UNIT, study_history
 from analysis.shape_answers import (
     read_shapes_to_predict,
     shape_results,
     study_effects,
     study_surrogate,
 )
-from analysis.surrogate_results import SurrogateResult, SurrogateSettings
-from analysis.surrogate_wording import surrogate_sentence
-from analysis.tables import varying_columns
-from analysis.wording import answer_sentence, groups_sentence
+from analysis.words.conditioning_wording import conditioning_sentence
+from analysis.words.effect_wording import effects_sentence
+from analysis.words.surrogate_wording import surrogate_sentence
+from analysis.words.tables import varying_columns
+from analysis.words.wording import answer_sentence, groups_sentence
 from hsweep.errors import UserError, unknown_name
 from hsweep.study import Study
 from hsweep.tables import frame

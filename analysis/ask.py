@@ -8,19 +8,19 @@ import pandas as pd
 
 from analysis import conditioning, effects, lean, pareto, surrogate, transition
 from analysis.answer import Answer
-from analysis.chosen_settings import with_settings
-from analysis.columns import numbers_if_all_are
-from analysis.conditioning_results import ConditioningSettings
-from analysis.conditioning_wording import conditioning_sentence
-from analysis.effect_results import EffectsSettings
-from analysis.effect_wording import effects_sentence
-from analysis.load import read_table
-from analysis.results import LeanSettings, ParetoSettings, TransitionSettings
+from analysis.findings.chosen_settings import with_settings
+from analysis.findings.conditioning_results import ConditioningSettings
+from analysis.findings.effect_results import EffectsSettings
+from analysis.findings.results import LeanSettings, ParetoSettings, TransitionSettings
+from analysis.findings.surrogate_results import SurrogateSettings
+from analysis.runs.columns import numbers_if_all_are
+from analysis.runs.load import read_table
+from analysis.runs.statuses import read_statuses
 from analysis.shape_answers import read_shapes_to_predict
-from analysis.statuses import read_statuses
-from analysis.surrogate_results import SurrogateSettings
-from analysis.surrogate_wording import surrogate_sentence
-from analysis.wording import answer_sentence
+from analysis.words.conditioning_wording import conditioning_sentence
+from analysis.words.effect_wording import effects_sentence
+from analysis.words.surrogate_wording import surrogate_sentence
+from analysis.words.wording import answer_sentence
 from hsweep.errors import UserError, unknown_name
 from hsweep.question import Goal, Scale
 from hsweep.space import parse_values

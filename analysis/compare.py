@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis import pareto
 from analysis.answer import Answer, answer_study
-from analysis.compare_results import (
+from analysis.findings.compare_results import (
     CompareSettings,
     Comparison,
     Difference,
@@ -18,12 +18,12 @@ from analysis.compare_results import (
     TransitionPair,
     VolumePair,
 )
-from analysis.configurations import Configuration, group_configurations
-from analysis.results import Interval, ParetoResult, ParetoSettings, TransitionResult
-from analysis.tables import varying_columns
+from analysis.findings.results import Interval, ParetoResult, ParetoSettings, TransitionResult
+from analysis.runs.configurations import Configuration, group_configurations
+from analysis.statistics.volumes import Volume, volume_difference, volume_interval, volumes
 from analysis.transition import common_dimension
-from analysis.volumes import Volume, volume_difference, volume_interval, volumes
-from analysis.wording import NONE
+from analysis.words.tables import varying_columns
+from analysis.words.wording import NONE
 from hsweep.errors import UserError
 from hsweep.question import Goal
 from hsweep.study import Study

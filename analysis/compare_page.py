@@ -4,10 +4,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from analysis import palette
-from analysis.compare_figures import comparison_pictures
-from analysis.compare_results import Comparison, StudySide
-from analysis.compare_words import comparison_sentences, comparison_tables
+from analysis.findings.compare_results import Comparison, StudySide
 from analysis.page import (
     TEMPLATES,
     content_policy,
@@ -17,7 +14,10 @@ from analysis.page import (
     plotly_script,
     write_page,
 )
-from analysis.wording import groups_sentences
+from analysis.pictures import palette
+from analysis.pictures.compare_figures import comparison_pictures
+from analysis.words.compare_words import comparison_sentences, comparison_tables
+from analysis.words.wording import groups_sentences
 
 
 def build_comparison_page(comparison: Comparison) -> str:

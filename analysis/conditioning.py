@@ -19,8 +19,7 @@ from typing import Any, Final, Unpack
 import numpy as np
 import pandas as pd
 
-from analysis.columns import RunColumns
-from analysis.conditioning_results import (
+from analysis.findings.conditioning_results import (
     COUPLED,
     HEAD_DIM,
     ConditionedShape,
@@ -30,13 +29,14 @@ from analysis.conditioning_results import (
     HeadsTrend,
     TheoryCheck,
 )
-from analysis.conditioning_verdict import correlate, judge
-from analysis.configurations import describe
-from analysis.jsonable import Number, number
-from analysis.load import clean_runs
-from analysis.permutation import rank_test
-from analysis.results import AxisValue, Config, Interval
-from analysis.scale import transform
+from analysis.findings.jsonable import Number, number
+from analysis.findings.results import AxisValue, Config, Interval
+from analysis.runs.columns import RunColumns
+from analysis.runs.configurations import describe
+from analysis.runs.load import clean_runs
+from analysis.runs.scale import transform
+from analysis.statistics.conditioning_verdict import correlate, judge
+from analysis.statistics.permutation import rank_test
 from hsweep.errors import UserError, unknown_name
 from hsweep.question import Goal, Scale
 

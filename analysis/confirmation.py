@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from analysis.findings.results import Config, LeanResult
 from analysis.lean import confirming_seeds
 from analysis.lean_groups import LeanGroups
-from analysis.results import Config, LeanResult
 from hsweep.study import Study
 
 _LIMIT_OPTIONS: Final = {

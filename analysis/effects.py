@@ -14,9 +14,7 @@ from typing import Unpack
 
 import pandas as pd
 
-from analysis.columns import RunColumns
-from analysis.contrasts import Contrast, Spread, Unit, are_matched, average, holm
-from analysis.effect_results import (
+from analysis.findings.effect_results import (
     AxisEffect,
     EffectsResult,
     EffectsSettings,
@@ -27,11 +25,13 @@ from analysis.effect_results import (
     Square,
     StepEffect,
 )
-from analysis.equal_cost import compare_equal_cost
-from analysis.jsonable import number
-from analysis.matched_grid import Step, lines, pairs, squares
-from analysis.results import Interval
-from analysis.shape_runs import TASK_AXES, Shape, ShapeRuns, read_shapes, to_metric
+from analysis.findings.jsonable import number
+from analysis.findings.results import Interval
+from analysis.runs.columns import RunColumns
+from analysis.runs.shape_runs import TASK_AXES, Shape, ShapeRuns, read_shapes, to_metric
+from analysis.statistics.contrasts import Contrast, Spread, Unit, are_matched, average, holm
+from analysis.statistics.equal_cost import compare_equal_cost
+from analysis.statistics.matched_grid import Step, lines, pairs, squares
 from hsweep.errors import UserError
 from hsweep.question import Goal, Scale
 

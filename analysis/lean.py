@@ -12,10 +12,10 @@ from typing import Unpack
 import pandas as pd
 from scipy import stats
 
-from analysis.columns import RunColumns
-from analysis.configurations import Configuration, Grouped, describe, group_configurations
-from analysis.moderated import Moderated, moderate
-from analysis.results import AxisValue, Interval, LeanResult, LeanRow, LeanSettings
+from analysis.findings.results import AxisValue, Interval, LeanResult, LeanRow, LeanSettings
+from analysis.runs.columns import RunColumns
+from analysis.runs.configurations import Configuration, Grouped, describe, group_configurations
+from analysis.statistics.moderated import Moderated, moderate
 from hsweep.errors import UserError
 from hsweep.question import Goal
 

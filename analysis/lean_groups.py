@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 
 from analysis import lean, pareto
-from analysis.jsonable import Jsonable
-from analysis.results import AxisValue, LeanResult, LeanSettings, ParetoResult
+from analysis.findings.jsonable import Jsonable
+from analysis.findings.results import AxisValue, LeanResult, LeanSettings, ParetoResult
 from hsweep.errors import UserError
 from hsweep.question import Goal
 

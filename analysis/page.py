@@ -17,7 +17,7 @@ import jinja2
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from analysis.drawing import Picture
+from analysis.pictures.drawing import Picture
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 _UNSAFE_IN_SCRIPT: Final = {

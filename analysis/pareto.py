@@ -11,19 +11,19 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from analysis.attainment import attainment
-from analysis.columns import RunColumns
-from analysis.configurations import Configuration, group_configurations
-from analysis.moderated import Moderated, moderate
-from analysis.optional import moocore
-from analysis.results import (
+from analysis.findings.results import (
     FrontClass,
     Interval,
     ParetoResult,
     ParetoRow,
     ParetoSettings,
 )
-from analysis.scale import FloatArray
+from analysis.runs.columns import RunColumns
+from analysis.runs.configurations import Configuration, group_configurations
+from analysis.runs.scale import FloatArray
+from analysis.statistics.attainment import attainment
+from analysis.statistics.moderated import Moderated, moderate
+from analysis.statistics.optional import moocore
 from hsweep.question import Goal
 
 _DEFAULT_SETTINGS = ParetoSettings()

@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 
 from analysis import lean, transition
-from analysis.jsonable import Number, number
-from analysis.load import RunTable
-from analysis.power_results import (
+from analysis.findings.jsonable import Number, number
+from analysis.findings.power_results import (
     Collapse,
     Design,
     LeanPowerResult,
@@ -25,8 +24,9 @@ from analysis.power_results import (
     PowerRow,
     PowerSettings,
 )
-from analysis.results import Interval, LeanResult, TransitionResult, TransitionSettings
-from analysis.scale import THRESHOLDS, FloatArray
+from analysis.findings.results import Interval, LeanResult, TransitionResult, TransitionSettings
+from analysis.runs.load import RunTable
+from analysis.runs.scale import THRESHOLDS, FloatArray
 from hsweep.errors import UserError
 from hsweep.question import Goal, Scale
 

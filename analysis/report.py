@@ -15,18 +15,11 @@ from typing import Any, Final, NamedTuple
 import pandas as pd
 from markupsafe import Markup
 
-from analysis import against_wording, conditioning_wording, palette, tables, trial_tables
-from analysis.against_results import AgainstResult
-from analysis.attainment_figures import attainment_picture
-from analysis.conditioning_figures import conditioning_pictures
-from analysis.conditioning_results import ConditioningResult
-from analysis.curve_figures import curve_picture
-from analysis.curves import LearningCurves, learning_curves
-from analysis.drawing import Picture
-from analysis.effect_figures import effect_pictures
-from analysis.effect_results import EffectsResult
-from analysis.figures import transition_pictures
-from analysis.front_figures import forest_picture, front_pictures
+from analysis.findings.against_results import AgainstResult
+from analysis.findings.conditioning_results import ConditioningResult
+from analysis.findings.effect_results import EffectsResult
+from analysis.findings.results import LeanResult, ParetoResult, TransitionResult
+from analysis.findings.surrogate_results import SurrogateResult
 from analysis.lean_groups import LeanGroups
 from analysis.page import (
     TEMPLATES,
@@ -37,12 +30,20 @@ from analysis.page import (
     plotly_script,
     write_page,
 )
-from analysis.pictures import Comparison, comparisons
-from analysis.results import LeanResult, ParetoResult, TransitionResult
-from analysis.shape_sections import shape_sections
-from analysis.surrogate_figures import surrogate_pictures
-from analysis.surrogate_results import SurrogateResult
-from analysis.wording import (
+from analysis.pictures import palette
+from analysis.pictures.attainment_figures import attainment_picture
+from analysis.pictures.conditioning_figures import conditioning_pictures
+from analysis.pictures.curve_figures import curve_picture
+from analysis.pictures.curves import LearningCurves, learning_curves
+from analysis.pictures.drawing import Picture
+from analysis.pictures.effect_figures import effect_pictures
+from analysis.pictures.front_figures import forest_picture, front_pictures
+from analysis.pictures.rows import Comparison, comparisons
+from analysis.pictures.surrogate_figures import surrogate_pictures
+from analysis.pictures.transition_figures import transition_pictures
+from analysis.words import against_wording, conditioning_wording, tables, trial_tables
+from analysis.words.shape_sections import shape_sections
+from analysis.words.wording import (
     Result,
     answer_sentence,
     groups_badge,

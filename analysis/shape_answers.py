@@ -6,10 +6,10 @@ from typing import Any
 import pandas as pd
 
 from analysis import effects, surrogate
-from analysis.effect_results import EffectsResult, EffectsSettings
-from analysis.results import AxisValue
-from analysis.shape_runs import TASK_AXES, plain
-from analysis.surrogate_results import SurrogateResult, SurrogateSettings
+from analysis.findings.effect_results import EffectsResult, EffectsSettings
+from analysis.findings.results import AxisValue
+from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
+from analysis.runs.shape_runs import TASK_AXES, plain
 from hsweep.errors import UserError
 from hsweep.space import parse_values
 from hsweep.study import Manifest

@@ -1,7 +1,7 @@
 """A small surrogate of the metric as a function of shape: what to expect of shapes never tried.
 
-A Gaussian process over log2 of the axes (`analysis.gaussian_process`) learns from the shapes' means
-and their seed noise. It says how well it predicts each shape from the others before it says
+A Gaussian process over log2 of the axes (`statistics.gaussian_process`) learns from the shapes'
+means and their seed noise. It says how well it predicts each shape from the others before it says
 anything else; where it cannot beat their mean, it suggests nothing.
 """
 
@@ -14,16 +14,9 @@ from typing import Unpack
 import numpy as np
 import pandas as pd
 
-from analysis.columns import RunColumns
-from analysis.configurations import describe
-from analysis.gaussian_process import group_means
-from analysis.jsonable import Number, number
-from analysis.moderated import moderate
-from analysis.results import AxisValue, Config, Interval
-from analysis.scale import FloatArray
-from analysis.shape_runs import TASK_AXES, ShapeRuns, read_shapes, to_metric
-from analysis.surrogate_model import SurrogateModel
-from analysis.surrogate_results import (
+from analysis.findings.jsonable import Number, number
+from analysis.findings.results import AxisValue, Config, Interval
+from analysis.findings.surrogate_results import (
     Prediction,
     SkillVerdict,
     SurfacePoint,
@@ -31,6 +24,13 @@ from analysis.surrogate_results import (
     SurrogateSettings,
     TriedShape,
 )
+from analysis.runs.columns import RunColumns
+from analysis.runs.configurations import describe
+from analysis.runs.scale import FloatArray
+from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, read_shapes, to_metric
+from analysis.statistics.gaussian_process import group_means
+from analysis.statistics.moderated import moderate
+from analysis.statistics.surrogate_model import SurrogateModel
 from hsweep.errors import UserError
 from hsweep.question import Goal, Scale
 

@@ -11,21 +11,9 @@ from typing import Unpack
 import numpy as np
 import pandas as pd
 
-from analysis.cells import Grid, build_grid, read_cells, seed_noise
-from analysis.columns import RunColumns
-from analysis.coverage import (
-    Coverage,
-    audit,
-    trials_for_more_heads,
-    trials_for_more_lengths,
-    trials_to_fill,
-)
-from analysis.jsonable import number
-from analysis.load import RunTable, canonical
-from analysis.pruning import examine
-from analysis.pruning_results import Refit
-from analysis.reading import Context, read
-from analysis.results import (
+from analysis.findings.jsonable import number
+from analysis.findings.pruning_results import Refit
+from analysis.findings.results import (
     MissingTrials,
     RetrievalDimension,
     RunValue,
@@ -33,8 +21,20 @@ from analysis.results import (
     TransitionResult,
     TransitionSettings,
 )
-from analysis.scale import THRESHOLDS
-from analysis.verdict import Limits
+from analysis.runs.cells import Grid, build_grid, read_cells, seed_noise
+from analysis.runs.columns import RunColumns
+from analysis.runs.load import RunTable, canonical
+from analysis.runs.scale import THRESHOLDS
+from analysis.statistics.coverage import (
+    Coverage,
+    audit,
+    trials_for_more_heads,
+    trials_for_more_lengths,
+    trials_to_fill,
+)
+from analysis.statistics.pruning import examine
+from analysis.statistics.reading import Context, read
+from analysis.statistics.verdict import Limits
 from hsweep.errors import UserError
 from hsweep.question import Goal, Scale
 
@@ -64,11 +64,11 @@ def fit(
         x: ordered axis that is searched.
         by: modulating axis, or None for a sweep at one length.
         goal: min or max.
-        scale: error, accuracy or loss (see `analysis.scale`).
+        scale: error, accuracy or loss (see `analysis.runs.scale`).
         eval_size: evaluation examples behind an accuracy.
         nuisance: axes whose settings compete within a cell.
         history: one row a report of a run, with the same columns and the budget: adds runs that
-            only it knows, and tells how runs were stopped (see `analysis.pruning`).
+            only it knows, and tells how runs were stopped (see `analysis.statistics.pruning`).
         layers: attention layers of the models, for the retrieval dimension.
         settings: levels, thresholds, draws and the seed.
         columns: which columns tell runs apart and say how each ended (`RunColumns`).

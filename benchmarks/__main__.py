@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from analysis.results import TransitionSettings
+from analysis.findings.results import TransitionSettings
 from benchmarks.calibration import EVERY_FAMILY, Calibration, calibrate
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 
 from analysis import lean, pareto, transition
 from analysis.report import ReportInput, build_report
-from analysis.wording import answer_sentence
+from analysis.words.wording import answer_sentence
 
 Kind = Literal["transition", "shapes"]
 KINDS: Final[tuple[Kind, ...]] = ("transition", "shapes")

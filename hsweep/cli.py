@@ -269,8 +269,8 @@ def analyze(
     """
     from analysis.answer import answer_study, ask_conditioning, ask_effects, ask_surrogate
     from analysis.ask import ask_table
-    from analysis.result_files import write_answer
-    from analysis.summary import show_answer
+    from analysis.findings.result_files import write_answer
+    from analysis.words.summary import show_answer
     from hsweep.render import print_json
     from hsweep.study import Study, write_json
 
@@ -321,7 +321,7 @@ def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str 
         str(write_study_report(study, answer, tracking_target(uri, home, study.manifest.sweep)))
     )
     if figures is not None:
-        from analysis.plots import save_figures
+        from analysis.pictures.plots import save_figures
 
         for path in save_figures(report_input(study, answer, {}), figures):
             click.echo(str(path))

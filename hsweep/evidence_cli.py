@@ -11,7 +11,7 @@ from hsweep.options import console_for, home_option, json_option
 from hsweep.paths import Home, StudyPaths
 
 if TYPE_CHECKING:
-    from analysis.power_results import LeanPowerResult, PowerResult
+    from analysis.findings.power_results import LeanPowerResult, PowerResult
     from hsweep.plan import Plan
     from hsweep.study import Study
 
@@ -29,14 +29,14 @@ def show_power(
     Raises:
         UserError: a sweep without a question, or a study that asks another one.
     """
-    from analysis.power_results import LeanPowerResult
-    from analysis.power_words import (
+    from analysis.findings.power_results import LeanPowerResult
+    from analysis.words.power_words import (
         lean_power_sentence,
         lean_power_table,
         power_sentence,
         power_table,
     )
-    from analysis.summary import print_table
+    from analysis.words.summary import print_table
     from hsweep.render import print_json
     from hsweep.study import Study
 
@@ -82,8 +82,8 @@ def _transition_power(
     from rich.progress import Progress
 
     from analysis.answer import answer_study
+    from analysis.findings.power_results import PowerSettings
     from analysis.power import noise_of, plan_transition
-    from analysis.power_results import PowerSettings
 
     points = [trial.point for trial in plan.trials]
     noise = h_star = None
@@ -181,9 +181,9 @@ def compare(
     """
     from analysis.compare import compare as compare_studies
     from analysis.compare_page import write_comparison
-    from analysis.compare_results import CompareSettings
-    from analysis.compare_words import comparison_sentences, comparison_tables
-    from analysis.summary import print_table
+    from analysis.findings.compare_results import CompareSettings
+    from analysis.words.compare_words import comparison_sentences, comparison_tables
+    from analysis.words.summary import print_table
     from hsweep.render import print_json
 
     studies = [_study(home, name) for name in names]

@@ -12,8 +12,8 @@ from models.counts import checked_build, train_memory_bytes
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from analysis.against_results import AgainstResult
-    from analysis.published import PublishedRow
+    from analysis.findings.against_results import AgainstResult
+    from analysis.papers.published import PublishedRow
     from hsweep.study import Study
 
 _PRECISION: Final = "bfloat16"
@@ -129,7 +129,7 @@ def rows_of(table: str | None) -> "list[PublishedRow]":
     Raises:
         UserError: no such table.
     """
-    from analysis.published import PUBLISHED_ROWS, TABLES
+    from analysis.papers.published import PUBLISHED_ROWS, TABLES
 
     by_name = {name.lower(): name for name in TABLES}
     if table is not None and table.lower() not in by_name:
@@ -174,7 +174,7 @@ def study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) ->
         UserError: nothing published is known to be about this study, or an unknown setup.
     """
     from analysis.answer import answer_study, beside_published
-    from analysis.published_setups import SETUPS
+    from analysis.papers.published_setups import SETUPS
     from hsweep.tables import frame
 
     trials, _ = study.tables()
@@ -195,8 +195,8 @@ def study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) ->
 
 def show_beside(console: "Console", result: "AgainstResult") -> None:
     """Print a study beside the published results."""
-    from analysis.against_wording import against_sentence, brief_table, missing_printed_table
-    from analysis.summary import print_table
+    from analysis.words.against_wording import against_sentence, brief_table, missing_printed_table
+    from analysis.words.summary import print_table
 
     console.print(against_sentence(result), style="bold", soft_wrap=True)
     if not result.comparable:

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.lean_groups import LeanGroups
-from analysis.report import ReportInput
-from analysis.results import (
+from analysis.findings.results import (
     CellCounts,
     CellValue,
     DropStep,
@@ -29,7 +27,9 @@ from analysis.results import (
     TransitionResult,
     TransitionSettings,
 )
-from analysis.wording import answer_sentence, groups_sentence
+from analysis.lean_groups import LeanGroups
+from analysis.report import ReportInput
+from analysis.words.wording import answer_sentence, groups_sentence
 
 HEADS = (1, 2, 3, 4, 5, 6)
 LENGTHS = (8, 32, 128)

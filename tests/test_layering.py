@@ -35,7 +35,7 @@ OWNERS = {
     "ray": ("hsweep/ray_*.py",),
     "mlflow": ("hsweep/tracking.py", "hsweep/mlflow_*.py"),
     "optuna": ("hsweep/space.py", "hsweep/search.py", "hsweep/ray_*.py"),
-    "matplotlib": ("analysis/*plots.py", "analysis/plotting.py"),
+    "matplotlib": ("analysis/pictures/*plots.py", "analysis/pictures/plotting.py"),
 }
 TORCH_AT_THE_TOP = ("models/*.py", "tasks/*.py", "hsweep/train.py", "hsweep/checkpoints.py")
 

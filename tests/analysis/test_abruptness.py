@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from analysis.abruptness import abruptness_p, break_gain, convex_fit, convex_misfit
+from analysis.statistics.abruptness import abruptness_p, break_gain, convex_fit, convex_misfit
 
 HEADS = st.lists(st.integers(1, 30), min_size=3, max_size=7, unique=True).map(
     lambda heads: np.array(sorted(heads), dtype=float)

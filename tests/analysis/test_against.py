@@ -13,17 +13,17 @@ from report_examples import report_input
 from scipy import stats
 
 from analysis.against import fit
-from analysis.against_results import AgainstResult, AgainstSettings
-from analysis.against_wording import (
+from analysis.findings.against_results import AgainstResult, AgainstSettings
+from analysis.papers.published_results import PUBLISHED_RESULTS
+from analysis.papers.published_setups import SETUPS, Setup, setup_of
+from analysis.report import build_report
+from analysis.statistics.printed_values import best_of_normal, compare
+from analysis.words.against_wording import (
     against_sentence,
     against_table,
     brief_table,
     missing_printed_table,
 )
-from analysis.printed_values import best_of_normal, compare
-from analysis.published_results import PUBLISHED_RESULTS
-from analysis.published_setups import SETUPS, Setup, setup_of
-from analysis.report import build_report
 from hsweep.errors import UserError
 
 BY_NAME = {setup.name: setup for setup in SETUPS}

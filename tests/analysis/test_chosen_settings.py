@@ -2,8 +2,8 @@
 
 import pytest
 
-from analysis.chosen_settings import with_settings
-from analysis.results import LeanSettings, ParetoSettings, TransitionSettings
+from analysis.findings.chosen_settings import with_settings
+from analysis.findings.results import LeanSettings, ParetoSettings, TransitionSettings
 from hsweep.errors import UserError
 
 

@@ -16,12 +16,12 @@ from tiny_studies import finish, new_study, recording
 from analysis import pareto
 from analysis.compare import compare, transition_pair, unique_labels
 from analysis.compare_page import build_comparison_page
-from analysis.compare_results import CompareSettings, Comparison
-from analysis.compare_words import comparison_sentences, comparison_tables
-from analysis.configurations import group_configurations
-from analysis.results import ParetoSettings
-from analysis.volumes import Volume, volume_difference, volume_interval, volumes
-from analysis.wording import NONE
+from analysis.findings.compare_results import CompareSettings, Comparison
+from analysis.findings.results import ParetoSettings
+from analysis.runs.configurations import group_configurations
+from analysis.statistics.volumes import Volume, volume_difference, volume_interval, volumes
+from analysis.words.compare_words import comparison_sentences, comparison_tables
+from analysis.words.wording import NONE
 from benchmarks.shapes import SHAPE_OPTIONS, shapes_sweep
 from hsweep import Sweep, Transition, grid, lean
 from hsweep.cli import main
@@ -122,7 +122,7 @@ class TestTransitions:
         one, other = compare(collapses, settings=QUICK).studies
         assert one.transition is not None
         assert other.transition is not None
-        from analysis.results import RetrievalDimension
+        from analysis.findings.results import RetrievalDimension
 
         def with_dimension(side: Any, lo: int, hi: int) -> Any:
             found = dataclasses.replace(side.transition, d_eff=RetrievalDimension(lo, hi, 1, False))

@@ -14,11 +14,15 @@ from hypothesis import strategies as st
 from report_examples import report_input
 
 from analysis.conditioning import course, fit, has_probe
-from analysis.conditioning_figures import conditioning_pictures
-from analysis.conditioning_results import ConditioningResult, ConditioningSettings
-from analysis.conditioning_wording import conditioning_sentence, correlations_table, shapes_table
-from analysis.plots import save_figures
+from analysis.findings.conditioning_results import ConditioningResult, ConditioningSettings
+from analysis.pictures.conditioning_figures import conditioning_pictures
+from analysis.pictures.plots import save_figures
 from analysis.report import build_report
+from analysis.words.conditioning_wording import (
+    conditioning_sentence,
+    correlations_table,
+    shapes_table,
+)
 from hsweep.cli import main
 from hsweep.errors import UserError
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from simulated_shapes import additive, grid, interacting, nothing
 
-from analysis.effect_results import EffectsResult, EffectsSettings
-from analysis.effect_wording import effects_sentence, effects_table, equal_cost_table
 from analysis.effects import fit
+from analysis.findings.effect_results import EffectsResult, EffectsSettings
+from analysis.words.effect_wording import effects_sentence, effects_table, equal_cost_table
 from hsweep.errors import UserError
 
 SHAPE = ["heads", "depth"]

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from analysis.findings.results import LeanResult
 from analysis.lean import fit, power
-from analysis.moderated import moderate
-from analysis.results import LeanResult
+from analysis.statistics.moderated import moderate
 from benchmarks.shapes import SHAPE_OPTIONS, lean_sweep
 from hsweep.errors import UserError
 

@@ -15,7 +15,7 @@ from tiny_studies import finish, new_study, recording
 from analysis.answer import Answer, answer_study, report_input
 from analysis.lean_groups import LeanGroups, fit_groups
 from analysis.report import build_report, pictures
-from analysis.summary import show_answer
+from analysis.words.summary import show_answer
 from hsweep import Asha, Sweep, UserError, grid, lean
 from hsweep.paths import Home
 from hsweep.plan import make_plan

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.load import canonical, clean_runs, read_table
+from analysis.runs.load import canonical, clean_runs, read_table
 
 
 def small(**columns: object) -> pd.DataFrame:

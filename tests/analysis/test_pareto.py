@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.findings.results import ParetoResult, ParetoSettings
 from analysis.pareto import area, dominated, fit
-from analysis.results import ParetoResult, ParetoSettings
 from benchmarks.shapes import SHAPE_OPTIONS, shapes_sweep
 
 QUICK = ParetoSettings(draws=500)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.conditioning_verdict import size_classes
-from analysis.permutation import correlation_interval, partial_rank_test, rank_test
+from analysis.statistics.conditioning_verdict import size_classes
+from analysis.statistics.permutation import correlation_interval, partial_rank_test, rank_test
 
 
 def rng() -> np.random.Generator:

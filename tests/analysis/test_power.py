@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis import lean, transition
-from analysis.power import default_noise, noise_of, plan_lean, plan_transition, scaled, simulate
-from analysis.power_results import (
+from analysis.findings.power_results import (
     Collapse,
     Design,
     LeanPowerResult,
@@ -16,13 +15,14 @@ from analysis.power_results import (
     PowerResult,
     PowerSettings,
 )
-from analysis.power_words import (
+from analysis.findings.results import TransitionSettings
+from analysis.power import default_noise, noise_of, plan_lean, plan_transition, scaled, simulate
+from analysis.words.power_words import (
     lean_power_sentence,
     lean_power_table,
     power_sentence,
     power_table,
 )
-from analysis.results import TransitionSettings
 
 QUICK = PowerSettings(sweeps=12, n_mc=99)
 HEADS, LENGTHS = (1, 2, 3, 4, 5), (8, 32, 128)

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.load import canonical
-from analysis.results import TransitionResult, TransitionSettings
+from analysis.findings.results import TransitionResult, TransitionSettings
+from analysis.runs.load import canonical
 from analysis.transition import fit
 from benchmarks.sweeps import Sweep, transition_sweep
 from hsweep.errors import UserError

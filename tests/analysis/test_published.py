@@ -4,8 +4,8 @@ from itertools import groupby
 
 import pytest
 
-from analysis.published import PUBLISHED_ROWS, TABLES, PublishedRow
-from analysis.published_results import PUBLISHED_RESULTS, PublishedResult
+from analysis.papers.published import PUBLISHED_ROWS, TABLES, PublishedRow
+from analysis.papers.published_results import PUBLISHED_RESULTS, PublishedResult
 
 
 def row(table: str, name: str) -> PublishedRow:

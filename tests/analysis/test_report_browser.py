@@ -12,7 +12,7 @@ import pytest
 import report_examples as examples
 
 from analysis.report import ReportInput, write_report
-from analysis.wording import NONE
+from analysis.words.wording import NONE
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 
@@ -90,13 +90,12 @@ def wait_for(browser: Any, what: str, script: str) -> None:
 
 
 def requested(browser: Any) -> list[str]:
-    """Return every address that the page asked for."""
+    """Return every address that the page asked for; the browser's own first tab is none of it."""
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    return [
-        message["params"]["request"]["url"]
-        for message in messages
-        if message["method"] == "Network.requestWillBeSent"
-    ]
+    sent = [m["params"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    urls = [each["request"]["url"] for each in sent if each["documentURL"].startswith("file:")]
+    assert browser.current_url in urls
+    return urls
 
 
 def column(browser: Any, number: int) -> list[str]:

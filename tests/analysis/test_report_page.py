@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import report_examples as examples
 
-from analysis import palette
+from analysis.pictures import palette
 from analysis.report import (
     ReportInput,
     all_warnings,

@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.transforms import Bbox
 
-from analysis.plots import FORMATS, figures, save_figures
-from analysis.plotting import COLUMN_INCHES, PAGE_INCHES, STYLE
+from analysis.pictures.plots import FORMATS, figures, save_figures
+from analysis.pictures.plotting import COLUMN_INCHES, PAGE_INCHES, STYLE
 
 MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
@@ -144,7 +144,7 @@ def settings():  # reading the backend itself would import pyplot
     return {name: matplotlib.rcParams[name] for name in matplotlib.rcParams if name != "backend"}
 before = settings()
 import report_examples
-from analysis.plots import save_figures
+from analysis.pictures.plots import save_figures
 with tempfile.TemporaryDirectory() as folder:
     assert save_figures(report_examples.report_input(), Path(folder), formats=("svg",))
 assert "matplotlib.pyplot" not in sys.modules

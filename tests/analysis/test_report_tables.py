@@ -10,9 +10,9 @@ import report_examples as examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis import tables, trial_tables
-from analysis.curves import MAX_LINES, MAX_POINTS, learning_curves
-from analysis.pictures import (
+from analysis.findings.results import Interval, RunValue
+from analysis.pictures.curves import MAX_LINES, MAX_POINTS, learning_curves
+from analysis.pictures.rows import (
     MAX_FOREST_ROWS,
     MAX_RUN_POINTS,
     GridAxis,
@@ -25,9 +25,9 @@ from analysis.pictures import (
     side_by_side,
     varying_axes,
 )
-from analysis.results import Interval, RunValue
-from analysis.ticks import log_ticks
-from analysis.wording import NONE
+from analysis.pictures.ticks import log_ticks
+from analysis.words import tables, trial_tables
+from analysis.words.wording import NONE
 
 
 def test_every_ending_is_counted_even_at_zero() -> None:

@@ -7,8 +7,8 @@ import report_examples as examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.results import Interval
-from analysis.wording import (
+from analysis.findings.results import Interval
+from analysis.words.wording import (
     MINUS,
     NONE,
     answer_sentence,

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from analysis import lean, pareto, transition
-from analysis.result_files import Result, read_result, write_result
-from analysis.results import ParetoSettings, TransitionSettings
+from analysis.findings.result_files import Result, read_result, write_result
+from analysis.findings.results import ParetoSettings, TransitionSettings
 from benchmarks.shapes import MARGIN, SHAPE_OPTIONS, lean_sweep, shapes_sweep
 from benchmarks.sweeps import transition_sweep
 from hsweep.errors import UserError

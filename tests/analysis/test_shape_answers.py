@@ -16,14 +16,14 @@ import hsweep
 from analysis import effects, surrogate
 from analysis.answer import answer_study, ask_effects, ask_surrogate
 from analysis.answer import report_input as study_report
-from analysis.effect_figures import effect_pictures
-from analysis.effect_results import EffectsResult
-from analysis.plots import save_figures
+from analysis.findings.effect_results import EffectsResult
+from analysis.findings.result_files import read_result, write_result
+from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
+from analysis.pictures.effect_figures import effect_pictures
+from analysis.pictures.plots import save_figures
+from analysis.pictures.surrogate_figures import surrogate_pictures
 from analysis.report import build_report
-from analysis.result_files import read_result, write_result
 from analysis.shape_answers import read_shapes_to_predict
-from analysis.surrogate_figures import surrogate_pictures
-from analysis.surrogate_results import SurrogateResult, SurrogateSettings
 from hsweep.cli import main
 from hsweep.errors import UserError
 from hsweep.paths import Home

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from analysis.statuses import STATUSES, read_statuses
+from analysis.runs.statuses import STATUSES, read_statuses
 from hsweep.errors import UserError
 
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_shapes import additive, grid, interacting, nothing
 
-from analysis.cost_model import CostModel
-from analysis.gaussian_process import GaussianProcess, Scales
-from analysis.shape_space import ShapeSpace
+from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
+from analysis.statistics.cost_model import CostModel
+from analysis.statistics.gaussian_process import GaussianProcess, Scales
+from analysis.statistics.shape_space import ShapeSpace
 from analysis.surrogate import fit, predict
-from analysis.surrogate_results import SurrogateResult, SurrogateSettings
-from analysis.surrogate_wording import left_out_table, predictions_table, surrogate_sentence
+from analysis.words.surrogate_wording import left_out_table, predictions_table, surrogate_sentence
 from hsweep.errors import UserError
 
 SHAPE = ["heads", "depth"]

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.results import (
+from analysis.findings.results import (
     RetrievalDimension,
     TransitionReading,
     TransitionResult,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from analysis.published import PUBLISHED_ROWS, PublishedRow
+from analysis.papers.published import PUBLISHED_ROWS, PublishedRow
 from hsweep.cli import main
 from hsweep.paper import ComparedRow, compare, published_presets, rows_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from analysis.published import PUBLISHED_ROWS
+from analysis.papers.published import PUBLISHED_ROWS
 from hsweep.domain import AxisValue
 from hsweep.paper import published_presets
 from hsweep.plan import Plan

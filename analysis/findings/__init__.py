@@ -1,0 +1,1 @@
+"""What analyses found, as frozen values, and these values as files."""

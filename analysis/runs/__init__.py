@@ -1,0 +1,1 @@
+"""Tables of runs, as anybody wrote them, brought into forms that analyses start from."""

@@ -1,0 +1,76 @@
+"""Columns of tables that somebody else wrote."""
+
+from collections.abc import Sequence
+from typing import Any, Final, TypedDict
+
+import numpy as np
+import pandas as pd
+
+from analysis.runs.scale import FloatArray
+from hsweep.errors import UserError
+
+_NUMBER: Final = r"\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*"
+"""As numbers are written; a name such as 007 is none."""
+
+
+class RunColumns(TypedDict, total=False):
+    """Which columns of a table tell its runs apart, and say how each ended.
+
+    Every analysis takes these arguments.
+
+    Attributes:
+        replicate: column of the seeds (by default ``seed``); None numbers the runs of a cell or
+            shape in order.
+        status_column: how each run ended; without it, ``status`` if there is such a column.
+        complete: status word of a full-budget run, besides those known (``finished``).
+        budget_column: how far each run got; rows short of ``target_budget`` are not complete.
+        target_budget: full budget; None takes the largest seen.
+    """
+
+    replicate: str | None
+    status_column: str | None
+    complete: str
+    budget_column: str | None
+    target_budget: float | None
+
+
+def require(frame: pd.DataFrame, names: Sequence[str], what: str) -> None:
+    """Refuse a frame that lacks one of the columns ``names``."""
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        present = ", ".join(str(name) for name in frame.columns)
+        raise UserError(f"the {what} has no column {missing[0]!r}; it has: {present}")
+
+
+def replicate_words(column: "pd.Series[Any]") -> "pd.Series[str]":
+    """Return the names of replicates as text: seeds 0 and 0.0 are the same."""
+    if pd.api.types.is_float_dtype(column) and (column % 1 == 0).all():
+        column = column.astype(np.int64)
+    return column.astype(str)
+
+
+def numbers_if_all_are(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Return a column of texts such as "4" as numbers, if each is one as a number is written."""
+    if pd.api.types.is_numeric_dtype(column):
+        return column
+    are_numbers = column.astype(str).str.fullmatch(_NUMBER).all()
+    return pd.to_numeric(column) if are_numbers else column
+
+
+def as_numbers(column: "pd.Series[Any]", name: str, *, infinite: bool = False) -> FloatArray:
+    """Return a column as finite numbers, NaN where empty; ``infinite`` also lets infinities pass.
+
+    Raises:
+        UserError: anything else in it.
+    """
+    if pd.api.types.is_bool_dtype(column):
+        raise UserError(f"column {name!r} holds true and false, not numbers")
+    try:
+        values = pd.to_numeric(column).to_numpy(dtype=np.float64, na_value=np.nan)
+    except (ValueError, TypeError):
+        example = next(value for value in column if not isinstance(value, int | float))
+        raise UserError(f"column {name!r} is not numeric: it holds {example!r}") from None
+    if not infinite and np.isinf(values).any():
+        row = int(np.flatnonzero(np.isinf(values))[0])
+        raise UserError(f"column {name!r} holds an infinity in row {row}")
+    return values

@@ -1,0 +1,184 @@
+"""A table of runs grouped by model shape, for the Pareto and the lean analysis."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Unpack
+
+import numpy as np
+import pandas as pd
+
+from analysis.findings.results import AxisValue, Config
+from analysis.runs.columns import RunColumns
+from analysis.runs.load import clean_runs
+from analysis.runs.scale import FloatArray
+from analysis.statistics.moderated import screen_crashes
+from hsweep.errors import UserError, unknown_name
+from hsweep.question import Goal
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One model shape with its full-budget runs.
+
+    Attributes:
+        config: axis values.
+        label: the same in words.
+        values: metric of every full-budget run that did not crash, in the table's order.
+        costs: mean of each cost over the runs that have it.
+        cost_values: each cost, run by run, as long as ``values``.
+        crash_share: screened, failed and diverged runs among all that ended.
+        outcomes: (metric, costs...) of every full-budget run, crashed ones too, by replicate.
+    """
+
+    config: Config
+    label: str
+    values: FloatArray
+    costs: dict[str, float]
+    cost_values: dict[str, FloatArray]
+    crash_share: float
+    outcomes: dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """A table of runs, shape by shape.
+
+    Attributes:
+        found: the shapes whose runs all had their full budget, cheapest first.
+        stopped: axis values and costs of each shape that lost a run to early stopping. Its other
+            runs are those that did well, so their mean would flatter it; it was tried and is not
+            compared.
+        warnings: choices made on the way.
+    """
+
+    found: list[Configuration]
+    stopped: list[tuple[dict[str, AxisValue], dict[str, float]]]
+    warnings: list[str]
+
+
+def group_configurations(
+    frame: pd.DataFrame,
+    *,
+    config: Sequence[str],
+    metric: str,
+    goal: Goal,
+    costs: Sequence[str],
+    crash_sd: float,
+    **columns: Unpack[RunColumns],
+) -> Grouped:
+    """Return the configurations with full-budget runs and without any that was stopped early.
+
+    Raises:
+        UserError: no axis or cost named, a bad table (`load.clean_runs`), a missing cost,
+            or no full-budget run at all.
+    """
+    if goal not in ("min", "max"):
+        raise unknown_name("goal", goal, ("min", "max"))
+    if not config:
+        raise UserError("name at least one configuration column (heads, depth, ...)")
+    if not costs:
+        raise UserError("name at least one cost column (num_params, ...)")
+    runs, warnings = clean_runs(
+        frame,
+        keys=list(config),
+        metric=metric,
+        numbers=list(costs),
+        **columns,
+    )
+    sign = 1.0 if goal == "max" else -1.0
+    groups = [rows for _, rows in runs.groupby(list(config), sort=True)]
+    stopped = [rows for rows in groups if rows["status"].eq("stopped_early").any()]
+    whole = [rows for rows in groups if not rows["status"].eq("stopped_early").any()]
+    usable = [rows for rows in whole if rows["complete"].any()]
+    if not usable and stopped:
+        raise UserError(
+            f"no configuration has all its runs at full budget with a {metric}: "
+            f"{len(stopped)} of {len(groups)} lost runs to early stopping"
+        )
+    if not usable:
+        raise UserError(f"no run of the table reached its full budget with a {metric}")
+    if stopped:
+        warnings.append(
+            f"{len(stopped)} configurations lost runs to early stopping and are not compared: the"
+            " runs they kept are those that did well"
+        )
+    if len(usable) < len(whole):
+        warnings.append(f"{len(whole) - len(usable)} configurations have no full-budget run")
+    done = [rows.loc[rows["complete"]] for rows in usable]
+    crashed = screen_crashes([sign * rows["value"].to_numpy(np.float64) for rows in done], crash_sd)
+    found = [
+        _configuration(rows, good, good.loc[~bad], int(bad.sum()), config, costs)
+        for rows, good, bad in zip(usable, done, crashed, strict=True)
+    ]
+    screened = sum(int(bad.sum()) for bad in crashed)
+    if screened:
+        warnings.append(
+            f"{screened} crashed runs (over {crash_sd:g} seed sd below their configuration's"
+            " median) are left out of the means and shown as crash share"
+        )
+    sizes = {configuration.values.size for configuration in found}
+    if len(sizes) > 1:
+        warnings.append(f"configurations hold between {min(sizes)} and {max(sizes)} runs")
+    found.sort(key=lambda item: (*(item.costs[name] for name in costs), item.label))
+    dropped = [
+        (
+            {name: _plain(rows[name].iloc[0]) for name in config},
+            {name: float(rows[name].mean()) for name in costs},
+        )
+        for rows in stopped
+    ]
+    return Grouped(found, dropped, warnings)
+
+
+def describe(config: Mapping[str, AxisValue]) -> str:
+    """Return axis values in words: ``depth=8, heads=14``."""
+    return ", ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in config.items()
+    )
+
+
+def _configuration(
+    rows: pd.DataFrame,
+    done: pd.DataFrame,
+    good: pd.DataFrame,
+    num_screened: int,
+    config: Sequence[str],
+    costs: Sequence[str],
+) -> Configuration:
+    axis_values = {name: _plain(rows[name].iloc[0]) for name in config}
+    label = _own_name(axis_values) or describe(axis_values)
+    for name in costs:
+        if done[name].isna().any():
+            raise UserError(f"cost {name!r} is missing for a full-budget run of {label}")
+    ended = rows["status"].isin(["finished", "stopped_early", "failed", "diverged"]).sum()
+    lost = rows["status"].isin(["failed", "diverged"]).sum() + num_screened
+    cost_values = {name: good[name].to_numpy(np.float64) for name in costs}
+    return Configuration(
+        axis_values,
+        label,
+        good["value"].to_numpy(np.float64),
+        {name: float(values.mean()) for name, values in cost_values.items()},
+        cost_values,
+        float(lost / ended),
+        {
+            str(replicate): tuple(float(value) for value in outcome)
+            for replicate, *outcome in done[["replicate", "value", *costs]].itertuples(index=False)
+        },
+    )
+
+
+def _own_name(axis_values: Config) -> str | None:
+    """Return the name of a shape that has one: a word, or the entry of a column called config."""
+    if len(axis_values) != 1:
+        return None
+    ((column, value),) = axis_values.items()
+    return str(value) if column == "config" or isinstance(value, str) else None
+
+
+def _plain(value: object) -> AxisValue:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, int | float | str):
+        return value
+    return str(value)

@@ -1,0 +1,285 @@
+"""A table of runs as shapes with their replicates: what effects and the surrogate start from.
+
+Quality is the metric put on its scale and turned so that higher is better: decades of error taken
+away, or the metric's own unit. A shape that lost a run to early stopping keeps only the runs that
+did well, so it is set aside, and its absence is counted.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple, Unpack
+
+import numpy as np
+import pandas as pd
+
+from analysis.findings.results import AxisValue, Config
+from analysis.runs.columns import RunColumns
+from analysis.runs.configurations import describe
+from analysis.runs.load import clean_runs
+from analysis.runs.scale import check_goal, transform
+from analysis.statistics.moderated import screen_crashes
+from hsweep.errors import UserError, unknown_name
+from hsweep.question import Goal, Scale
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One shape that was tried.
+
+    Attributes:
+        config: axis values, also of the axes that follow others.
+        label: the values of the axes that vary by themselves, in words.
+        quality: replicate name to quality, of every full-budget run that did not crash.
+        cost: mean cost over its runs; None where the table has none.
+        lost: why it cannot be compared, empty if it can.
+    """
+
+    config: Config
+    label: str
+    quality: dict[str, float]
+    cost: float | None
+    lost: str
+
+    @property
+    def mean(self) -> float:
+        """Mean quality over the replicates."""
+        return float(np.mean(list(self.quality.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRuns:
+    """The shapes of a table.
+
+    Attributes:
+        shapes: sorted by their axis values.
+        axes: axes that vary by themselves and hold numbers.
+        names: axes that vary and hold names; shapes are compared within one value of each.
+        follows: axis to the axes that determine it; it is no axis of its own.
+        metric: name of the metric column.
+        goal: min or max.
+        scale: how the metric became quality; None is the metric's own unit.
+        cost: name of the cost column, or None.
+        warnings: choices made on the way.
+    """
+
+    shapes: tuple[Shape, ...]
+    axes: tuple[str, ...]
+    names: tuple[str, ...]
+    follows: dict[str, str]
+    metric: str
+    goal: Goal
+    scale: Scale | None
+    cost: str | None
+    warnings: tuple[str, ...]
+
+    @property
+    def usable(self) -> tuple[Shape, ...]:
+        """The shapes that can be compared."""
+        return tuple(shape for shape in self.shapes if not shape.lost)
+
+    def values(self, axis: str) -> list[float]:
+        """Return the numbers that ``axis`` takes, ascending."""
+        return sorted({float(shape.config[axis]) for shape in self.shapes})
+
+
+TASK_AXES = ("seq_len",)
+"""Axes of the task rather than of the model."""
+STOPPED = "stopped early"
+NOT_FULL = "no full-budget run"
+
+
+def read_shapes(
+    frame: pd.DataFrame,
+    *,
+    config: Sequence[str],
+    metric: str,
+    goal: Goal,
+    scale: Scale | None,
+    eval_size: int | None,
+    costs: Sequence[str],
+    crash_sd: float,
+    **run_columns: Unpack[RunColumns],
+) -> ShapeRuns:
+    """Return the shapes of ``frame``; the arguments are those of `analysis.effects.fit`.
+
+    Raises:
+        UserError: no axis named, a goal that contradicts the scale, a bad table (see
+            `analysis.runs.load.clean_runs`), no full-budget run, or a cost that a shape lacks.
+    """
+    if goal not in ("min", "max"):
+        raise unknown_name("goal", goal, ("min", "max"))
+    if scale is not None:
+        check_goal(goal, scale)
+    if not config:
+        raise UserError("name at least one configuration column (heads, depth, ...)")
+    warnings: list[str] = []
+    cost = costs[0] if costs else None
+    if cost is not None and cost not in frame.columns:
+        warnings.append(f"the table has no column {cost!r}, so nothing is said about cost")
+        cost = None
+    runs, notes = clean_runs(
+        frame,
+        keys=list(config),
+        metric=metric,
+        numbers=[] if cost is None else [cost],
+        **run_columns,
+    )
+    warnings += notes
+    done = runs["complete"].to_numpy(bool)
+    if not done.any():
+        raise UserError(f"no run of the table reached its full budget with a {metric}")
+    runs["quality"] = np.nan
+    found, notes = _quality(runs.loc[done, "value"].to_numpy(np.float64), goal, scale, eval_size)
+    runs.loc[done, "quality"] = found
+    warnings += [note.replace("{metric}", metric) for note in notes]
+    columns = [name for name in config if runs[name].nunique() > 1]
+    axes, names, follows = _roles(runs, columns)
+    if follows:
+        warnings += [
+            f"{name} moves with {by}; what {by} does includes it" for name, by in follows.items()
+        ]
+    shapes = _shapes(runs, config, [*axes, *names], cost, crash_sd, warnings)
+    return ShapeRuns(
+        tuple(shapes),
+        axes,
+        names,
+        follows,
+        metric,
+        goal,
+        scale,
+        cost,
+        tuple(dict.fromkeys(warnings)),
+    )
+
+
+def to_metric(quality: float, goal: Goal, scale: Scale | None) -> float:
+    """Return the metric that stands for ``quality``."""
+    if scale == "error":
+        return float(10.0**-quality)
+    if scale == "accuracy":
+        return float(1 - 10.0**-quality)
+    return quality if scale is None and goal == "max" else -quality
+
+
+def to_quality(metric: float, goal: Goal, scale: Scale | None) -> float:
+    """Return the quality of a metric; infinite for no error at all."""
+    if scale == "error" or scale == "accuracy":
+        error = metric if scale == "error" else 1 - metric
+        return -math.log10(error) if error > 0 else math.inf
+    return metric if scale is None and goal == "max" else -metric
+
+
+def _quality(
+    values: "np.ndarray[tuple[int], np.dtype[np.float64]]",
+    goal: Goal,
+    scale: Scale | None,
+    eval_size: int | None,
+) -> "tuple[np.ndarray[tuple[int, ...], np.dtype[np.float64]], list[str]]":
+    if scale is None:
+        return (values if goal == "max" else -values), []
+    y, notes = transform(values, scale, eval_size, "{metric}")
+    return -y, notes
+
+
+def _roles(
+    runs: pd.DataFrame, columns: list[str]
+) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
+    """Return the ordered axes, the named ones, and which follow others."""
+    shapes = runs[columns].drop_duplicates()
+    ordered = [name for name in columns if _is_ordered(shapes[name])]
+    follows: dict[str, str] = {}
+    if {"heads", "head_dim", "embed_dim"} <= set(ordered) and bool(
+        (shapes["heads"] * shapes["head_dim"] == shapes["embed_dim"]).all()
+    ):
+        fixed = [name for name in ("heads", "head_dim", "embed_dim") if shapes[name].nunique() == 1]
+        if not fixed:
+            follows["embed_dim"] = "heads and head_dim"
+    for first, second in combinations(ordered, 2):
+        if first in follows or second in follows:
+            continue
+        values = shapes[first].nunique()
+        if values < len(shapes) and len(shapes[[first, second]].drop_duplicates()) == values:
+            follows[second] = first
+    axes = tuple(name for name in ordered if name not in follows)
+    return axes, tuple(name for name in columns if name not in ordered), follows
+
+
+def _is_ordered(column: "pd.Series[AxisValue]") -> bool:
+    return all(
+        isinstance(value, int | float | np.integer | np.floating)
+        and not isinstance(value, bool | np.bool_)
+        for value in column
+    )
+
+
+def _shapes(
+    runs: pd.DataFrame,
+    config: Sequence[str],
+    shown: list[str],
+    cost: str | None,
+    crash_sd: float,
+    warnings: list[str],
+) -> list[Shape]:
+    columns = [runs[name].tolist() for name in config]
+    prices = runs[cost].tolist() if cost is not None else [math.nan] * len(runs)
+    groups: dict[tuple[AxisValue, ...], list[_Run]] = {}
+    for *values, replicate, quality, status, price in zip(
+        *columns, runs["replicate"], runs["quality"], runs["status"], prices, strict=True
+    ):
+        key = tuple(plain(value) for value in values)
+        groups.setdefault(key, []).append(_Run(replicate, quality, status, price))
+    full = [
+        np.array([run.quality for run in rows if run.status == "finished"], dtype=np.float64)
+        for rows in groups.values()
+    ]
+    tested = iter(screen_crashes([values for values in full if values.size], crash_sd))
+    crashed = [next(tested) if values.size else np.zeros(0, bool) for values in full]
+    screened = sum(int(bad.sum()) for bad in crashed)
+    if screened:
+        warnings.append(
+            f"{screened} crashed runs (over {crash_sd:g} seed sd below their shape's median) are"
+            " left out"
+        )
+    shapes = []
+    for (key, rows), bad in zip(groups.items(), crashed, strict=True):
+        values_of = dict(zip(config, key, strict=True))
+        label = describe({name: values_of[name] for name in shown} or values_of)
+        paid = [run.price for run in rows if not math.isnan(run.price)]
+        if cost is not None and not paid:
+            raise UserError(f"cost {cost!r} is missing for {label}")
+        stopped = any(run.status == "stopped_early" for run in rows)
+        done = [run for run in rows if run.status == "finished"]
+        kept = [run for run, is_bad in zip(done, bad, strict=True) if not is_bad]
+        quality = {run.replicate: run.quality for run in sorted(kept, key=lambda r: r.replicate)}
+        shapes.append(
+            Shape(
+                values_of,
+                label,
+                {} if stopped else quality,
+                sum(paid) / len(paid) if paid else None,
+                STOPPED if stopped else "" if quality else NOT_FULL,
+            )
+        )
+    return sorted(shapes, key=lambda shape: [_order(shape.config[name]) for name in config])
+
+
+class _Run(NamedTuple):
+    replicate: str
+    quality: float
+    status: str
+    price: float
+
+
+def _order(value: AxisValue) -> tuple[bool, float, str]:
+    """Return a key that sorts numbers before names."""
+    is_name = isinstance(value, str)
+    return is_name, 0.0 if is_name else float(value), str(value)
+
+
+def plain(value: object) -> AxisValue:
+    """Return an axis value as int, float or text."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    return value if isinstance(value, int | float | str) else str(value)

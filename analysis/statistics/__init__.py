@@ -1,0 +1,1 @@
+"""The estimators and tests behind the answers; each knows numbers, no tables."""

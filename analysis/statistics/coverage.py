@@ -1,0 +1,147 @@
+"""Which trials ended how, whether that allows an answer, and which trials would."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.findings.jsonable import Number, number
+from analysis.findings.results import CellCounts, MissingTrials
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of a sweep reached its full budget.
+
+    Attributes:
+        counts: per cell that the table names.
+        lacking: cells of the h x T grid without a full-budget run, named by the table or not.
+        refusal: why no verdict may be given; empty when one may.
+        pruned_out: refused because early stopping emptied cells, so what is left is selected.
+        pruned_inside: some cell holds runs stopped early beside its full-budget runs.
+        equal_starts: every cell with a full-budget run started as many trials.
+        warnings: what a reader has to know about it.
+    """
+
+    counts: tuple[CellCounts, ...]
+    lacking: tuple[tuple[Number, Number | None], ...]
+    refusal: str
+    pruned_out: bool
+    pruned_inside: bool
+    equal_starts: bool
+    warnings: tuple[str, ...]
+
+
+def audit(frame: pd.DataFrame, min_cell_share: float) -> Coverage:
+    """Return what the canonical ``frame`` covers (see `analysis.runs.load.RunTable`).
+
+    A sweep is refused when fewer than ``min_cell_share`` of its cells, or any head count not at
+    all, have a full-budget run. Cells that the table does not name were never part of the sweep:
+    they are reported, not held against it.
+    """
+    counts = _counts(frame)
+    named = {(cell.x, cell.by): cell for cell in counts}
+    xs = sorted({cell.x for cell in counts})
+    bys = sorted({cell.by for cell in counts}, key=lambda by: -np.inf if by is None else by)
+    lacking = tuple(
+        (x, by) for x in xs for by in bys if (x, by) not in named or named[(x, by)].complete == 0
+    )
+    unfinished = [cell for cell in counts if cell.complete == 0]
+    done = [cell for cell in counts if cell.complete > 0]
+    empty_heads = [x for x in xs if all(cell.complete == 0 for cell in counts if cell.x == x)]
+    share = len(done) / len(counts)
+    refusal = ""
+    if share < min_cell_share or empty_heads:
+        refusal = f"only {len(done)} of {len(counts)} cells have a full-budget run"
+        if empty_heads:
+            refusal += ", none at " + ", ".join(f"{x:g}" for x in empty_heads)
+    pruned_out = bool(refusal) and any(cell.pruned > 0 for cell in unfinished)
+    pruned_inside = any(cell.pruned > 0 for cell in done)
+    equal_starts = len({cell.started for cell in done}) <= 1
+    warnings = []
+    absent = len(xs) * len(bys) - len(counts)
+    if absent:
+        warnings.append(f"{absent} of {len(xs) * len(bys)} cells of the grid are not in the table")
+    if len({cell.complete for cell in done}) > 1:
+        sizes = [cell.complete for cell in done]
+        warnings.append(f"cells hold between {min(sizes)} and {max(sizes)} full-budget runs")
+    if pruned_inside:
+        warnings.append(
+            "runs were stopped early inside cells: survivors are the better ones, so the typical"
+            " reading is optimistic and the attainable reading leads"
+        )
+        if not equal_starts:
+            warnings.append(
+                "cells started different numbers of runs, so their best runs are not comparable"
+            )
+    lost = sum(cell.failed + cell.diverged for cell in counts)
+    if lost:
+        warnings.append(f"{lost} runs failed or diverged and are left out")
+    open_runs = sum(cell.running + cell.planned for cell in counts)
+    if open_runs:
+        warnings.append(f"{open_runs} trials are still planned or running")
+    return Coverage(
+        counts, lacking, refusal, pruned_out, pruned_inside, equal_starts, tuple(warnings)
+    )
+
+
+def trials_to_fill(coverage: Coverage) -> tuple[MissingTrials, ...]:
+    """Return the full-budget runs that every empty cell needs, as many as other cells hold."""
+    sizes = [cell.complete for cell in coverage.counts if cell.complete > 0]
+    usual = int(np.median(sizes)) if sizes else 3
+    return tuple(
+        MissingTrials(x, by, max(usual, 1), "no full-budget run") for x, by in coverage.lacking
+    )
+
+
+def trials_for_more_heads(coverage: Coverage, needed: int) -> tuple[MissingTrials, ...]:
+    """Return trials at ``needed`` further head counts above the largest, at every T."""
+    xs = sorted({cell.x for cell in coverage.counts})
+    step = xs[-1] - xs[-2] if len(xs) > 1 else 1
+    return _cross(
+        coverage,
+        [number(xs[-1] + step * ahead) for ahead in range(1, needed + 1)],
+        _lengths(coverage),
+        "too few head counts",
+    )
+
+
+def trials_for_more_lengths(coverage: Coverage) -> tuple[MissingTrials, ...]:
+    """Return trials at two further lengths (4 and 16 times the largest), at every head count."""
+    longest = max(by for by in _lengths(coverage) if by is not None)
+    xs = sorted({cell.x for cell in coverage.counts})
+    return _cross(coverage, xs, [number(longest * 4), number(longest * 16)], "one length only")
+
+
+def _cross(
+    coverage: Coverage, xs: list[Number], bys: list[Number | None] | list[Number], why: str
+) -> tuple[MissingTrials, ...]:
+    sizes = [cell.complete for cell in coverage.counts if cell.complete > 0]
+    usual = max(int(np.median(sizes)) if sizes else 3, 1)
+    return tuple(MissingTrials(x, by, usual, why) for x in xs for by in bys)
+
+
+def _lengths(coverage: Coverage) -> list[Number | None]:
+    return list(dict.fromkeys(cell.by for cell in coverage.counts))
+
+
+def _counts(frame: pd.DataFrame) -> tuple[CellCounts, ...]:
+    """Return how the trials of every cell ended, by x and then by."""
+    cells: dict[tuple[float, float | None], Counter[str]] = {}
+    for x, by, status in zip(frame["x"], frame["by"], frame["status"], strict=True):
+        cells.setdefault((x, None if np.isnan(by) else by), Counter())[status] += 1
+    return tuple(
+        CellCounts(
+            x=number(x),
+            by=None if by is None else number(by),
+            started=ended.total() - ended["planned"],
+            complete=ended["finished"],
+            pruned=ended["stopped_early"],
+            failed=ended["failed"],
+            diverged=ended["diverged"],
+            running=ended["running"],
+            planned=ended["planned"],
+        )
+        for (x, by), ended in sorted(cells.items(), key=lambda item: (item[0][0], item[0][1] or 0))
+    )

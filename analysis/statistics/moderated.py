@@ -1,0 +1,113 @@
+"""Seed variances of many configurations, each moderated by all the others (empirical Bayes).
+
+Few seeds estimate a variance poorly; many configurations tell what variances are usual. The prior
+is fitted by the moments of log s^2 (Smyth 2004, the limma method).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from analysis.runs.scale import FloatArray, Mask
+
+_PAIR_SCALE = 0.9539
+"""Median of |a - b| for two draws of a normal with sd 1."""
+_FEWEST_FOR_A_PRIOR = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Moderated:
+    """Moderated seed sd per configuration.
+
+    Attributes:
+        sd: shape [configurations]; NaN where neither runs nor prior give one.
+        df: degrees of freedom behind each.
+        prior_sd: s0; None when no prior could be fitted.
+        prior_df: d0; infinite when the variances differ by no more than chance.
+    """
+
+    sd: FloatArray
+    df: FloatArray
+    prior_sd: float | None
+    prior_df: float | None
+
+
+def moderate(groups: list[FloatArray], max_prior_df: float = np.inf) -> Moderated:
+    """Return s~_i^2 = (d0 s0^2 + d_i s_i^2) / (d0 + d_i) with d0 + d_i degrees of freedom.
+
+    The degrees of freedom are capped at the sum of all d_i, so that a variance is never taken as
+    known. With fewer than three configurations of two runs each there is no prior (d0 = 0).
+
+    Args:
+        groups: values of each configuration.
+        max_prior_df: most d0 believed. A handful of configurations often shows variances that
+            differ by no more than chance (d0 infinite) although they do differ.
+    """
+    df = np.array([max(group.size - 1, 0) for group in groups], dtype=np.float64)
+    variance = np.array([group.var(ddof=1) if group.size > 1 else np.nan for group in groups])
+    known = df > 0
+    if not known.any():
+        blank = np.full(len(groups), np.nan)
+        return Moderated(blank, df, None, None)
+    floor = 1e-5 * float(np.median(variance[known])) or 1e-24
+    variance = np.maximum(variance, floor)
+    if known.sum() < _FEWEST_FOR_A_PRIOR:
+        return Moderated(np.sqrt(variance), df, None, None)
+    prior_variance, prior_df = _fit_prior(variance[known], df[known])
+    prior_df = min(prior_df, max_prior_df)
+    if np.isinf(prior_df):
+        moderated = np.full(len(groups), prior_variance)
+    else:
+        own = np.where(known, df * variance, 0.0)
+        moderated = (prior_df * prior_variance + own) / (prior_df + df)
+    return Moderated(
+        np.sqrt(moderated),
+        np.minimum(prior_df + df, df.sum()),
+        float(np.sqrt(prior_variance)),
+        prior_df,
+    )
+
+
+def screen_crashes(groups: list[FloatArray], crash_sd: float) -> list[Mask]:
+    """Return per configuration which runs lie over ``crash_sd`` seed sd below its median.
+
+    Values are oriented so that higher is better. The sd is robust and pooled: the median absolute
+    difference of two runs of one configuration. Configurations of one or two runs are left alone.
+    """
+    pairs = [
+        np.abs(group[:, None] - group[None, :])[np.triu_indices(group.size, 1)] for group in groups
+    ]
+    differences = np.concatenate(pairs) if pairs else np.zeros(0)
+    sd = float(np.median(differences)) / _PAIR_SCALE if differences.size else 0.0
+    return [
+        (group < np.median(group) - crash_sd * sd) & (group.size >= 3 and sd > 0)
+        for group in groups
+    ]
+
+
+def _fit_prior(variance: FloatArray, df: FloatArray) -> tuple[float, float]:
+    """Return (s0^2, d0) by matching mean and variance of log s^2."""
+    half = df / 2
+    centred = np.log(variance) - special.digamma(half) + np.log(half)
+    mean = float(centred.mean())
+    excess = float(centred.var(ddof=1) - special.polygamma(1, half).mean())
+    if excess <= 0:
+        return float(np.exp(mean)), np.inf
+    half_prior = _inverse_trigamma(excess)
+    return (
+        float(np.exp(mean + special.digamma(half_prior) - np.log(half_prior))),
+        2 * half_prior,
+    )
+
+
+def _inverse_trigamma(value: float) -> float:
+    """Return y with trigamma(y) = value > 0, by Newton's method on 1 / trigamma."""
+    y = 0.5 + 1 / value
+    for _ in range(50):
+        trigamma = float(special.polygamma(1, y))
+        step = trigamma * (1 - trigamma / value) / float(special.polygamma(2, y))
+        y += step
+        if -step / y < 1e-10:
+            break
+    return y

@@ -1,0 +1,1 @@
+"""What was found, in sentences and in rows of tables."""

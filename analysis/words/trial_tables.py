@@ -1,0 +1,189 @@
+"""The report page's tables of trials: every trial with its values, and how they ended."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import pandas as pd
+
+from analysis.findings.results import TransitionResult
+from analysis.words.tables import Table, varying_columns
+from analysis.words.wording import NONE, number_text
+
+STATUS_LABELS: Final = {
+    "finished": "finished",
+    "stopped_early": "stopped early",
+    "failed": "failed",
+    "diverged": "diverged",
+    "running": "running",
+    "planned": "planned",
+}
+_ALWAYS_COUNTED: Final = ("finished", "stopped_early", "failed", "diverged")
+
+ColumnKind = Literal["number", "text", "status", "link"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the table of trials."""
+
+    name: str
+    label: str
+    kind: ColumnKind
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTable:
+    """Every trial, as plain JSON values; None where nothing was recorded."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str | float | int | None, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCount:
+    """How many trials ended one way."""
+
+    status: str
+    label: str
+    count: int
+
+
+def fixed_axes(trials: pd.DataFrame, axes: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the axes that take one value throughout, with that value; not those without one."""
+    return [
+        (name, _value_text(trials[name].iloc[0]))
+        for name in axes
+        if name in trials.columns
+        and trials[name].nunique(dropna=False) == 1
+        and not pd.isna(trials[name].iloc[0])
+    ]
+
+
+def status_counts(trials: pd.DataFrame) -> list[StatusCount]:
+    """Return how many trials ended in each way; the four endings always, others where they occur.
+
+    An unknown status is counted under its own name, never dropped.
+    """
+    found = _value_counts(trials, "status")
+    names = [*STATUS_LABELS, *(name for name in found if name not in STATUS_LABELS)]
+    return [
+        StatusCount(name, STATUS_LABELS.get(name, name), found.get(name, 0))
+        for name in names
+        if name in _ALWAYS_COUNTED or found.get(name, 0)
+    ]
+
+
+def _value_counts(trials: pd.DataFrame, column: str) -> dict[str, int]:
+    if column not in trials.columns:
+        return {}
+    counted = trials[column].astype(str).value_counts()
+    return {str(name): int(count) for name, count in counted.items()}
+
+
+def trial_table(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> TrialTable:
+    """Return every trial with its columns in reading order, empty columns left out.
+
+    The status comes first, then what varies of the shape, seed and result, then costs, and the keys
+    last. The study's own name, the page's title, is not repeated.
+    """
+    varying = varying_columns(trials, axes)
+    fixed = [name for name in axes if name not in varying]
+    leading = ["status", *varying, "seed", metric, "reached", "budget", "num_params"]
+    trailing = ["reason", "mlflow_url", *fixed, "stratum", "ordinal", "attempt", "key"]
+    names = [str(name) for name in trials.columns]
+    middle = [name for name in names if name not in (*leading, *trailing, "study")]
+    ordered = [name for name in dict.fromkeys([*leading, *middle, *trailing]) if name in names]
+    columns = []
+    cells = []
+    for name in ordered:
+        values = [_plain_cell(value) for value in trials[name].tolist()]
+        if any(value not in (None, "") for value in values) or name == "status":
+            columns.append(Column(name, _column_label(name), _kind(name, values)))
+            cells.append(values)
+    return TrialTable(tuple(columns), tuple(zip(*cells, strict=True)) if cells else ())
+
+
+def _column_label(name: str) -> str:
+    return {
+        "mlflow_url": "MLflow run",
+        "num_params": "parameters",
+        "wall_seconds": "wall time (s)",
+        "latency_seconds": "latency (s)",
+        "train_memory_bytes": "training memory (B)",
+        "flops_per_example": "FLOPs per example",
+        "train_flops_per_example": "training FLOPs per example",
+    }.get(name, name)
+
+
+def _plain_cell(value: Any) -> str | float | int | None:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or value is pd.NaT or value is pd.NA:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return int(value) if value.is_integer() and abs(value) < 2**53 else float(f"{value:.7g}")
+    return str(value)
+
+
+def _kind(name: str, values: Sequence[str | float | int | None]) -> ColumnKind:
+    if name == "status":
+        return "status"
+    if name == "mlflow_url":
+        return "link"
+    present = [value for value in values if value is not None]
+    return "number" if all(isinstance(value, int | float) for value in present) else "text"
+
+
+def cell_table(
+    transition: TransitionResult | None, trials: pd.DataFrame, axes: Sequence[str]
+) -> Table:
+    """Return how the trials of every cell ended.
+
+    A cell is a pair of searched and modulating value where a transition was asked, a stratum where
+    there are several, else a shape. Planned trials have not started.
+    """
+    endings = ("started", "complete", "stopped early", "failed", "diverged")
+    if transition is not None and transition.counts:
+        axis_names = (transition.x,) if transition.by is None else (transition.x, transition.by)
+        rows = []
+        for cell in sorted(transition.counts, key=lambda cell: (cell.x, cell.by or 0)):
+            values = (cell.x,) if cell.by is None else (cell.x, cell.by)
+            ended = (cell.started, cell.complete, cell.pruned, cell.failed, cell.diverged)
+            rows.append((*map(number_text, values[: len(axis_names)]), *map(str, ended)))
+        return Table((*axis_names, *endings), tuple(rows))
+    names = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]
+    if "stratum" in trials.columns and trials["stratum"].astype(str).nunique() > 1:
+        names = ["stratum"]
+    if trials.empty or not names or "status" not in trials.columns:
+        return Table((), ())
+    statuses = trials[names].assign(status=trials["status"].astype(str))
+    # Strata are words, which stand in the plan's order.
+    counts = statuses.groupby([*names, "status"], sort=names != ["stratum"], dropna=False).size()
+    cells: dict[tuple[Any, ...], dict[str, int]] = {}
+    for index, count in zip(counts.index.tolist(), counts.tolist(), strict=True):
+        cells.setdefault(tuple(map(_value_text, index[:-1])), {})[index[-1]] = count
+    rows = []
+    for key, counted in cells.items():
+        started = sum(count for name, count in counted.items() if name != "planned")
+        rows.append(
+            (
+                *key,
+                str(started),
+                *(str(counted.get(name, 0)) for name in _ALWAYS_COUNTED),
+            )
+        )
+    return Table((*names, *endings), tuple(rows))
+
+
+def _value_text(value: Any) -> str:
+    plain = _plain_cell(value)
+    return number_text(plain) if isinstance(plain, int | float) else (plain or NONE)

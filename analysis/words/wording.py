@@ -1,0 +1,301 @@
+"""What was found, in words: the answer in one sentence, verdict names, numbers, axis titles."""
+
+import math
+from typing import Final, Literal
+
+from analysis.findings.results import (
+    FrontClass,
+    Interval,
+    LeanResult,
+    LeanRow,
+    ParetoResult,
+    TransitionResult,
+)
+from analysis.lean_groups import LeanGroups
+from hsweep.question import Scale
+
+Tone = Literal["found", "partial", "absent", "unknown"]
+"""How a verdict is coloured: an established finding, part of one, none, or no verdict at all."""
+
+MINUS: Final = "\N{MINUS SIGN}"
+NONE: Final = "\N{EN DASH}"
+"""What stands where there is no number."""
+
+_VERDICTS: Final[dict[str, tuple[str, Tone]]] = {
+    "transition": ("transition", "found"),
+    "jump_only": ("jump only", "partial"),
+    "threshold": ("threshold", "partial"),
+    "none": ("no transition", "absent"),
+    "inconclusive": ("inconclusive", "unknown"),
+    "found": ("leaner equivalent found", "found"),
+    "none_found": ("no leaner equivalent", "absent"),
+    "unsupported": ("unsupported", "unknown"),
+}
+
+CLASS_NAMES: Final[dict[FrontClass, str]] = {
+    "on": "on the front",
+    "undecided": "undecided",
+    "off": "off the front",
+}
+
+_COST_TITLES: Final = {
+    "num_params": "parameters",
+    "flops_per_example": "FLOPs per example",
+    "train_memory_bytes": "training memory",
+    "wall_seconds": "wall time",
+    "latency_seconds": "latency",
+}
+_COST_UNITS: Final = {"train_memory_bytes": "B", "wall_seconds": "s", "latency_seconds": "s"}
+
+Result = TransitionResult | ParetoResult | LeanResult
+
+
+def number_text(value: float | None, digits: int = 3) -> str:
+    """Return ``value`` with ``digits`` significant digits; an en dash where there is none.
+
+    Whole numbers are written in full up to a million, with a true minus sign throughout.
+    """
+    if value is None or not math.isfinite(value):
+        return NONE
+    if value == int(value) and abs(value) < 1e6:
+        text = str(int(value))
+    elif value != 0 and not 1e-3 <= abs(value) < 1e6:
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        text = f"{mantissa}e{int(exponent)}"
+    else:
+        text = f"{value:.{digits}g}" if abs(value) < 10**digits - 0.5 else f"{value:.0f}"
+    return text.replace("-", MINUS)
+
+
+def si_text(value: float | None, unit: str = "") -> str:
+    """Return ``value`` with a unit prefix: 86600000 as ``86.6 M``, 3.2e9 bytes as ``3.2 GB``."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {prefix}{unit}"
+    return f"{number_text(value)} {unit}".rstrip()
+
+
+def p_text(p: float | None) -> str:
+    """Return a p value as ``p = 0.012``, or as a bound where it is too small to print."""
+    if p is None or not math.isfinite(p):
+        return "p not computed"
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+
+
+def interval_text(interval: Interval, confidence: float = 0.95) -> str:
+    """Return an estimate with its interval in words."""
+    return (
+        f"{number_text(interval.estimate)}, {percent_text(confidence)} interval "
+        f"{number_text(interval.low)} to {number_text(interval.high)}"
+    )
+
+
+def percent_text(share: float) -> str:
+    """Return a share as a percentage with up to three digits."""
+    return f"{number_text(100 * share)}%"
+
+
+def sentence(text: str) -> str:
+    """Return a note as a sentence: with a capital letter and a full stop."""
+    said = text.strip()
+    return said and f"{said[0].upper()}{said[1:]}{'' if said.endswith(('.', '!', '?')) else '.'}"
+
+
+def y_unit(scale: Scale) -> str:
+    """Return the unit of y on ``scale``."""
+    return "nats" if scale == "loss" else "decades"
+
+
+def metric_title(metric: str, scale: Scale) -> str:
+    """Return the axis title of the error that ``scale`` makes of ``metric``."""
+    return {"error": metric, "accuracy": f"1 {MINUS} {metric}", "loss": f"{metric} (nats)"}[scale]
+
+
+def cost_title(cost: str) -> str:
+    """Return a cost column's name in words."""
+    return _COST_TITLES.get(cost, cost)
+
+
+def cost_unit(cost: str) -> str:
+    """Return the symbol of a cost column's unit, empty for counts."""
+    return _COST_UNITS.get(cost, "")
+
+
+def cost_text(cost: str, value: float | None) -> str:
+    """Return a cost with its unit."""
+    return si_text(value, cost_unit(cost))
+
+
+def verdict_badge(result: Result | None) -> tuple[str, Tone]:
+    """Return the verdict's name as a reader sees it and the tone it is shown in."""
+    if result is None:
+        return "no verdict", "unknown"
+    if isinstance(result, ParetoResult):
+        undecided = any(row.class_ == "undecided" for row in result.table)
+        if not result.table:
+            return "nothing to compare", "unknown"
+        return ("front partly decided", "partial") if undecided else ("front decided", "found")
+    return _VERDICTS[result.verdict]
+
+
+def answer_sentence(result: Result | None) -> str:
+    """Return what was found in one sentence with its uncertainty, for the page and the terminal.
+
+    ``None`` is a study without a question that statistics could answer.
+    """
+    if result is None:
+        return (
+            "This sweep asks no question that is settled by a test; the trials and their learning "
+            "curves are shown as they are."
+        )
+    if isinstance(result, TransitionResult):
+        return _transition_sentence(result)
+    if isinstance(result, LeanResult):
+        return _lean_sentence(result)
+    return _pareto_sentence(result)
+
+
+def _transition_sentence(result: TransitionResult) -> str:
+    reason = result.reason.strip().rstrip(".")
+    if result.verdict == "inconclusive":
+        trials = sum(cell.trials for cell in result.missing)
+        wanted = f" {trials} more full-budget trials would settle it." if trials else ""
+        return f"Inconclusive: {reason}.{wanted}"
+    if result.verdict == "none":
+        kind = {
+            None: "",
+            "above_range": f" If there is one, it lies above the largest {result.x} tried.",
+            "below_range": f" If there is one, it lies at or below the smallest {result.x} tried.",
+        }[result.none_kind]
+        return f"No transition in {result.x} is established: {reason}.{kind}"
+    where = _where(result)
+    drop = f"{number_text(result.drop)} {y_unit(result.scale)}"
+    if result.verdict == "transition":
+        return (
+            f"The error collapses at {where}: it drops by {drop}, abruptly "
+            f"({p_text(result.p_abrupt)}){_growth_above(result, 'and')}."
+        )
+    if result.verdict == "jump_only":
+        return (
+            f"The error drops abruptly at {where}, by {drop} ({p_text(result.p_abrupt)})"
+            f"{_growth_above(result, 'but')}: a jump, not a full transition."
+        )
+    if result.abrupt_testable:
+        abrupt = f"is not shown to be abrupt ({p_text(result.p_abrupt)})"
+    else:
+        abrupt = f"cannot be tested for abruptness with so few {result.x} below it"
+    return (
+        f"A threshold at {where}: the error drops by {drop}{_growth_above(result, 'and')}; "
+        f"the drop {abrupt}, so a transition is not claimed."
+    )
+
+
+def _where(result: TransitionResult) -> str:
+    place = f"{result.x} = {number_text(result.h_star)}"
+    details = []
+    if result.h_set:
+        listed = ", ".join(number_text(value) for value in result.h_set)
+        details.append(f"{percent_text(result.settings.set_mass)} set {{{listed}}}")
+    if result.bracket is not None:
+        low, high = result.bracket
+        details.append(f"bracket ({number_text(low)}, {number_text(high)}]")
+    return f"{place} ({'; '.join(details)})" if details else place
+
+
+def _growth_above(result: TransitionResult, joint: str) -> str:
+    if result.by is None or result.gamma_above is None:
+        return ""
+    slope = f"slope {interval_text(result.gamma_above)}"
+    if result.verdict == "jump_only":
+        return f", {joint} above it the error still grows with {result.by} ({slope})"
+    delta = result.settings.delta_T
+    vanishes = delta is not None and result.gamma_above.high <= delta
+    if result.verdict == "threshold" or vanishes:
+        return f", {joint} from there on it no longer grows with {result.by} ({slope})"
+    # A transition only needs that growth is not shown to persist, which is less than its absence.
+    return (
+        f", {joint} growth with {result.by} from there on is neither shown nor excluded ({slope})"
+    )
+
+
+def _lean_sentence(result: LeanResult) -> str:
+    reason = result.reason.strip().rstrip(".")
+    if result.verdict == "unsupported":
+        # The reason stands alone in JSON, where it names the verdict itself.
+        return f"Unsupported: {reason.removeprefix('unsupported: ')}."
+    margin = f"{number_text(result.margin)} in {result.metric}"
+    tried = f"{len(result.table)} cheaper shape{'' if len(result.table) == 1 else 's'}"
+    chosen = chosen_row(result)
+    if result.verdict == "none_found" or chosen is None:
+        return (
+            f"None of the {tried} tried is established as no worse than the baseline "
+            f"{result.baseline_label} by {margin}."
+        )
+    savings = ", ".join(
+        f"{percent_text(round(share, 3))} of {cost_title(cost)}"
+        for cost, share in chosen.saving.items()
+        if math.isfinite(share) and share > 0
+    )
+    return (
+        f"The leanest shape established as no worse than {result.baseline_label} by {margin} is "
+        f"{chosen.label}, which saves {savings or 'nothing that was recorded'}; its difference is "
+        f"{interval_text(chosen.ci, result.settings.confidence)} "
+        f"(Holm {p_text(chosen.p_holm)} over {tried}, {chosen.n} seeds)."
+    )
+
+
+def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
+    """Return what the comparisons come to, and the tone it is shown in."""
+    established, all_groups = len(groups.established), len(groups.found) + len(groups.problems)
+    if not groups.found:
+        return "no verdict", "unknown"
+    if not established:
+        return _VERDICTS["none_found"]
+    tone: Tone = "found" if established == all_groups else "partial"
+    return f"leaner equivalent in {established} of {all_groups}", tone
+
+
+def groups_sentence(groups: LeanGroups) -> str:
+    """Return what the comparisons found, in a few sentences."""
+    return " ".join(groups_sentences(groups))
+
+
+def groups_sentences(groups: LeanGroups) -> list[str]:
+    """Return in how many comparisons a leaner shape was found, and what each of them found."""
+    said = {value: _lean_sentence(result) for value, result in groups.found.items()}
+    said |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
+    parts = []
+    for sentence in dict.fromkeys(said.values()):
+        values = ", ".join(value for value, other in said.items() if other == sentence)
+        parts.append(f"{groups.within} = {values}: {_first_to_lower(sentence)}")
+    established, all_groups = len(groups.established), len(groups.found) + len(groups.problems)
+    summary = (
+        f"A leaner shape is established as no worse than its baseline in {established} of "
+        f"{all_groups} comparisons."
+    )
+    return [summary, *parts]
+
+
+def _first_to_lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def chosen_row(result: LeanResult) -> LeanRow | None:
+    """Return the row of the chosen shape, or None where there is none."""
+    return next((row for row in result.table if row.label == result.choice), None)
+
+
+def _pareto_sentence(result: ParetoResult) -> str:
+    counted = {
+        name: sum(row.class_ == name for row in result.table) for name in ("on", "undecided", "off")
+    }
+    if not result.table:
+        return "No shape has a finished trial, so there is no front to show."
+    costs = " and ".join(cost_title(cost) for cost in result.costs)
+    return (
+        f"Of {len(result.table)} shapes, {counted['on']} lie on the front of {result.metric} "
+        f"against {costs} (probability at least {number_text(result.settings.on)}), "
+        f"{counted['undecided']} stay undecided with these seeds, and {counted['off']} do not."
+    )
