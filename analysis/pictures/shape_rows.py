@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from analysis.findings.effect_results import EffectsResult, EqualCostShape, Interaction
-from analysis.findings.jsonable import Number
+from analysis.findings.jsonable import Number, number
 from analysis.findings.results import Interval
 from analysis.findings.surrogate_results import SurfacePoint, SurrogateResult
 from analysis.words.wording import MINUS, cost_text, number_text
@@ -135,6 +135,9 @@ def held_text(result: SurrogateResult) -> str:
     """Return what the surface holds fixed, in words; empty where nothing else varies."""
     held = {*result.axes, *result.names} - set(result.surface_axes)
     config = next(shape.config for shape in result.shapes if shape.label == result.reference)
+    shown = {
+        name: number(value) if isinstance(value, float) else value for name, value in config.items()
+    }
     return ", ".join(
-        f"{name} = {config[name]}" for name in (*result.axes, *result.names) if name in held
+        f"{name} = {shown[name]}" for name in (*result.axes, *result.names) if name in held
     )
