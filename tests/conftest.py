@@ -1,8 +1,14 @@
-"""How tests share out among processes."""
+"""How tests share out among processes, and the command line that many of them use."""
 
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
+
+from hsweep.cli import main
+from hsweep.paths import Home
 
 HERE = Path(__file__).parent
 TOGETHER = {"hsweep": "ray", "analysis/test_report_browser.py": "browser"}
@@ -17,3 +23,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for beginning, group in TOGETHER.items():
             if place.startswith(beginning):
                 item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture
+def hsweep(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
+    """Run the command line in this process, with a home of the test's own."""
+    monkeypatch.setenv("HSWEEP_HOME", str(home.root))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def invoke(*arguments: object) -> Result:
+        return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+    yield invoke
+    for name in [name for name in sys.modules if name.startswith("hsweep_sweep_")]:
+        del sys.modules[name]

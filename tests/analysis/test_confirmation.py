@@ -2,14 +2,12 @@
 
 import json
 import shlex
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from hsweep.cli import main
 from hsweep.paths import Home
 from hsweep.study import Study
 
@@ -28,24 +26,6 @@ SWEEP = tiny_sweep(
 '''
 
 Invoke = Callable[..., Result]
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home")
-
-
-@pytest.fixture
-def hsweep(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("HSWEEP_HOME", str(home.root))
-
-    def invoke(*arguments: object) -> Result:
-        return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-    yield invoke
-    for name in [name for name in sys.modules if name.startswith("hsweep_sweep_")]:
-        del sys.modules[name]
 
 
 def test_the_command_runs_the_choice_and_the_baseline_on_seeds_never_seen(

@@ -4,40 +4,20 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from tiny_studies import SWEEP_FILE, finish, new_study, recording
 
-from hsweep.cli import main
 from hsweep.paths import Home
 
 TESTS = Path(__file__).resolve().parents[1]
 
 Invoke = Callable[..., Result]
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home")
-
-
-@pytest.fixture
-def hsweep(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
-    """Run the command line in this process, with a home of the test's own."""
-    monkeypatch.setenv("HSWEEP_HOME", str(home.root))
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def invoke(*arguments: object) -> Result:
-        return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-    yield invoke
-    for name in [name for name in sys.modules if name.startswith("hsweep_sweep_")]:
-        del sys.modules[name]
 
 
 def refusal(result: Result) -> str:

@@ -1,19 +1,17 @@
 """What an inconclusive study lacks is run within its record: exactly that, and nothing twice."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from tiny import TinyTask, tiny_sweep
 from tiny_runs import status_log
 from tiny_studies import finish, new_study, recording
 
 from hsweep import Sweep, grid, zipped
-from hsweep.cli import main
 from hsweep.coordinator import Coordinator
 from hsweep.errors import UserError
 from hsweep.extension import Wanted, plan_extension, with_extensions
@@ -57,25 +55,6 @@ SWEEP = tiny_sweep(
 '''
 
 Invoke = Callable[..., Result]
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home")
-
-
-@pytest.fixture
-def hsweep(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
-    """Run the command line in this process, with a home of the test's own."""
-    monkeypatch.setenv("HSWEEP_HOME", str(home.root))
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def invoke(*arguments: object) -> Result:
-        return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-    yield invoke
-    for name in [name for name in sys.modules if name.startswith("hsweep_sweep_")]:
-        del sys.modules[name]
 
 
 def written(folder: Path, source: str) -> Path:
