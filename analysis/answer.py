@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
@@ -33,6 +33,9 @@ from analysis.words.wording import answer_sentence, groups_sentence
 from hsweep.errors import UserError, unknown_name
 from hsweep.study import Study
 from hsweep.tables import frame
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _NO_QUESTION: Final = "the sweep asks no question; the report shows its learning curves"
 
@@ -113,8 +116,8 @@ class Answer:
 
 def answer_study(study: Study) -> Answer:
     """Answer a study's question from what it has recorded so far."""
-    trials, _ = study.tables()
-    return answer_table(frame(trials), study)
+    trials, reports = study.tables()
+    return answer_tables(frame(trials), reports, study)
 
 
 def ask_conditioning(study: Study) -> Answer:
@@ -168,16 +171,15 @@ def ask_surrogate(
     return Answer(surrogate_sentence(found), surrogate=found)
 
 
-def answer_table(trials: pd.DataFrame, study: Study) -> Answer:
-    """Answer a study's question from its table of trials, say what a probe measured and what its
-    shapes say besides, and lay it beside the published results that it repeats."""
-    answer = _answer_question(trials, study)
+def answer_tables(trials: pd.DataFrame, reports: "pa.Table", study: Study) -> Answer:
+    """Answer a study's question from its tables of trials and reports, say what a probe measured
+    and what its shapes say besides, and lay it beside the published results that it repeats."""
+    answer = _answer_question(trials, reports, study)
     if command := confirm_command(study, answer.lean, answer.lean_groups):
         answer = replace(answer, confirm_command=command)
     if _finished(trials):
         found_effects, learned = shape_results(trials, study.manifest)
         answer = replace(answer, effects=found_effects, surrogate=learned)
-    if _finished(trials):
         with contextlib.suppress(UserError):  # the answer stands without it
             answer = replace(answer, published=beside_published(trials, study, answer.transition))
     if not conditioning.has_probe(trials):
@@ -257,7 +259,7 @@ def _conditioning(trials: pd.DataFrame, study: Study) -> ConditioningResult:
     )
 
 
-def _answer_question(trials: pd.DataFrame, study: Study) -> Answer:
+def _answer_question(trials: pd.DataFrame, reports: "pa.Table", study: Study) -> Answer:
     question = study.manifest.question
     if question is None:
         return Answer(_NO_QUESTION)
@@ -265,7 +267,7 @@ def _answer_question(trials: pd.DataFrame, study: Study) -> Answer:
         return _unanswered("no trial has run to its full budget yet")
     try:
         if question["type"] == "Transition":
-            return _transition(trials, question, study)
+            return _transition(trials, reports, question, study)
         return _lean(trials, question, study)
     except UserError as error:
         return _unanswered(str(error))
@@ -275,7 +277,9 @@ def _unanswered(why: str) -> Answer:
     return Answer(f"No answer: {why}.", problem=why)
 
 
-def _transition(trials: pd.DataFrame, question: Mapping[str, Any], study: Study) -> Answer:
+def _transition(
+    trials: pd.DataFrame, reports: "pa.Table", question: Mapping[str, Any], study: Study
+) -> Answer:
     x, by = question["x"], question["by"]
     if by is not None and trials[by].nunique() < 1:
         by = None
@@ -285,7 +289,7 @@ def _transition(trials: pd.DataFrame, question: Mapping[str, Any], study: Study)
     nuisance = [axis for axis in varying_columns(trials, study.manifest.axes) if axis not in asked]
     history = None
     if not nuisance and trials["status"].eq("stopped_early").any():
-        history = study_history(trials, frame(study.tables()[1]), metric)
+        history = study_history(trials, frame(reports), metric)
     result = transition.fit(
         trials,
         metric=metric,

@@ -105,11 +105,7 @@ def new_manifest(
 ) -> Manifest:
     """Return what to record of a study before it begins."""
     sweep = plan.sweep
-    provenance = collect(command=sys.argv, sweep_file=loaded.path)
-    tasks = {repr(trial.task): trial.task for trial in plan.trials}
-    provenance["data"] = [
-        {"task": describe(task), "fingerprint": task.fingerprint()} for task in tasks.values()
-    ]
+    provenance = _provenance(loaded.path, plan.trials)
     return Manifest(
         name=name,
         sweep=sweep.name,
@@ -139,16 +135,23 @@ def new_manifest(
 
 def extension_entry(extension: Extension, sweep_file: Path) -> dict[str, Any]:
     """Return what to record of an extension before it begins."""
-    provenance = collect(command=sys.argv, sweep_file=sweep_file)
-    tasks = {repr(each.trial.task): each.trial.task for each in extension.additions}
-    provenance["data"] = [
-        {"task": describe(task), "fingerprint": task.fingerprint()} for task in tasks.values()
-    ]
+    provenance = _provenance(sweep_file, [each.trial for each in extension.additions])
     return {
         "time": time.time(),
         "command": " ".join(provenance["command"]),
         **extension.to_json(),
         "provenance": provenance,
+    }
+
+
+def _provenance(sweep_file: Path, trials: Sequence[Trial]) -> dict[str, Any]:
+    """Return versions, hardware and commits, and what data the trials learn from."""
+    tasks = {repr(trial.task): trial.task for trial in trials}
+    return {
+        **collect(command=sys.argv, sweep_file=sweep_file),
+        "data": [
+            {"task": describe(task), "fingerprint": task.fingerprint()} for task in tasks.values()
+        ],
     }
 
 
