@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from hsweep.errors import UserError
 from hsweep.trial import Report, TrialStatus
 
-_SCHEMA_VERSION: Final = 1
+_SCHEMA_VERSION: Final = 2
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS trials (
@@ -33,7 +33,12 @@ CREATE TABLE IF NOT EXISTS trials (
     attempt INTEGER NOT NULL DEFAULT 0,
     unit INTEGER NOT NULL DEFAULT 0,
     value REAL,
-    wall_seconds REAL NOT NULL DEFAULT 0
+    wall_seconds REAL NOT NULL DEFAULT 0,
+    failures INTEGER NOT NULL DEFAULT 0,
+    alone INTEGER NOT NULL DEFAULT 0,
+    orphaned TEXT NOT NULL DEFAULT '',
+    reused_from TEXT NOT NULL DEFAULT '',
+    continues TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE IF NOT EXISTS log (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -48,6 +53,14 @@ CREATE UNIQUE INDEX IF NOT EXISTS one_report_a_unit ON log (key, unit) WHERE kin
 CREATE INDEX IF NOT EXISTS log_by_key ON log (key, seq);
 CREATE TABLE IF NOT EXISTS cursors (name TEXT PRIMARY KEY, seq INTEGER NOT NULL);
 """
+_ADDED_IN_2: Final = {
+    "failures": "INTEGER NOT NULL DEFAULT 0",
+    "alone": "INTEGER NOT NULL DEFAULT 0",
+    "orphaned": "TEXT NOT NULL DEFAULT ''",
+    "reused_from": "TEXT NOT NULL DEFAULT ''",
+    "continues": "TEXT NOT NULL DEFAULT ''",
+}
+"""Columns of ``trials`` that journals of version 1 lack, and how they are added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +73,11 @@ class TrialRow:
         unit: budget units of the last recorded report.
         value: the study's metric at that report, None if there is none or it was not finite.
         reason: why it failed, diverged or was stopped.
+        failures: attempts that failed, all runs of the study together.
+        alone: whether it must train with nothing beside it.
+        orphaned: why it is no longer part of the study; empty while it is.
+        reused_from: the study that trained it, if this one did not.
+        continues: key of the trial with a shorter budget that it goes on from; empty for none.
     """
 
     key: str
@@ -75,6 +93,11 @@ class TrialRow:
     unit: int = 0
     value: float | None = None
     wall_seconds: float = 0.0
+    failures: int = 0
+    alone: bool = False
+    orphaned: str = ""
+    reused_from: str = ""
+    continues: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +147,25 @@ class Journal:
                 self._connection.execute("PRAGMA synchronous=NORMAL")
                 self._connection.executescript(_SCHEMA)
                 version = self.meta("schema_version")
-                if version is None:
-                    self.set_meta("schema_version", str(_SCHEMA_VERSION))
+                if version is None or int(version) < _SCHEMA_VERSION:
+                    self._upgrade()
+                    version = str(_SCHEMA_VERSION)
         if version is not None and int(version) > _SCHEMA_VERSION:
             raise UserError(
                 f"{path} was written by a later version of hsweep (schema {version}, this one "
                 f"reads up to {_SCHEMA_VERSION}); use that version"
             )
+
+    def _upgrade(self) -> None:
+        with self._transaction():
+            present = self._columns()
+            for name, kind in _ADDED_IN_2.items():
+                if name not in present:
+                    self._connection.execute(f"ALTER TABLE trials ADD COLUMN {name} {kind}")
+            self.set_meta("schema_version", str(_SCHEMA_VERSION))
+
+    def _columns(self) -> set[str]:
+        return {str(row[1]) for row in self._connection.execute("PRAGMA table_info(trials)")}
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -238,6 +273,8 @@ class Journal:
             "train_seconds": report.train_seconds,
             "data_seconds": report.data_seconds,
             "latency_seconds": report.latency_seconds,
+            **({"micro_batch": report.micro_batch} if report.micro_batch is not None else {}),
+            **({"note": report.note} if report.note else {}),
         }
         with self._transaction():
             cursor = self._connection.execute(
@@ -274,13 +311,88 @@ class Journal:
         with self._transaction():
             self._set_status(key, attempt, status, reason)
 
+    def note_failure(self, key: str, attempt: int, status: TrialStatus, reason: str) -> int:
+        """Record that an attempt failed and the status it leads to.
+
+        Returns:
+            How many attempts of the trial have failed, this one included.
+        """
+        with self._transaction():
+            (failures,) = self._connection.execute(
+                "UPDATE trials SET failures = failures + 1 WHERE key = ? RETURNING failures",
+                (key,),
+            ).fetchone()
+            self._set_status(key, attempt, status, reason)
+        return int(failures)
+
+    def set_alone(self, key: str, attempt: int, reason: str) -> None:
+        """Plan a trial again, to be trained with nothing beside it."""
+        with self._transaction():
+            self._connection.execute("UPDATE trials SET alone = 1 WHERE key = ?", (key,))
+            self._set_status(key, attempt, TrialStatus.PLANNED, reason)
+
+    def set_orphaned(self, keys: Iterable[str], why: str) -> None:
+        """Take trials out of the study (or back into it, with an empty ``why``); their status and
+        what they reported stay."""
+        with self._transaction():
+            for key in keys:
+                attempt, status, reason = self._connection.execute(
+                    "UPDATE trials SET orphaned = ? WHERE key = ?"
+                    " RETURNING attempt, status, reason",
+                    (why, key),
+                ).fetchone()
+                # Logged, so that whoever follows the log learns of it.
+                self._log_status(key, attempt, TrialStatus(status), reason, orphaned=why)
+
+    def adopt(
+        self,
+        key: str,
+        reports: Iterable[LogRow],
+        *,
+        status: TrialStatus,
+        reason: str = "",
+        value: float | None = None,
+        reused_from: str = "",
+        continues: str = "",
+    ) -> None:
+        """Give a planned trial that has no report the reports of the same training elsewhere.
+
+        Args:
+            key: the trial.
+            reports: of the other trial, in their order; they keep their times.
+            status: that they lead to.
+            reason: why it has that status.
+            value: the study's metric in the last of them.
+            reused_from: the study that holds the other trial; empty for this one.
+            continues: the other trial's key, if its budget is shorter.
+        """
+        entries = list(reports)
+        with self._transaction():
+            self._connection.executemany(
+                "INSERT OR IGNORE INTO log (time, key, attempt, kind, unit, payload)"
+                " VALUES (?, ?, 0, 'report', ?, ?)",
+                ((e.time, key, e.unit, json.dumps(dict(e.payload))) for e in entries),
+            )
+            if entries:
+                last = entries[-1]
+                self._connection.execute(
+                    "UPDATE trials SET unit = ?, value = ?, wall_seconds = ? WHERE key = ?",
+                    (last.unit, value, last.payload["wall_seconds"], key),
+                )
+            self._connection.execute(
+                "UPDATE trials SET reused_from = ?, continues = ? WHERE key = ?",
+                (reused_from, continues, key),
+            )
+            self._set_status(key, 0, status, reason)
+
     def reopen(self, keys: Iterable[str], reason: str) -> None:
-        """Plan trials again that had ended; what they reported stays."""
+        """Plan trials again that had ended; what they reported stays, and failures are forgiven."""
         with self._transaction():
             for key in keys:
                 (attempt,) = self._connection.execute(
                     "SELECT attempt FROM trials WHERE key = ?", (key,)
                 ).fetchone()
+                self._connection.execute("UPDATE trials SET failures = 0 WHERE key = ?", (key,))
                 self._set_status(key, attempt, TrialStatus.PLANNED, reason)
 
     def _set_status(self, key: str, attempt: int, status: TrialStatus, reason: str) -> None:
@@ -289,33 +401,56 @@ class Journal:
         )
         self._log_status(key, attempt, status, reason)
 
-    def _log_status(self, key: str, attempt: int, status: TrialStatus, reason: str) -> None:
+    def _log_status(
+        self,
+        key: str,
+        attempt: int,
+        status: TrialStatus,
+        reason: str,
+        orphaned: str | None = None,
+    ) -> None:
+        payload = {"status": status, "reason": reason}
+        if orphaned is not None:
+            payload["orphaned"] = orphaned
         self._connection.execute(
             "INSERT INTO log (time, key, attempt, kind, unit, payload)"
             " VALUES (?, ?, ?, 'status', NULL, ?)",
-            (time.time(), key, attempt, json.dumps({"status": status, "reason": reason})),
+            (time.time(), key, attempt, json.dumps(payload)),
         )
 
-    def trials(self) -> list[TrialRow]:
-        """Return every trial in the order of the plan."""
+    def trials(self, *, orphaned: bool = False) -> list[TrialRow]:
+        """Return the study's trials in the order of the plan.
+
+        Args:
+            orphaned: also those that are no longer part of it.
+        """
         with self._readable():
+            present = self._columns()
+            added = [name if name in present else f"'' AS {name}" for name in _ADDED_IN_2]
+            where = "" if orphaned or "orphaned" not in present else "WHERE orphaned = ''"
             rows = self._connection.execute(
                 "SELECT key, ordinal, point, replicate, stratum, budget, counts, status, reason,"
-                " attempt, unit, value, wall_seconds FROM trials ORDER BY ordinal"
+                f" attempt, unit, value, wall_seconds, {', '.join(added)} FROM trials {where}"
+                " ORDER BY ordinal, rowid"
             ).fetchall()
         return [
             TrialRow(
                 row[0], row[1], json.loads(row[2]), row[3], row[4], row[5], json.loads(row[6]),
-                TrialStatus(row[7]), *row[8:],
+                TrialStatus(row[7]), row[8], row[9], row[10], row[11], row[12],
+                failures=int(row[13] or 0), alone=bool(row[14]), orphaned=row[15],
+                reused_from=row[16], continues=row[17],
             )
             for row in rows
         ]  # fmt: skip
 
     def status_counts(self) -> dict[TrialStatus, int]:
-        """Return how many trials stand where; every status has an entry."""
+        """Return how many of the study's trials stand where; every status has an entry."""
         with self._readable():
+            where = "WHERE orphaned = ''" if "orphaned" in self._columns() else ""
             found = dict(
-                self._connection.execute("SELECT status, COUNT(*) FROM trials GROUP BY status")
+                self._connection.execute(
+                    f"SELECT status, COUNT(*) FROM trials {where} GROUP BY status"
+                )
             )
         return {status: int(found.get(status, 0)) for status in TrialStatus}
 

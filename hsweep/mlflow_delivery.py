@@ -52,6 +52,7 @@ _RUN_STATUS: Final = {
     TrialStatus.STOPPED_EARLY: "KILLED",
     TrialStatus.DIVERGED: "FAILED",
     TrialStatus.FAILED: "FAILED",
+    TrialStatus.TOO_LARGE: "FAILED",
 }
 
 

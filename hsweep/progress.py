@@ -18,6 +18,7 @@ STATUS_STYLES: Final = {
     TrialStatus.FINISHED: "green",
     TrialStatus.STOPPED_EARLY: "yellow",
     TrialStatus.DIVERGED: "magenta",
+    TrialStatus.TOO_LARGE: "red",
     TrialStatus.FAILED: "red",
     TrialStatus.RUNNING: "cyan",
     TrialStatus.PLANNED: "default",
@@ -159,6 +160,7 @@ class Progress:
             (TrialStatus.RUNNING, "running"),
             (TrialStatus.STOPPED_EARLY, "stopped early"),
             (TrialStatus.DIVERGED, "diverged"),
+            (TrialStatus.TOO_LARGE, "too large"),
             (TrialStatus.FAILED, "failed"),
             (TrialStatus.PLANNED, "waiting"),
         ):

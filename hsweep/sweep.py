@@ -81,6 +81,8 @@ class Sweep:
         search: how points are chosen.
         max_failures: restarts of a trial that fails, before it is recorded as failed.
         checkpoint_seconds: work at risk: training time between two checkpoints of a trial.
+        report_timeout: seconds without a report after which a trial counts as hung: its process is
+            ended and the trial tried again from its checkpoint; None waits for ever.
         probe: what to measure, now and then, of the conditioning of each model's attention (see
             ``models.conditioning``); None measures nothing. The trials are the same with and
             without it, and so are their other numbers, but its time counts as theirs.
@@ -106,6 +108,7 @@ class Sweep:
     search: Search = field(default_factory=Search)
     max_failures: int = 2
     checkpoint_seconds: float = 30.0
+    report_timeout: float | None = None
     probe: Conditioning | None = None
     presets: Mapping[str, Preset] = field(default_factory=dict)
     description: str = ""
@@ -129,6 +132,11 @@ class Sweep:
             raise UserError(f"replicates must be at least 1, not {self.replicates!r}")
         if self.max_failures < 0:
             raise UserError(f"max_failures must not be negative, not {self.max_failures!r}")
+        if self.report_timeout is not None and not self.report_timeout > 0:
+            raise UserError(
+                f"report_timeout must be a positive number of seconds or None, not "
+                f"{self.report_timeout!r}"
+            )
         for name, variant in self.presets.items():
             if not isinstance(variant, Preset):
                 raise UserError(f"preset {name!r} must be made by preset(...), not {variant!r}")

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from hsweep.budget import Budget
 from hsweep.errors import UserError
@@ -17,7 +17,10 @@ from tasks.base import Task
 
 
 class TrialStatus(StrEnum):
-    """Where a trial stands. The last four are final: such a trial is never trained again."""
+    """Where a trial stands. All but the first two are final: such a trial is never trained again.
+
+    ``too_large`` is a trial that did not fit its device even alone and with one example at once.
+    """
 
     PLANNED = "planned"
     RUNNING = "running"
@@ -25,6 +28,7 @@ class TrialStatus(StrEnum):
     STOPPED_EARLY = "stopped_early"
     DIVERGED = "diverged"
     FAILED = "failed"
+    TOO_LARGE = "too_large"
 
     @property
     def is_final(self) -> bool:
@@ -109,6 +113,12 @@ class Assignment:
             checkpoint.
         probe: what to measure of the model's attention beside the task's metrics. It changes
             nothing about the training, so it is no part of the trial.
+        is_alone: nothing else of the study trains meanwhile, and a share of a device becomes a
+            whole one: the trial did not fit beside others.
+        continues: key of the same training with a shorter budget, whose checkpoints it goes on
+            from as long as it has none of its own; None for none.
+        report_timeout: seconds without a report after which the process counts as hung and is
+            ended; None waits for ever.
     """
 
     trial: Trial
@@ -117,6 +127,17 @@ class Assignment:
     checkpoints: str
     checkpoint_seconds: float
     probe: Conditioning | None = None
+    is_alone: bool = False
+    continues: str | None = None
+    report_timeout: float | None = None
+
+    @property
+    def resources(self) -> Resources:
+        """What the trial occupies in this attempt."""
+        wanted = self.trial.resources
+        return (
+            replace(wanted, gpus=max(1.0, wanted.gpus)) if self.is_alone and wanted.gpus else wanted
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +157,9 @@ class Report:
         is_last: the budget is used up.
         diverged_at: the first update with a non-finite loss or the update after which a metric
             of the task was not finite; None while all is well.
+        micro_batch: examples computed at once, where memory did not suffice for a whole batch and
+            gradients were accumulated over it; None for whole batches.
+        note: what a reader of the record should know of this report; empty for nothing.
     """
 
     unit: int
@@ -147,3 +171,23 @@ class Report:
     train_seconds: float = 0.0
     data_seconds: float = 0.0
     latency_seconds: float | None = None
+    micro_batch: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """What a trial says instead of a report when it cannot go on where it is.
+
+    It is nobody's failure: the trial itself is sound, and what it had reported stays.
+
+    Attributes:
+        kind: ``memory``: one example at once did not fit the device beside what else is there;
+            ``storage``: checkpoints cannot be written (full, read-only, not permitted).
+        message: what happened, for people: the rule, the value and what to do.
+        needed_bytes: of device memory, as far as known: what was in use and what was asked for.
+    """
+
+    kind: Literal["memory", "storage"]
+    message: str
+    needed_bytes: int | None = None

@@ -291,7 +291,7 @@ class TestUnreadableFiles:
                 Journal(tmp_path / "journal.db", read_only=read_only)
 
     def test_the_schema_is_the_one_that_recorded_studies_have(self, journal: Journal) -> None:
-        assert journal.meta("schema_version") == "1"
+        assert journal.meta("schema_version") == "2"
 
 
 def _read_everything(journal: Journal) -> None:
