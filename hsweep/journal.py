@@ -443,6 +443,16 @@ class Journal:
             for row in rows
         ]  # fmt: skip
 
+    def finished_keys(self) -> dict[str, str]:
+        """Return the keys of all trials that ran to their end, orphaned ones included, each with
+        the study that trained it (empty: this one)."""
+        with self._readable():
+            trained_by = "reused_from" if "reused_from" in self._columns() else "''"
+            rows = self._connection.execute(
+                f"SELECT key, {trained_by} FROM trials WHERE status = ?", (TrialStatus.FINISHED,)
+            ).fetchall()
+        return {str(key): str(study) for key, study in rows}
+
     def status_counts(self) -> dict[TrialStatus, int]:
         """Return how many of the study's trials stand where; every status has an entry."""
         with self._readable():
