@@ -130,6 +130,7 @@ def new_manifest(
         created=time.time(),
         provenance=provenance,
         points=[dict(point) for point in points],
+        probe=describe(sweep.probe),
     )
 
 

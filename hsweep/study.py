@@ -49,6 +49,7 @@ class Manifest:
         created: seconds since the epoch.
         provenance: versions, hardware, commits and data fingerprints.
         points: axis values that the space was restricted to; empty for all of it.
+        probe: what is measured of the models' attention, as plain content; None for nothing.
         extensions: what was added after the study had run, oldest first (see
             ``hsweep.extension``), each with its time, command and provenance.
     """
@@ -75,6 +76,7 @@ class Manifest:
     version: int = _MANIFEST_VERSION
     points: Sequence[Mapping[str, Any]] = field(default_factory=list)
     extensions: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    probe: Mapping[str, Any] | None = None
 
     @property
     def added_keys(self) -> frozenset[str]:
