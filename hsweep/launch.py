@@ -162,7 +162,7 @@ def make_runner(
     """Return the runner that the options ask for."""
     if options.runner == "inline":
         return InlineRunner()
-    prepare_ray()
+    prepare_ray(joins_cluster=options.address is not None)
     from hsweep.ray_runner import RayRunner
 
     scratch = (

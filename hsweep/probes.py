@@ -22,6 +22,7 @@ import psutil
 from hsweep.checks import Check
 from hsweep.paths import Home
 from hsweep.quiet import no_calls_home
+from hsweep.ray_environment import LOOPBACK_ONLY
 
 _GIB: Final = 2**30
 _REINSTALL: Final = "install again: pip install -c constraints.txt -e ."
@@ -174,7 +175,9 @@ def families() -> Check:
 def ray() -> Check:
     """Start Ray with its dashboard, or join ``RAY_ADDRESS``, and run one task."""
     address = os.environ.get("RAY_ADDRESS", "")
-    finding = _unreachable(address) or run(Probe(("-m", "hsweep.ray_probe")))
+    finding = _unreachable(address) or run(
+        Probe(("-m", "hsweep.ray_probe"), environment={} if address else LOOPBACK_ONLY)
+    )
     if finding.facts is None:
         remedy = (
             f"see that the cluster at RAY_ADDRESS={address} is up and of the same Ray version, "

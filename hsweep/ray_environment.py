@@ -20,7 +20,21 @@ _SETTINGS: Final = {
 }
 
 
-def prepare_ray(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Set what Ray reads on import; a variable the user has set is left alone."""
-    for name, value in _SETTINGS.items():
+LOOPBACK_ONLY: Final = {
+    # Ray listens on every interface with all but its dashboard, unless it takes this machine for
+    # one that can be part of no cluster.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
+
+
+def prepare_ray(
+    environment: MutableMapping[str, str] = os.environ, *, joins_cluster: bool = False
+) -> None:
+    """Set what Ray reads on import; a variable the user has set is left alone.
+
+    A Ray that is started here listens on the loopback interface alone; one that
+    ``joins_cluster`` has to be reached by the other nodes.
+    """
+    settings = _SETTINGS if joins_cluster else {**_SETTINGS, **LOOPBACK_ONLY}
+    for name, value in settings.items():
         environment.setdefault(name, value)

@@ -25,7 +25,11 @@ def probe() -> dict[str, Any]:
     address = os.environ.get("RAY_ADDRESS", "")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if not address:  # a cluster has its own size, and asking for one when joining is an error
-        options |= {"num_cpus": 1, "include_dashboard": True}
+        options |= {
+            "num_cpus": 1,
+            "include_dashboard": True,
+            "dashboard_host": "127.0.0.1",
+        }
     context = ray.init(address=address or "local", **options)
     try:
         ray.get(ray.remote(_answer).remote())

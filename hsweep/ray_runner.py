@@ -167,7 +167,7 @@ class RayRunner:
         if ray.is_initialized():
             return
         environment = {**worker_environment(self.sweep_folder), "RAY_CHDIR_TO_TRIAL_DIR": "0"}
-        local: dict[str, Any] = {"include_dashboard": True}
+        local: dict[str, Any] = {"include_dashboard": True, "dashboard_host": "127.0.0.1"}
         if self.address is None:
             local["num_cpus"] = len(os.sched_getaffinity(0))
         try:
