@@ -393,6 +393,7 @@ def planned_row(trial: Trial) -> TrialRow:
         stratum=trial.stratum,
         budget=trial.budget.amount,
         counts=cost_columns(trial),
+        parts=trial.parts,
     )
 
 

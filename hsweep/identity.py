@@ -111,6 +111,26 @@ def trial_key(
     )
 
 
+def key_parts(
+    *, model: Any, task: Any, fingerprint: str, recipe: Any, budget: Any, seeds: Any
+) -> dict[str, str]:
+    """Return what a trial's key is made of, part by part, so that two keys can be compared.
+
+    Each part is a content hash, but ``data``, which is the task's fingerprint as it is.
+    """
+    return {
+        "model": content_hash(model),
+        "task": content_hash(task),
+        "data": fingerprint,
+        "recipe": content_hash(recipe),
+        "budget": content_hash(budget),
+        "seeds": content_hash(seeds),
+        "model_code": code_version(model),
+        "task_code": code_version(task),
+        "training_code": training_code_version(),
+    }
+
+
 @cache
 def _source_hash(of: Hashable) -> str:
     assert isinstance(of, type)

@@ -10,7 +10,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -38,7 +38,8 @@ CREATE TABLE IF NOT EXISTS trials (
     alone INTEGER NOT NULL DEFAULT 0,
     orphaned TEXT NOT NULL DEFAULT '',
     reused_from TEXT NOT NULL DEFAULT '',
-    continues TEXT NOT NULL DEFAULT ''
+    continues TEXT NOT NULL DEFAULT '',
+    parts TEXT NOT NULL DEFAULT '{}'
 );
 CREATE TABLE IF NOT EXISTS log (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -59,6 +60,7 @@ _ADDED_IN_2: Final = {
     "orphaned": "TEXT NOT NULL DEFAULT ''",
     "reused_from": "TEXT NOT NULL DEFAULT ''",
     "continues": "TEXT NOT NULL DEFAULT ''",
+    "parts": "TEXT NOT NULL DEFAULT '{}'",
 }
 """Columns of ``trials`` that journals of version 1 lack, and how they are added."""
 
@@ -78,6 +80,7 @@ class TrialRow:
         orphaned: why it is no longer part of the study; empty while it is.
         reused_from: the study that trained it, if this one did not.
         continues: key of the trial with a shorter budget that it goes on from; empty for none.
+        parts: what the key is made of, part by part; empty in records of before there were any.
     """
 
     key: str
@@ -98,6 +101,7 @@ class TrialRow:
     orphaned: str = ""
     reused_from: str = ""
     continues: str = ""
+    parts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,8 @@ class Journal:
                 self._connection.execute("PRAGMA synchronous=NORMAL")
                 self._connection.executescript(_SCHEMA)
                 version = self.meta("schema_version")
-                if version is None or int(version) < _SCHEMA_VERSION:
+                is_whole = version == str(_SCHEMA_VERSION) and self._columns() >= set(_ADDED_IN_2)
+                if not is_whole and int(version or 0) <= _SCHEMA_VERSION:
                     self._upgrade()
                     version = str(_SCHEMA_VERSION)
         if version is not None and int(version) > _SCHEMA_VERSION:
@@ -222,7 +227,7 @@ class Journal:
         with self._transaction():
             self._connection.executemany(
                 "INSERT OR IGNORE INTO trials (key, ordinal, point, replicate, stratum, budget,"
-                " counts, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                " counts, status, parts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     (
                         row.key,
@@ -233,6 +238,27 @@ class Journal:
                         row.budget,
                         json.dumps(dict(row.counts)),
                         TrialStatus.PLANNED,
+                        json.dumps(dict(row.parts)),
+                    )
+                    for row in rows
+                ),
+            )
+
+    def place_trials(self, rows: Iterable[TrialRow]) -> None:
+        """Give recorded trials the place they have in another plan; what became of them stays."""
+        with self._transaction():
+            self._connection.executemany(
+                "UPDATE trials SET ordinal = ?, point = ?, replicate = ?, stratum = ?, counts = ?,"
+                " parts = ? WHERE key = ?",
+                (
+                    (
+                        row.ordinal,
+                        json.dumps(dict(row.point)),
+                        row.replicate,
+                        row.stratum,
+                        json.dumps(dict(row.counts)),
+                        json.dumps(dict(row.parts)),
+                        row.key,
                     )
                     for row in rows
                 ),
@@ -438,7 +464,7 @@ class Journal:
                 row[0], row[1], json.loads(row[2]), row[3], row[4], row[5], json.loads(row[6]),
                 TrialStatus(row[7]), row[8], row[9], row[10], row[11], row[12],
                 failures=int(row[13] or 0), alone=bool(row[14]), orphaned=row[15],
-                reused_from=row[16], continues=row[17],
+                reused_from=row[16], continues=row[17], parts=json.loads(row[18] or "{}"),
             )
             for row in rows
         ]  # fmt: skip

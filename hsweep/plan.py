@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from hsweep.domain import AxisValue
 from hsweep.errors import UserError, unknown_name
-from hsweep.identity import content_hash, describe, trial_key
+from hsweep.identity import content_hash, describe, key_parts, trial_key
 from hsweep.question import Lean
 from hsweep.recipe import Recipe
 from hsweep.schedule import PROTECTED
@@ -201,14 +201,15 @@ class Planner:
         trials = []
         for replicate in range(self.sweep.replicates) if replicates is None else replicates:
             seeds = replicate_seeds(self.study_seed, replicate)
-            key = trial_key(
-                model=model,
-                task=task,
-                fingerprint=self._fingerprint_of(task),
-                recipe=recipe,
-                budget=self.sweep.budget,
-                seeds=seeds,
-            )
+            identity: dict[str, Any] = {
+                "model": model,
+                "task": task,
+                "fingerprint": self._fingerprint_of(task),
+                "recipe": recipe,
+                "budget": self.sweep.budget,
+                "seeds": seeds,
+            }
+            key = trial_key(**identity)
             if key in self._keys:
                 self.merged += 1
                 continue
@@ -230,6 +231,7 @@ class Planner:
                     goal=self.sweep.goal,
                     counts=counts,
                     train_memory_bytes=memory,
+                    parts=key_parts(**identity),
                 )
             )
             self._num_planned += 1

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Literal
 
@@ -81,6 +81,7 @@ class Trial:
         point: the axis values.
         replicate: number of the seed, from 0.
         stratum: the group whose trials compete in early stopping; empty when all do.
+        parts: what the key is made of, part by part (see ``hsweep.identity``).
     """
 
     key: str
@@ -98,6 +99,7 @@ class Trial:
     goal: Goal
     counts: Counts
     train_memory_bytes: int
+    parts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
