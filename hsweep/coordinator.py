@@ -8,8 +8,8 @@ handing out work and says why.
 
 import json
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
@@ -17,9 +17,11 @@ from hsweep.journal import Journal, TrialRow
 from hsweep.plan import cost_columns
 from hsweep.schedule import StratifiedAsha
 from hsweep.sweep import Sweep
-from hsweep.trial import Assignment, Report, Trial, TrialStatus
+from hsweep.trial import Assignment, Report, Setback, Trial, TrialStatus
 
 _REASON_LENGTH: Final = 8_000
+_MAX_LOST: Final = 5
+"""How often in a row a trial may lose its place without a report before that counts against it."""
 
 Result = TypeVar("Result")
 
@@ -77,6 +79,8 @@ class Coordinator:
         only: keys of the trials to hand out; None for all that have not ended.
         kept: keys of trials that early stopping leaves alone: their full-budget values were asked
             for. What they report still counts at the rungs, but not as a contender left.
+        reuse: is asked about trials that were just added to the record; gives those of them their
+            reports that are known from elsewhere and returns their keys.
     """
 
     journal: Journal
@@ -87,59 +91,138 @@ class Coordinator:
     observer: Observer | None = None
     only: frozenset[str] | None = None
     kept: frozenset[str] = frozenset()
+    reuse: Callable[[Sequence[Trial]], Collection[str]] | None = None
     stop_reason: str | None = None
     record_error: Exception | None = None
     _by_key: dict[str, Trial] = field(default_factory=dict)
-    _rows: dict[str, TrialRow] = field(default_factory=dict)
     _status: dict[str, TrialStatus] = field(default_factory=dict)
+    _counts: Counter[TrialStatus] = field(default_factory=Counter)
+    _running: dict[str, None] = field(default_factory=dict)
     _units: dict[str, int] = field(default_factory=dict)
     _attempts: dict[str, int] = field(default_factory=dict)
-    _failures: dict[str, int] = field(default_factory=dict)
+    _lost: dict[str, int] = field(default_factory=dict)
+    _continues: dict[str, str] = field(default_factory=dict)
     _best: dict[str, tuple[float, str]] = field(default_factory=dict)
     _values: dict[str, float | None] = field(default_factory=dict)
     _waiting: deque[str] = field(default_factory=deque)
+    _alone: deque[str] = field(default_factory=deque)
+    _must_be_alone: set[str] = field(default_factory=set)
+    _paused: dict[str, dict[str, int]] = field(default_factory=dict)
     _asha: StratifiedAsha = field(init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
-        self._asha = StratifiedAsha(self.sweep.early_stopping, self.sweep.budget, self.sweep.goal)
-        self._enter(list(self.trials))
-        rows = {row.key: row for row in self.journal.trials()}
-        for key, trial in self._by_key.items():
-            row = rows[key]
-            self._status[key], self._units[key] = row.status, row.unit
-            self._attempts[key] = row.attempt
-            if row.status is TrialStatus.RUNNING:
-                # Its driver was killed; whoever runs the study now runs all of it.
-                self._status[key] = TrialStatus.PLANNED
-                self.journal.set_status(key, row.attempt, TrialStatus.PLANNED, "interrupted")
-            if row.status.is_final and row.status is not TrialStatus.FINISHED:
-                self._leave_race(trial, row.status, row.reason)
-        for entry in self.journal.reports():
-            known = self._by_key.get(entry.key)
-            if known is not None and entry.unit is not None:
-                value = entry.payload["metrics"].get(self.sweep.metric)
-                self._asha.record(
-                    entry.key, known.stratum, entry.unit, value, self._contender(known)
-                )
-                self._note_value(known, value)
-        unfinished = [
-            trial
-            for key, trial in self._by_key.items()
-            if not self._status[key].is_final and self._is_wanted(key)
-        ]
-        self._waiting.extend(trial.key for trial in sorted(unfinished, key=self._priority))
+        self._asha = StratifiedAsha(
+            self.sweep.early_stopping,
+            self.sweep.budget,
+            self.sweep.goal,
+            knows_all=self.proposer is None,
+        )
+        trials = list(self.trials)
+        self._enter(trials)
+        self._recall({trial.key for trial in trials})
+        self._queue(trials)
 
-    def _enter(self, trials: list[Trial]) -> None:
+    def _enter(self, trials: Sequence[Trial]) -> Collection[str]:
+        """Add trials to the record; return the keys of those whose results are there already."""
         self.journal.add_trials(planned_row(trial) for trial in trials)
         for trial in trials:
+            if trial.key in self._by_key:
+                continue
             self._by_key[trial.key] = trial
-            self._status.setdefault(trial.key, TrialStatus.PLANNED)
-            self._units.setdefault(trial.key, 0)
-            self._attempts.setdefault(trial.key, 0)
+            self._status[trial.key] = TrialStatus.PLANNED
+            self._counts[TrialStatus.PLANNED] += 1
+            self._units[trial.key] = self._attempts[trial.key] = 0
             self._asha.add(trial.key, trial.stratum, self._contender(trial))
-            if trial.key in self.kept:
-                self._leave_race(trial, TrialStatus.PLANNED, "")
+            if trial.key in self.kept and self._contender(trial) is None:
+                self._asha.exempt(trial.key, trial.stratum)
+            if not self._is_wanted(trial.key):
+                self._asha.end(trial.key, trial.stratum)
+        return self.reuse(trials) if self.reuse is not None else ()
+
+    def _recall(self, keys: Collection[str]) -> None:
+        """Take over what the record says of trials."""
+        for row in self.journal.trials():
+            trial = self._by_key.get(row.key)
+            if trial is None or row.key not in keys:
+                continue
+            self._units[row.key], self._attempts[row.key] = row.unit, row.attempt
+            if row.continues:
+                self._continues[row.key] = row.continues
+            if row.alone:
+                self._must_be_alone.add(row.key)
+            if row.status is TrialStatus.RUNNING:
+                # Its driver was killed; whoever runs the study now runs all of it.
+                self.journal.set_status(row.key, row.attempt, TrialStatus.PLANNED, "interrupted")
+            elif row.status.is_final:
+                self._move(row.key, row.status)
+                self._leave_race(trial, row.status, row.reason)
+        for entry in self.journal.reports():
+            trial = self._by_key.get(entry.key)
+            if trial is not None and entry.key in keys and entry.unit is not None:
+                value = entry.payload["metrics"].get(self.sweep.metric)
+                self._asha.record(
+                    entry.key, trial.stratum, entry.unit, value, self._contender(trial)
+                )
+                self._note_value(trial, value)
+
+    def _queue(self, trials: Iterable[Trial]) -> None:
+        """Make trials that have not ended wait for a worker, or for the others at their rung."""
+        strata: dict[str, None] = {}
+        for trial in sorted(trials, key=self._priority):
+            if self._status[trial.key].is_final or not self._is_wanted(trial.key):
+                continue
+            if self._asha.waiting_place(self._units[trial.key]) and trial.key not in self.kept:
+                self._paused.setdefault(trial.stratum, {})[trial.key] = self._units[trial.key]
+                strata[trial.stratum] = None
+            else:
+                self._wait_for_worker(trial.key)
+        for stratum in strata:
+            self._release(stratum)
+
+    def _wait_for_worker(self, key: str, *, first: bool = False) -> None:
+        queue = self._alone if key in self._must_be_alone else self._waiting
+        if first:
+            queue.appendleft(key)
+        else:
+            queue.append(key)
+
+    def _release(self, stratum: str) -> None:
+        """Let the trials go on, or end them, that wait at a rung which can be decided now."""
+        paused = self._paused.get(stratum, {})
+        is_settled = True
+        going_on = []
+        for key, unit in list(paused.items()):
+            trial = self._by_key[key]
+            verdict = self._asha.verdict(key, stratum, unit, self._contender(trial))
+            if verdict.wait:
+                continue
+            del paused[key]
+            if not verdict.stop:
+                going_on.append(trial)
+                continue
+            attempt, value = self._attempts[key], self._values.get(key)
+            self._guarded(
+                lambda key=key, attempt=attempt, reason=verdict.reason: self.journal.set_status(  # type: ignore[misc]
+                    key, attempt, TrialStatus.STOPPED_EARLY, reason
+                )
+            )
+            self._end(trial, TrialStatus.STOPPED_EARLY, verdict.reason, value)
+            # Those that wait at a later rung wait for one less.
+            is_settled = False
+        for trial in sorted(going_on, key=self._priority, reverse=True):
+            self._wait_for_worker(trial.key, first=True)
+        if not is_settled:
+            self._release(stratum)
+
+    def _move(self, key: str, status: TrialStatus) -> None:
+        self._counts[self._status[key]] -= 1
+        self._counts[status] += 1
+        self._status[key] = status
+        if status is TrialStatus.RUNNING:
+            self._running[key] = None
+        else:
+            self._running.pop(key, None)
 
     def _is_wanted(self, key: str) -> bool:
         return self.only is None or key in self.only
@@ -167,22 +250,23 @@ class Coordinator:
     def take(self) -> Assignment | None:
         """Return the next trial to train, None if there is none now (see ``is_exhausted``)."""
         with self._lock:
-            if self.stop_requested:
+            if self.stop_requested or self._must_be_alone & self._running.keys():
                 return None
             if not self._waiting and self.proposer is not None:
-                proposed = self._guarded(self.proposer.propose) or []
-                if proposed:
-                    self._guarded(lambda: self._enter(proposed))
-                    self._waiting.extend(trial.key for trial in proposed)
+                self._propose(self.proposer)
             self._drop_lost()
-            if not self._waiting:
+            if self._waiting:
+                key = self._waiting.popleft()
+            elif self._alone and not self._running:
+                key = self._alone.popleft()
+            else:
                 return None
-            key = self._waiting.popleft()
             trial = self._by_key[key]
             attempt = self._guarded(lambda: self.journal.begin_attempt(key))
             if attempt is None:
                 return None
-            self._attempts[key], self._status[key] = attempt, TrialStatus.RUNNING
+            self._attempts[key] = attempt
+            self._move(key, TrialStatus.RUNNING)
             self._notify(lambda observer: observer.started(trial, attempt))
             return Assignment(
                 trial=trial,
@@ -191,7 +275,24 @@ class Coordinator:
                 checkpoints=self.checkpoints,
                 checkpoint_seconds=self.sweep.checkpoint_seconds,
                 probe=self.sweep.probe,
+                is_alone=key in self._must_be_alone,
+                continues=self._continues.get(key),
+                report_timeout=self.sweep.report_timeout,
             )
+
+    def _propose(self, proposer: Proposer) -> None:
+        """Add the proposer's next trials that must be trained, if it has any."""
+        while not self._waiting and (proposed := self._guarded(proposer.propose)):
+            known = self._guarded(lambda trials=proposed: self._enter(trials))  # type: ignore[misc]
+            if known is None:
+                return
+            if known:
+                self._guarded(lambda keys=known: self._recall(keys))  # type: ignore[misc]
+            for trial in proposed:
+                if trial.key in known:
+                    value = self._values.get(trial.key)
+                    self._end(trial, self._status[trial.key], "", value)
+            self._queue(trial for trial in proposed if trial.key not in known)
 
     def _drop_lost(self) -> None:
         """End waiting trials whose shape was stopped meanwhile: they would be stopped as well."""
@@ -208,42 +309,54 @@ class Coordinator:
                 )
             )
             self._end(trial, TrialStatus.STOPPED_EARLY, reason, None)
+            self._release(trial.stratum)
 
     @property
     def is_exhausted(self) -> bool:
         """Whether no trial is waiting or running, so none can come back."""
         with self._lock:
-            running = TrialStatus.RUNNING in self._status.values()
-            return self.stop_requested or not (self._waiting or running)
+            is_left = self._waiting or self._alone or self._running or any(self._paused.values())
+            return self.stop_requested or not is_left
 
-    def report(self, assignment: Assignment, report: Report) -> bool:
-        """Take a trial's report; one of a unit on record decides nothing again.
+    def report(self, assignment: Assignment, said: Report | Setback) -> bool:
+        """Take what a trial says; a report of a unit on record decides nothing again.
 
         Returns:
-            Whether the trial goes on.
+            Whether the trial goes on where it is. If not, it has ended or will be handed out again.
         """
-        trial = assignment.trial
-        key = trial.key
         with self._lock:
             if not self._is_current(assignment):
                 return False
-            if report.unit <= self._units[key] and report.diverged_at is None:
-                # A resumed trial passes where it has been; the record says it went on from there.
-                return True
-            value = report.metrics.get(self.sweep.metric)
-            status, reason = self._status_after(trial, report, value)
-            recorded = self._guarded(
-                lambda: self.journal.record(key, assignment.attempt, report, value, status, reason)
-            )
-            if recorded is None:
+            if isinstance(said, Setback):
+                self._set_back(assignment, said)
                 return False
-            self._units[key] = max(self._units[key], report.unit)
-            self._note_value(trial, value)
-            self._notify(lambda observer: observer.reported(trial, report))
-            if status is TrialStatus.RUNNING:
-                return True
-            self._end(trial, status, reason, value)
+            return self._take_report(assignment, said)
+
+    def _take_report(self, assignment: Assignment, report: Report) -> bool:
+        trial = assignment.trial
+        key = trial.key
+        if report.unit <= self._units[key] and report.diverged_at is None:
+            # A resumed trial passes where it has been; the record says it went on from there.
+            return True
+        value = report.metrics.get(self.sweep.metric)
+        status, reason = self._status_after(trial, report, value)
+        recorded = self._guarded(
+            lambda: self.journal.record(key, assignment.attempt, report, value, status, reason)
+        )
+        if recorded is None:
             return False
+        self._lost.pop(key, None)
+        self._units[key] = max(self._units[key], report.unit)
+        self._note_value(trial, value)
+        self._notify(lambda observer: observer.reported(trial, report))
+        if status is TrialStatus.PLANNED:
+            self._move(key, status)
+            self._paused.setdefault(trial.stratum, {})[key] = report.unit
+        elif status is not TrialStatus.RUNNING:
+            self._end(trial, status, reason, value)
+        # The last of a rung to arrive decides for those that wait there.
+        self._release(trial.stratum)
+        return status is TrialStatus.RUNNING
 
     def _status_after(
         self, trial: Trial, report: Report, value: float | None
@@ -255,47 +368,97 @@ class Coordinator:
         verdict = self._asha.decide(
             trial.key, trial.stratum, report.unit, value, self._contender(trial)
         )
-        if verdict.stop and trial.key not in self.kept:
+        if trial.key in self.kept:
+            return TrialStatus.RUNNING, ""
+        if verdict.stop:
             return TrialStatus.STOPPED_EARLY, verdict.reason
+        if verdict.wait:
+            return TrialStatus.PLANNED, verdict.reason
         return TrialStatus.RUNNING, ""
 
-    def failed(self, assignment: Assignment, error: str) -> None:
-        """Note that an attempt failed: the trial is tried again up to the sweep's limit."""
+    def _set_back(self, assignment: Assignment, setback: Setback) -> None:
+        key, trial = assignment.trial.key, assignment.trial
+        if setback.kind == "storage":
+            self._again(assignment, setback.message)
+            self.request_stop(setback.message)
+        elif assignment.is_alone:
+            self._guarded(
+                lambda: self.journal.set_status(
+                    key, assignment.attempt, TrialStatus.TOO_LARGE, setback.message
+                )
+            )
+            self._end(trial, TrialStatus.TOO_LARGE, setback.message, None)
+            self._release(trial.stratum)
+        else:
+            reason = f"{setback.message}; it will be trained with nothing beside it"
+            self._guarded(lambda: self.journal.set_alone(key, assignment.attempt, reason))
+            self._must_be_alone.add(key)
+            self._move(key, TrialStatus.PLANNED)
+            self._wait_for_worker(key)
+            self._notify(lambda observer: observer.ended(trial, TrialStatus.PLANNED, reason))
+
+    def failed(self, assignment: Assignment, error: str, *, is_own_fault: bool = True) -> None:
+        """Note that an attempt failed: the trial is tried again up to the sweep's limit.
+
+        Args:
+            assignment: the attempt.
+            error: what happened; its end is kept.
+            is_own_fault: False if the attempt lost its place (its node died), which does not count
+                against the trial unless it happens again and again without a report in between.
+        """
         trial = assignment.trial
         key = trial.key
         with self._lock:
             if not self._is_current(assignment):
                 return
-            self._failures[key] = self._failures.get(key, 0) + 1
             reason = error[-_REASON_LENGTH:]
-            again = self._failures[key] <= self.sweep.max_failures
-            status = TrialStatus.PLANNED if again else TrialStatus.FAILED
-            self._guarded(lambda: self.journal.set_status(key, assignment.attempt, status, reason))
-            if again:
-                self._status[key] = status
-                self._waiting.append(key)
-                self._notify(lambda observer: observer.ended(trial, status, reason))
+            if not is_own_fault:
+                self._lost[key] = self._lost.get(key, 0) + 1
+                if self._lost[key] <= _MAX_LOST:
+                    self._again(assignment, reason)
+                    return
+            failures = self._guarded(
+                lambda: self.journal.note_failure(
+                    key, assignment.attempt, self.sweep.max_failures, reason
+                )
+            )
+            if failures is None:
+                return
+            if failures <= self.sweep.max_failures:
+                self._move(key, TrialStatus.PLANNED)
+                self._wait_for_worker(key)
+                self._notify(lambda observer: observer.ended(trial, TrialStatus.PLANNED, reason))
             else:
-                self._end(trial, status, reason, None)
+                self._end(trial, TrialStatus.FAILED, reason, None)
+                self._release(trial.stratum)
+
+    def _again(self, assignment: Assignment, reason: str) -> None:
+        """Plan a trial again that lost its place, and hand it out before the others."""
+        trial = assignment.trial
+        key = trial.key
+        self._guarded(
+            lambda: self.journal.set_status(key, assignment.attempt, TrialStatus.PLANNED, reason)
+        )
+        self._move(key, TrialStatus.PLANNED)
+        self._wait_for_worker(key, first=True)
+        self._notify(lambda observer: observer.ended(trial, TrialStatus.PLANNED, reason))
 
     def settle(self) -> None:
         """Note, at the end of a run, which trials were interrupted."""
         with self._lock:
-            for key, status in self._status.items():
-                if status is TrialStatus.RUNNING:
-                    attempt = self._attempts[key]
-                    self._guarded(
-                        lambda key=key, attempt=attempt: self.journal.set_status(  # type: ignore[misc]
-                            key, attempt, TrialStatus.PLANNED, "interrupted"
-                        )
+            for key in list(self._running):
+                attempt = self._attempts[key]
+                self._guarded(
+                    lambda key=key, attempt=attempt: self.journal.set_status(  # type: ignore[misc]
+                        key, attempt, TrialStatus.PLANNED, "interrupted"
                     )
-                    self._status[key] = TrialStatus.PLANNED
+                )
+                self._move(key, TrialStatus.PLANNED)
 
     def snapshot(self) -> Snapshot:
         """Return how far the study has come."""
         with self._lock:
             budget = self.sweep.budget.amount
-            statuses = list(self._status.values())
             left = sum(
                 budget - self._units[key]
                 for key, status in self._status.items()
@@ -303,14 +466,13 @@ class Coordinator:
             )
             done = sum(self._units.values())
             return Snapshot(
-                counts={status: statuses.count(status) for status in TrialStatus},
+                counts={status: self._counts[status] for status in TrialStatus},
                 units_done=done,
                 units_planned=done + left,
                 best=dict(self._best),
                 running={
                     key: self._units[key]
-                    for key, status in self._status.items()
-                    if status is TrialStatus.RUNNING
+                    for key in sorted(self._running, key=lambda key: self._by_key[key].ordinal)
                 },
             )
 
@@ -327,9 +489,8 @@ class Coordinator:
         return list(self._by_key.values())
 
     def _end(self, trial: Trial, status: TrialStatus, reason: str, value: float | None) -> None:
-        self._status[trial.key] = status
-        if status is not TrialStatus.FINISHED:
-            self._leave_race(trial, status, reason)
+        self._move(trial.key, status)
+        self._leave_race(trial, status, reason)
         if self.proposer is not None:
             proposer = self.proposer
             self._guarded(lambda: proposer.tell(trial, status, value))
@@ -343,6 +504,9 @@ class Coordinator:
         return json.dumps(dict(trial.point), default=str)
 
     def _leave_race(self, trial: Trial, status: TrialStatus, reason: str) -> None:
+        self._asha.end(trial.key, trial.stratum)
+        if status is TrialStatus.FINISHED:
+            return
         why = reason if status is TrialStatus.STOPPED_EARLY else ""
         if why or self._contender(trial) is None:
             # A shape whose replicate failed or diverged goes on with the others.
@@ -369,8 +533,11 @@ class Coordinator:
         try:
             return action()
         except Exception as error:
-            self.record_error = error
-            self.request_stop(f"the study's record cannot be written: {error}")
+            self.record_error = self.record_error or error
+            self.request_stop(
+                f"the study's record cannot be written ({error}); what is on record stays, free "
+                "space or give back the permission to write"
+            )
             return None
 
     def _notify(self, tell: Callable[[Observer], None]) -> None:

@@ -337,8 +337,8 @@ class Journal:
         with self._transaction():
             self._set_status(key, attempt, status, reason)
 
-    def note_failure(self, key: str, attempt: int, status: TrialStatus, reason: str) -> int:
-        """Record that an attempt failed and the status it leads to.
+    def note_failure(self, key: str, attempt: int, max_failures: int, reason: str) -> int:
+        """Record that an attempt failed: the trial is planned again, or failed beyond the limit.
 
         Returns:
             How many attempts of the trial have failed, this one included.
@@ -348,6 +348,8 @@ class Journal:
                 "UPDATE trials SET failures = failures + 1 WHERE key = ? RETURNING failures",
                 (key,),
             ).fetchone()
+            again = failures <= max_failures
+            status = TrialStatus.PLANNED if again else TrialStatus.FAILED
             self._set_status(key, attempt, status, reason)
         return int(failures)
 

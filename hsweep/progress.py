@@ -120,7 +120,7 @@ class Progress:
     def ended(self, trial: Trial, status: TrialStatus, reason: str) -> None:
         """Say how a trial ended."""
         row = self._last_value(trial)
-        word = "fails, will be tried again" if status is TrialStatus.PLANNED else str(status)
+        word = "will be tried again" if status is TrialStatus.PLANNED else str(status)
         why = reason.strip().splitlines()[-1] if reason.strip() else ""
         self._line(
             trial,

@@ -2,8 +2,8 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from tiny_runs import coordinating, histories, planned, status_log, statuses, va
 
 from hsweep import Asha, Sweep, epochs, grid
 from hsweep.coordinator import Coordinator, stop_after
-from hsweep.journal import Journal
-from hsweep.trial import Assignment, Report, Trial, TrialStatus
+from hsweep.journal import Journal, LogRow
+from hsweep.trial import Assignment, Report, Setback, Trial, TrialStatus
 
 SWEEP = tiny_sweep(budget=epochs(4), max_failures=2)
 RACE = tiny_sweep(
@@ -25,6 +25,11 @@ RACE = tiny_sweep(
     early_stopping=Asha(grace=1, reduction_factor=3, min_survivors=1),
 )
 RACE_TRIALS = planned(RACE)
+ON_ARRIVAL = replace(
+    RACE,
+    early_stopping=Asha(grace=1, reduction_factor=3, min_survivors=1, decide="on_arrival"),
+)
+RACES = [RACE, ON_ARRIVAL]
 
 
 def said(
@@ -93,16 +98,16 @@ def test_every_trial_is_handed_out_once_and_finishes_once(tmp_path: Path, num_wo
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10**6), num_workers=st.integers(1, 4))
+@given(seed=st.integers(0, 10**6), num_workers=st.integers(1, 4), race=st.sampled_from(RACES))
 def test_whatever_happens_in_whatever_order_every_trial_has_exactly_one_final_state(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, num_workers: int
+    tmp_path_factory: pytest.TempPathFactory, seed: int, num_workers: int, race: Sweep
 ) -> None:
     """Trials report, fail, diverge, are lost and report late; drivers die and come back."""
     folder = tmp_path_factory.mktemp("storm")
     rng = random.Random(seed)
     lives = 4
     while True:
-        with coordinating(RACE, folder, trials=RACE_TRIALS) as coordinator:
+        with coordinating(race, folder, trials=RACE_TRIALS) as coordinator:
             workers: list[tuple[Assignment, int]] = []
             stale: list[tuple[Assignment, int]] = []
             killed = False
@@ -202,7 +207,7 @@ def test_a_very_long_traceback_keeps_its_end(tmp_path: Path) -> None:
 def test_a_trial_that_is_stopped_early_is_recorded_at_its_rung_and_never_finishes(
     tmp_path: Path,
 ) -> None:
-    with coordinating(RACE, tmp_path) as coordinator:
+    with coordinating(ON_ARRIVAL, tmp_path) as coordinator:
         running = [take(coordinator) for _ in range(3)]
         for value, assignment in zip((0.1, 0.2), running[:2], strict=True):
             coordinator.report(assignment, said(assignment, 1, value))
@@ -339,13 +344,13 @@ def race_values(sweep: Sweep) -> Mapping[str, float]:
 def test_a_new_coordinator_on_the_same_journal_has_the_same_rungs(tmp_path: Path) -> None:
     """Three pass the first rung's start-up; after a restart a newcomer is ranked among them."""
     value = race_values(RACE)
-    with coordinating(RACE, tmp_path) as coordinator:
+    with coordinating(ON_ARRIVAL, tmp_path) as coordinator:
         early = [take(coordinator) for _ in range(3)]
         # The worst first: each one is the best when it arrives.
         for assignment in sorted(early, key=lambda a: -value[a.trial.key]):
             assert coordinator.report(assignment, said(assignment, 1, value[assignment.trial.key]))
     best = min(value[assignment.trial.key] for assignment in early)
-    with coordinating(RACE, tmp_path) as coordinator:
+    with coordinating(ON_ARRIVAL, tmp_path) as coordinator:
         for _ in early:
             take(coordinator)
         newcomer = take(coordinator)
@@ -372,14 +377,14 @@ def test_trials_that_ended_before_a_restart_do_not_count_as_survivors(tmp_path: 
 
 def test_a_decision_of_the_record_is_not_taken_again(tmp_path: Path) -> None:
     """A trial resumed from an old checkpoint passes rungs it has passed before."""
-    with coordinating(RACE, tmp_path) as coordinator:
+    with coordinating(ON_ARRIVAL, tmp_path) as coordinator:
         veteran = take(coordinator)
         for unit in (1, 2, 3, 4):
             assert coordinator.report(veteran, said(veteran, unit, 0.8))
         others = [take(coordinator) for _ in range(3)]
         for assignment in others:
             coordinator.report(assignment, said(assignment, 1, 0.1))
-    with coordinating(RACE, tmp_path) as coordinator:
+    with coordinating(ON_ARRIVAL, tmp_path) as coordinator:
         again = next(a for a in iter(coordinator.take, None) if a.trial.key == veteran.trial.key)
         assert again.recorded_through == 4
         # At rung 1 it is now the last of four, but it was let through.
@@ -462,3 +467,171 @@ def test_a_maximised_metric_is_best_where_it_is_largest(tmp_path: Path) -> None:
             coordinator.report(assignment, said(assignment, 1, value))
             best = assignment.trial.key
         assert coordinator.snapshot().best == {"": (pytest.approx(0.8), best)}
+
+
+def _finish_in_any_order(folder: Path, sweep: Sweep, rng: random.Random, num_workers: int) -> None:
+    """Train a race by so many workers, in any order, its driver dying now and then."""
+    trials = planned(sweep)
+    while True:
+        with coordinating(sweep, folder, trials=trials) as coordinator:
+            workers: list[tuple[Assignment, int]] = []
+            while not coordinator.is_exhausted:
+                while len(workers) < num_workers and (new := coordinator.take()) is not None:
+                    workers.append((new, new.recorded_through))
+                assignment, unit = workers.pop(rng.randrange(len(workers)))
+                value = random.Random(f"{assignment.trial.key}/{unit + 1}").random()
+                if coordinator.report(assignment, said(assignment, unit + 1, value)):
+                    workers.append((assignment, unit + 1))
+                if rng.random() < 0.02:
+                    break
+            else:
+                return
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6), num_workers=st.integers(1, 5), by_points=st.booleans())
+def test_which_trials_are_stopped_does_not_depend_on_who_trains_when(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, num_workers: int, by_points: bool
+) -> None:
+    sweep = replace(
+        RACE,
+        replicates=2,
+        early_stopping=Asha(
+            grace=1,
+            reduction_factor=2,
+            min_survivors=1,
+            compete="points" if by_points else "trials",
+        ),
+    )
+    found = []
+    for workers, luck in ((1, 0), (num_workers, seed)):
+        folder = tmp_path_factory.mktemp("race")
+        _finish_in_any_order(folder, sweep, random.Random(luck), workers)
+        found.append((statuses(folder), histories(folder)))
+    assert found[0] == found[1]
+    counts = Counter(found[0][0].values())
+    assert counts[TrialStatus.STOPPED_EARLY] > counts[TrialStatus.FINISHED] > 0
+
+
+def test_a_trial_that_comes_early_to_a_rung_waits_and_goes_on_under_a_new_attempt(
+    tmp_path: Path,
+) -> None:
+    with coordinating(RACE, tmp_path) as coordinator:
+        running = [take(coordinator) for _ in range(6)]
+        for number, assignment in enumerate(running[:5]):
+            assert not coordinator.report(assignment, said(assignment, 1, 0.1 * number))
+        early = rows(coordinator)[running[0].trial.key]
+        assert early.status is TrialStatus.PLANNED
+        assert early.reason == "waits at rung 1 of stratum [all] for the others"
+        assert coordinator.take() is None
+        assert not coordinator.is_exhausted
+        assert not coordinator.report(running[5], said(running[5], 1, 0.9))
+        going_on = [take(coordinator), take(coordinator)]
+        assert {each.trial.key for each in going_on} == {each.trial.key for each in running[:2]}
+        assert all((each.attempt, each.recorded_through) == (2, 1) for each in going_on)
+    assert Counter(statuses(tmp_path).values())[TrialStatus.STOPPED_EARLY] == 4
+
+
+def test_a_trial_that_does_not_fit_is_tried_alone_and_then_too_large(tmp_path: Path) -> None:
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        big, other = take(coordinator), take(coordinator)
+        assert not big.is_alone
+        assert coordinator.report(big, said(big, 1))
+        no_room = Setback("memory", "10 GiB of 8 GiB needed", 10 << 30)
+        assert not coordinator.report(big, no_room)
+        row = rows(coordinator)[big.trial.key]
+        assert (row.status, row.failures) == (TrialStatus.PLANNED, 0)
+        assert row.reason.startswith("10 GiB of 8 GiB needed; it will be trained with nothing")
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        for _ in range(2):
+            train_through(coordinator, take(coordinator))
+        alone = take(coordinator)
+        assert (alone.trial.key, alone.is_alone, alone.recorded_through) == (big.trial.key, True, 1)
+        assert coordinator.take() is None
+        assert not coordinator.report(alone, no_room)
+        assert coordinator.is_exhausted
+    found = statuses(tmp_path)
+    assert found.pop(big.trial.key) is TrialStatus.TOO_LARGE
+    assert set(found.values()) == {TrialStatus.FINISHED}
+    assert other.trial.key in found
+    assert status_log(tmp_path, big.trial.key) == [
+        "running", "planned", "running", "too_large",
+    ]  # fmt: skip
+
+
+def test_a_trial_that_needs_everything_for_itself_waits_until_nothing_runs(tmp_path: Path) -> None:
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        big, other = take(coordinator), take(coordinator)
+        coordinator.report(big, Setback("memory", "does not fit"))
+        last = take(coordinator)
+        assert coordinator.take() is None
+        train_through(coordinator, other)
+        assert coordinator.take() is None
+        train_through(coordinator, last)
+        alone = take(coordinator)
+        assert alone.is_alone
+        train_through(coordinator, alone)
+
+
+def test_storage_that_cannot_be_written_pauses_the_study_and_is_nobodys_failure(
+    tmp_path: Path,
+) -> None:
+    with coordinating(tiny_sweep(max_failures=0), tmp_path) as coordinator:
+        assignment = take(coordinator)
+        coordinator.report(assignment, said(assignment, 1))
+        full = "checkpoints cannot be written to /data: no space left"
+        assert not coordinator.report(assignment, Setback("storage", full))
+        assert coordinator.stop_reason == full
+        row = rows(coordinator)[assignment.trial.key]
+        assert (row.status, row.unit, row.failures) == (TrialStatus.PLANNED, 1, 0)
+
+
+def test_failures_count_over_all_runs_of_a_study(tmp_path: Path) -> None:
+    sweep = tiny_sweep(space=grid(width=[1]), max_failures=2)
+    for _ in range(2):
+        with coordinating(sweep, tmp_path) as coordinator:
+            coordinator.failed(take(coordinator), "out of luck")
+            # An interruption is none.
+            take(coordinator)
+    with coordinating(sweep, tmp_path) as coordinator:
+        coordinator.failed(take(coordinator), "out of luck")
+        assert coordinator.is_exhausted
+    assert set(statuses(tmp_path).values()) == {TrialStatus.FAILED}
+
+
+def test_a_lost_node_does_not_count_against_a_trial_unless_it_is_lost_again_and_again(
+    tmp_path: Path,
+) -> None:
+    sweep = tiny_sweep(space=grid(width=[1]), max_failures=0, budget=epochs(30))
+    with coordinating(sweep, tmp_path) as coordinator:
+        for unit in range(1, 8):
+            assignment = take(coordinator)
+            assert coordinator.report(assignment, said(assignment, unit))
+            coordinator.failed(assignment, "its node died", is_own_fault=False)
+        for _ in range(5):
+            assert set(statuses(tmp_path).values()) == {TrialStatus.PLANNED}
+            coordinator.failed(take(coordinator), "its node died", is_own_fault=False)
+        assert coordinator.is_exhausted
+    assert set(statuses(tmp_path).values()) == {TrialStatus.FAILED}
+
+
+def test_what_is_known_from_elsewhere_is_not_handed_out(tmp_path: Path) -> None:
+    trials = planned(SWEEP)
+    known = trials[1].key
+
+    def reuse(added: Sequence[Trial]) -> set[str]:
+        assert [trial.key for trial in added] == [trial.key for trial in trials]
+        payload = {"step": 4, "metrics": {"nmse": 0.25}, "wall_seconds": 1.0}
+        entry = LogRow(1, 7.0, known, 1, "report", 4, payload)
+        coordinator_journal.adopt(
+            known, [entry], status=TrialStatus.FINISHED, value=0.25, reused_from="other"
+        )
+        return {known}
+
+    with Journal(tmp_path / "journal.db", create=True) as coordinator_journal:
+        coordinator = Coordinator(coordinator_journal, SWEEP, trials, str(tmp_path), reuse=reuse)
+        assert coordinator.value(known) == 0.25
+        handed_out = [take(coordinator).trial.key for _ in range(2)]
+        assert coordinator.take() is None
+        assert known not in handed_out
+    assert statuses(tmp_path)[known] is TrialStatus.FINISHED

@@ -1,8 +1,11 @@
-"""Early stopping is fair: strata do not meet, survivors are kept, and a record replays exactly."""
+"""Early stopping is fair: strata do not meet, survivors are kept, and a record replays exactly.
+
+Decided together, it also depends on the trials' values alone, never on their order.
+"""
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
 
@@ -79,6 +82,7 @@ def races(draw: st.DrawFn) -> Race:
         grace=rng.randint(1, 4),
         reduction_factor=rng.randint(2, 4),
         min_survivors=rng.randint(1, 4),
+        decide="on_arrival",
     )
     return Race(asha, strata, values, order)
 
@@ -137,7 +141,9 @@ class TestFairness:
             assert not scheduler.decide(f"t{number}", "", 3, float(number)).stop
 
     def test_of_nine_the_worse_are_stopped_and_the_reason_says_why(self) -> None:
-        scheduler = StratifiedAsha(Asha(grace=3, min_survivors=1), BUDGET, "min")
+        scheduler = StratifiedAsha(
+            Asha(grace=3, min_survivors=1, decide="on_arrival"), BUDGET, "min"
+        )
         keys = [f"t{number}" for number in range(9)]
         for key in keys:
             scheduler.add(key, "heads=1")
@@ -169,7 +175,9 @@ class TestRungs:
         assert scheduler.rung_sizes("") == {}
 
     def test_the_first_value_of_a_trial_at_a_rung_stays(self) -> None:
-        scheduler = StratifiedAsha(Asha(grace=3, min_survivors=1), BUDGET, "min")
+        scheduler = StratifiedAsha(
+            Asha(grace=3, min_survivors=1, decide="on_arrival"), BUDGET, "min"
+        )
         for key in "ab":
             scheduler.add(key, "")
         scheduler.record("a", "", 3, 1.0)
@@ -202,7 +210,7 @@ class TestPointsCompete:
     """With ``compete="points"`` the contender is a shape, by the mean of its replicates."""
 
     def scheduler(self, points: str, stratum: str = "") -> StratifiedAsha:
-        settings = Asha(grace=3, min_survivors=1, compete="points")
+        settings = Asha(grace=3, min_survivors=1, compete="points", decide="on_arrival")
         scheduler = StratifiedAsha(settings, BUDGET, "min")
         for point in points:
             for replicate in (0, 1):
@@ -238,6 +246,138 @@ class TestPointsCompete:
         values = {"a0": 0.1, "b0": 0.2, "c0": 0.9}
         verdicts = [scheduler.decide(k, PROTECTED, 3, v, k[0]) for k, v in values.items()]
         assert not any(verdict.stop for verdict in verdicts)
+
+
+def decided_together(
+    race: Race, order: list[str], contenders: dict[str, str] | None = None
+) -> dict[str, tuple[str, int]]:
+    """Let the trials train in any order, each waiting where it must; return how each ended."""
+    settings = replace(race.settings, decide="together")
+    scheduler = StratifiedAsha(settings, BUDGET, "min")
+    competes_as = dict.fromkeys(race.strata) | (contenders or {})
+    for key, stratum in race.strata.items():
+        scheduler.add(key, stratum, competes_as[key])
+    done: dict[str, int] = dict.fromkeys(race.strata, 0)
+    ended: dict[str, tuple[str, int]] = {}
+    paused: dict[str, int] = {}
+
+    def end(key: str, how: str) -> None:
+        ended[key] = how, done[key]
+        scheduler.end(key, race.strata[key])
+        if how != "finished":
+            reason = "lost" if how == "stopped" else ""
+            if reason or competes_as[key] is None:
+                scheduler.leave(key, race.strata[key], competes_as[key], stopped=reason)
+
+    def release() -> None:
+        for key, unit in list(paused.items()):
+            verdict = scheduler.verdict(key, race.strata[key], unit, competes_as[key])
+            if not verdict.wait:
+                del paused[key]
+                if verdict.stop:
+                    end(key, "stopped")
+
+    while len(ended) < len(race.strata):
+        moved = False
+        for key in order:
+            if key in ended or key in paused:
+                continue
+            moved = True
+            value = race.values[key][done[key]]
+            done[key] += 1
+            if value is None:
+                end(key, "diverged")
+            elif done[key] == BUDGET.amount:
+                end(key, "finished")
+            else:
+                verdict = scheduler.decide(
+                    key, race.strata[key], done[key], value, competes_as[key]
+                )
+                assert not (verdict.stop and verdict.wait)
+                if verdict.stop:
+                    end(key, "stopped")
+                elif verdict.wait:
+                    paused[key] = done[key]
+        before = dict(paused)
+        release()
+        assert moved or paused != before, "everybody waits for somebody"
+    return ended
+
+
+class TestDecidedTogether:
+    @CLAIM
+    @given(races(), st.randoms(use_true_random=False), st.booleans())
+    def test_who_is_stopped_does_not_depend_on_the_order(
+        self, race: Race, rng: Random, by_points: bool
+    ) -> None:
+        contenders = {key: f"{race.strata[key]}/{key[-1]}" for key in race.strata}
+        competing = contenders if by_points else None
+        first = decided_together(race, race.order, competing)
+        shuffled = list(race.order)
+        rng.shuffle(shuffled)
+        one_after_another = sorted(race.order)
+        assert decided_together(race, shuffled, competing) == first
+        assert decided_together(race, one_after_another, competing) == first
+
+    @CLAIM
+    @given(races())
+    def test_the_best_of_a_full_rung_go_on_and_no_fewer_than_the_survivors(
+        self, race: Race
+    ) -> None:
+        ended = decided_together(race, race.order)
+        for unit in race.settings.milestones(BUDGET):
+            for stratum in set(race.strata.values()):
+                there = {
+                    key: race.values[key][unit - 1]
+                    for key, (how, reached) in ended.items()
+                    if race.strata[key] == stratum
+                    and reached >= unit
+                    and not (how == "diverged" and reached == unit)
+                }
+                numbers = {k: v for k, v in there.items() if v is not None and math.isfinite(v)}
+                stopped = {key for key in there if ended[key] == ("stopped", unit)}
+                kept = max(
+                    1, len(numbers) // race.settings.reduction_factor, race.settings.min_survivors
+                )
+                assert len(stopped) == max(0, len(numbers) - kept)
+                worst_kept = max((numbers[key] for key in numbers.keys() - stopped), default=0.0)
+                assert all(numbers[key] >= worst_kept for key in stopped)
+
+    def test_nobody_waits_where_nobody_can_be_stopped(self) -> None:
+        scheduler = StratifiedAsha(Asha(grace=3, min_survivors=3), BUDGET, "min")
+        for key in "abc":
+            scheduler.add(key, "")
+        assert scheduler.decide("a", "", 3, 0.5) == Verdict(False)
+
+    def test_the_one_that_waits_is_told_where(self) -> None:
+        scheduler = StratifiedAsha(Asha(grace=3, min_survivors=1), BUDGET, "min")
+        for key in "abc":
+            scheduler.add(key, "heads=1")
+        reason = "waits at rung 3 of stratum [heads=1] for the others"
+        assert scheduler.decide("a", "heads=1", 3, 0.5) == Verdict(False, reason, wait=True)
+        scheduler.end("b", "heads=1")
+        assert scheduler.decide("c", "heads=1", 3, 0.1) == Verdict(False)
+        verdict = scheduler.verdict("a", "heads=1", 3)
+        assert verdict.stop
+        assert verdict.reason == "rank 2 of 2 at rung 3 of stratum [heads=1]; the best 1 go on"
+
+    def test_a_trial_with_a_promise_goes_on_and_is_no_survivor_to_count_on(self) -> None:
+        scheduler = StratifiedAsha(Asha(grace=3, min_survivors=1), BUDGET, "min")
+        for key in "abc":
+            scheduler.add(key, "")
+        scheduler.exempt("a", "")
+        assert scheduler.decide("a", "", 3, 0.9) == Verdict(False)
+        assert scheduler.decide("b", "", 3, 0.5).wait
+        assert scheduler.decide("c", "", 3, 0.7).stop
+        assert scheduler.verdict("b", "", 3) == Verdict(False)
+
+    def test_a_search_that_does_not_know_who_comes_decides_on_arrival(self) -> None:
+        settings = Asha(grace=3, min_survivors=1)
+        scheduler = StratifiedAsha(settings, BUDGET, "min", knows_all=False)
+        for key in "abc":
+            scheduler.add(key, "")
+        assert scheduler.decide("a", "", 3, 0.5) == Verdict(False)
+        assert scheduler.decide("b", "", 3, 0.9).stop
 
 
 class TestMilestones:
@@ -309,6 +449,7 @@ class TestStrata:
         (lambda: Asha(grace=1, reduction_factor=2.5), "reduction factor .* not 2.5"),
         (lambda: Asha(grace=1, min_survivors=0), "min_survivors .* not 0"),
         (lambda: Asha(grace=1, compete="seeds"), "'trials' or 'points', not 'seeds'"),
+        (lambda: Asha(grace=1, decide="later"), "'together' or 'on_arrival', not 'later'"),
         (lambda: SizeBand(1.0), "above 1, not 1.0"),
         (lambda: SizeBand(math.nan), "above 1, not nan"),
         (lambda: Asha(grace=1, strata="heads"), r"strata .*\('heads',\)"),
