@@ -1,0 +1,77 @@
+"""What is served, and to whom: the machine itself, unless somebody asks for more."""
+
+import ipaddress
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from hsweep.ray_environment import prepare_ray
+from hsweep.workspace import ROOT
+
+HERE = Path(__file__).resolve().parent
+
+
+def is_loopback(address: str) -> bool:
+    parsed = ipaddress.ip_address(address)
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed).is_loopback
+
+
+@pytest.mark.xdist_group("ray")
+def test_a_local_ray_its_dashboard_and_its_workers_listen_on_loopback_alone(
+    tmp_path: Path,
+) -> None:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, str(HERE / "ray_listeners.py"), str(tmp_path)],
+        env={**own, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    names = {name for name, _ in found["listening"]}
+    assert {"gcs_server", "raylet"} <= names
+    assert [place for place in found["listening"] if not is_loopback(place[1])] == []
+    assert found["dashboard"].startswith("http://127.0.0.1:")
+
+
+def test_a_driver_that_joins_a_cluster_can_be_reached_by_its_nodes() -> None:
+    alone: dict[str, str] = {}
+    joining: dict[str, str] = {}
+    prepare_ray(alone)
+    prepare_ray(joining, joins_cluster=True)
+    (only,) = alone.keys() - joining.keys()
+    assert only == "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    assert joining.items() <= alone.items()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.org", ""])
+def test_pages_served_to_others_come_with_a_warning(
+    hsweep: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    served: list[str] = []
+    monkeypatch.setattr("hsweep.tracking.serve_ui", lambda target, host, port: served.append(host))
+    result = hsweep("ui", "--host", host)
+    assert result.exit_code == 0
+    assert "can read and delete these runs" in result.stderr
+    assert served == [host]
+
+
+@pytest.mark.parametrize("given", [(), ("--host", "localhost"), ("--host", "::1")])
+def test_pages_served_to_this_machine_do_not(
+    hsweep: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
+) -> None:
+    served: list[str] = []
+    monkeypatch.setattr("hsweep.tracking.serve_ui", lambda target, host, port: served.append(host))
+    result = hsweep("ui", *given)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert served == [given[1] if given else "127.0.0.1"]
