@@ -45,7 +45,9 @@ class _Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except UserError as error:
-            click.echo(f"hsweep: {error}", err=True)
+            from hsweep.terminal import visible
+
+            click.echo(f"hsweep: {visible(str(error))}", err=True)
             ctx.exit(EXIT_USAGE)
 
 

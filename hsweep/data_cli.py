@@ -108,7 +108,7 @@ def prepare(sweep_file: Path, **chosen: Any) -> None:
         *Progress.get_default_columns()[:2],
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[now]}"),
+        TextColumn("{task.fields[now]}", markup=False),
     )
     with Progress(*columns, console=console) as progress, inspecting() as inspection:
         bar = progress.add_task("preparing", total=len(tasks), now="")

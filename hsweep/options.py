@@ -207,9 +207,9 @@ RUN_OPTIONS: Final = ("runner", "max_concurrent", "address", "time_budget", "tra
 
 def console_for(*, as_json: bool) -> "Console":
     """Return where messages go: standard output, or standard error beside JSON."""
-    from rich.console import Console
+    from hsweep.terminal import PlainConsole
 
-    console = Console(stderr=as_json, highlight=False)
+    console = PlainConsole(stderr=as_json)
     if not console.is_terminal and not console.is_jupyter:
         # In a file or a pipe a line is as long as what it says.
         console.width = max(console.width, 160)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from hsweep.plan import Plan
 from hsweep.progress import STATUS_STYLES, duration, number, point_label, varying_axes
@@ -122,7 +123,7 @@ def show_study(console: Console, study: Study, status: Mapping[str, Any]) -> Non
         table.add_row(
             point_label(row.point, varying),
             str(row.replicate),
-            f"[{STATUS_STYLES[shown]}]{word}[/]",
+            Text(word, STATUS_STYLES[shown]),
             f"{row.unit}/{row.budget}",
             number(row.value),
             duration(row.wall_seconds),
@@ -149,7 +150,7 @@ def show_checks(console: Console, checks: Sequence[Any]) -> None:
         table.add_column(heading, overflow="fold")
     for check in checks:
         style = _CHECK_STYLES[check.status]
-        table.add_row(check.name, f"[{style}]{check.status}[/]", check.detail, check.remedy)
+        table.add_row(check.name, Text(check.status, style), check.detail, check.remedy)
     console.print(table)
 
 
