@@ -1,0 +1,49 @@
+"""Text from data on a terminal: shown as it is, never obeyed.
+
+An axis value, an exception or a column's name may hold what rich reads as markup, or control
+characters that a terminal takes for commands (move the cursor, set the title, fill the clipboard).
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+_OBEYED: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and newline
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # change the direction of what follows
+    "\ud800-\udfff]"  # half a character: cannot be written
+)
+
+
+def visible(text: str) -> str:
+    """Return ``text`` with what a terminal would obey written as escapes, as in ``\\x1b``."""
+    return _OBEYED.sub(lambda found: _escape(ord(found[0])), text)
+
+
+def _escape(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+class PlainConsole(Console):
+    """A console that prints text as it is: without markup, without what a terminal would obey."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **settings)
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        """Turn a string into text; here, so that columns are as wide as what they show."""
+        return super().render_str(visible(text), **settings)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Render what is no string, too."""
+        for segment in super().render(renderable, options):
+            if segment.control or not _OBEYED.search(segment.text):
+                yield segment
+            else:
+                yield segment._replace(text=visible(segment.text))
