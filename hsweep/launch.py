@@ -25,6 +25,7 @@ from hsweep.plan import Limits, Plan, Planner
 from hsweep.progress import Progress, duration
 from hsweep.provenance import collect, hardware
 from hsweep.ray_environment import prepare_ray
+from hsweep.reuse import Reuse, reuse_for, studies_in_words
 from hsweep.runner import InlineRunner, Runner
 from hsweep.study import Manifest, Study
 from hsweep.tracking import Tracker, TrackingSummary, TrackingTarget, provenance_tags
@@ -54,6 +55,7 @@ class RunOptions:
         address: an existing Ray cluster.
         time_budget: seconds after which the run ends, its trials checkpointed.
         target: the MLflow store.
+        reuse: whether trials that another study of the home has finished are taken from there.
     """
 
     runner: Literal["ray", "inline"]
@@ -61,6 +63,7 @@ class RunOptions:
     address: str | None
     time_budget: float | None
     target: TrackingTarget
+    reuse: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +212,13 @@ def run_study(
     """
     started = time.monotonic()
     with study.locked(), study.journal(read_only=False) as journal:
-        coordinator = _coordinator(study, plan, planner, journal, only)
+        reuse = reuse_for(
+            study, journal, home, probe=plan.sweep.probe, only=only, is_wanted=options.reuse
+        )
+        coordinator = _coordinator(study, plan, planner, journal, only, reuse)
         trials = coordinator.planned_trials()
+        for line in reuse.lines(len(trials)) if reuse is not None else ():
+            console.print(line, soft_wrap=True)
         # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.
         progress = Progress(
             console, plan.sweep.metric, trials or list(plan.trials), expected=len(plan.trials)
@@ -256,7 +264,12 @@ def run_study(
 
 
 def _coordinator(
-    study: Study, plan: Plan, planner: Planner, journal: Journal, only: frozenset[str] | None
+    study: Study,
+    plan: Plan,
+    planner: Planner,
+    journal: Journal,
+    only: frozenset[str] | None,
+    reuse: Reuse | None,
 ) -> Coordinator:
     trials: list[Trial] = list(plan.trials)
     proposer: Proposer | None = None
@@ -273,6 +286,7 @@ def _coordinator(
         proposer=proposer,
         only=only,
         kept=study.manifest.added_keys,
+        reuse=reuse,
     )
 
 
@@ -325,7 +339,7 @@ def _calibrate(home: Home, journal: Journal, trials: list[Trial]) -> None:
     measured = [
         (by_key[row.key], row.wall_seconds, row.unit)
         for row in journal.trials()
-        if row.status is TrialStatus.FINISHED and row.key in by_key
+        if row.status is TrialStatus.FINISHED and row.key in by_key and not row.reused_from
     ]
     with contextlib.suppress(OSError):
         Calibration(home.calibration, hardware()).add(measured)

@@ -199,9 +199,17 @@ run_options = _together(
     click.option("--max-concurrent", type=click.IntRange(1), help="Trials at once."),
     click.option("--address", metavar="ADDR", help="An existing Ray cluster, host:port or auto."),
     click.option("--time-budget", type=Duration(), help="End cleanly after 30m, 2h, ..."),
+    click.option(
+        "--reuse/--no-reuse",
+        default=True,
+        show_default=True,
+        help="Take trials that another study of the home has finished, or train them anew.",
+    ),
     tracking_option,
 )
-RUN_OPTIONS: Final = ("runner", "max_concurrent", "address", "time_budget", "tracking_uri")
+RUN_OPTIONS: Final = (
+    *("runner", "max_concurrent", "address", "time_budget", "reuse", "tracking_uri"),
+)
 """What ``run_options`` asks for."""
 
 

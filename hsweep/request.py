@@ -1,9 +1,5 @@
 """From what a user asked for to a study that runs."""
 
-import contextlib
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -11,13 +7,11 @@ from rich.console import Console
 
 from hsweep.calibration import Calibration
 from hsweep.errors import UserError
-from hsweep.extension import Extension, Wanted, plan_extension, with_extensions
 from hsweep.journal import Journal
 from hsweep.launch import (
     Conclude,
     Outcome,
     RunOptions,
-    extension_entry,
     make_runner,
     new_manifest,
     prepare_runner,
@@ -25,75 +19,15 @@ from hsweep.launch import (
     sweep_source,
 )
 from hsweep.paths import Home
-from hsweep.plan import Limits, Plan, Planner, apply_settings, make_plan
+from hsweep.plan import Plan, Planner
+from hsweep.prepare import Prepared, prepare_again, refuse_unread_data
 from hsweep.provenance import hardware
 from hsweep.study import Study
-from hsweep.sweep import DEFAULT_PRESET
 from hsweep.tracking import TrackingTarget, tracking_target
-from hsweep.workspace import LoadedSweep, load_sweep
 
 if TYPE_CHECKING:
     from hsweep.ray_runner import RayRunner
     from hsweep.runner import InlineRunner
-
-Settings = list[tuple[str, list[Any]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A sweep, planned."""
-
-    loaded: LoadedSweep
-    plan: Plan
-    settings: Settings
-    limits: Limits
-    points: Sequence[Mapping[str, Any]] = ()
-
-
-def prepare(
-    sweep_file: Path,
-    *,
-    preset: str | None,
-    settings: Settings,
-    seed: int,
-    points: Sequence[Mapping[str, Any]] = (),
-    siblings: Path | None = None,
-    **limits: int | None,
-) -> Prepared:
-    """Load a sweep file and plan its trials.
-
-    Raises:
-        UserError: anything about the file, the preset, the settings or the plan.
-    """
-    bounds = Limits(**limits)
-    # Standard output is for what was asked for: what a sweep file prints must not mix with JSON.
-    with contextlib.redirect_stdout(sys.stderr):
-        loaded = load_sweep(sweep_file, siblings=siblings)
-        sweep = apply_settings(loaded.sweep, preset, settings).with_points(points)
-        plan = make_plan(sweep, preset=preset or DEFAULT_PRESET, study_seed=seed, limits=bounds)
-    return Prepared(loaded, plan, list(settings), bounds, list(points))
-
-
-def prepare_again(study: Study) -> Prepared:
-    """Plan a study's trials again from its own record, those added after it began included.
-
-    Raises:
-        UserError: its sweep file can no longer be planned.
-    """
-    manifest = study.manifest
-    prepared = prepare(
-        study.paths.sweep_source,
-        preset=manifest.preset,
-        settings=[(name, list(values)) for name, values in manifest.settings],
-        seed=manifest.seed,
-        points=manifest.points,
-        siblings=Path(manifest.sweep_folder),
-        **dict(manifest.limits),
-    )
-    if not manifest.extensions:
-        return prepared
-    plan = with_extensions(prepared.plan, prepared.limits, manifest.extensions)
-    return replace(prepared, plan=plan)
 
 
 def estimate(plan: Plan, home: Home) -> float | None:
@@ -110,6 +44,7 @@ def run_options(
     address: str | None,
     time_budget: float | None,
     tracking_uri: str | None,
+    reuse: bool = True,
 ) -> RunOptions:
     """Check how a study shall be run.
 
@@ -129,6 +64,7 @@ def run_options(
         address=address,
         time_budget=time_budget,
         target=tracking_target(tracking_uri, home, sweep),
+        reuse=reuse,
     )
 
 
@@ -162,7 +98,7 @@ def start(
         UserError: anything that stands in the way before the first trial.
     """
     plan = prepared.plan
-    _refuse_unread_data(plan)
+    refuse_unread_data(plan)
     home.create()
     name = name or f"{plan.sweep.name}-{plan.preset}"
     _refuse_taken(home, name)
@@ -185,9 +121,9 @@ def start(
             sweep_source=sweep_source(prepared.loaded.path),
             plan=plan.to_json(),
         )
-        return study, _train(study, prepared, runner, options, home, console, conclude)
+        return study, train(study, prepared, runner, options, home, console, conclude)
     finally:
-        _close(runner)
+        close(runner)
 
 
 def go_on(
@@ -201,114 +137,19 @@ def go_on(
     manifest = study.manifest
     prepared = prepare_again(study)
     plan = prepared.plan
-    _refuse_unread_data(plan)
+    refuse_unread_data(plan)
     if not plan.is_adaptive:
         with study.journal() as journal:
-            _refuse_changed(study, plan, journal)
+            refuse_changed(study, plan, journal)
     runner = make_runner(options, home, study.name, manifest.storage, prepared.loaded)
     try:
         prepare_runner(runner, plan)
-        return _train(study, prepared, runner, options, home, console, conclude)
+        return train(study, prepared, runner, options, home, console, conclude)
     finally:
-        _close(runner)
+        close(runner)
 
 
-def study_of(
-    sweep_file: Path, name: str | None, home: Home, given: Mapping[str, Any], console: Console
-) -> Study:
-    """Return the study of a sweep file, whose own copy of the sweep is what runs.
-
-    Args:
-        sweep_file: as given again.
-        name: the study's; None for the one that ``hsweep run`` would begin by default.
-        home: where it lies.
-        given: the sweep options of the command line, which must be those the study began with.
-        console: where to say that the file has changed since.
-
-    Raises:
-        UserError: there is no such study, or it was begun otherwise.
-    """
-    with contextlib.redirect_stdout(sys.stderr):
-        sweep = load_sweep(sweep_file).sweep
-    preset = given.get("preset") or DEFAULT_PRESET
-    study = Study.open(home, name or f"{sweep.name}-{preset}")
-    manifest = study.manifest
-    recorded: dict[str, Any] = {
-        "sweep": manifest.sweep,
-        "preset": manifest.preset,
-        "settings": [(key, list(values)) for key, values in manifest.settings],
-        "points": [dict(point) for point in manifest.points],
-        "seed": manifest.seed,
-        **manifest.limits,
-    }
-    now = {**given, "sweep": sweep.name}
-    for what in ("settings", "points"):
-        if what in now:
-            now[what] = list(now[what])
-    for what, value in now.items():
-        if value != recorded.get(what):
-            raise UserError(
-                f"the study {study.name!r} was begun with {what} {recorded.get(what)!r}, not "
-                f"{value!r}; only the trials it lacks can be added (leave the option out)"
-            )
-    if sweep_source(sweep_file) != study.paths.sweep_source.read_text():
-        console.print(
-            f"{sweep_file} has changed since the study began; the study's own copy is run",
-            style="yellow",
-            soft_wrap=True,
-        )
-    return study
-
-
-def plan_missing(study: Study, wanted: Iterable[Wanted]) -> tuple[Prepared, Extension]:
-    """Find the trials that an analysis of ``study`` lists as missing.
-
-    Raises:
-        UserError: the study's trials cannot be planned again, or are no longer the same.
-    """
-    prepared = prepare_again(study)
-    with study.journal() as journal:
-        _refuse_changed(study, prepared.plan, journal)
-        recorded = journal.trials()
-    extension = plan_extension(prepared.plan, prepared.limits, recorded, wanted)
-    return replace(prepared, plan=extension.plan), extension
-
-
-def run_missing(
-    study: Study,
-    prepared: Prepared,
-    extension: Extension,
-    options: RunOptions,
-    home: Home,
-    console: Console,
-    conclude: Conclude,
-) -> Outcome:
-    """Run the trials of an extension, and no others, within the study's record.
-
-    Raises:
-        UserError: anything that stands in the way before the first trial.
-    """
-    plan = prepared.plan
-    _refuse_unread_data(plan)
-    storage = study.manifest.storage
-    runner = make_runner(options, home, study.name, storage, prepared.loaded)
-    try:
-        prepare_runner(runner, plan)
-        with study.locked(), study.journal(read_only=False) as journal:
-            again = {each.trial.key for each in extension.additions if each.is_recorded}
-            ended = [
-                row.key for row in journal.trials() if row.key in again and row.status.is_final
-            ]
-            study.extend(extension_entry(extension, prepared.loaded.path), plan.to_json())
-            journal.reopen(ended, "asked for at its full budget")
-        return _train(
-            study, prepared, runner, options, home, console, conclude, only=extension.keys
-        )
-    finally:
-        _close(runner)
-
-
-def _train(
+def train(
     study: Study,
     prepared: Prepared,
     runner: "RayRunner | InlineRunner",
@@ -318,15 +159,11 @@ def _train(
     conclude: Conclude,
     only: frozenset[str] | None = None,
 ) -> Outcome:
+    """Say what is going to run, and run it; with ``only``, the trials of these keys alone."""
     plan = prepared.plan
     _greet(console, study, plan, runner, browse_line(options.target, home), only)
     planner = Planner(plan.sweep, plan.study_seed, prepared.limits)
     return run_study(study, plan, planner, runner, options, console, home, conclude, only)
-
-
-def _refuse_unread_data(plan: Plan) -> None:
-    if plan.data_problems:
-        raise UserError("; ".join(plan.data_problems))
 
 
 def _refuse_taken(home: Home, name: str) -> None:
@@ -339,7 +176,12 @@ def _refuse_taken(home: Home, name: str) -> None:
         )
 
 
-def _refuse_changed(study: Study, plan: Plan, journal: Journal) -> None:
+def refuse_changed(study: Study, plan: Plan, journal: Journal) -> None:
+    """Refuse to go on with trials that are no longer the same as those on record.
+
+    Raises:
+        UserError: with what has changed.
+    """
     recorded = {row.key: row for row in journal.trials()}
     planned = {trial.key for trial in plan.trials}
     # A study killed before its first trial has nothing on record to differ from.
@@ -398,7 +240,8 @@ def _greet(
     console.print(f"MLflow UI      {browse}", soft_wrap=True)
 
 
-def _close(runner: Any) -> None:
+def close(runner: Any) -> None:
+    """Let go of what a runner holds."""
     close = getattr(runner, "close", None)
     if close is not None:
         close()
