@@ -90,11 +90,12 @@ def plan(
     """Show every trial of SWEEP before any trains: shape, parameters, FLOPs, memory."""
     from hsweep import request
     from hsweep.evidence_cli import show_power
+    from hsweep.prepare import prepare
     from hsweep.render import print_json, show_plan
 
     if not power and (study_name is not None or jumps):
         raise UserError("--study and --jump belong to --power")
-    prepared = request.prepare(sweep_file, **chosen)
+    prepared = prepare(sweep_file, **chosen)
     if power:
         show_power(prepared.plan, home, study_name, jumps, simulated, as_json)
         return
@@ -130,13 +131,14 @@ def run(
     """Plan SWEEP, train it and answer its question."""
     from hsweep import request
     from hsweep.conclusion import Conclusion, fill_missing, finish
+    from hsweep.prepare import prepare
 
     console = console_for(as_json=as_json)
     how = {name: given.pop(name) for name in RUN_OPTIONS}
     if only_missing:
         fill_missing(sweep_file, study_name, storage, home, how, given, console, as_json)
         return
-    prepared = request.prepare(sweep_file, **given)
+    prepared = prepare(sweep_file, **given)
     options = request.run_options(home, prepared.plan.sweep.name, **how)
     conclusion = Conclusion(options.target)
     study, outcome = request.start(

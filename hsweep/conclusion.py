@@ -118,12 +118,12 @@ def fill_missing(
         UserError: a study of another sweep or request, or one that is running.
     """
     from analysis.answer import answer_study
-    from hsweep import request
+    from hsweep import missing, request
     from hsweep.render import print_json
 
     if storage is not None:
         raise UserError("--storage is chosen when a study begins; leave it out")
-    study = request.study_of(sweep_file, study_name, home, _only_given(given), console)
+    study = missing.study_of(sweep_file, study_name, home, _only_given(given), console)
     how["tracking_uri"] = how["tracking_uri"] or request.recorded_tracking_uri(study)
     options = request.run_options(home, study.manifest.sweep, **how)
     answer = answer_study(study)
@@ -134,12 +134,12 @@ def fill_missing(
         if as_json:
             print_json({**study.status(), **answer.to_json(), "added": None})
         return
-    prepared, extension = request.plan_missing(study, wanted)
+    prepared, extension = missing.plan_missing(study, wanted)
     _announce(console, study, answer, extension)
     if not extension.additions:
         raise UserError("none of the missing trials can be run; the reasons are above")
     conclusion = Conclusion(options.target)
-    outcome = request.run_missing(study, prepared, extension, options, home, console, conclusion)
+    outcome = missing.run_missing(study, prepared, extension, options, home, console, conclusion)
     finish(study, outcome, conclusion, home, as_json, console, added=extension)
 
 

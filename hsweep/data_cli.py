@@ -71,10 +71,10 @@ def list_data(names: tuple[str, ...], fingerprint: bool, as_json: bool) -> None:
 @json_option
 def check(sweep_file: Path, as_json: bool, **chosen: Any) -> None:
     """Read what SWEEP's trials learn from, as far as planning does, and fingerprint it."""
-    from hsweep import request
+    from hsweep.prepare import prepare as prepare_sweep
     from hsweep.render import print_json, show_task_data
 
-    rows = [_checked(task) for task, _ in _tasks(request.prepare(sweep_file, **chosen).plan)]
+    rows = [_checked(task) for task, _ in _tasks(prepare_sweep(sweep_file, **chosen).plan)]
     if as_json:
         print_json(rows)
     else:
@@ -95,13 +95,13 @@ def prepare(sweep_file: Path, **chosen: Any) -> None:
     import torch
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from hsweep import request
+    from hsweep.prepare import prepare as prepare_sweep
     from hsweep.seeding import replicate_seeds
     from tasks.sources.cache import cache_folder
     from tasks.sources.progress import telling
     from tasks.sources.seals import inspecting
 
-    plan = request.prepare(sweep_file, **chosen).plan
+    plan = prepare_sweep(sweep_file, **chosen).plan
     tasks = _tasks(plan)
     console = console_for(as_json=False)
     columns = (

@@ -11,7 +11,7 @@ from analysis.papers.published import PUBLISHED_ROWS
 from hsweep.domain import AxisValue
 from hsweep.paper import published_presets
 from hsweep.plan import Plan
-from hsweep.request import prepare
+from hsweep.prepare import prepare
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 

@@ -11,7 +11,7 @@ from tiny_runs import assignment_of, content
 
 from hsweep.domain import AxisValue
 from hsweep.plan import Plan
-from hsweep.request import prepare
+from hsweep.prepare import prepare
 from hsweep.train import train
 from hsweep.trial import Report, Trial
 

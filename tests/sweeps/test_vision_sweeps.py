@@ -13,7 +13,7 @@ from hsweep import UserError
 from hsweep.domain import AxisValue
 from hsweep.paper import published_presets
 from hsweep.plan import Plan
-from hsweep.request import prepare
+from hsweep.prepare import prepare
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 FILES = {"vision_families": "T4", "vision_large": "T5"}
