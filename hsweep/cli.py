@@ -1,5 +1,6 @@
 """The command line: verbs only. Everything heavy is imported inside the verb that needs it."""
 
+import errno
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from hsweep.options import (
     console_for,
     exit_with,
     home_option,
+    is_text,
     json_option,
     refuse_given,
     run_options,
@@ -37,6 +39,13 @@ _STUDY = click.argument("study_name", metavar="STUDY")
 class _Verbs(click.Group):
     """Turns what a user got wrong into one message and exit code 2."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse what is no text: it could be written into no record and no page."""
+        for argument in args:
+            if "\0" in argument or not is_text(argument):
+                raise click.UsageError(f"arguments are UTF-8 text without NUL; got {argument!r}")
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb."""
         from hsweep.quiet import no_calls_home
@@ -48,6 +57,18 @@ class _Verbs(click.Group):
             from hsweep.terminal import visible
 
             click.echo(f"hsweep: {visible(str(error))}", err=True)
+            ctx.exit(EXIT_USAGE)
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # whoever read our output has left: click's to handle
+                raise
+            from hsweep.terminal import visible
+
+            where = "" if error.filename is None else f"{error.filename}: "
+            click.echo(
+                f"hsweep: {visible(where)}{error.strerror or visible(str(error))}; check the path, "
+                "its rights and the space on its disk",
+                err=True,
+            )
             ctx.exit(EXIT_USAGE)
 
 

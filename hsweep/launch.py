@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from rich.console import Console
 
 from hsweep.calibration import Calibration
-from hsweep.checkpoints import CheckpointStore
+from hsweep.checkpoints import CheckpointStore, file_system
 from hsweep.coordinator import Coordinator, Proposer, stop_after
 from hsweep.errors import UserError
 from hsweep.extension import Extension
@@ -162,7 +162,13 @@ def _provenance(sweep_file: Path, trials: Sequence[Trial]) -> dict[str, Any]:
 def make_runner(
     options: RunOptions, home: Home, name: str, storage: str | None, loaded: LoadedSweep
 ) -> "RayRunner | InlineRunner":
-    """Return the runner that the options ask for."""
+    """Return the runner that the options ask for.
+
+    Raises:
+        UserError: a storage that cannot be used.
+    """
+    if storage is not None:
+        file_system(f"{storage.rstrip('/')}/{name}")
     if options.runner == "inline":
         return InlineRunner()
     prepare_ray(joins_cluster=options.address is not None)

@@ -110,6 +110,15 @@ class AxisValues(click.ParamType[dict[str, Any]]):
         return found
 
 
+def is_text(value: str) -> bool:
+    """Return whether a string can be written as UTF-8: what came from other bytes cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class HomeFolder(click.ParamType[Home]):
     """The folder that holds every study."""
 
@@ -117,7 +126,12 @@ class HomeFolder(click.ParamType[Home]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Home:
         """Return the home."""
-        return value if isinstance(value, Home) else Home(Path(value).expanduser().absolute())
+        if isinstance(value, Home):
+            return value
+        folder = str(value)
+        if not folder or "\0" in folder or not is_text(folder):
+            self.fail(f"the home is a folder named in UTF-8 text; got {folder!r}", param, ctx)
+        return Home(Path(folder).expanduser().absolute())
 
 
 def _together(*options: Callable[[Verb], Verb]) -> Callable[[Verb], Verb]:

@@ -16,7 +16,7 @@ def check_study_name(name: str) -> str:
     Raises:
         UserError: any other name.
     """
-    if not _STUDY_NAME.fullmatch(name):
+    if not isinstance(name, str) or not _STUDY_NAME.fullmatch(name):
         raise UserError(
             "a study's name starts with a letter or digit and has at most 100 letters, digits, "
             f"'.', '_' or '-'; got {name!r}"
@@ -81,6 +81,24 @@ class StudyPaths:
     """The files of one study."""
 
     root: Path
+
+    def refuse_links_out(self) -> None:
+        """Refuse a study of which a part is a link to somewhere outside the folder of studies:
+        what is written or removed there would be somebody else's.
+
+        Raises:
+            UserError: naming the link.
+        """
+        inside = self.root.parent.resolve()
+        below = [self.root, *self.root.iterdir()]
+        if self.checkpoints.is_dir():
+            below += self.checkpoints.iterdir()
+        for path in below:
+            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+                raise UserError(
+                    f"{path} is a link that leads out of the home, to {path.resolve()}; put what it "
+                    "stands for in its place, or use the home it belongs to with --home"
+                )
 
     @property
     def name(self) -> str:

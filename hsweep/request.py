@@ -100,7 +100,7 @@ def start(
     plan = prepared.plan
     refuse_unread_data(plan)
     home.create()
-    name = name or f"{plan.sweep.name}-{plan.preset}"
+    name = f"{plan.sweep.name}-{plan.preset}" if name is None else name
     _refuse_taken(home, name)
     storage = _absolute(storage)
     runner = make_runner(options, home, name, storage, prepared.loaded)
@@ -207,6 +207,8 @@ def browse_line(target: TrackingTarget, home: Home) -> str:
 
 def _absolute(storage: str | None) -> str | None:
     """A relative folder would mean another place on every node."""
+    if storage == "":
+        raise UserError("--storage is a folder or a URI, not an empty text; leave it out for none")
     if storage is None or "://" in storage:
         return storage
     return str(Path(storage).expanduser().absolute())

@@ -147,6 +147,7 @@ class Study:
             known = [study.name for study in list_studies(home)]
             listed = f"studies there: {', '.join(known)}" if known else "it holds no study yet"
             raise UserError(f"no study called {name!r} in {home.root}; {listed}")
+        paths.refuse_links_out()
         return cls.at(paths)
 
     @classmethod
