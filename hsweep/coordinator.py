@@ -8,14 +8,15 @@ handing out work and says why.
 
 import json
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
+from hsweep.handing_out import HandingOut
 from hsweep.journal import Journal, TrialRow
 from hsweep.plan import cost_columns
 from hsweep.schedule import StratifiedAsha
+from hsweep.standing import Snapshot, Standing
 from hsweep.sweep import Sweep
 from hsweep.trial import Assignment, Report, Setback, Trial, TrialStatus
 
@@ -54,17 +55,6 @@ class Observer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """How far a study has come."""
-
-    counts: Mapping[TrialStatus, int]
-    units_done: int
-    units_planned: int
-    best: Mapping[str, tuple[float, str]]
-    running: Mapping[str, int]
-
-
 @dataclass(slots=True)
 class Coordinator:
     """The state of one run of a study.
@@ -94,24 +84,16 @@ class Coordinator:
     reuse: Callable[[Sequence[Trial]], Collection[str]] | None = None
     stop_reason: str | None = None
     record_error: Exception | None = None
-    _by_key: dict[str, Trial] = field(default_factory=dict)
-    _status: dict[str, TrialStatus] = field(default_factory=dict)
-    _counts: Counter[TrialStatus] = field(default_factory=Counter)
-    _running: dict[str, None] = field(default_factory=dict)
-    _units: dict[str, int] = field(default_factory=dict)
+    _standing: Standing = field(init=False)
+    _asha: StratifiedAsha = field(init=False)
+    _queue: HandingOut = field(default_factory=HandingOut)
     _attempts: dict[str, int] = field(default_factory=dict)
     _lost: dict[str, int] = field(default_factory=dict)
     _continues: dict[str, str] = field(default_factory=dict)
-    _best: dict[str, tuple[float, str]] = field(default_factory=dict)
-    _values: dict[str, float | None] = field(default_factory=dict)
-    _waiting: deque[str] = field(default_factory=deque)
-    _alone: deque[str] = field(default_factory=deque)
-    _must_be_alone: set[str] = field(default_factory=set)
-    _paused: dict[str, dict[str, int]] = field(default_factory=dict)
-    _asha: StratifiedAsha = field(init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
+        self._standing = Standing(self.sweep.goal, self.only)
         self._asha = StratifiedAsha(
             self.sweep.early_stopping,
             self.sweep.budget,
@@ -121,117 +103,95 @@ class Coordinator:
         trials = list(self.trials)
         self._enter(trials)
         self._recall({trial.key for trial in trials})
-        self._queue(trials)
+        self._line_up(trials)
 
     def _enter(self, trials: Sequence[Trial]) -> Collection[str]:
         """Add trials to the record; return the keys of those whose results are there already."""
         self.journal.add_trials(planned_row(trial) for trial in trials)
-        for trial in trials:
-            if trial.key in self._by_key:
-                continue
-            self._by_key[trial.key] = trial
-            self._status[trial.key] = TrialStatus.PLANNED
-            self._counts[TrialStatus.PLANNED] += 1
-            self._units[trial.key] = self._attempts[trial.key] = 0
+        for trial in self._standing.enter(trials):
+            self._attempts[trial.key] = 0
             self._asha.add(trial.key, trial.stratum, self._contender(trial))
             if trial.key in self.kept and self._contender(trial) is None:
                 self._asha.exempt(trial.key, trial.stratum)
-            if not self._is_wanted(trial.key):
+            if not self._standing.is_wanted(trial.key):
                 self._asha.end(trial.key, trial.stratum)
         return self.reuse(trials) if self.reuse is not None else ()
 
     def _recall(self, keys: Collection[str]) -> None:
         """Take over what the record says of trials."""
+        standing = self._standing
         for row in self.journal.trials():
-            trial = self._by_key.get(row.key)
+            trial = standing.trials.get(row.key)
             if trial is None or row.key not in keys:
                 continue
-            self._units[row.key], self._attempts[row.key] = row.unit, row.attempt
+            standing.reach(row.key, row.unit)
+            self._attempts[row.key] = row.attempt
             if row.continues:
                 self._continues[row.key] = row.continues
             if row.alone:
-                self._must_be_alone.add(row.key)
+                self._queue.alone.add(row.key)
             if row.status is TrialStatus.RUNNING:
                 # Its driver was killed; whoever runs the study now runs all of it.
                 self.journal.set_status(row.key, row.attempt, TrialStatus.PLANNED, "interrupted")
             elif row.status.is_final:
-                self._move(row.key, row.status)
+                standing.move(row.key, row.status)
                 self._leave_race(trial, row.status, row.reason)
         for entry in self.journal.reports():
-            trial = self._by_key.get(entry.key)
+            trial = standing.trials.get(entry.key)
             if trial is not None and entry.key in keys and entry.unit is not None:
                 value = entry.payload["metrics"].get(self.sweep.metric)
                 self._asha.record(
                     entry.key, trial.stratum, entry.unit, value, self._contender(trial)
                 )
-                self._note_value(trial, value)
+                standing.note_value(entry.key, value)
 
-    def _queue(self, trials: Iterable[Trial]) -> None:
+    def _line_up(self, trials: Iterable[Trial]) -> None:
         """Make trials that have not ended wait for a worker, or for the others at their rung."""
         strata: dict[str, None] = {}
         for trial in sorted(trials, key=self._priority):
-            if self._status[trial.key].is_final or not self._is_wanted(trial.key):
+            if self._standing.status[trial.key].is_final or not self._standing.is_wanted(trial.key):
                 continue
-            if self._asha.waiting_place(self._units[trial.key]) and trial.key not in self.kept:
-                self._paused.setdefault(trial.stratum, {})[trial.key] = self._units[trial.key]
+            unit = self._standing.units[trial.key]
+            if self._asha.waiting_place(unit) and trial.key not in self.kept:
+                self._queue.pause(trial.key, trial.stratum, unit)
                 strata[trial.stratum] = None
             else:
-                self._wait_for_worker(trial.key)
+                self._queue.add(trial.key)
         for stratum in strata:
             self._release(stratum)
 
-    def _wait_for_worker(self, key: str, *, first: bool = False) -> None:
-        queue = self._alone if key in self._must_be_alone else self._waiting
-        if first:
-            queue.appendleft(key)
-        else:
-            queue.append(key)
-
     def _release(self, stratum: str) -> None:
         """Let the trials go on, or end them, that wait at a rung which can be decided now."""
-        paused = self._paused.get(stratum, {})
         is_settled = True
         going_on = []
-        for key, unit in list(paused.items()):
-            trial = self._by_key[key]
+        for key, unit in self._queue.paused(stratum).items():
+            trial = self._standing.trials[key]
             verdict = self._asha.verdict(key, stratum, unit, self._contender(trial))
             if verdict.wait:
                 continue
-            del paused[key]
-            if not verdict.stop:
+            self._queue.unpause(key, stratum)
+            if verdict.stop:
+                self._stop_early(trial, verdict.reason)
+                # Those that wait at a later rung wait for one less.
+                is_settled = False
+            else:
                 going_on.append(trial)
-                continue
-            attempt, value = self._attempts[key], self._values.get(key)
-            self._guarded(
-                lambda key=key, attempt=attempt, reason=verdict.reason: self.journal.set_status(  # type: ignore[misc]
-                    key, attempt, TrialStatus.STOPPED_EARLY, reason
-                )
-            )
-            self._end(trial, TrialStatus.STOPPED_EARLY, verdict.reason, value)
-            # Those that wait at a later rung wait for one less.
-            is_settled = False
         for trial in sorted(going_on, key=self._priority, reverse=True):
-            self._wait_for_worker(trial.key, first=True)
+            self._queue.add(trial.key, first=True)
         if not is_settled:
             self._release(stratum)
 
-    def _move(self, key: str, status: TrialStatus) -> None:
-        self._counts[self._status[key]] -= 1
-        self._counts[status] += 1
-        self._status[key] = status
-        if status is TrialStatus.RUNNING:
-            self._running[key] = None
-        else:
-            self._running.pop(key, None)
-
-    def _is_wanted(self, key: str) -> bool:
-        return self.only is None or key in self.only
+    def _stop_early(self, trial: Trial, reason: str) -> None:
+        """End a trial that is not in training."""
+        self._set_status(trial.key, TrialStatus.STOPPED_EARLY, reason)
+        value = self._standing.values.get(trial.key)
+        self._end(trial, TrialStatus.STOPPED_EARLY, reason, value)
 
     def _priority(self, trial: Trial) -> tuple[int, int, int, int]:
         """Order of handing out: interrupted trials first, then every point once before any point
         twice, expensive points first so that none is left alone at the end."""
         return (
-            0 if self._units[trial.key] else 1,
+            0 if self._standing.units[trial.key] else 1,
             trial.replicate,
             -trial.counts.forward_flops,
             trial.ordinal,
@@ -250,39 +210,36 @@ class Coordinator:
     def take(self) -> Assignment | None:
         """Return the next trial to train, None if there is none now (see ``is_exhausted``)."""
         with self._lock:
-            if self.stop_requested or self._must_be_alone & self._running.keys():
+            if self.stop_requested:
                 return None
-            if not self._waiting and self.proposer is not None:
+            if self._queue.next is None and self.proposer is not None:
                 self._propose(self.proposer)
             self._drop_lost()
-            if self._waiting:
-                key = self._waiting.popleft()
-            elif self._alone and not self._running:
-                key = self._alone.popleft()
-            else:
+            key = self._queue.take(self._standing.running)
+            if key is None:
                 return None
-            trial = self._by_key[key]
             attempt = self._guarded(lambda: self.journal.begin_attempt(key))
             if attempt is None:
                 return None
+            trial = self._standing.trials[key]
             self._attempts[key] = attempt
-            self._move(key, TrialStatus.RUNNING)
+            self._standing.move(key, TrialStatus.RUNNING)
             self._notify(lambda observer: observer.started(trial, attempt))
             return Assignment(
                 trial=trial,
                 attempt=attempt,
-                recorded_through=self._units[key],
+                recorded_through=self._standing.units[key],
                 checkpoints=self.checkpoints,
                 checkpoint_seconds=self.sweep.checkpoint_seconds,
                 probe=self.sweep.probe,
-                is_alone=key in self._must_be_alone,
+                is_alone=key in self._queue.alone,
                 continues=self._continues.get(key),
                 report_timeout=self.sweep.report_timeout,
             )
 
     def _propose(self, proposer: Proposer) -> None:
         """Add the proposer's next trials that must be trained, if it has any."""
-        while not self._waiting and (proposed := self._guarded(proposer.propose)):
+        while self._queue.next is None and (proposed := self._guarded(proposer.propose)):
             known = self._guarded(lambda trials=proposed: self._enter(trials))  # type: ignore[misc]
             if known is None:
                 return
@@ -290,33 +247,26 @@ class Coordinator:
                 self._guarded(lambda keys=known: self._recall(keys))  # type: ignore[misc]
             for trial in proposed:
                 if trial.key in known:
-                    value = self._values.get(trial.key)
-                    self._end(trial, self._status[trial.key], "", value)
-            self._queue(trial for trial in proposed if trial.key not in known)
+                    value = self._standing.values.get(trial.key)
+                    self._end(trial, self._standing.status[trial.key], "", value)
+            self._line_up(trial for trial in proposed if trial.key not in known)
 
     def _drop_lost(self) -> None:
         """End waiting trials whose shape was stopped meanwhile: they would be stopped as well."""
-        while self._waiting:
-            trial = self._by_key[self._waiting[0]]
-            reason = self._asha.lost(trial.key, trial.stratum, self._contender(trial))
-            if not reason or trial.key in self.kept:
+        while (key := self._queue.next) is not None:
+            trial = self._standing.trials[key]
+            reason = self._asha.lost(key, trial.stratum, self._contender(trial))
+            if not reason or key in self.kept:
                 return
-            self._waiting.popleft()
-            attempt = self._attempts[trial.key]
-            self._guarded(
-                lambda trial=trial, attempt=attempt, reason=reason: self.journal.set_status(  # type: ignore[misc]
-                    trial.key, attempt, TrialStatus.STOPPED_EARLY, reason
-                )
-            )
-            self._end(trial, TrialStatus.STOPPED_EARLY, reason, None)
+            self._queue.drop_next()
+            self._stop_early(trial, reason)
             self._release(trial.stratum)
 
     @property
     def is_exhausted(self) -> bool:
         """Whether no trial is waiting or running, so none can come back."""
         with self._lock:
-            is_left = self._waiting or self._alone or self._running or any(self._paused.values())
-            return self.stop_requested or not is_left
+            return self.stop_requested or (self._queue.is_empty and not self._standing.running)
 
     def report(self, assignment: Assignment, said: Report | Setback) -> bool:
         """Take what a trial says; a report of a unit on record decides nothing again.
@@ -335,7 +285,7 @@ class Coordinator:
     def _take_report(self, assignment: Assignment, report: Report) -> bool:
         trial = assignment.trial
         key = trial.key
-        if report.unit <= self._units[key] and report.diverged_at is None:
+        if report.unit <= self._standing.units[key] and report.diverged_at is None:
             # A resumed trial passes where it has been; the record says it went on from there.
             return True
         value = report.metrics.get(self.sweep.metric)
@@ -346,12 +296,12 @@ class Coordinator:
         if recorded is None:
             return False
         self._lost.pop(key, None)
-        self._units[key] = max(self._units[key], report.unit)
-        self._note_value(trial, value)
+        self._standing.reach(key, report.unit)
+        self._standing.note_value(key, value)
         self._notify(lambda observer: observer.reported(trial, report))
         if status is TrialStatus.PLANNED:
-            self._move(key, status)
-            self._paused.setdefault(trial.stratum, {})[key] = report.unit
+            self._standing.move(key, status)
+            self._queue.pause(key, trial.stratum, report.unit)
         elif status is not TrialStatus.RUNNING:
             self._end(trial, status, reason, value)
         # The last of a rung to arrive decides for those that wait there.
@@ -377,25 +327,19 @@ class Coordinator:
         return TrialStatus.RUNNING, ""
 
     def _set_back(self, assignment: Assignment, setback: Setback) -> None:
-        key, trial = assignment.trial.key, assignment.trial
+        trial = assignment.trial
         if setback.kind == "storage":
-            self._again(assignment, setback.message)
+            self._again(trial, setback.message)
             self.request_stop(setback.message)
         elif assignment.is_alone:
-            self._guarded(
-                lambda: self.journal.set_status(
-                    key, assignment.attempt, TrialStatus.TOO_LARGE, setback.message
-                )
-            )
+            self._set_status(trial.key, TrialStatus.TOO_LARGE, setback.message)
             self._end(trial, TrialStatus.TOO_LARGE, setback.message, None)
             self._release(trial.stratum)
         else:
             reason = f"{setback.message}; it will be trained with nothing beside it"
-            self._guarded(lambda: self.journal.set_alone(key, assignment.attempt, reason))
-            self._must_be_alone.add(key)
-            self._move(key, TrialStatus.PLANNED)
-            self._wait_for_worker(key)
-            self._notify(lambda observer: observer.ended(trial, TrialStatus.PLANNED, reason))
+            self._guarded(lambda: self.journal.set_alone(trial.key, assignment.attempt, reason))
+            self._queue.alone.add(trial.key)
+            self._postpone(trial, reason)
 
     def failed(self, assignment: Assignment, error: str, *, is_own_fault: bool = True) -> None:
         """Note that an attempt failed: the trial is tried again up to the sweep's limit.
@@ -415,7 +359,7 @@ class Coordinator:
             if not is_own_fault:
                 self._lost[key] = self._lost.get(key, 0) + 1
                 if self._lost[key] <= _MAX_LOST:
-                    self._again(assignment, reason)
+                    self._again(trial, reason)
                     return
             failures = self._guarded(
                 lambda: self.journal.note_failure(
@@ -425,71 +369,52 @@ class Coordinator:
             if failures is None:
                 return
             if failures <= self.sweep.max_failures:
-                self._move(key, TrialStatus.PLANNED)
-                self._wait_for_worker(key)
-                self._notify(lambda observer: observer.ended(trial, TrialStatus.PLANNED, reason))
+                self._postpone(trial, reason)
             else:
                 self._end(trial, TrialStatus.FAILED, reason, None)
                 self._release(trial.stratum)
 
-    def _again(self, assignment: Assignment, reason: str) -> None:
+    def _again(self, trial: Trial, reason: str) -> None:
         """Plan a trial again that lost its place, and hand it out before the others."""
-        trial = assignment.trial
-        key = trial.key
-        self._guarded(
-            lambda: self.journal.set_status(key, assignment.attempt, TrialStatus.PLANNED, reason)
-        )
-        self._move(key, TrialStatus.PLANNED)
-        self._wait_for_worker(key, first=True)
+        self._set_status(trial.key, TrialStatus.PLANNED, reason)
+        self._postpone(trial, reason, first=True)
+
+    def _postpone(self, trial: Trial, reason: str, *, first: bool = False) -> None:
+        """Hand a trial out again that the record has as planned."""
+        self._standing.move(trial.key, TrialStatus.PLANNED)
+        self._queue.add(trial.key, first=first)
         self._notify(lambda observer: observer.ended(trial, TrialStatus.PLANNED, reason))
+
+    def _set_status(self, key: str, status: TrialStatus, reason: str) -> None:
+        attempt = self._attempts[key]
+        self._guarded(lambda: self.journal.set_status(key, attempt, status, reason))
 
     def settle(self) -> None:
         """Note, at the end of a run, which trials were interrupted."""
         with self._lock:
-            for key in list(self._running):
-                attempt = self._attempts[key]
-                self._guarded(
-                    lambda key=key, attempt=attempt: self.journal.set_status(  # type: ignore[misc]
-                        key, attempt, TrialStatus.PLANNED, "interrupted"
-                    )
-                )
-                self._move(key, TrialStatus.PLANNED)
+            for key in list(self._standing.running):
+                self._set_status(key, TrialStatus.PLANNED, "interrupted")
+                self._standing.move(key, TrialStatus.PLANNED)
 
     def snapshot(self) -> Snapshot:
         """Return how far the study has come."""
         with self._lock:
-            budget = self.sweep.budget.amount
-            left = sum(
-                budget - self._units[key]
-                for key, status in self._status.items()
-                if not status.is_final and self._is_wanted(key)
-            )
-            done = sum(self._units.values())
-            return Snapshot(
-                counts={status: self._counts[status] for status in TrialStatus},
-                units_done=done,
-                units_planned=done + left,
-                best=dict(self._best),
-                running={
-                    key: self._units[key]
-                    for key in sorted(self._running, key=lambda key: self._by_key[key].ordinal)
-                },
-            )
+            return self._standing.snapshot()
 
     def final_keys(self) -> list[str]:
         """Return the keys of all trials that are done with."""
-        return [key for key, status in self._status.items() if status.is_final]
+        return [key for key, status in self._standing.status.items() if status.is_final]
 
     def value(self, key: str) -> float | None:
         """Return a trial's last reported value of the study's metric."""
-        return self._values.get(key)
+        return self._standing.values.get(key)
 
     def planned_trials(self) -> list[Trial]:
         """Return every trial known so far, finished or not."""
-        return list(self._by_key.values())
+        return list(self._standing.trials.values())
 
     def _end(self, trial: Trial, status: TrialStatus, reason: str, value: float | None) -> None:
-        self._move(trial.key, status)
+        self._standing.move(trial.key, status)
         self._leave_race(trial, status, reason)
         if self.proposer is not None:
             proposer = self.proposer
@@ -512,20 +437,11 @@ class Coordinator:
             # A shape whose replicate failed or diverged goes on with the others.
             self._asha.leave(trial.key, trial.stratum, self._contender(trial), stopped=why)
 
-    def _note_value(self, trial: Trial, value: float | None) -> None:
-        self._values[trial.key] = value
-        if value is None:
-            return
-        best = self._best.get(trial.stratum)
-        sign = 1 if self.sweep.goal == "min" else -1
-        if best is None or sign * value < sign * best[0]:
-            self._best[trial.stratum] = (value, trial.key)
-
     def _is_current(self, assignment: Assignment) -> bool:
         key = assignment.trial.key
         return (
             self._attempts.get(key) == assignment.attempt
-            and self._status[key] is TrialStatus.RUNNING
+            and self._standing.status[key] is TrialStatus.RUNNING
         )
 
     def _guarded(self, action: Callable[[], Result]) -> Result | None:

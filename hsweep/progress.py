@@ -10,7 +10,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hsweep.coordinator import Coordinator, Snapshot
+from hsweep.coordinator import Coordinator
+from hsweep.standing import Snapshot
 from hsweep.trial import Report, Trial, TrialStatus
 
 _MAX_STRATA: Final = 12
