@@ -3,124 +3,30 @@
 The log is the only truth. A report and the status it leads to are one transaction, so a kill at
 any instant leaves either both or neither. Write-ahead logging lets other processes read while a
 study runs. The ``trials`` table holds what was planned and, for quick answers, where each stands.
+
+Every row carries a checksum, and what is committed is told to a second copy in plain text (see
+``hsweep.record_copy``), from which a damaged file is rebuilt.
 """
 
 import json
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from hsweep.errors import UserError
+from hsweep.journal_file import ADDED_IN_2, columns, damaged, open_journal_file, unreadable
+from hsweep.journal_rows import LogRow, TrialRow
+from hsweep.record_changes import TRIAL_COLUMNS, Changes, log_checksum
+from hsweep.record_copy import LOG_COLUMNS, RecordCopy, copy_of, row_checksum
 from hsweep.trial import Report, TrialStatus
 
-_SCHEMA_VERSION: Final = 2
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS trials (
-    key TEXT PRIMARY KEY,
-    ordinal INTEGER NOT NULL,
-    point TEXT NOT NULL,
-    replicate INTEGER NOT NULL,
-    stratum TEXT NOT NULL,
-    budget INTEGER NOT NULL,
-    counts TEXT NOT NULL,
-    status TEXT NOT NULL,
-    reason TEXT NOT NULL DEFAULT '',
-    attempt INTEGER NOT NULL DEFAULT 0,
-    unit INTEGER NOT NULL DEFAULT 0,
-    value REAL,
-    wall_seconds REAL NOT NULL DEFAULT 0,
-    failures INTEGER NOT NULL DEFAULT 0,
-    alone INTEGER NOT NULL DEFAULT 0,
-    orphaned TEXT NOT NULL DEFAULT '',
-    reused_from TEXT NOT NULL DEFAULT '',
-    continues TEXT NOT NULL DEFAULT '',
-    parts TEXT NOT NULL DEFAULT '{}'
-);
-CREATE TABLE IF NOT EXISTS log (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    time REAL NOT NULL,
-    key TEXT NOT NULL,
-    attempt INTEGER NOT NULL,
-    kind TEXT NOT NULL,
-    unit INTEGER,
-    payload TEXT NOT NULL
-);
-CREATE UNIQUE INDEX IF NOT EXISTS one_report_a_unit ON log (key, unit) WHERE kind = 'report';
-CREATE INDEX IF NOT EXISTS log_by_key ON log (key, seq);
-CREATE TABLE IF NOT EXISTS cursors (name TEXT PRIMARY KEY, seq INTEGER NOT NULL);
-"""
-_ADDED_IN_2: Final = {
-    "failures": "INTEGER NOT NULL DEFAULT 0",
-    "alone": "INTEGER NOT NULL DEFAULT 0",
-    "orphaned": "TEXT NOT NULL DEFAULT ''",
-    "reused_from": "TEXT NOT NULL DEFAULT ''",
-    "continues": "TEXT NOT NULL DEFAULT ''",
-    "parts": "TEXT NOT NULL DEFAULT '{}'",
-}
-"""Columns of ``trials`` that journals of version 1 lack, and how they are added."""
+__all__ = ["Journal", "LogRow", "TrialRow"]
 
-
-@dataclass(frozen=True, slots=True)
-class TrialRow:
-    """A planned trial and where it stands.
-
-    Attributes:
-        counts: ``num_params``, ``flops_per_example``, ``train_memory_bytes``.
-        attempt: how often it was started.
-        unit: budget units of the last recorded report.
-        value: the study's metric at that report, None if there is none or it was not finite.
-        reason: why it failed, diverged or was stopped.
-        failures: attempts that failed, all runs of the study together.
-        alone: whether it must train with nothing beside it.
-        orphaned: why it is no longer part of the study; empty while it is.
-        reused_from: the study that trained it, if this one did not.
-        continues: key of the trial with a shorter budget that it goes on from; empty for none.
-        parts: what the key is made of, part by part; empty in records of before there were any.
-    """
-
-    key: str
-    ordinal: int
-    point: Mapping[str, Any]
-    replicate: int
-    stratum: str
-    budget: int
-    counts: Mapping[str, int]
-    status: TrialStatus = TrialStatus.PLANNED
-    reason: str = ""
-    attempt: int = 0
-    unit: int = 0
-    value: float | None = None
-    wall_seconds: float = 0.0
-    failures: int = 0
-    alone: bool = False
-    orphaned: str = ""
-    reused_from: str = ""
-    continues: str = ""
-    parts: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class LogRow:
-    """One entry of the log.
-
-    Attributes:
-        kind: ``report`` (payload: step, metrics, wall_seconds) or ``status`` (payload: status,
-            reason).
-        unit: budget units, for reports.
-    """
-
-    seq: int
-    time: float
-    key: str
-    attempt: int
-    kind: Literal["report", "status"]
-    unit: int | None
-    payload: Mapping[str, Any]
+_TRIAL_VALUES: Final = ", ".join("?" * len(TRIAL_COLUMNS))
 
 
 class Journal:
@@ -130,58 +36,44 @@ class Journal:
         path: the SQLite file.
         create: make it if it is missing.
         read_only: open for reading beside a running driver.
+        is_copied: tell the second copy of what is written.
 
     Raises:
         UserError: the file is missing, is no journal, or is of a later version.
     """
 
-    def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
-        if not create and not path.exists():
-            raise UserError(f"{path.parent} holds no study: its journal {path.name} is missing")
-        uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc' if create else 'rw'}"
+    def __init__(
+        self, path: Path, *, create: bool = False, read_only: bool = False, is_copied: bool = True
+    ) -> None:
         self._path = path
-        with self._readable():
-            self._connection = sqlite3.connect(
-                uri, uri=True, isolation_level=None, timeout=30, check_same_thread=False
-            )
-            # Asked before anything is written: an empty file is no journal.
-            version = None if create else self.meta("schema_version")
-            if not read_only:
-                self._connection.execute("PRAGMA journal_mode=WAL")
-                self._connection.execute("PRAGMA synchronous=NORMAL")
-                self._connection.executescript(_SCHEMA)
-                version = self.meta("schema_version")
-                is_whole = version == str(_SCHEMA_VERSION) and self._columns() >= set(_ADDED_IN_2)
-                if not is_whole and int(version or 0) <= _SCHEMA_VERSION:
-                    self._upgrade()
-                    version = str(_SCHEMA_VERSION)
-        if version is not None and int(version) > _SCHEMA_VERSION:
-            raise UserError(
-                f"{path} was written by a later version of hsweep (schema {version}, this one "
-                f"reads up to {_SCHEMA_VERSION}); use that version"
-            )
+        self._file = open_journal_file(path, create=create, read_only=read_only)
+        self._connection = self._file.connection
+        self._changes = None if read_only else Changes(self._connection)
+        self._copy = RecordCopy(copy_of(path)) if is_copied and not read_only else None
 
-    def _upgrade(self) -> None:
-        with self._transaction():
-            present = self._columns()
-            for name, kind in _ADDED_IN_2.items():
-                if name not in present:
-                    self._connection.execute(f"ALTER TABLE trials ADD COLUMN {name} {kind}")
-            self.set_meta("schema_version", str(_SCHEMA_VERSION))
+    @property
+    def copy_problem(self) -> str:
+        """Why the second copy is behind; empty if it is not. What it lacks is added when the study
+        is opened again."""
+        return self._copy.problem if self._copy is not None else ""
 
-    def _columns(self) -> set[str]:
-        return {str(row[1]) for row in self._connection.execute("PRAGMA table_info(trials)")}
+    def _columns(self, table: str = "trials") -> set[str]:
+        return columns(self._connection, table)
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.DatabaseError as error:
-            raise UserError(f"the journal {self._path} cannot be read ({error})") from error
+        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            if isinstance(error, UserError):
+                raise
+            raise unreadable(self._path, error) from error
 
     def close(self) -> None:
         """Close the file; what was recorded is already on disk."""
-        self._connection.close()
+        if self._copy is not None:
+            self._copy.close()
+        self._file.close()
 
     def __enter__(self) -> "Journal":
         return self
@@ -194,33 +86,46 @@ class Journal:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
+            lines = self._changes.seal() if self._changes is not None else []
+            self._connection.execute("COMMIT")
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            # A full disk has SQLite end the transaction by itself.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
             raise
-        self._connection.execute("COMMIT")
+        if self._copy is not None:
+            self._copy.append(lines)
 
     def meta(self, name: str) -> str | None:
         """Return a value of the study as a whole, None if it was never set."""
-        row = self._connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        with self._readable():
+            row = self._connection.execute(
+                "SELECT value FROM meta WHERE name = ?", (name,)
+            ).fetchone()
         return None if row is None else str(row[0])
 
     def set_meta(self, name: str, value: str) -> None:
         """Set a value of the study as a whole."""
-        self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+        if self.meta(name) == value:
+            return
+        with self._transaction():
+            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
     def metas(self, prefix: str) -> dict[str, str]:
         """Return the values whose names begin with ``prefix``, by the rest of the name."""
-        rows = self._connection.execute(
-            "SELECT substr(name, ?), value FROM meta WHERE substr(name, 1, ?) = ?",
-            (len(prefix) + 1, len(prefix), prefix),
-        )
+        with self._readable():
+            rows = self._connection.execute(
+                "SELECT substr(name, ?), value FROM meta WHERE substr(name, 1, ?) = ?",
+                (len(prefix) + 1, len(prefix), prefix),
+            ).fetchall()
         return {str(name): str(value) for name, value in rows}
 
     def clear_metas(self, prefix: str) -> None:
         """Forget the values whose names begin with ``prefix``."""
-        self._connection.execute(
-            "DELETE FROM meta WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)
-        )
+        with self._transaction():
+            self._connection.execute(
+                "DELETE FROM meta WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)
+            )
 
     def add_trials(self, rows: Iterable[TrialRow]) -> None:
         """Add planned trials; those already there are left as they are."""
@@ -323,12 +228,13 @@ class Journal:
 
         None before the first report, or if no time was measured.
         """
-        row = self._connection.execute(
-            "SELECT SUM(json_extract(payload, '$.data_seconds')),"
-            " SUM(json_extract(payload, '$.train_seconds'))"
-            " FROM log JOIN trials ON log.key = trials.key AND log.unit = trials.unit"
-            " WHERE log.kind = 'report'"
-        ).fetchone()
+        with self._readable():
+            row = self._connection.execute(
+                "SELECT SUM(json_extract(payload, '$.data_seconds')),"
+                " SUM(json_extract(payload, '$.train_seconds'))"
+                " FROM log JOIN trials ON log.key = trials.key AND log.unit = trials.unit"
+                " WHERE log.kind = 'report'"
+            ).fetchone()
         waited, trained = row
         return waited / trained if trained else None
 
@@ -454,22 +360,27 @@ class Journal:
         """
         with self._readable():
             present = self._columns()
-            added = [name if name in present else f"'' AS {name}" for name in _ADDED_IN_2]
+            chosen = [
+                name if name in present or name not in ADDED_IN_2 else f"'' AS {name}"
+                for name in (*TRIAL_COLUMNS, "crc")
+            ]
             where = "" if orphaned or "orphaned" not in present else "WHERE orphaned = ''"
             rows = self._connection.execute(
-                "SELECT key, ordinal, point, replicate, stratum, budget, counts, status, reason,"
-                f" attempt, unit, value, wall_seconds, {', '.join(added)} FROM trials {where}"
-                " ORDER BY ordinal, rowid"
+                f"SELECT {', '.join(chosen)} FROM trials {where} ORDER BY ordinal, rowid"
             ).fetchall()
-        return [
-            TrialRow(
-                row[0], row[1], json.loads(row[2]), row[3], row[4], row[5], json.loads(row[6]),
-                TrialStatus(row[7]), row[8], row[9], row[10], row[11], row[12],
-                failures=int(row[13] or 0), alone=bool(row[14]), orphaned=row[15],
-                reused_from=row[16], continues=row[17], parts=json.loads(row[18] or "{}"),
-            )
-            for row in rows
-        ]  # fmt: skip
+            return [self._trial_row(row) for row in rows]
+
+    def _trial_row(self, row: tuple[Any, ...]) -> TrialRow:
+        *plain, checksum = row
+        if checksum not in (None, "") and checksum != row_checksum(plain):
+            raise damaged(self._path, f"the row of trial {plain[0]!r} has another checksum")
+        key, ordinal, point, replicate, stratum, budget, counts, parts, status, *state = plain
+        reason, attempt, unit, value, seconds, failures, alone, orphaned, reused, continues = state
+        return TrialRow(
+            key, ordinal, json.loads(point), replicate, stratum, budget, json.loads(counts),
+            TrialStatus(status), reason, attempt, unit, value, seconds, int(failures or 0),
+            bool(alone), orphaned, reused, continues, json.loads(parts or "{}"),
+        )  # fmt: skip
 
     def finished_keys(self) -> dict[str, str]:
         """Return the keys of all trials that ran to their end, orphaned ones included, each with
@@ -483,19 +394,18 @@ class Journal:
 
     def status_counts(self) -> dict[TrialStatus, int]:
         """Return how many of the study's trials stand where; every status has an entry."""
-        with self._readable():
-            where = "WHERE orphaned = ''" if "orphaned" in self._columns() else ""
-            found = dict(
-                self._connection.execute(
-                    f"SELECT status, COUNT(*) FROM trials {where} GROUP BY status"
-                )
-            )
-        return {status: int(found.get(status, 0)) for status in TrialStatus}
+        counts = Counter(row.status for row in self.trials())
+        return {status: counts[status] for status in TrialStatus}
 
     def reports(self, key: str | None = None) -> Iterator[LogRow]:
         """Yield the reports of one trial, or of all, in the order they were recorded."""
         where, values = ("", ()) if key is None else (" AND key = ?", (key,))
         yield from self._select(f"kind = 'report'{where}", values)
+
+    def remarked_reports(self) -> Iterator[LogRow]:
+        """Yield the reports that hold more than numbers: a note, or a batch computed in parts."""
+        marks = "instr(payload, '\"micro_batch\"') OR instr(payload, '\"note\"')"
+        yield from self._select(f"kind = 'report' AND ({marks})", ())
 
     def log_after(self, seq: int, limit: int) -> list[LogRow]:
         """Return at most ``limit`` entries that follow entry ``seq``."""
@@ -503,33 +413,75 @@ class Journal:
 
     def _select(self, where: str, values: tuple[object, ...], limit: int = -1) -> Iterator[LogRow]:
         with self._readable():
+            checksum = "crc" if "crc" in self._columns("log") else "NULL"
             rows = self._connection.execute(
-                f"SELECT seq, time, key, attempt, kind, unit, payload FROM log WHERE {where}"
+                f"SELECT key, {', '.join(LOG_COLUMNS)}, {checksum} FROM log WHERE {where}"
                 " ORDER BY seq LIMIT ?",
                 (*values, limit),
             )
         while True:
             with self._readable():
                 row = rows.fetchone()
-            if row is None:
-                return
-            seq, time_, key, attempt, kind, unit, payload = row
-            yield LogRow(seq, time_, key, attempt, kind, unit, json.loads(payload))
+                if row is None:
+                    return
+                entry = self._log_row(row)
+            yield entry
+
+    def _log_row(self, row: tuple[Any, ...]) -> LogRow:
+        key, *entry, checksum = row
+        seq, time_, attempt, kind, unit, payload = entry
+        if checksum is not None and checksum != log_checksum(key, tuple(entry)):
+            raise damaged(self._path, f"entry {seq} of the log has another checksum")
+        return LogRow(seq, time_, key, attempt, kind, unit, json.loads(payload))
+
+    def restore(
+        self,
+        trials: Iterable[tuple[Any, ...]],
+        log: Iterable[tuple[Any, ...]],
+        values: Mapping[str, str],
+        last_seq: int,
+    ) -> None:
+        """Fill an empty journal with what another held; numbers and times stay.
+
+        Args:
+            trials: in the order of ``TRIAL_COLUMNS``.
+            log: key, then the order of ``LOG_COLUMNS``.
+            values: of the study as a whole.
+            last_seq: a number that no later entry shall have.
+        """
+        with self._transaction():
+            execute, many = self._connection.execute, self._connection.executemany
+            many(
+                f"INSERT INTO trials ({', '.join(TRIAL_COLUMNS)}) VALUES ({_TRIAL_VALUES})", trials
+            )
+            many(
+                f"INSERT INTO log (key, {', '.join(LOG_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?)", log
+            )
+            many("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
+            execute("DELETE FROM sqlite_sequence WHERE name = 'log'")
+            execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('log', ?)", (last_seq,))
+
+    def check(self) -> str:
+        """Return what is wrong with the file as a whole; empty if nothing is."""
+        with self._readable():
+            found = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        return "" if found == "ok" else str(found)
 
     def last_seq(self) -> int:
         """Return the number of the newest log entry, 0 if there is none."""
-        return int(self._connection.execute("SELECT COALESCE(MAX(seq), 0) FROM log").fetchone()[0])
+        return self._number("SELECT COALESCE(MAX(seq), 0) FROM log")
 
     def count_after(self, seq: int) -> int:
         """Return how many entries follow entry ``seq``; the numbers may have gaps."""
-        return int(
-            self._connection.execute("SELECT COUNT(*) FROM log WHERE seq > ?", (seq,)).fetchone()[0]
-        )
+        return self._number("SELECT COUNT(*) FROM log WHERE seq > ?", seq)
 
     def cursor(self, name: str) -> int:
         """Return how far the reader called ``name`` has come in the log (0: nowhere yet)."""
-        row = self._connection.execute("SELECT seq FROM cursors WHERE name = ?", (name,)).fetchone()
-        return 0 if row is None else int(row[0])
+        return self._number("SELECT COALESCE(MAX(seq), 0) FROM cursors WHERE name = ?", name)
+
+    def _number(self, query: str, *values: object) -> int:
+        with self._readable():
+            return int(self._connection.execute(query, values).fetchone()[0])
 
     def set_cursor(self, name: str, seq: int) -> None:
         """Remember how far the reader called ``name`` has come."""

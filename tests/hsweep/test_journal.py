@@ -240,7 +240,7 @@ class TestAKill:
 
 class TestUnreadableFiles:
     def test_a_missing_journal_is_not_made_unless_asked_for(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match=r"holds no study: its journal journal\.db is missing"):
+        with pytest.raises(UserError, match=r"journal\.db cannot be read \(it is missing\)"):
             Journal(tmp_path / "journal.db")
         assert not (tmp_path / "journal.db").exists()
 

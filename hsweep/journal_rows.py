@@ -1,0 +1,65 @@
+"""Rows of a study's record, as they are read from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hsweep.trial import TrialStatus
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """A planned trial and where it stands.
+
+    Attributes:
+        counts: ``num_params``, ``flops_per_example``, ``train_memory_bytes``.
+        attempt: how often it was started.
+        unit: budget units of the last recorded report.
+        value: the study's metric at that report, None if there is none or it was not finite.
+        reason: why it failed, diverged or was stopped.
+        failures: attempts that failed, all runs of the study together.
+        alone: whether it must train with nothing beside it.
+        orphaned: why it is no longer part of the study; empty while it is.
+        reused_from: the study that trained it, if this one did not.
+        continues: key of the trial with a shorter budget that it goes on from; empty for none.
+        parts: what the key is made of, part by part; empty in records of before there were any.
+    """
+
+    key: str
+    ordinal: int
+    point: Mapping[str, Any]
+    replicate: int
+    stratum: str
+    budget: int
+    counts: Mapping[str, int]
+    status: TrialStatus = TrialStatus.PLANNED
+    reason: str = ""
+    attempt: int = 0
+    unit: int = 0
+    value: float | None = None
+    wall_seconds: float = 0.0
+    failures: int = 0
+    alone: bool = False
+    orphaned: str = ""
+    reused_from: str = ""
+    continues: str = ""
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """One entry of the log.
+
+    Attributes:
+        kind: ``report`` (payload: step, metrics, wall_seconds) or ``status`` (payload: status,
+            reason).
+        unit: budget units, for reports.
+    """
+
+    seq: int
+    time: float
+    key: str
+    attempt: int
+    kind: Literal["report", "status"]
+    unit: int | None
+    payload: Mapping[str, Any]
