@@ -22,6 +22,7 @@ from hsweep.options import (
     tracking_option,
 )
 from hsweep.paths import Home
+from hsweep.tracking_cli import sync
 
 EXIT_NOTHING_USABLE: Final = 1
 EXIT_USAGE: Final = 2
@@ -362,14 +363,17 @@ def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str 
     show_default=True,
     help="One row a trial, or one a report.",
 )
+@click.option(
+    "--orphaned", is_flag=True, help="Also trials that an edit of the sweep took out of the study."
+)
 @home_option
-def export(study_name: str, file: Path, what: str, home: Home) -> None:
+def export(study_name: str, file: Path, what: str, orphaned: bool, home: Home) -> None:
     """Write the trials of STUDY to FILE (.parquet, .csv or .json)."""
     from hsweep.study import Study
     from hsweep.tables import write_table
 
     study = Study.open(home, study_name)
-    trials, reports = study.tables()
+    trials, reports = study.tables(orphaned=orphaned)
     table = trials if what == "trials" else reports
     write_table(table, file)
     study.write_tables()
@@ -466,6 +470,7 @@ def paper(
 
 main.add_command(data_verbs)
 main.add_command(compare)
+main.add_command(sync)
 
 if __name__ == "__main__":
     main()

@@ -76,7 +76,7 @@ def finish(
     from hsweep.request import browse_line
 
     answer = conclusion.answer
-    for line in closing_lines(outcome, study):
+    for line in closing_lines(outcome, study, conclusion.target):
         console.print(line, soft_wrap=True)
     console.print()
     if answer is not None:

@@ -16,28 +16,27 @@ from rich.console import Console
 from hsweep.calibration import Calibration
 from hsweep.checkpoints import CheckpointStore, file_system
 from hsweep.coordinator import Coordinator, Proposer, stop_after
+from hsweep.endings import counts_in_words, happenings, orphaned_lines, trial_ends
 from hsweep.errors import UserError
 from hsweep.extension import Extension
 from hsweep.identity import describe
 from hsweep.journal import Journal
 from hsweep.paths import Home
 from hsweep.plan import Limits, Plan, Planner
-from hsweep.progress import Progress, duration
+from hsweep.progress import Progress, duration, point_label, varying_axes
 from hsweep.provenance import collect, hardware
 from hsweep.ray_environment import prepare_ray
-from hsweep.reuse import Reuse, reuse_for, studies_in_words
+from hsweep.reuse import Reuse, reuse_for
 from hsweep.runner import InlineRunner, Runner
 from hsweep.study import Manifest, Study
-from hsweep.tracking import Tracker, TrackingSummary, TrackingTarget, provenance_tags
+from hsweep.tracking import Tracker, TrackingSummary, TrackingTarget, study_tags
+from hsweep.tracking_end import Farewell, tracking_lines
 from hsweep.trial import Trial, TrialStatus
 from hsweep.workspace import LoadedSweep
 from models.conditioning import METRICS as PROBED_METRICS
 
 if TYPE_CHECKING:
     from hsweep.ray_runner import RayRunner
-
-_CLOSE_SECONDS: Final = 60.0
-_DRAIN_SECONDS: Final = 30.0
 
 Conclude = Callable[[Study], Sequence[Path]]
 """Writes what is to be said of a study, and returns the files to keep with its tracked run."""
@@ -234,11 +233,7 @@ def run_study(
             study.paths.journal,
             options.target,
             study=study.name,
-            tags={
-                **provenance_tags(study.manifest.provenance),
-                "hsweep.sweep": study.manifest.sweep,
-                "hsweep.preset": study.manifest.preset,
-            },
+            tags=study_tags(study.manifest),
             metric=plan.sweep.metric,
         )
         tracker.attach(study.paths.plan)
@@ -256,10 +251,13 @@ def run_study(
         _calibrate(home, journal, trials)
         counts = journal.status_counts()
         # The report links to the runs, so they should be there.
-        tracker.drain(wait_seconds=_DRAIN_SECONDS)
+        farewell = Farewell(
+            tracker, console, is_interrupted=coordinator.stop_reason == _INTERRUPTED
+        )
+        farewell.catch_up()
         for path in conclude(study):
             tracker.attach(path)
-        summary = tracker.close(wait_seconds=_CLOSE_SECONDS)
+        summary = farewell.close()
     return Outcome(
         counts=counts,
         stop_reason=coordinator.stop_reason,
@@ -351,20 +349,23 @@ def _calibrate(home: Home, journal: Journal, trials: list[Trial]) -> None:
         Calibration(home.calibration, hardware()).add(measured)
 
 
-def closing_lines(outcome: Outcome, study: Study) -> list[str]:
+def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> list[str]:
     """Return what to say at the end of a run, before the answer."""
-    counts = ", ".join(
-        f"{number} {str(status).replace('_', ' ')}"
-        for status, number in outcome.counts.items()
-        if number
+    with study.journal() as journal:
+        everything = journal.trials(orphaned=True)
+        remarked = list(journal.remarked_reports())
+    rows = [row for row in everything if not row.orphaned]
+    varying = varying_axes(rows)
+    ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
+    counts = counts_in_words(
+        [(str(status), number) for status, number in outcome.counts.items()],
+        [end.reused_from for end in ends if end.reused_from],
+        sum(end.is_waiting for end in ends),
     )
     lines = [f"{counts} in {duration(outcome.wall_seconds)}"]
-    if outcome.tracking.pending or outcome.tracking.error:
-        why = f" ({outcome.tracking.error})" if outcome.tracking.error else ""
-        lines.append(
-            f"MLflow has not got {outcome.tracking.pending} records yet{why}; they are kept in the "
-            "study and delivered when it is resumed"
-        )
+    lines += [each.line for each in happenings(ends)]
+    lines += orphaned_lines(everything)
+    lines += tracking_lines(outcome.tracking, study, target)
     if not outcome.is_complete:
         why = f"ended early: {outcome.stop_reason}" if outcome.stop_reason else "trials are left"
         lines.append(f"{why}; go on by: {resume_line(study)}")

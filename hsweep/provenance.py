@@ -17,7 +17,8 @@ PACKAGES: Final = (
     "scipy", "pandas", "pyarrow", "scikit-learn",
 )  # fmt: skip
 
-_HIDDEN: Final = "***"
+HIDDEN: Final = "***"
+"""Stands where a secret was."""
 _SUBPROCESS_SECONDS: Final = 10
 
 _SECRET_NAME: Final = (
@@ -41,10 +42,10 @@ def redact(text: str) -> str:
     parameter whose name ends in token, password, secret, credential or key, and the ``Bearer`` and
     ``Basic`` headers. When in doubt it hides too much.
     """
-    text = _USER_AND_PASSWORD.sub(f"://{_HIDDEN}@", text)
-    text = _USER_ALONE.sub(f"://{_HIDDEN}@", text)
-    text = _ASSIGNMENT.sub(rf"\1{_HIDDEN}", text)
-    return _HEADER.sub(rf"\1 {_HIDDEN}", text)
+    text = _USER_AND_PASSWORD.sub(f"://{HIDDEN}@", text)
+    text = _USER_ALONE.sub(f"://{HIDDEN}@", text)
+    text = _ASSIGNMENT.sub(rf"\1{HIDDEN}", text)
+    return _HEADER.sub(rf"\1 {HIDDEN}", text)
 
 
 def redact_command(command: Sequence[str]) -> list[str]:
@@ -54,9 +55,9 @@ def redact_command(command: Sequence[str]) -> list[str]:
     hide_next = False
     for argument in command:
         if hide_next:
-            safe.append(_HIDDEN)
+            safe.append(HIDDEN)
         elif whole := _FLAG_WITH_VALUE.fullmatch(argument):
-            safe.append(f"{whole[1]}{_HIDDEN}")
+            safe.append(f"{whole[1]}{HIDDEN}")
         else:
             safe.append(redact(argument))
         hide_next = not hide_next and _FLAG_ALONE.fullmatch(argument) is not None

@@ -5,36 +5,39 @@ and outages. A store is served from one daemon thread while the study runs, or a
 Cursor and run ids belong to one store, so naming another store delivers the whole study to it.
 """
 
+import json
 import math
 import os
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.journal import Journal
-from hsweep.mlflow_delivery import (
-    PARENT,
-    Delivery,
-    Source,
-    initialise_database,
-    prepare_environment,
-)
-from hsweep.provenance import redact
+from hsweep.mlflow_delivery import PARENT, Delivery, Source
+from hsweep.mlflow_store import initialise_database, prepare_environment
+from hsweep.mlflow_updates import described
+from hsweep.tracking_names import run_name
 from hsweep.tracking_target import TrackingTarget, tracking_target, ui_command
 
+if TYPE_CHECKING:
+    from hsweep.study import Manifest
+
 __all__ = [
+    "Refusal",
     "Tracker",
     "TrackingSummary",
     "TrackingTarget",
     "provenance_tags",
+    "refusals",
     "run_ids",
     "run_urls",
     "serve_ui",
+    "study_tags",
     "sync",
     "tracking_target",
     "ui_command",
@@ -49,6 +52,21 @@ _CLOSING_ATTEMPTS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a store refused for good of one trial; it is kept, and sent again by ``sync``.
+
+    Attributes:
+        key: the trial's.
+        run: how its run is called.
+        why: what was refused and why, without secrets.
+    """
+
+    key: str
+    run: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrackingSummary:
     """How delivery stands.
 
@@ -57,12 +75,19 @@ class TrackingSummary:
         pending: log entries the store has not got yet.
         error: why the last attempt failed, without secrets; None when it did not.
         unattached: files that were not uploaded yet.
+        refused: trials of which the store refused something.
     """
 
     delivered: int
     pending: int
     error: str | None = None
     unattached: tuple[Path, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the store has everything."""
+        return not (self.pending or self.error or self.unattached or self.refused)
 
 
 class Tracker:
@@ -103,7 +128,7 @@ class Tracker:
         try:
             self._thread.start()
         except RuntimeError as error:
-            self._error = _describe(error)
+            self._error = described(error)
 
     def notify(self) -> None:
         """Say that there is something new; without it, it is noticed within a second."""
@@ -117,21 +142,28 @@ class Tracker:
     def summary(self) -> TrackingSummary:
         """Return how delivery stands, without waiting for it."""
         pending, error = 0, self._error
+        refused: tuple[Refusal, ...] = ()
+        path, target = self._source.journal_path, self._source.target
         try:
-            pending = pending_rows(self._source.journal_path, self._source.target)
+            with Journal(path, read_only=True) as journal:
+                pending = journal.count_after(journal.cursor(target.cursor_name))
+                refused = refusals(journal, target)
         except Exception as problem:
-            error = error or _describe(problem)
-        return TrackingSummary(self._delivered, pending, error, tuple(self._attachments))
+            error = error or described(problem)
+        current = self._delivery
+        delivered = self._delivered + (current.delivered if current is not None else 0)
+        return TrackingSummary(delivered, pending, error, tuple(self._attachments), refused)
 
-    def drain(self, *, wait_seconds: float) -> None:
+    def drain(self, *, wait_seconds: float) -> TrackingSummary:
         """Wait until everything recorded so far is delivered, delivery fails, or time is up."""
         deadline = time.monotonic() + wait_seconds
         while self._thread.is_alive() and time.monotonic() < deadline:
             summary = self.summary()
             if summary.pending == 0 or summary.error is not None:
-                return
+                return summary
             self._awake.set()
             self._abandoned.wait(_DRAIN_POLL_SECONDS)
+        return self.summary()
 
     def close(self, *, wait_seconds: float) -> TrackingSummary:
         """Deliver what is left for at most ``wait_seconds``, and stop. Never raises."""
@@ -142,12 +174,7 @@ class Tracker:
         self._abandoned.set()
         summary = self.summary()
         if self._thread.is_alive() and summary.error is None:
-            return TrackingSummary(
-                summary.delivered,
-                summary.pending,
-                f"not done within {wait_seconds:g} s",
-                summary.unattached,
-            )
+            return replace(summary, error=f"not done within {wait_seconds:g} s")
         return summary
 
     def _serve(self) -> None:
@@ -158,7 +185,7 @@ class Tracker:
             try:
                 self._deliver(is_closing)
             except Exception as error:
-                self._error = _describe(error)
+                self._error = described(error)
                 self._drop_delivery()
                 failures += 1
                 closing_failures += is_closing
@@ -181,9 +208,9 @@ class Tracker:
 
     def _deliver(self, is_closing: bool) -> None:
         if self._delivery is None:
-            self._delivery = Delivery(self._source, reopen=True)
-        while not self._abandoned.is_set() and (count := self._delivery.deliver_rows()):
-            self._delivered += count
+            self._delivery = Delivery(self._source, reopen=True, should_stop=self._abandoned.is_set)
+        while not self._abandoned.is_set() and self._delivery.deliver_rows():
+            pass
         while self._attachments and not self._abandoned.is_set():
             self._delivery.attach(self._attachments[0])
             self._attachments.popleft()
@@ -194,6 +221,7 @@ class Tracker:
         # After an error the next attempt starts from what the journal and the store say.
         delivery, self._delivery = self._delivery, None
         if delivery is not None:
+            self._delivered += delivery.delivered
             delivery.close()
 
 
@@ -207,8 +235,10 @@ def sync(
     artifacts: Iterable[Path] = (),
     is_running: bool = False,
     wait_seconds: float = math.inf,
+    progressed: Callable[[int], object] | None = None,
 ) -> TrackingSummary:
-    """Deliver everything the store has not got, now and in this thread.
+    """Deliver everything the store has not got, now and in this thread; what it refused before is
+    sent again.
 
     Args:
         journal_path: the study's journal.
@@ -218,7 +248,8 @@ def sync(
         metric: the study's main metric.
         artifacts: files to upload to the study's own run; missing ones are left out.
         is_running: the study is running elsewhere, so its own run is not ended.
-        wait_seconds: begin no further batch or upload after so long.
+        wait_seconds: begin no further run or upload after so long.
+        progressed: told now and then how many entries are delivered.
 
     Returns:
         What was delivered; a failure of the store is in ``error``, not raised.
@@ -232,23 +263,33 @@ def sync(
     error: str | None = None
     left = list(artifacts)
     deadline = time.monotonic() + wait_seconds
+
+    def is_late() -> bool:
+        return time.monotonic() >= deadline
+
     try:
-        delivery = Delivery(source, reopen=is_running)
+        delivery = Delivery(source, reopen=is_running, should_stop=is_late)
         try:
-            while time.monotonic() < deadline and (count := delivery.deliver_rows()):
-                delivered += count
-            while time.monotonic() < deadline and left:
+            delivery.retry_refused()
+            while not is_late() and delivery.deliver_rows():
+                if progressed is not None:
+                    progressed(delivery.delivered)
+            while left and not is_late():
                 delivery.attach(left[0])
                 del left[0]
-            if time.monotonic() >= deadline:
+            if is_late():
                 error = f"not done within {wait_seconds:g} s"
             elif not is_running:
                 delivery.end_study()
         finally:
+            delivered = delivery.delivered
             delivery.close()
     except Exception as problem:
-        error = _describe(problem)
-    return TrackingSummary(delivered, pending_rows(journal_path, target), error, tuple(left))
+        error = described(problem)
+    with Journal(journal_path, read_only=True) as journal:
+        pending = journal.count_after(journal.cursor(target.cursor_name))
+        refused = refusals(journal, target)
+    return TrackingSummary(delivered, pending, error, tuple(left), refused)
 
 
 def pending_rows(journal_path: Path, target: TrackingTarget) -> int:
@@ -259,6 +300,18 @@ def pending_rows(journal_path: Path, target: TrackingTarget) -> int:
     """
     with Journal(journal_path, read_only=True) as journal:
         return journal.count_after(journal.cursor(target.cursor_name))
+
+
+def refusals(journal: Journal, target: TrackingTarget) -> tuple[Refusal, ...]:
+    """Return what ``target`` refused for good, in the order of the plan."""
+    noted = journal.metas(target.refused_prefix)
+    if not noted:
+        return ()
+    return tuple(
+        Refusal(trial.key, run_name(trial), "; ".join(json.loads(noted[trial.key])["what"]))
+        for trial in journal.trials(orphaned=True)
+        if trial.key in noted
+    )
 
 
 def run_ids(journal: Journal, target: TrackingTarget) -> dict[str, str]:
@@ -275,7 +328,7 @@ def run_urls(journal: Journal, target: TrackingTarget) -> dict[str, str]:
     experiment = journal.meta(target.experiment_name)
     if experiment is None:
         return {}
-    server = target.shown_uri.replace("***@", "").rstrip("/") if target.is_server else LOCAL_UI
+    server = target.page if target.is_server else LOCAL_UI
     base = f"{server}/#/experiments/{experiment}/runs"
     return {key: f"{base}/{run_id}" for key, run_id in run_ids(journal, target).items()}
 
@@ -291,6 +344,15 @@ def provenance_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
     return tags
 
 
+def study_tags(manifest: "Manifest") -> dict[str, str]:
+    """Return the tags that every run of a study carries."""
+    return {
+        **provenance_tags(manifest.provenance),
+        "hsweep.sweep": manifest.sweep,
+        "hsweep.preset": manifest.preset,
+    }
+
+
 def serve_ui(target: TrackingTarget, *, host: str = "127.0.0.1", port: int = 5000) -> None:
     """Become MLflow's server for a local store; returns only if that fails.
 
@@ -304,8 +366,3 @@ def serve_ui(target: TrackingTarget, *, host: str = "127.0.0.1", port: int = 500
     initialise_database(target)
     sys.stdout.flush()
     os.execv(command[0], command)
-
-
-def _describe(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return redact(f"{type(error).__name__}: {text}")[:500]

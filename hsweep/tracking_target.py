@@ -48,10 +48,18 @@ class TrackingTarget:
         return redact(self.uri)
 
     @property
+    def page(self) -> str:
+        """Where a server's pages are: its address without user, password and parameters."""
+        parts = urlsplit(self.uri)
+        host = parts.netloc.rpartition("@")[2]
+        return f"{parts.scheme}://{host}{parts.path}".rstrip("/")
+
+    @property
     def scope(self) -> str:
-        """A short hash that tells this store and experiment from others; a changed password does
-        not change it."""
-        return hashlib.sha256(f"{self.shown_uri}\n{self.experiment}".encode()).hexdigest()[:12]
+        """A short hash that tells this store and experiment from others; user and password, in the
+        URI or not, do not change it."""
+        shown = self.shown_uri.replace("***@", "")
+        return hashlib.sha256(f"{shown}\n{self.experiment}".encode()).hexdigest()[:12]
 
     @property
     def cursor_name(self) -> str:
@@ -62,6 +70,26 @@ class TrackingTarget:
     def run_prefix(self) -> str:
         """What the journal's entries for run ids begin with."""
         return f"mlflow:{self.scope}:run:"
+
+    @property
+    def refused_prefix(self) -> str:
+        """What the journal's entries for what this store refused begin with."""
+        return f"mlflow:{self.scope}:refused:"
+
+    @property
+    def doubt_prefix(self) -> str:
+        """What the journal's entries for runs being created begin with."""
+        return f"mlflow:{self.scope}:creating:"
+
+    @property
+    def file_prefix(self) -> str:
+        """What the journal's entries for files uploaded begin with."""
+        return f"mlflow:{self.scope}:file:"
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """Beginnings of all entries that speak of runs in this store."""
+        return self.run_prefix, self.refused_prefix, self.doubt_prefix, self.file_prefix
 
     @property
     def experiment_name(self) -> str:
