@@ -1,5 +1,6 @@
 """Every file name the tool uses, in one place."""
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,10 +95,12 @@ class StudyPaths:
         if self.checkpoints.is_dir():
             below += self.checkpoints.iterdir()
         for path in below:
-            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+            # Not Path.resolve, which raises where links lead in a circle.
+            target = Path(os.path.realpath(path))
+            if path.is_symlink() and not target.is_relative_to(inside):
                 raise UserError(
-                    f"{path} is a link that leads out of the home, to {path.resolve()}; put what it "
-                    "stands for in its place, or use the home it belongs to with --home"
+                    f"{path} is a link that leads out of the home, to {target}; put what it stands "
+                    "for in its place, or use the home it belongs to with --home"
                 )
 
     @property
