@@ -98,7 +98,7 @@ def finish(
         print_json(content if added is None else {**content, "added": added.to_json()})
     if outcome.was_interrupted:
         exit_with(EXIT_INTERRUPTED)
-    if not outcome.has_results:
+    if outcome.is_in_trouble or not outcome.has_results:
         exit_with(EXIT_NOTHING_USABLE)
 
 

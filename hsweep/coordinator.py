@@ -83,6 +83,7 @@ class Coordinator:
     kept: frozenset[str] = frozenset()
     reuse: Callable[[Sequence[Trial]], Collection[str]] | None = None
     stop_reason: str | None = None
+    is_in_trouble: bool = False
     record_error: Exception | None = None
     _standing: Standing = field(init=False)
     _asha: StratifiedAsha = field(init=False)
@@ -202,10 +203,15 @@ class Coordinator:
         """Whether the run shall end before its trials do."""
         return self.stop_reason is not None
 
-    def request_stop(self, reason: str) -> None:
-        """Ask the run to end at the next opportunity; the first reason stays."""
+    def request_stop(self, reason: str, *, is_trouble: bool = False) -> None:
+        """Ask the run to end at the next opportunity; the first reason stays.
+
+        Args:
+            reason: why, for people.
+            is_trouble: something does not work (nobody wanted the end).
+        """
         if self.stop_reason is None:
-            self.stop_reason = reason
+            self.stop_reason, self.is_in_trouble = reason, is_trouble
 
     def take(self) -> Assignment | None:
         """Return the next trial to train, None if there is none now (see ``is_exhausted``)."""
@@ -330,7 +336,7 @@ class Coordinator:
         trial = assignment.trial
         if setback.kind == "storage":
             self._again(trial, setback.message)
-            self.request_stop(setback.message)
+            self.request_stop(setback.message, is_trouble=True)
         elif assignment.is_alone:
             self._set_status(trial.key, TrialStatus.TOO_LARGE, setback.message)
             self._end(trial, TrialStatus.TOO_LARGE, setback.message, None)
@@ -452,7 +458,8 @@ class Coordinator:
             self.record_error = self.record_error or error
             self.request_stop(
                 f"the study's record cannot be written ({error}); what is on record stays, free "
-                "space or give back the permission to write"
+                "space or give back the permission to write",
+                is_trouble=True,
             )
             return None
 

@@ -73,6 +73,8 @@ class Outcome:
         counts: trials by status.
         stop_reason: why it ended before its trials did; None if it did not.
         was_interrupted: by the user.
+        is_in_trouble: it ended because something does not work, such as a full disk.
+        problem: what of the results could not be written; empty for nothing.
         tracking: what reached the tracker.
         wall_seconds: of this run.
     """
@@ -80,6 +82,8 @@ class Outcome:
     counts: dict[TrialStatus, int]
     stop_reason: str | None
     was_interrupted: bool
+    is_in_trouble: bool
+    problem: str
     tracking: TrackingSummary
     wall_seconds: float
 
@@ -246,7 +250,7 @@ def run_study(
             if timer is not None:
                 timer.cancel()
             coordinator.settle()
-            study.write_tables()
+        problem = _write_tables(study)
         _remove_checkpoints(study, coordinator)
         _calibrate(home, journal, trials)
         counts = journal.status_counts()
@@ -262,6 +266,8 @@ def run_study(
         counts=counts,
         stop_reason=coordinator.stop_reason,
         was_interrupted=coordinator.stop_reason == _INTERRUPTED,
+        is_in_trouble=coordinator.is_in_trouble,
+        problem=problem,
         tracking=summary,
         wall_seconds=time.monotonic() - started,
     )
@@ -329,6 +335,15 @@ def resume_line(study: Study) -> str:
     return f"hsweep resume {study.name} --home {study.paths.root.parent.parent}"
 
 
+def _write_tables(study: Study) -> str:
+    """Write the study's tables; return why that failed, empty if it did not."""
+    try:
+        study.write_tables()
+    except (UserError, OSError) as error:
+        return f"{error}; the record has everything, and resuming writes the tables again"
+    return ""
+
+
 def _remove_checkpoints(study: Study, coordinator: Coordinator) -> None:
     """Remove what no trial can go on from; a failure to remove costs only space."""
     root = study.checkpoints()
@@ -363,11 +378,14 @@ def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> lis
         sum(end.is_waiting for end in ends),
     )
     lines = [f"{counts} in {duration(outcome.wall_seconds)}"]
+    if outcome.problem:
+        lines.append(outcome.problem)
     lines += [each.line for each in happenings(ends)]
     lines += orphaned_lines(everything)
     lines += tracking_lines(outcome.tracking, study, target)
     if not outcome.is_complete:
-        why = f"ended early: {outcome.stop_reason}" if outcome.stop_reason else "trials are left"
+        how = "paused" if outcome.is_in_trouble else "ended early"
+        why = f"{how}: {outcome.stop_reason}" if outcome.stop_reason else "trials are left"
         lines.append(f"{why}; go on by: {resume_line(study)}")
     return lines
 

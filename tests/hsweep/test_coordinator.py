@@ -581,7 +581,7 @@ def test_storage_that_cannot_be_written_pauses_the_study_and_is_nobodys_failure(
         coordinator.report(assignment, said(assignment, 1))
         full = "checkpoints cannot be written to /data: no space left"
         assert not coordinator.report(assignment, Setback("storage", full))
-        assert coordinator.stop_reason == full
+        assert (coordinator.stop_reason, coordinator.is_in_trouble) == (full, True)
         row = rows(coordinator)[assignment.trial.key]
         assert (row.status, row.unit, row.failures) == (TrialStatus.PLANNED, 1, 0)
 
