@@ -11,6 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hsweep.endings import (
+    TrialEnd,
+    counts_in_words,
+    happenings,
+    last_line,
+    orphaned_lines,
+    trial_ends,
+)
 from hsweep.plan import Plan
 from hsweep.progress import STATUS_STYLES, duration, number, point_label, varying_axes
 from hsweep.study import Study
@@ -83,7 +91,8 @@ def show_plan(console: Console, plan: Plan, seconds: float | None) -> None:
 def show_studies(console: Console, studies: Sequence[Mapping[str, Any]]) -> None:
     """Print one line a study."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("study", "state", "finished", "stopped early", "failed", "trials", "created"):
+    headings = ("study", "state", "finished", "stopped early", "lost", "trials", "created")
+    for heading in headings:
         left = heading in ("study", "state", "created")
         table.add_column(heading, justify="left" if left else "right")
     for study in studies:
@@ -95,7 +104,7 @@ def show_studies(console: Console, studies: Sequence[Mapping[str, Any]]) -> None
             study["state"],
             str(study["finished"]),
             str(study["stopped_early"]),
-            str(study["failed"] + study["diverged"]),
+            _lost_in_words(study),
             str(study["trials"]),
             time.strftime("%Y-%m-%d %H:%M", time.localtime(study["created"])),
         )
@@ -109,17 +118,25 @@ def show_study(console: Console, study: Study, status: Mapping[str, Any]) -> Non
         style="bold",
     )
     with study.journal() as journal:
-        rows = journal.trials()
+        everything = journal.trials(orphaned=True)
+        remarked = list(journal.remarked_reports())
+    rows = [row for row in everything if not row.orphaned]
     table = Table(box=None, pad_edge=False)
     for heading in ("trial", "seed", "status", "done", study.manifest.metric, "time", "reason"):
         left = heading in ("trial", "status", "reason")
         table.add_column(heading, justify="left" if left else "right")
     varying = varying_axes(rows)
-    for row in rows[:_MAX_ROWS]:
+    ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
+    for row, end in zip(rows[:_MAX_ROWS], ends, strict=False):
         shown = row.status
         is_left_behind = shown is TrialStatus.RUNNING and status["state"] != "running"
-        word = "interrupted" if is_left_behind else str(shown).replace("_", " ")
-        reason = row.reason.strip().splitlines()[-1] if row.reason.strip() else ""
+        word = (
+            "interrupted"
+            if is_left_behind
+            else "waiting"
+            if end.is_waiting
+            else str(shown).replace("_", " ")
+        )
         table.add_row(
             point_label(row.point, varying),
             str(row.replicate),
@@ -127,20 +144,36 @@ def show_study(console: Console, study: Study, status: Mapping[str, Any]) -> Non
             f"{row.unit}/{row.budget}",
             number(row.value),
             duration(row.wall_seconds),
-            reason,
+            last_line(row.reason) or _how(end),
         )
     console.print(table)
     if len(rows) > _MAX_ROWS:
         console.print(f"... and {len(rows) - _MAX_ROWS} more trials (--json lists all)")
     words = {TrialStatus.RUNNING: "running" if status["state"] == "running" else "interrupted"}
-    counts = ", ".join(
-        f"{status[str(each)]} {words.get(each, str(each).replace('_', ' '))}"
-        for each in TrialStatus
-        if status[str(each)]
+    counts = counts_in_words(
+        [(words.get(each, str(each)), status[str(each)]) for each in TrialStatus],
+        [end.reused_from for end in ends if end.reused_from],
+        sum(end.is_waiting for end in ends),
     )
     console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
+    for line in [*(each.line for each in happenings(ends)), *orphaned_lines(everything)]:
+        console.print(line, soft_wrap=True)
     if status["data_wait_share"] is not None:
         console.print(f"{status['data_wait_share']:.1%} of the training time was waiting for data")
+
+
+def _how(end: TrialEnd) -> str:
+    """Return in which other way than planned a trial came to its number, if it did."""
+    if end.reused_from:
+        return f"taken from study {end.reused_from}"
+    return f"{end.micro_batch} examples at once: memory" if end.micro_batch else ""
+
+
+def _lost_in_words(study: Mapping[str, Any]) -> str:
+    """Return how many trials gave no number, and why: ``3: 2 diverged, 1 too large``."""
+    lost = [(word, study[word]) for word in ("failed", "diverged", "too_large") if study[word]]
+    number = sum(count for _, count in lost)
+    return f"{number}: {counts_in_words(lost)}" if lost else "0"
 
 
 def show_checks(console: Console, checks: Sequence[Any]) -> None:

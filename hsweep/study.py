@@ -232,10 +232,11 @@ class Study:
             return str(self.paths.ray.absolute())
         return f"{self.manifest.storage.rstrip('/')}/{self.name}/ray"
 
-    def tables(self) -> "tuple[pa.Table, pa.Table]":
-        """Return the trials and the reports as they stand."""
+    def tables(self, *, orphaned: bool = False) -> "tuple[pa.Table, pa.Table]":
+        """Return the trials and the reports as they stand; ``orphaned`` adds those of trials that
+        are no longer part of the study."""
         with self.journal() as journal:
-            return study_tables(journal, self.name, self.manifest.metrics)
+            return study_tables(journal, self.name, self.manifest.metrics, orphaned=orphaned)
 
     def write_tables(self) -> None:
         """Write ``trials.parquet`` and ``reports.parquet``."""

@@ -23,7 +23,8 @@ DEFAULT_PRESET: Final = "quick"
 RESERVED_AXES: Final = frozenset(
     {
         "key", "study", "sweep", "preset", "ordinal", "seed", "stratum", "status", "reason",
-        "attempt", "reached", "budget", "num_params", "flops_per_example",
+        "attempt", "failures", "reused_from", "orphaned", "micro_batch", "note",
+        "reached", "budget", "num_params", "flops_per_example",
         "train_flops_per_example", "train_memory_bytes",
         "wall_seconds", "train_seconds", "data_seconds", "latency_seconds",
         "mlflow_run_id", "mlflow_url", "unit", "step", "epochs", "steps", "seconds",

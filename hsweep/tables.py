@@ -44,9 +44,14 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "string")
 
 
-def trials_schema(axes: Mapping[str, str], metrics: Sequence[str]) -> "pa.Schema":
+def trials_schema(
+    axes: Mapping[str, str], metrics: Sequence[str], *, orphaned: bool = False
+) -> "pa.Schema":
     """Return the schema of the trials table: fixed columns, one column an axis (by the names and
-    types of ``axis_kinds``) and one a metric (its last reported value)."""
+    types of ``axis_kinds``) and one a metric (its last reported value).
+
+    ``orphaned`` adds the column that says why a trial is no longer part of the study.
+    """
     import pyarrow as pa
 
     return pa.schema(
@@ -59,7 +64,11 @@ def trials_schema(axes: Mapping[str, str], metrics: Sequence[str]) -> "pa.Schema
             ("stratum", pa.string()),
             ("status", pa.string()),
             ("reason", pa.string()),
+            *([("orphaned", pa.string())] if orphaned else []),
             ("attempt", pa.int64()),
+            ("failures", pa.int64()),
+            ("reused_from", pa.string()),
+            ("micro_batch", pa.int64()),
             ("reached", pa.int64()),
             ("budget", pa.int64()),
             *((metric, pa.float64()) for metric in metrics),
@@ -76,8 +85,9 @@ def trials_schema(axes: Mapping[str, str], metrics: Sequence[str]) -> "pa.Schema
 
 
 def trials_columns() -> tuple[str, ...]:
-    """Return the names of the trials table's fixed columns."""
-    return tuple(trials_schema({}, ()).names)
+    """Return the names of the trials table's fixed columns, those that only some tables have
+    included."""
+    return tuple(trials_schema({}, (), orphaned=True).names)
 
 
 def reports_schema(metrics: Sequence[str]) -> "pa.Schema":
@@ -92,15 +102,21 @@ def reports_schema(metrics: Sequence[str]) -> "pa.Schema":
             ("attempt", pa.int64()),
             ("time", pa.float64()),
             ("wall_seconds", pa.float64()),
+            ("micro_batch", pa.int64()),
+            ("note", pa.string()),
             *((metric, pa.float64()) for metric in metrics),
         ]
     )
 
 
 def study_tables(
-    journal: Journal, study: str, metrics: Sequence[str]
+    journal: Journal, study: str, metrics: Sequence[str], *, orphaned: bool = False
 ) -> "tuple[pa.Table, pa.Table]":
-    """Return a study's trials and reports.
+    """Return a study's trials and reports, those that are no longer part of it only if asked.
+
+    ``reused_from`` names the study that trained a trial, where another one did; ``micro_batch`` is
+    the number of examples computed at once in the last report, where memory did not suffice for a
+    whole batch.
 
     Of a probe's numbers those of single layers are columns if a report has them, whether they are
     among ``metrics`` or not: how many layers there are is known only once a model has run.
@@ -110,7 +126,9 @@ def study_tables(
     """
     import pyarrow as pa
 
-    entries = list(journal.reports())
+    rows = journal.trials(orphaned=orphaned)
+    shown = {row.key for row in rows}
+    entries = [entry for entry in journal.reports() if entry.key in shown]
     metrics = [*metrics, *_probed_besides(metrics, entries)]
     reports: dict[str, list[Any]] = {name: [] for name in reports_schema(metrics).names}
     last: dict[str, Mapping[str, Any]] = {}
@@ -123,9 +141,10 @@ def study_tables(
         reports["attempt"].append(entry.attempt)
         reports["time"].append(entry.time)
         reports["wall_seconds"].append(entry.payload["wall_seconds"])
+        reports["micro_batch"].append(entry.payload.get("micro_batch"))
+        reports["note"].append(entry.payload.get("note"))
         for metric in metrics:
             reports[metric].append(values.get(metric))
-    rows = journal.trials()
     axes = axis_kinds(rows)
     trials = [
         {
@@ -137,7 +156,10 @@ def study_tables(
             "stratum": row.stratum,
             "status": str(row.status),
             "reason": row.reason,
+            **({"orphaned": row.orphaned or None} if orphaned else {}),
             "attempt": row.attempt,
+            "failures": row.failures,
+            "reused_from": row.reused_from or None,
             "reached": row.unit,
             "budget": row.budget,
             **_last_values(last.get(row.key), metrics),
@@ -147,7 +169,7 @@ def study_tables(
         for row in rows
     ]
     return (
-        pa.Table.from_pylist(trials, schema=trials_schema(axes, metrics)),
+        pa.Table.from_pylist(trials, schema=trials_schema(axes, metrics, orphaned=orphaned)),
         pa.table(reports, schema=reports_schema(metrics)),
     )
 
@@ -155,11 +177,12 @@ def study_tables(
 def _last_values(
     payload: Mapping[str, Any] | None, metrics: Sequence[str]
 ) -> dict[str, float | None]:
-    """Return what a trial's last report said: metrics, and where its time went."""
+    """Return what a trial's last report said: metrics, how it was computed, where time went."""
     if payload is None:
         return {}
     return {
         **{metric: payload["metrics"].get(metric) for metric in metrics},
+        "micro_batch": payload.get("micro_batch"),
         **{name: payload.get(name) for name in _TIMES},
     }
 

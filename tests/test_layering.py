@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "models": ("models",),
     "analysis": (
         *("analysis", "hsweep.question", "hsweep.trial", "hsweep.study", "hsweep.tables"),
-        *("hsweep.errors", "hsweep.paths", "hsweep.journal", "hsweep.space"),
+        *("hsweep.errors", "hsweep.paths", "hsweep.journal", "hsweep.space", "hsweep.endings"),
     ),
 }
 # The verbs, and the one verb that holds every family of models against what is printed of it.
@@ -37,7 +37,10 @@ OWNERS = {
     "optuna": ("hsweep/space.py", "hsweep/search.py", "hsweep/ray_*.py"),
     "matplotlib": ("analysis/pictures/*plots.py", "analysis/pictures/plotting.py"),
 }
-TORCH_AT_THE_TOP = ("models/*.py", "tasks/*.py", "hsweep/train.py", "hsweep/checkpoints.py")
+TORCH_AT_THE_TOP = (
+    *("models/*.py", "tasks/*.py"),
+    *("hsweep/train.py", "hsweep/checkpoints.py", "hsweep/memory.py", "hsweep/micro_batches.py"),
+)
 
 
 class Import(NamedTuple):

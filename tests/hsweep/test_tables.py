@@ -117,6 +117,9 @@ class TestStudyTables:
             "status": "finished",
             "reason": "",
             "attempt": 1,
+            "failures": 0,
+            "reused_from": None,
+            "micro_batch": None,
             "reached": 9,
             "budget": 9,
             "nmse": 0.2,
@@ -129,6 +132,46 @@ class TestStudyTables:
         }
         assert (diverged["status"], diverged["reason"]) == ("diverged", "not finite at step 7")
         assert (diverged["nmse"], diverged["act"], diverged["lr"]) == (None, None, 1.0)
+
+    def test_a_row_says_in_what_parts_a_batch_was_computed_how_often_it_failed_and_who_trained(
+        self, journal: Journal
+    ) -> None:
+        journal.add_trials(rows({"width": 1}, {"width": 2}, {"width": 3}, {"width": 4}))
+        attempt = journal.begin_attempt("t2")
+        journal.note_failure("t2", attempt, 3, "lost its way")
+        whole = Report(3, 12, {"nmse": 0.5}, 1.5, False)
+        parts = Report(9, 36, {"nmse": 0.2}, 4.5, True, micro_batch=2, note="parts from step 20 on")
+        attempt = journal.begin_attempt("t2")
+        journal.record("t2", attempt, whole, 0.5)
+        journal.record("t2", attempt, parts, 0.2, TrialStatus.FINISHED)
+        told = list(journal.reports("t2"))
+        journal.adopt("t3", told, status=TrialStatus.FINISHED, value=0.2, reused_from="theirs")
+        trials, reports = study_tables(journal, "mine", ["nmse"])
+        found = {row["key"]: row for row in trials.to_pylist()}
+        columns = ("failures", "micro_batch", "reused_from")
+        assert [found["t2"][name] for name in columns] == [1, 2, None]
+        assert [found["t3"][name] for name in columns] == [0, 2, "theirs"]
+        assert [
+            (row["unit"], row["micro_batch"], row["note"])
+            for row in reports.to_pylist()
+            if row["key"] == "t2"
+        ] == [(3, None, None), (9, 2, "parts from step 20 on")]
+
+    def test_what_left_the_study_is_left_out_with_its_reports_unless_asked_for(
+        self, journal: Journal
+    ) -> None:
+        journal.set_orphaned(["t1"], "no longer in the space")
+        trials, reports = study_tables(journal, "mine", ["nmse"])
+        assert (set(trials["key"].to_pylist()), set(reports["key"].to_pylist())) == ({"t0"}, {"t0"})
+        assert "orphaned" not in trials.column_names
+        trials, reports = study_tables(journal, "mine", ["nmse"], orphaned=True)
+        assert dict(
+            zip(trials["key"].to_pylist(), trials["orphaned"].to_pylist(), strict=True)
+        ) == {
+            "t0": None,
+            "t1": "no longer in the space",
+        }
+        assert set(reports["key"].to_pylist()) == {"t0", "t1"}
 
     def test_the_reports_table_has_a_row_a_report_in_their_order(self, journal: Journal) -> None:
         _, reports = study_tables(journal, "mine", ["nmse"])

@@ -1,0 +1,287 @@
+"""Nothing trained twice: what another study of the home has finished is taken from there."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from tiny import tiny_sweep
+from tiny_runs import planned
+from tiny_studies import manifest
+
+from hsweep import Sweep, lean, seconds
+from hsweep.coordinator import planned_row
+from hsweep.identity import describe
+from hsweep.journal import LogRow, TrialRow
+from hsweep.paths import Home
+from hsweep.plan import make_plan
+from hsweep.reuse import Reuse
+from hsweep.study import Study
+from hsweep.trial import Report, Trial, TrialStatus
+from models.conditioning import METRICS as PROBED
+from models.conditioning import Conditioning
+
+Invoke = Callable[..., Result]
+
+
+def add_study(home: Home, name: str, sweep: Sweep, **changes: Any) -> Study:
+    """Make a study with every trial planned."""
+    plan = make_plan(sweep, preset="quick", study_seed=0)
+    study = Study.create(
+        home, manifest(name, sweep, **changes), sweep_source="", plan=plan.to_json()
+    )
+    with study.journal(read_only=False) as journal:
+        journal.add_trials(planned_row(trial) for trial in plan.trials)
+    return study
+
+
+def finish(study: Study, *trials: Trial, units: tuple[int, ...] = (1, 2, 3)) -> None:
+    """Record trials as if they had trained, what a probe reports included where there is one."""
+    probed = dict.fromkeys(PROBED, 2.0) if study.manifest.probe else {}
+    with study.journal(read_only=False) as journal:
+        for trial in trials:
+            attempt = journal.begin_attempt(trial.key)
+            for unit in units:
+                value = trial.ordinal + 1 / unit
+                journal.record(
+                    trial.key,
+                    attempt,
+                    Report(unit, 4 * unit, {"nmse": value, "fit": 0.5, **probed}, 1.0, unit == 3),
+                    value,
+                    TrialStatus.FINISHED if unit == units[-1] else TrialStatus.RUNNING,
+                )
+
+
+def rows(study: Study) -> dict[str, TrialRow]:
+    with study.journal() as journal:
+        return {row.key: row for row in journal.trials()}
+
+
+def reports(study: Study, key: str) -> list[LogRow]:
+    with study.journal() as journal:
+        return list(journal.reports(key))
+
+
+def take(home: Home, study: Study, sweep: Sweep, **how: Any) -> tuple[frozenset[str], Reuse]:
+    """Ask for all of a study's trials."""
+    with study.journal(read_only=False) as journal:
+        reuse = Reuse(journal, home, study.manifest, sweep.probe, **how)
+        return reuse(planned(sweep)), reuse
+
+
+class TestWhatIsTaken:
+    def test_a_finished_trial_is_in_both_records_with_the_same_reports(self, home: Home) -> None:
+        sweep = tiny_sweep()
+        one, other = planned(sweep)[0], planned(sweep)[2]
+        finish(add_study(home, "before", sweep), one, other)
+        study = add_study(home, "mine", sweep)
+        found, reuse = take(home, study, sweep)
+        assert found == {one.key, other.key}
+        assert reuse.lines(3) == [
+            "2 of 3 trials are taken from study before (trained there); --no-reuse trains them anew"
+        ]
+        row = rows(study)[one.key]
+        assert (row.status, row.reused_from, row.unit) == (TrialStatus.FINISHED, "before", 3)
+        assert row.attempt == 0
+        assert row.value == pytest.approx(1 / 3)
+        told = [(each.unit, each.time, each.payload) for each in reports(study, one.key)]
+        there = Study.open(home, "before")
+        assert told == [(each.unit, each.time, each.payload) for each in reports(there, one.key)]
+
+    def test_only_what_ran_to_its_end(self, home: Home) -> None:
+        sweep = tiny_sweep()
+        trials = planned(sweep)
+        before = add_study(home, "before", sweep)
+        with before.journal(read_only=False) as journal:
+            for trial, status in zip(
+                trials, (TrialStatus.STOPPED_EARLY, TrialStatus.DIVERGED), strict=False
+            ):
+                attempt = journal.begin_attempt(trial.key)
+                report = Report(1, 4, {"nmse": 0.5, "fit": 0.5}, 1.0, is_last=False)
+                journal.record(trial.key, attempt, report, 0.5, status)
+        assert take(home, add_study(home, "mine", sweep), sweep)[0] == frozenset()
+
+    def test_the_study_that_trained_it_is_named_however_often_it_was_taken(
+        self, home: Home
+    ) -> None:
+        sweep = tiny_sweep()
+        trial = planned(sweep)[0]
+        first = add_study(home, "first", sweep)
+        finish(first, trial)
+        take(home, add_study(home, "second", sweep), sweep)
+        shutil.rmtree(first.paths.root)
+        third = add_study(home, "third", sweep)
+        take(home, third, sweep)
+        assert rows(third)[trial.key].reused_from == "first"
+
+    def test_several_studies_are_named_with_their_numbers(self, home: Home) -> None:
+        sweep = tiny_sweep()
+        trials = planned(sweep)
+        finish(add_study(home, "a", sweep), trials[0])
+        finish(add_study(home, "b", sweep), trials[1], trials[2])
+        _, reuse = take(home, add_study(home, "mine", sweep), sweep)
+        (line,) = reuse.lines(3)
+        assert "taken from other studies: 1 from a, 2 from b (trained there)" in line
+
+    def test_a_running_study_is_read_too(self, home: Home) -> None:
+        sweep = tiny_sweep()
+        trial = planned(sweep)[1]
+        before = add_study(home, "before", sweep)
+        finish(before, trial)
+        with before.locked(), before.journal(read_only=False):
+            assert take(home, add_study(home, "mine", sweep), sweep)[0] == {trial.key}
+
+    def test_of_a_restricted_run_only_the_trials_asked_for(self, home: Home) -> None:
+        sweep = tiny_sweep()
+        trials = planned(sweep)
+        finish(add_study(home, "before", sweep), *trials)
+        study = add_study(home, "mine", sweep)
+        only = frozenset({trials[1].key})
+        assert take(home, study, sweep, only=only)[0] == only
+
+
+class TestWhatIsNotTaken:
+    def test_a_trial_that_has_begun_here(self, home: Home) -> None:
+        sweep = tiny_sweep()
+        trials = planned(sweep)
+        finish(add_study(home, "before", sweep), *trials)
+        study = add_study(home, "mine", sweep)
+        with study.journal(read_only=False) as journal:
+            attempt = journal.begin_attempt(trials[0].key)
+            report = Report(1, 4, {"nmse": 9.0, "fit": 0.0}, 1.0, is_last=False)
+            journal.record(trials[0].key, attempt, report, 9.0)
+            journal.set_status(trials[0].key, attempt, TrialStatus.PLANNED, "interrupted")
+        assert take(home, study, sweep)[0] == {trials[1].key, trials[2].key}
+        assert rows(study)[trials[0].key].value == 9.0
+
+    def test_budgets_in_seconds(self, home: Home) -> None:
+        sweep = tiny_sweep(budget=seconds(3, report_every=1))
+        finish(add_study(home, "before", sweep), *planned(sweep))
+        assert take(home, add_study(home, "mine", sweep), sweep)[0] == frozenset()
+
+    def test_reports_with_a_gap(self, home: Home) -> None:
+        sweep = tiny_sweep()
+        finish(add_study(home, "before", sweep), planned(sweep)[0], units=(1, 3))
+        assert take(home, add_study(home, "mine", sweep), sweep)[0] == frozenset()
+
+    def test_anything_where_times_are_compared_and_the_user_is_told_why(self, home: Home) -> None:
+        sweep = tiny_sweep(
+            question=lean({"width": 3}, margin=0.1, costs=("num_params", "latency_seconds"))
+        )
+        finish(add_study(home, "before", sweep), *planned(sweep))
+        found, reuse = take(home, add_study(home, "mine", sweep), sweep)
+        assert found == frozenset()
+        (line,) = reuse.lines(3)
+        assert line.startswith("3 of 3 trials are finished in other studies and still trained here")
+        assert "latency_seconds" in line
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda study: study.paths.journal.write_bytes(b"no journal"),
+            lambda study: study.paths.manifest.write_text("{"),
+            lambda study: study.paths.journal.unlink(),
+        ],
+        ids=["garbled journal", "garbled manifest", "no journal"],
+    )
+    def test_a_study_that_cannot_be_read_is_passed_over(
+        self, home: Home, spoil: Callable[[Study], Any]
+    ) -> None:
+        sweep = tiny_sweep()
+        trials = planned(sweep)
+        broken = add_study(home, "broken", sweep)
+        finish(broken, *trials)
+        finish(add_study(home, "whole", sweep), trials[0])
+        spoil(broken)
+        study = add_study(home, "mine", sweep)
+        assert take(home, study, sweep)[0] == {trials[0].key}
+        assert rows(study)[trials[0].key].reused_from == "whole"
+
+
+class TestProbes:
+    PROBED = replace(tiny_sweep(), probe=Conditioning(every=1))
+
+    def probed_study(self, home: Home, name: str, probe: Conditioning | None = None) -> Study:
+        sweep = replace(self.PROBED, probe=probe or self.PROBED.probe)
+        metrics = ["nmse", "fit", *PROBED]
+        return add_study(home, name, sweep, metrics=metrics, probe=describe(sweep.probe))
+
+    def test_what_was_not_measured_there_is_trained_here(self, home: Home) -> None:
+        finish(add_study(home, "before", tiny_sweep()), *planned(tiny_sweep()))
+        assert take(home, self.probed_study(home, "mine"), self.PROBED)[0] == frozenset()
+
+    def test_another_probe_measured_something_else(self, home: Home) -> None:
+        finish(self.probed_study(home, "before", Conditioning(every=2)), *planned(self.PROBED))
+        assert take(home, self.probed_study(home, "mine"), self.PROBED)[0] == frozenset()
+
+    def test_the_same_probe_measured_the_same(self, home: Home) -> None:
+        finish(self.probed_study(home, "before"), *planned(self.PROBED))
+        assert len(take(home, self.probed_study(home, "mine"), self.PROBED)[0]) == 3
+
+    def test_what_this_study_did_not_ask_for_stays_there(self, home: Home) -> None:
+        finish(self.probed_study(home, "before"), *planned(self.PROBED))
+        study = add_study(home, "mine", tiny_sweep())
+        (key, *_), _ = take(home, study, tiny_sweep())
+        assert set(reports(study, key)[-1].payload["metrics"]) == {"nmse", "fit"}
+
+
+SWEEP = """from hsweep import grid
+from tiny import tiny_sweep
+SWEEP = tiny_sweep(space=grid(width=[{widths}]))
+"""
+
+
+class TestOnTheCommandLine:
+    @pytest.fixture
+    def sweep(self, tmp_path: Path) -> Callable[[str], Path]:
+        def write(widths: str) -> Path:
+            path = tmp_path / "question.py"
+            path.write_text(SWEEP.format(widths=widths))
+            return path
+
+        return write
+
+    def run(self, hsweep: Invoke, path: Path, name: str, *more: str) -> Result:
+        result = hsweep("run", path, "--runner", "inline", "--study", name, *more)
+        assert result.exit_code == 0, result.output
+        return result
+
+    def test_a_second_study_trains_only_what_is_new(
+        self, hsweep: Invoke, home: Home, sweep: Callable[[str], Path]
+    ) -> None:
+        self.run(hsweep, sweep("1, 2"), "first")
+        result = self.run(hsweep, sweep("1, 2, 3"), "second")
+        said = "2 of 3 trials are taken from study first (trained there); --no-reuse trains them"
+        assert said in result.stdout
+        assert "3 finished (2 taken from study first)" in result.stdout
+        second = rows(Study.open(home, "second"))
+        assert sorted((row.point["width"], row.reused_from) for row in second.values()) == [
+            (1, "first"),
+            (2, "first"),
+            (3, ""),
+        ]
+        assert [row.attempt for row in second.values()] == [0, 0, 1]
+        shown = hsweep("show", "second").stdout
+        assert "2 taken from study first" in shown
+        listed = json.loads(hsweep("show", "second", "--json").stdout)["trials_list"]
+        assert [row["reused_from"] for row in listed] == ["first", "first", None]
+
+    def test_no_reuse_trains_all_and_stays_so_on_resume(
+        self, hsweep: Invoke, home: Home, sweep: Callable[[str], Path]
+    ) -> None:
+        self.run(hsweep, sweep("1, 2"), "first")
+        ended_early = ("--runner", "inline", "--study", "second", "--time-budget", "0.000001")
+        hsweep("run", sweep("1, 2"), *ended_early, "--no-reuse")
+        result = hsweep("resume", "second", "--runner", "inline")
+        assert result.exit_code == 0, result.output
+        assert "taken from" not in result.stdout
+        first, second = (rows(Study.open(home, name)) for name in ("first", "second"))
+        assert {row.reused_from for row in second.values()} == {""}
+        assert {row.attempt for row in second.values()} == {1}
+        assert {key: row.value for key, row in first.items()} == {
+            key: row.value for key, row in second.items()
+        }
