@@ -113,6 +113,15 @@ class StudyPaths:
         """The sweep file as it was when the study began."""
         return self.root / "sweep.py"
 
+    def earlier_sweep_source(self, number: int) -> Path:
+        """The sweep file as it was before the edit of this number, from 1."""
+        return self.root / f"sweep.{number}.py"
+
+    @property
+    def pending_revision(self) -> Path:
+        """An edited sweep that is being taken over; gone once it has been."""
+        return self.root / "revision.json"
+
     @property
     def manifest(self) -> Path:
         """What was asked for, and where it came from."""
