@@ -52,6 +52,8 @@ class Manifest:
         probe: what is measured of the models' attention, as plain content; None for nothing.
         extensions: what was added after the study had run, oldest first (see
             ``hsweep.extension``), each with its time, command and provenance.
+        revisions: edited sweeps that were taken over, oldest first (see ``hsweep.edit``), each with
+            its time, command, provenance and what it replaced.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Manifest:
     points: Sequence[Mapping[str, Any]] = field(default_factory=list)
     extensions: Sequence[Mapping[str, Any]] = field(default_factory=list)
     probe: Mapping[str, Any] | None = None
+    revisions: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
     @property
     def added_keys(self) -> frozenset[str]:
@@ -120,7 +123,7 @@ class Study:
             draft.sweep_source.write_text(sweep_source)
             write_json(draft.plan, plan)
             Journal(draft.journal, create=True).close()
-            write_json(draft.manifest, _manifest_json(manifest))
+            write_json(draft.manifest, manifest_content(manifest))
             draft.root.rename(paths.root)
         except OSError as error:
             shutil.rmtree(draft.root, ignore_errors=True)
@@ -169,8 +172,14 @@ class Study:
     def extend(self, entry: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
         """Record an extension, and the plan it leads to."""
         self.manifest = replace(self.manifest, extensions=[*self.manifest.extensions, dict(entry)])
-        write_json(self.paths.manifest, _manifest_json(self.manifest))
+        write_json(self.paths.manifest, manifest_content(self.manifest))
         write_json(self.paths.plan, plan)
+
+    def revise(self, manifest: Manifest, plan: Mapping[str, Any]) -> None:
+        """Record what the study is from now on, and its plan."""
+        write_json(self.paths.plan, plan)
+        self.manifest = manifest
+        write_json(self.paths.manifest, manifest_content(manifest))
 
     def journal(self, *, read_only: bool = True) -> Journal:
         """Open the record."""
@@ -283,7 +292,8 @@ def list_studies(home: Home) -> list[StudyPaths]:
     return sorted(found, key=lambda paths: paths.manifest.stat().st_mtime, reverse=True)
 
 
-def _manifest_json(manifest: Manifest) -> dict[str, Any]:
+def manifest_content(manifest: Manifest) -> dict[str, Any]:
+    """Return a manifest as plain content; ``Manifest(**content)`` is the manifest again."""
     return {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__}
 
 
