@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hsweep.journal import LogRow, TrialRow
 from hsweep.mlflow_store import is_refusal, milliseconds
-from hsweep.provenance import redact
+from hsweep.redaction import redact
 from hsweep.tracking_names import run_params, safe_names
 from hsweep.trial import TrialStatus
 

@@ -12,56 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from hsweep.redaction import redact_command
+
 PACKAGES: Final = (
     "hsweep", "torch", "timm", "transformers", "datasets", "ray", "optuna", "mlflow", "numpy",
     "scipy", "pandas", "pyarrow", "scikit-learn",
 )  # fmt: skip
 
-HIDDEN: Final = "***"
-"""Stands where a secret was."""
 _SUBPROCESS_SECONDS: Final = 10
-
-_SECRET_NAME: Final = (
-    r"(?:[\w-]*[-_])?(?:token|password|passwd|secret|credentials?|api[-_]?key|access[-_]?key)"
-)
-_USER_AND_PASSWORD: Final = re.compile(r"://[^\s\"'/:@]*:[^\s\"']*@")
-_USER_ALONE: Final = re.compile(r"://[^\s\"'/@]+@")
-_ASSIGNMENT: Final = re.compile(
-    rf"""(?<![\w-])(-*{_SECRET_NAME}=|--?{_SECRET_NAME}\s+)("[^"]*"|'[^']*'|[^\s&"']+)""",
-    re.IGNORECASE,
-)
-_HEADER: Final = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}")
-_FLAG_ALONE: Final = re.compile(rf"--?{_SECRET_NAME}", re.IGNORECASE)
-_FLAG_WITH_VALUE: Final = re.compile(rf"(-*{_SECRET_NAME}=).*", re.IGNORECASE | re.DOTALL)
-
-
-def redact(text: str) -> str:
-    """Return ``text`` with what looks like a secret replaced by ``***``.
-
-    Covered: ``user:password@`` and ``token@`` in a URL, the value of an option, variable or query
-    parameter whose name ends in token, password, secret, credential or key, and the ``Bearer`` and
-    ``Basic`` headers. When in doubt it hides too much.
-    """
-    text = _USER_AND_PASSWORD.sub(f"://{HIDDEN}@", text)
-    text = _USER_ALONE.sub(f"://{HIDDEN}@", text)
-    text = _ASSIGNMENT.sub(rf"\1{HIDDEN}", text)
-    return _HEADER.sub(rf"\1 {HIDDEN}", text)
-
-
-def redact_command(command: Sequence[str]) -> list[str]:
-    """Return a command line's arguments without secrets, also where an option's value follows it
-    as an argument of its own or contains spaces."""
-    safe: list[str] = []
-    hide_next = False
-    for argument in command:
-        if hide_next:
-            safe.append(HIDDEN)
-        elif whole := _FLAG_WITH_VALUE.fullmatch(argument):
-            safe.append(f"{whole[1]}{HIDDEN}")
-        else:
-            safe.append(redact(argument))
-        hide_next = not hide_next and _FLAG_ALONE.fullmatch(argument) is not None
-    return safe
 
 
 def _output(command: Sequence[str]) -> str | None:

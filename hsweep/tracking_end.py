@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from hsweep.provenance import HIDDEN
+from hsweep.redaction import HIDDEN
 
 if TYPE_CHECKING:
     from rich.console import Console

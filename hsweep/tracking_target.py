@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.provenance import redact
+from hsweep.redaction import HIDDEN, redact, redact_patterns
 
 _SERVERS: Final = ("http", "https")
 _DATABASES: Final = ("postgresql", "mysql", "mssql")
@@ -58,7 +58,7 @@ class TrackingTarget:
     def scope(self) -> str:
         """A short hash that tells this store and experiment from others; user and password, in the
         URI or not, do not change it."""
-        shown = self.shown_uri.replace("***@", "")
+        shown = redact_patterns(self.uri).replace(f"{HIDDEN}@", "")
         return hashlib.sha256(f"{shown}\n{self.experiment}".encode()).hexdigest()[:12]
 
     @property
