@@ -90,6 +90,9 @@ class Progress:
         self._units_before: int | None = None
         self._coordinator: Coordinator | None = None
         self._is_live = False
+        self._begun: set[str] = set()
+        self._tried_again: set[str] = set()
+        self._micro_batches: dict[str, int | None] = {}
 
     @contextmanager
     def showing(self, coordinator: Coordinator) -> Iterator[None]:
@@ -111,17 +114,30 @@ class Progress:
         self._is_live = False
 
     def started(self, trial: Trial, attempt: int) -> None:
-        """Say that a trial is tried again; a first start shows in the table."""
-        if attempt > 1 and not self._is_live:
+        """Say that a trial is tried again, or goes on where an earlier run of the study left it.
+
+        A first start shows in the table, and one that waited at a rung just goes on.
+        """
+        is_news = trial.key in self._tried_again or trial.key not in self._begun
+        self._begun.add(trial.key)
+        if attempt > 1 and is_news and not self._is_live:
             self._line(trial, f"attempt {attempt} starts")
 
     def reported(self, trial: Trial, report: Report) -> None:
-        """Say nothing: the table shows how far each trial is."""
+        """Say what a report remarks; the table shows how far each trial is."""
+        if report.micro_batch != self._micro_batches.get(trial.key):
+            self._micro_batches[trial.key] = report.micro_batch
+            if report.micro_batch is not None:
+                self._line(trial, f"computes {report.micro_batch} examples at once: memory")
+        if report.note:
+            self._line(trial, report.note)
 
     def ended(self, trial: Trial, status: TrialStatus, reason: str) -> None:
         """Say how a trial ended."""
         row = self._last_value(trial)
-        word = "will be tried again" if status is TrialStatus.PLANNED else str(status)
+        is_planned = status is TrialStatus.PLANNED
+        (self._tried_again.add if is_planned else self._tried_again.discard)(trial.key)
+        word = "will be tried again" if is_planned else str(status).replace("_", " ")
         why = reason.strip().splitlines()[-1] if reason.strip() else ""
         self._line(
             trial,

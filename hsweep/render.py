@@ -102,10 +102,10 @@ def show_studies(console: Console, studies: Sequence[Mapping[str, Any]]) -> None
         table.add_row(
             study["study"],
             study["state"],
-            str(study["finished"]),
+            _with(study["finished"], study["reused"], "({} reused)"),
             str(study["stopped_early"]),
             _lost_in_words(study),
-            str(study["trials"]),
+            _with(study["trials"], study["orphaned"], "(+{} orphaned)"),
             time.strftime("%Y-%m-%d %H:%M", time.localtime(study["created"])),
         )
     console.print(table)
@@ -167,6 +167,11 @@ def _how(end: TrialEnd) -> str:
     if end.reused_from:
         return f"taken from study {end.reused_from}"
     return f"{end.micro_batch} examples at once: memory" if end.micro_batch else ""
+
+
+def _with(number: int, others: int, words: str) -> str:
+    """Return a number, and behind it that of others, if there are any."""
+    return f"{number} {words.format(others)}" if others else str(number)
 
 
 def _lost_in_words(study: Mapping[str, Any]) -> str:

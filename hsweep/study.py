@@ -26,69 +26,6 @@ _MANIFEST_VERSION: Final = 1
 _LOCK_SECONDS: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What was asked for when the study began.
-
-    Attributes:
-        name: of the study.
-        sweep: of its sweep.
-        preset: the variant.
-        settings: what ``--set`` replaced, in order: (name, values).
-        limits: the plan's bounds, by name.
-        seed: the study seed.
-        metric, goal, metrics: what decides, and all that is reported.
-        budget: of every trial, as plain content.
-        question: the analysis asked for, as plain content; None for none.
-        description: the lab note.
-        axes: of the space.
-        sweep_folder: whose modules the sweep file may import.
-        storage: where checkpoints lie; None for the study's own folder.
-        tracking_uri: of the MLflow store, without secrets.
-        command: that started the study, without secrets.
-        created: seconds since the epoch.
-        provenance: versions, hardware, commits and data fingerprints.
-        points: axis values that the space was restricted to; empty for all of it.
-        probe: what is measured of the models' attention, as plain content; None for nothing.
-        extensions: what was added after the study had run, oldest first (see
-            ``hsweep.extension``), each with its time, command and provenance.
-        revisions: edited sweeps that were taken over, oldest first (see ``hsweep.edit``), each with
-            its time, command, provenance and what it replaced.
-    """
-
-    name: str
-    sweep: str
-    preset: str
-    settings: Sequence[tuple[str, Sequence[Any]]]
-    limits: Mapping[str, int | None]
-    seed: int
-    metric: str
-    goal: str
-    metrics: Sequence[str]
-    budget: Mapping[str, Any]
-    question: Mapping[str, Any] | None
-    description: str
-    axes: Sequence[str]
-    sweep_folder: str
-    storage: str | None
-    tracking_uri: str
-    command: str
-    created: float
-    provenance: Mapping[str, Any]
-    version: int = _MANIFEST_VERSION
-    points: Sequence[Mapping[str, Any]] = field(default_factory=list)
-    extensions: Sequence[Mapping[str, Any]] = field(default_factory=list)
-    probe: Mapping[str, Any] | None = None
-    revisions: Sequence[Mapping[str, Any]] = field(default_factory=list)
-
-    @property
-    def added_keys(self) -> frozenset[str]:
-        """Keys of the trials that extensions asked to run to their end."""
-        return frozenset(
-            entry["key"] for extension in self.extensions for entry in extension["trials"]
-        )
-
-
 class Study:
     """A study's folder.
 
@@ -257,8 +194,9 @@ class Study:
         """Return how the study stands, as plain content."""
         with self.journal() as journal:
             counts = journal.status_counts()
-            rows = journal.trials()
+            everything = journal.trials(orphaned=True)
             data_wait_share = journal.data_wait_share()
+        rows = [row for row in everything if not row.orphaned]
         running = self.is_running()
         total = sum(counts.values())
         open_trials = counts[TrialStatus.PLANNED] + counts[TrialStatus.RUNNING]
@@ -272,9 +210,12 @@ class Study:
             "created": self.manifest.created,
             "trials": total,
             **{str(status): number for status, number in counts.items()},
+            "reused": sum(bool(row.reused_from) for row in rows),
+            "tried_again": sum(row.failures > 0 for row in rows),
+            "orphaned": len(everything) - len(rows),
             "units_done": sum(row.unit for row in rows),
             "budget": budget,
-            "wall_seconds": sum(row.wall_seconds for row in rows),
+            "wall_seconds": sum(row.wall_seconds for row in rows if not row.reused_from),
             "data_wait_share": data_wait_share,
             "folder": str(self.paths.root),
         }
