@@ -9,6 +9,7 @@ import click
 from hsweep.errors import UserError
 from hsweep.options import exit_with
 from hsweep.paths import Home
+from hsweep.redaction import redact
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +45,7 @@ class Conclusion:
             return [study.paths.analysis, write_study_report(study, self.answer, self.target)]
         except Exception as error:
             self.problem = (
-                f"the report could not be written ({type(error).__name__}: {error}); every result "
+                f"the report could not be written ({redact(repr(error))}); every result "
                 f"is kept, and `hsweep report {study.name}` tries again"
             )
             return []
@@ -68,9 +69,12 @@ def finish(
     home: Home,
     as_json: bool,
     console: "Console",
-    added: "Extension | None" = None,
+    besides: Mapping[str, Any] | None = None,
 ) -> None:
-    """Say the answer and where everything is, and choose the exit code."""
+    """Say the answer and where everything is, and choose the exit code.
+
+    ``besides`` is added to what is printed as JSON.
+    """
     from hsweep.launch import EXIT_INTERRUPTED, closing_lines
     from hsweep.render import print_json
     from hsweep.request import browse_line
@@ -95,7 +99,7 @@ def finish(
     if as_json:
         said = answer.to_json() if answer is not None else {"problem": conclusion.problem}
         content = {**study.status(), **said, "report": str(study.paths.report)}
-        print_json(content if added is None else {**content, "added": added.to_json()})
+        print_json({**content, **(besides or {})})
     if outcome.was_interrupted:
         exit_with(EXIT_INTERRUPTED)
     if outcome.is_in_trouble or not outcome.has_results:
@@ -140,7 +144,8 @@ def fill_missing(
         raise UserError("none of the missing trials can be run; the reasons are above")
     conclusion = Conclusion(options.target)
     outcome = missing.run_missing(study, prepared, extension, options, home, console, conclusion)
-    finish(study, outcome, conclusion, home, as_json, console, added=extension)
+    added = {"added": extension.to_json()}
+    finish(study, outcome, conclusion, home, as_json, console, added)
 
 
 def _only_given(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,12 +9,13 @@ handing out work and says why.
 import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
 from hsweep.handing_out import HandingOut
 from hsweep.journal import Journal, TrialRow
 from hsweep.plan import cost_columns
+from hsweep.redaction import redact
 from hsweep.schedule import StratifiedAsha
 from hsweep.standing import Snapshot, Standing
 from hsweep.sweep import Sweep
@@ -333,6 +334,7 @@ class Coordinator:
         return TrialStatus.RUNNING, ""
 
     def _set_back(self, assignment: Assignment, setback: Setback) -> None:
+        setback = replace(setback, message=redact(setback.message))
         trial = assignment.trial
         if setback.kind == "storage":
             self._again(trial, setback.message)
@@ -361,7 +363,7 @@ class Coordinator:
         with self._lock:
             if not self._is_current(assignment):
                 return
-            reason = error[-_REASON_LENGTH:]
+            reason = redact(error)[-_REASON_LENGTH:]
             if not is_own_fault:
                 self._lost[key] = self._lost.get(key, 0) + 1
                 if self._lost[key] <= _MAX_LOST:

@@ -10,6 +10,7 @@ from typing import Any
 from hsweep.errors import UserError
 from hsweep.extension import with_extensions
 from hsweep.plan import Limits, Plan, apply_settings, make_plan
+from hsweep.redaction import refuse_secrets
 from hsweep.study import Study
 from hsweep.sweep import DEFAULT_PRESET
 from hsweep.workspace import LoadedSweep, load_sweep
@@ -49,6 +50,11 @@ def prepare(
         loaded = load_sweep(sweep_file, siblings=siblings)
         sweep = apply_settings(loaded.sweep, preset, settings).with_points(points)
         plan = make_plan(sweep, preset=preset or DEFAULT_PRESET, study_seed=seed, limits=bounds)
+    refuse_secrets(
+        (value for trial in plan.trials for value in trial.point.values()),
+        "The value of an axis",
+        "Give the axis a name that the task looks up, for example in the environment.",
+    )
     return Prepared(loaded, plan, list(settings), bounds, list(points))
 
 

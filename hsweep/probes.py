@@ -23,6 +23,7 @@ from hsweep.checks import Check
 from hsweep.paths import Home
 from hsweep.quiet import no_calls_home
 from hsweep.ray_environment import LOOPBACK_ONLY
+from hsweep.redaction import redact
 
 _GIB: Final = 2**30
 _REINSTALL: Final = "install again: pip install -c constraints.txt -e ."
@@ -217,6 +218,7 @@ def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
     In place of an SQLite file that does not exist yet, one in a temporary folder is tried.
     """
     uri = tracking_uri or home.default_tracking_uri
+    shown = redact(uri)
     file = uri.removeprefix("sqlite:///")
     is_new = file != uri and not Path(file).exists()
     # One attempt: by itself the client asks an unreachable server for minutes.
@@ -226,10 +228,10 @@ def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
     )
     if finding.facts is None:
         remedy = (
-            f"see that the store {tracking_uri} is up and reachable, or leave --tracking-uri out"
+            f"see that the store {shown} is up and reachable, or leave --tracking-uri out"
             if tracking_uri
             else f"move {home.mlflow_database} away; the studies' own records are elsewhere"
         )
-        return Check("mlflow", "problem", f"{uri}: {finding.failure}", remedy)
+        return Check("mlflow", "problem", f"{shown}: {redact(finding.failure)}", remedy)
     state = "made by the first run" if is_new else f"{finding.facts['experiments']} experiments"
-    return Check("mlflow", "ok", f"mlflow {finding.facts['version']}, {uri}: {state}")
+    return Check("mlflow", "ok", f"mlflow {finding.facts['version']}, {shown}: {state}")

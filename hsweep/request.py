@@ -22,8 +22,10 @@ from hsweep.paths import Home
 from hsweep.plan import Plan, Planner
 from hsweep.prepare import Prepared, prepare_again, refuse_unread_data
 from hsweep.provenance import hardware
+from hsweep.redaction import HIDDEN, refuse_secrets
 from hsweep.study import Study
 from hsweep.tracking import TrackingTarget, tracking_target
+from hsweep.tracking_target import has_login
 
 if TYPE_CHECKING:
     from hsweep.ray_runner import RayRunner
@@ -75,10 +77,13 @@ def recorded_tracking_uri(study: Study) -> str:
         UserError: its URI held a secret, which is not recorded.
     """
     uri = study.manifest.tracking_uri
-    if "***" in uri:
+    if has_login():
+        uri = uri.replace(f"://{HIDDEN}@", "://") if uri.startswith("http") else uri
+    if HIDDEN in uri:
         raise UserError(
             f"the study {study.name!r} reports to {uri}, whose password is not kept; give it again "
-            "with --tracking-uri"
+            "with --tracking-uri, or a server's in MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD"
         )
     return uri
 
@@ -210,6 +215,12 @@ def _absolute(storage: str | None) -> str | None:
     if storage == "":
         raise UserError("--storage is a folder or a URI, not an empty text; leave it out for none")
     if storage is None or "://" in storage:
+        refuse_secrets(
+            [storage],
+            "--storage",
+            "Give keys to every node another way: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a "
+            "profile, or the role of the machine.",
+        )
         return storage
     return str(Path(storage).expanduser().absolute())
 

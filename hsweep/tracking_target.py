@@ -1,6 +1,7 @@
 """Which MLflow store a study reports to, and how to look at it. Does not need mlflow itself."""
 
 import hashlib
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,6 +125,11 @@ def tracking_target(uri: str | None, home: Home, experiment: str) -> TrackingTar
         "--tracking-uri must be http://HOST, https://HOST, sqlite:////PATH, or a "
         f"{', '.join(_DATABASES)} database; got {redact(uri)!r}"
     )
+
+
+def has_login() -> bool:
+    """Whether the environment names the user and password of tracking servers."""
+    return all(os.environ.get(f"MLFLOW_TRACKING_{name}") for name in ("USERNAME", "PASSWORD"))
 
 
 def _sqlite_target(uri: str, home: Home, experiment: str) -> TrackingTarget:
