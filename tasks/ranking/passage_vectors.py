@@ -143,8 +143,10 @@ def _loaded(encoder: str) -> tuple[Any, Any]:
     had_progress = progress.is_progress_bar_enabled()
     progress.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        embeddings = AutoModel.from_pretrained(source).embeddings.eval()
+        # Said aloud: left open, the library asks on the terminal whether to run the folder's code.
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        model = AutoModel.from_pretrained(source, trust_remote_code=False)
+        embeddings = model.embeddings.eval()
         for part in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
             getattr(embeddings, part)
     except Exception as error:  # transformers raises a different kind for every file and fault

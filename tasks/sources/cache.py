@@ -47,7 +47,10 @@ def cached_folder(key: str, write: Callable[[Path], None]) -> Path:
 
     Raises:
         DataError: the cache folder cannot be written.
+        ValueError: a key that is no plain file name.
     """
+    if not key.isprintable() or key.startswith(".") or Path(key).name != key:
+        raise ValueError(f"an entry's key names a file in the cache folder, not {key!r}")
     entry = cache_folder() / key
     if not is_whole(entry):
         try:
