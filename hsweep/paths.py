@@ -138,6 +138,11 @@ class StudyPaths:
         return self.root / "journal.db"
 
     @property
+    def journal_copy(self) -> Path:
+        """The journal once more, as lines of text."""
+        return self.root / "journal.jsonl"
+
+    @property
     def lock(self) -> Path:
         """Held by the process that runs the study."""
         return self.root / "lock"

@@ -1,29 +1,44 @@
 """A study on disk: one folder that holds everything needed to read it, resume it, repeat it."""
 
 import contextlib
-import json
 import os
-import platform
 import shutil
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
-
-from filelock import FileLock, Timeout
 
 from hsweep.errors import UserError
 from hsweep.journal import Journal
+from hsweep.journal_file import recover_line
+from hsweep.manifest import (
+    Manifest,
+    manifest_content,
+    manifest_text,
+    parse_manifest,
+    write_json,
+    write_text,
+)
 from hsweep.paths import Home, StudyPaths
+from hsweep.study_lock import StudyLock
 from hsweep.tables import study_tables, write_table
 from hsweep.trial import TrialStatus
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MANIFEST_VERSION: Final = 1
-_LOCK_SECONDS: Final = 0.5
+__all__ = [
+    "Manifest",
+    "Study",
+    "holds_a_study",
+    "list_studies",
+    "manifest_content",
+    "write_json",
+]
+
+MANIFEST_META: Final = "study.json"
+SWEEP_META: Final = "sweep.py"
+"""Under these names the record keeps the study's two files, to restore them from."""
 
 
 class Study:
@@ -59,12 +74,14 @@ class Study:
         try:
             draft.sweep_source.write_text(sweep_source)
             write_json(draft.plan, plan)
-            Journal(draft.journal, create=True).close()
-            write_json(draft.manifest, manifest_content(manifest))
+            with Journal(draft.journal, create=True) as journal:
+                journal.set_meta(MANIFEST_META, manifest_text(manifest))
+                journal.set_meta(SWEEP_META, sweep_source)
+            write_text(draft.manifest, manifest_text(manifest))
             draft.root.rename(paths.root)
         except OSError as error:
             shutil.rmtree(draft.root, ignore_errors=True)
-            if paths.manifest.exists():
+            if holds_a_study(paths):
                 raise UserError(
                     f"a study called {manifest.name!r} exists in {home.root}; go on with it by "
                     f"`hsweep resume {manifest.name}`, or start another with --study NAME"
@@ -83,7 +100,7 @@ class Study:
             UserError: there is none of that name, or it cannot be read.
         """
         paths = home.study(name)
-        if not paths.manifest.is_file():
+        if not holds_a_study(paths):
             known = [study.name for study in list_studies(home)]
             listed = f"studies there: {', '.join(known)}" if known else "it holds no study yet"
             raise UserError(f"no study called {name!r} in {home.root}; {listed}")
@@ -98,73 +115,50 @@ class Study:
             UserError: the folder holds no study, or one that cannot be read.
         """
         try:
-            content = json.loads(paths.manifest.read_text())
-            manifest = Manifest(**content)
-        except (OSError, ValueError, TypeError) as error:
+            return cls(paths, parse_manifest(paths.manifest.read_text()))
+        except PermissionError as error:
             raise UserError(
-                f"the study {paths.name!r} cannot be read: {paths.manifest}: {error}"
+                f"the study {paths.name!r} cannot be read: {paths.manifest}: {error.strerror}"
             ) from error
-        return cls(paths, manifest)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise UserError(
+                f"the study {paths.name!r} cannot be read: {paths.manifest}: {why}; "
+                f"`{recover_line(paths.root)}` restores it from the study's record"
+            ) from error
 
     def extend(self, entry: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
         """Record an extension, and the plan it leads to."""
         self.manifest = replace(self.manifest, extensions=[*self.manifest.extensions, dict(entry)])
-        write_json(self.paths.manifest, manifest_content(self.manifest))
+        write_text(self.paths.manifest, manifest_text(self.manifest))
         write_json(self.paths.plan, plan)
 
     def revise(self, manifest: Manifest, plan: Mapping[str, Any]) -> None:
         """Record what the study is from now on, and its plan."""
         write_json(self.paths.plan, plan)
         self.manifest = manifest
-        write_json(self.paths.manifest, manifest_content(manifest))
+        write_text(self.paths.manifest, manifest_text(manifest))
 
     def journal(self, *, read_only: bool = True) -> Journal:
-        """Open the record."""
-        return Journal(self.paths.journal, read_only=read_only)
+        """Open the record; for writing, it also keeps what the study is run with."""
+        journal = Journal(self.paths.journal, read_only=read_only)
+        if not read_only:
+            journal.set_meta(MANIFEST_META, manifest_text(self.manifest))
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                journal.set_meta(SWEEP_META, self.paths.sweep_source.read_text())
+        return journal
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the study for this process; the lock of a dead process does not count.
 
         Raises:
-            UserError: another process holds it.
+            UserError: another process holds it, or its folder cannot be written to.
         """
-        lock = FileLock(self.paths.lock)
-        try:
-            # Whoever asks whether the study runs holds the lock for an instant, too.
-            lock.acquire(timeout=_LOCK_SECONDS)
-        except Timeout:
-            raise UserError(
-                f"the study {self.name!r} is being run by {self._holder()}; wait for it, or stop it"
-            ) from None
-        try:
-            write_json(
-                self.paths.holder,
-                {"pid": os.getpid(), "host": platform.node(), "since": time.time()},
-            )
-            yield
-        finally:
-            self.paths.holder.unlink(missing_ok=True)
-            lock.release()
+        return StudyLock(self.paths).hold()
 
     def is_running(self) -> bool:
         """Whether a living process of this machine runs the study."""
-        lock = FileLock(self.paths.lock)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            return True
-        except OSError:
-            return False
-        lock.release()
-        return False
-
-    def _holder(self) -> str:
-        try:
-            holder = json.loads(self.paths.holder.read_text())
-            return f"process {holder['pid']} on {holder['host']}"
-        except (OSError, ValueError, KeyError):
-            return "another process"
+        return StudyLock(self.paths).is_held()
 
     def checkpoints(self) -> str:
         """Return the folder or URI that holds the checkpoints."""
@@ -226,20 +220,23 @@ def list_studies(home: Home) -> list[StudyPaths]:
     if not home.studies.is_dir():
         return []
     found = [
-        StudyPaths(folder)
-        for folder in home.studies.iterdir()
-        if StudyPaths(folder).manifest.is_file() and not folder.name.startswith(".")
+        paths
+        for paths in map(StudyPaths, home.studies.iterdir())
+        if not paths.name.startswith(".") and holds_a_study(paths)
     ]
-    return sorted(found, key=lambda paths: paths.manifest.stat().st_mtime, reverse=True)
+    return sorted(found, key=_age)
 
 
-def manifest_content(manifest: Manifest) -> dict[str, Any]:
-    """Return a manifest as plain content; ``Manifest(**content)`` is the manifest again."""
-    return {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__}
+def holds_a_study(paths: StudyPaths) -> bool:
+    """Whether a folder holds a study, whole or damaged."""
+    try:
+        return any(path.is_file() for path in (paths.manifest, paths.journal, paths.journal_copy))
+    except OSError:
+        return False
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write plain content under a temporary name, then rename it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(content, indent=1, default=str) + "\n")
-    temporary.replace(path)
+def _age(paths: StudyPaths) -> float:
+    for path in (paths.manifest, paths.root):
+        with contextlib.suppress(OSError):
+            return -path.stat().st_mtime
+    return 0.0

@@ -172,7 +172,7 @@ class TestLock:
         self, home: Home, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # As whoever asks whether the study is running does.
-        monkeypatch.setattr("hsweep.study._LOCK_SECONDS", 60)
+        monkeypatch.setattr("hsweep.study_lock.LOCK_SECONDS", 60)
         study = new_study(home)
         asking = FileLock(study.paths.lock, thread_local=False)
         asking.acquire()
