@@ -345,11 +345,19 @@ def _write_tables(study: Study) -> str:
 
 
 def _remove_checkpoints(study: Study, coordinator: Coordinator) -> None:
-    """Remove what no trial can go on from; a failure to remove costs only space."""
+    """Remove what no trial can go on from, in this study or under a longer budget; a failure to
+    remove costs only space."""
     root = study.checkpoints()
-    final = set(coordinator.final_keys())
+    finished = {
+        row.key for row in coordinator.journal.trials() if row.status is TrialStatus.FINISHED
+    }
+    kept = {
+        trial.key
+        for trial in coordinator.planned_trials()
+        if trial.key in finished and trial.can_be_lengthened
+    }
     with contextlib.suppress(OSError):
-        for key in final:
+        for key in set(coordinator.final_keys()) - kept:
             CheckpointStore(root, key, attempt=0).remove()
 
 

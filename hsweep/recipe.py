@@ -66,6 +66,11 @@ class Recipe:
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise UserError(f"clip_norm must be positive or None, not {self.clip_norm!r}")
 
+    @property
+    def is_open_ended(self) -> bool:
+        """Whether the learning rate is the same however long the budget is."""
+        return self.schedule == "constant" and self.warmup_fraction == 0
+
     def lr_at(self, step: int, num_steps: int) -> float:
         """Return the learning rate of the update numbered ``step`` (from 0) of ``num_steps``.
 

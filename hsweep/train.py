@@ -1,51 +1,83 @@
 """The training loop: one generator that any runner can drive."""
 
 import contextlib
+import functools
 import math
 import statistics
 import time
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import nn
 
-from hsweep.checkpoints import CheckpointStore
+from hsweep.checkpoints import StorageError
+from hsweep.memory import (
+    DoesNotFitError,
+    fitting,
+    is_out_of_memory,
+    measure_peak,
+    needed_bytes,
+    shown,
+    with_room,
+)
+from hsweep.micro_batches import Gradients, has_batch_statistics
 from hsweep.recipe import Recipe
 from hsweep.seeding import derived_seed
-from hsweep.trial import Assignment, Report
+from hsweep.trial import Assignment, Report, Setback
+from hsweep.trial_state import TrialState
+from models.conditioning import Conditioning
 from tasks.base import Batch, FurtherEvaluated, TaskData
 
 _LATENCY_PASSES: Final = 6
 
 
-def train(assignment: Assignment, device: torch.device) -> Generator[Report, None, None]:
+def train(assignment: Assignment, device: torch.device) -> Generator[Report | Setback, None, None]:
     """Train a trial and yield its reports.
 
     Starts from the newest valid checkpoint if there is one; reports the checkpoint remembers and
     the record lacks are yielded again, so the record has no gap. The generator ends after the last
     report or after one that says the trial diverged. Closing it before writes a checkpoint.
 
+    Where memory does not suffice for an update, it is repeated in smaller parts whose gradients
+    add up (see ``hsweep.micro_batches``), and so are all that follow. Where that does not help, or
+    checkpoints cannot be written, the generator ends with a setback instead of a report.
+
     On the CPU the reports depend on the trial alone, to the bit, however often it was interrupted:
     the batch of a step and the state of the random generator at a report are functions of the
-    seeds and the position. A budget of seconds is the exception: how many steps it holds depends
-    on the machine.
+    seeds and the position. Two things are exceptions. How many steps a budget of seconds holds
+    depends on the machine, and so does where memory gives out; the size of the parts is kept in
+    the checkpoint.
     """
+    measure_peak(device)
+    try:
+        yield from _reports(assignment, device)
+        return
+    except DoesNotFitError as error:
+        setback = _memory_setback(assignment, device, error.what, error.asked_bytes)
+    except StorageError as error:
+        setback = Setback("storage", str(error))
+    yield setback
+
+
+def _reports(assignment: Assignment, device: torch.device) -> Generator[Report, None, None]:
     trial, recipe, budget = assignment.trial, assignment.trial.recipe, assignment.trial.budget
-    data = trial.task.open(
-        data_seed=trial.seeds.data,
-        sampling_seed=trial.seeds.sampling,
-        batch_size=recipe.batch_size,
-        device=device,
-    )
+    with fitting("the data"):
+        data = trial.task.open(
+            data_seed=trial.seeds.data,
+            sampling_seed=trial.seeds.sampling,
+            batch_size=recipe.batch_size,
+            device=device,
+        )
     steps_per_unit = data.steps_per_epoch if budget.unit == "epochs" else 1
     num_steps = budget.amount * steps_per_unit
     by_time = budget.unit == "seconds"
-    torch.manual_seed(trial.seeds.init)
-    model = trial.model.build().to(device)
-    data.warm_start(model)
-    state = _State(model, build_optimizer(model, recipe), assignment)
-    state.restore(device)
+    with fitting("the model"):
+        torch.manual_seed(trial.seeds.init)
+        model = trial.model.build().to(device)
+        data.warm_start(model)
+        state = TrialState(model, build_optimizer(model, recipe), assignment, _now)
+        state.restore(device)
     yield from (r for r in state.history if r.unit > assignment.recorded_through)
     if state.history and state.history[-1].diverged_at is not None:
         return
@@ -55,46 +87,54 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report, Non
     autocast = torch.autocast(
         device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bfloat16"
     )
+    gradients = Gradients(
+        data,
+        model,
+        autocast,
+        batch_size=recipe.batch_size,
+        seed=trial.seeds.sampling,
+        at_once=state.history[-1].micro_batch if state.history else None,
+    )
     probe = assignment.probe
     probed = probe.due(budget.report_units()) if probe is not None else frozenset()
     for unit in (unit for unit in budget.report_units() if unit > state.unit):
         torch.manual_seed(derived_seed(trial.seeds.sampling, step))
         model.train()
-        losses = []
-        while (state.train_seconds < unit) if by_time else (step < unit * steps_per_unit):
-            started = time.perf_counter()
-            if by_time:
-                lr = recipe.lr_at_share(state.train_seconds / budget.amount)
-            else:
-                lr = recipe.lr_at(step, num_steps)
-            _set_lr(state.optimizer, lr)
-            batch = next(batches)
-            state.data_seconds += time.perf_counter() - started
-            with autocast:
-                loss = data.loss(model, batch)
-            state.optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            if recipe.clip_norm is not None:
-                nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
-            state.optimizer.step()
-            losses.append(loss.detach())
-            step += 1
-            state.train_seconds += time.perf_counter() - started
-        model.eval()
-        watching = probe.watching(model) if probe and unit in probed else contextlib.nullcontext()
-        with torch.no_grad(), autocast, watching as watch:
-            metrics = dict(data.evaluate(model))
-        diverged_at = _first_bad_step(losses, metrics, step)
-        if isinstance(data, FurtherEvaluated) and diverged_at is None:
-            with autocast:
-                metrics.update(data.evaluate_further(model, is_last=unit == budget.amount))
-        wall_seconds = state.seconds()
+        losses: list[torch.Tensor] = []
+        is_untouched = not has_batch_statistics(model)
+        try:
+            with fitting("an update"):
+                while (state.train_seconds < unit) if by_time else (step < unit * steps_per_unit):
+                    started = time.perf_counter()
+                    if by_time:
+                        lr = recipe.lr_at_share(state.train_seconds / budget.amount)
+                    else:
+                        lr = recipe.lr_at(step, num_steps)
+                    _set_lr(state.optimizer, lr)
+                    batch = next(batches)
+                    state.data_seconds += time.perf_counter() - started
+                    losses.append(gradients.of(batch, step))
+                    if recipe.clip_norm is not None:
+                        nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
+                    is_untouched = False
+                    state.optimizer.step()
+                    step += 1
+                    state.train_seconds += time.perf_counter() - started
+        except DoesNotFitError:
+            if is_untouched:
+                state.save_if_possible()
+            raise
         is_last = unit == budget.amount
+        watched_by = probe if unit in probed else None
+        evaluate = functools.partial(
+            _evaluated, data, model, autocast, watched_by, losses, step, is_last=is_last
+        )
+        metrics, diverged_at = with_room("the evaluation", evaluate, gradients.clear, device)
+        wall_seconds = state.seconds()
         report = Report(
             unit=unit,
             step=step,
-            metrics={name: _finite(value) for name, value in metrics.items()}
-            | (watch.metrics() if watch else {}),
+            metrics=metrics,
             wall_seconds=wall_seconds,
             is_last=is_last,
             diverged_at=diverged_at,
@@ -103,99 +143,40 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report, Non
             latency_seconds=_latency(model, data, batch, autocast)
             if is_last and batch is not None and diverged_at is None
             else None,
+            micro_batch=gradients.at_once,
+            note="; ".join(filter(None, (state.take_note(unit), gradients.take_note()))),
         )
-        state.add(report)
+        problem = state.add(report)
         try:
             yield report
         except GeneratorExit:
-            state.save()
+            state.save_if_possible()
             raise
-        if report.diverged_at is not None:
+        if report.diverged_at is not None or report.is_last:
             return
+        if problem is not None:
+            raise problem
         state.resume_clock()
 
 
-class _State:
-    """All that changes while a trial trains, and its way to disk and back.
+def _now() -> float:
+    return time.perf_counter()
 
-    Neither the schedule nor the random generators are part of it: both are functions of the step.
 
-    Attributes:
-        model: what is trained.
-        optimizer: what trains it.
-        history: every report so far.
-        train_seconds: time spent on updates and their data, over all attempts.
-        data_seconds: the part of it spent waiting for data.
-    """
-
-    def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, assignment: Assignment
-    ) -> None:
-        self.model = model
-        self.optimizer = optimizer
-        self.history: list[Report] = []
-        self._amount = assignment.trial.budget.amount
-        self._store = CheckpointStore(
-            assignment.checkpoints, assignment.trial.key, assignment.attempt
-        )
-        self._checkpoint_seconds = assignment.checkpoint_seconds
-        self.train_seconds = 0.0
-        self.data_seconds = 0.0
-        self._seconds_before = 0.0
-        self._seconds_saved = 0.0
-        self._saved_unit = 0
-        self.resume_clock()
-
-    @property
-    def unit(self) -> int:
-        """Budget units done."""
-        return self.history[-1].unit if self.history else 0
-
-    def seconds(self) -> float:
-        """Training time so far, over all attempts."""
-        return self._seconds_before + time.perf_counter() - self._resumed_at
-
-    def resume_clock(self) -> None:
-        """Count time again: waiting for the driver's decision is not training."""
-        self._resumed_at = time.perf_counter()
-
-    def add(self, report: Report) -> None:
-        """Note a report, and write a checkpoint if enough work is at risk."""
-        self.history.append(report)
-        self._seconds_before = report.wall_seconds
-        at_risk = report.wall_seconds - self._seconds_saved
-        if at_risk >= self._checkpoint_seconds and not report.is_last:
-            self.save()
-
-    def save(self) -> None:
-        """Write a checkpoint, unless this state is already on disk."""
-        if self._saved_unit == self.unit:
-            return
-        self._store.save(
-            self.unit,
-            {
-                "model": self.model.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "history": [_row(report) for report in self.history],
-            },
-        )
-        self._saved_unit, self._seconds_saved = self.unit, self._seconds_before
-
-    def restore(self, device: torch.device) -> None:
-        """Continue from the newest valid checkpoint, if there is one."""
-        saved = self._store.newest(device)
-        if saved is None:
-            return
-        self.model.load_state_dict(saved["model"])
-        self.optimizer.load_state_dict(saved["optimizer"])
-        self.history = [
-            Report(**row, is_last=row["unit"] == self._amount) for row in saved["history"]
-        ]
-        self._seconds_before = self._seconds_saved = self.history[-1].wall_seconds
-        self._saved_unit = self.unit
-        self.train_seconds = self.history[-1].train_seconds
-        self.data_seconds = self.history[-1].data_seconds
-        self.resume_clock()
+def _memory_setback(
+    assignment: Assignment, device: torch.device, what: str, asked: int | None
+) -> Setback:
+    trial = assignment.trial
+    needed = needed_bytes(device, asked, trial.train_memory_bytes)
+    if assignment.is_alone:
+        where = "the device even alone"
+        precision = "" if trial.recipe.precision == "bfloat16" else ", train in bfloat16"
+        advice = f"make the shape smaller{precision} or take a device with more memory"
+    else:
+        where, advice = "the device beside what else is on it", "it may fit alone"
+    in_vain = f", {shown(asked)} of it asked for in vain" if asked else ""
+    message = f"{what} does not fit {where}: about {shown(needed)} needed{in_vain}; {advice}"
+    return Setback("memory", message, needed)
 
 
 def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
@@ -216,18 +197,51 @@ def _set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr
 
 
-def _latency(model: nn.Module, data: TaskData, batch: Batch, autocast: torch.autocast) -> float:
-    """Return the median time of a forward pass over ``batch``; changes nothing else."""
+def _evaluated(
+    data: TaskData,
+    model: nn.Module,
+    autocast: torch.autocast,
+    probe: Conditioning | None,
+    losses: Sequence[torch.Tensor],
+    step: int,
+    *,
+    is_last: bool,
+) -> tuple[dict[str, float | None], int | None]:
+    """Return a report's metrics, and the update at which the trial stopped making sense."""
+    model.eval()
+    watching = probe.watching(model) if probe is not None else contextlib.nullcontext()
+    with torch.no_grad(), autocast, watching as watch:
+        metrics = dict(data.evaluate(model))
+    diverged_at = _first_bad_step(losses, metrics, step)
+    if isinstance(data, FurtherEvaluated) and diverged_at is None:
+        with autocast:
+            metrics.update(data.evaluate_further(model, is_last=is_last))
+    finite = {name: _finite(value) for name, value in metrics.items()}
+    return finite | (watch.metrics() if watch else {}), diverged_at
+
+
+def _latency(
+    model: nn.Module, data: TaskData, batch: Batch, autocast: torch.autocast
+) -> float | None:
+    """Return the median time of a forward pass over ``batch``; changes nothing else.
+
+    None where memory does not suffice for the whole batch.
+    """
     device = next(model.parameters()).device
     devices = [device] if device.type == "cuda" else []
     taken = []
-    with torch.random.fork_rng(devices), torch.no_grad(), autocast:
-        for _ in range(_LATENCY_PASSES):
-            started = time.perf_counter()
-            data.loss(model, batch)
-            if devices:
-                torch.cuda.synchronize(device)
-            taken.append(time.perf_counter() - started)
+    try:
+        with torch.random.fork_rng(devices), torch.no_grad(), autocast:
+            for _ in range(_LATENCY_PASSES):
+                started = time.perf_counter()
+                data.loss(model, batch)
+                if devices:
+                    torch.cuda.synchronize(device)
+                taken.append(time.perf_counter() - started)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
     # The first pass warms caches up.
     return statistics.median(taken[1:])
 
@@ -252,16 +266,3 @@ def _first_bad_step(
         if len(bad):
             return step - len(losses) + int(bad[0]) + 1
     return None if all(math.isfinite(value) for value in metrics.values()) else step
-
-
-def _row(report: Report) -> dict[str, Any]:
-    return {
-        "unit": report.unit,
-        "step": report.step,
-        "metrics": dict(report.metrics),
-        "wall_seconds": report.wall_seconds,
-        "train_seconds": report.train_seconds,
-        "data_seconds": report.data_seconds,
-        "latency_seconds": report.latency_seconds,
-        "diverged_at": report.diverged_at,
-    }

@@ -101,6 +101,15 @@ class Trial:
     train_memory_bytes: int
     parts: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def can_be_lengthened(self) -> bool:
+        """Whether a longer budget can go on from where this trial ends, to the same result as if
+        it had been that long from the start: so its last checkpoint is written and kept.
+
+        The learning rate must not depend on the budget's length, and the result not on the clock.
+        """
+        return self.recipe.is_open_ended and self.budget.unit != "seconds"
+
 
 @dataclass(frozen=True, slots=True)
 class Assignment:

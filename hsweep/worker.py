@@ -1,6 +1,6 @@
 """One trial in one process, as every runner drives it."""
 
-from hsweep.trial import Assignment, Report
+from hsweep.trial import Assignment, Report, Setback
 
 
 class TrialSession:
@@ -17,14 +17,15 @@ class TrialSession:
 
         from hsweep.train import train
 
-        resources = assignment.trial.resources
+        resources = assignment.resources
         # Workers are reused between trials, so whatever a trial sets it sets for itself.
         torch.set_num_threads(resources.num_threads)
         self.assignment = assignment
-        self._reports = train(assignment, torch.device("cuda" if resources.gpus else "cpu"))
+        self._device = torch.device("cuda" if resources.gpus else "cpu")
+        self._reports = train(assignment, self._device)
 
-    def next_report(self) -> Report:
-        """Train up to the next report.
+    def next_report(self) -> Report | Setback:
+        """Train up to the next report, or to where the trial cannot go on; then close it.
 
         Raises:
             StopIteration: the trial has said everything.
@@ -32,5 +33,12 @@ class TrialSession:
         return next(self._reports)
 
     def close(self) -> None:
-        """Stop training, keeping what is not yet on disk."""
+        """Stop training, keeping what is not yet on disk, and give the device's memory back.
+
+        Work that cannot be kept is lost: the trial then goes on from an older checkpoint.
+        """
         self._reports.close()
+        if self._device.type == "cuda":
+            from hsweep.memory import release
+
+            release(self._device)

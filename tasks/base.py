@@ -5,7 +5,7 @@ and an evaluation. Both are deterministic functions of the seeds and the step nu
 trial resumed from a checkpoint sees the batches it would have seen.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -101,7 +101,11 @@ class TaskData(Protocol):
         ...
 
     def loss(self, model: "nn.Module", batch: Batch) -> "Tensor":
-        """Return the scalar training loss, the mean over the batch."""
+        """Return the scalar training loss, the mean over the batch.
+
+        May be asked again for the same batch and for parts of it, where memory did not suffice
+        for the whole (see ``Divisible``).
+        """
         ...
 
     def evaluate(self, model: "nn.Module") -> Mapping[str, float]:
@@ -130,5 +134,30 @@ class FurtherEvaluated(Protocol):
         Args:
             model: the model being trained; to be copied before any training.
             is_last: whether the trial's budget is used up.
+        """
+        ...
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """Task data that say how their batches are cut, where memory does not suffice for a whole one.
+
+    Without it, a batch of tensors (in tuples, lists, dictionaries or dataclasses) that agree on
+    their first dimension is cut along it, and every example counts the same. That is right for a
+    loss that is a mean over examples. Say it yourself where the loss is a mean over something that
+    examples have more or less of (tokens that are not padding), where tensors belong to the batch
+    and not to its examples, or where examples are compared with one another.
+    """
+
+    def parts(self, batch: Batch, at_once: int) -> Sequence[tuple[Batch, float]]:
+        """Return parts of a batch that ``loss`` takes, and their shares of the batch's loss.
+
+        The sum of the parts' losses, each times its share, must be the batch's loss: so shares add
+        up to 1 where ``loss`` is a mean. A batch that cannot be cut is returned as ``[(batch,
+        1.0)]``: a trial that it is too large for then needs another device.
+
+        Args:
+            batch: as ``batches`` yields it.
+            at_once: examples of a part at most, at least 1.
         """
         ...

@@ -39,7 +39,8 @@ OWNERS = {
 }
 TORCH_AT_THE_TOP = (
     *("models/*.py", "tasks/*.py"),
-    *("hsweep/train.py", "hsweep/checkpoints.py", "hsweep/memory.py", "hsweep/micro_batches.py"),
+    *("hsweep/train.py", "hsweep/trial_state.py", "hsweep/checkpoints.py"),
+    *("hsweep/memory.py", "hsweep/micro_batches.py"),
 )
 
 

@@ -116,8 +116,8 @@ class MaskedTextData(SequenceData[MaskedBatch]):
         positions = torch.arange(self._predicted, device=self._device)[None]
         return tokens, positions, torch.zeros_like(positions)
 
-    def _num_sequences(self, batch: MaskedBatch) -> int:
-        return len(batch[0])
+    def _tokens_of(self, batch: MaskedBatch) -> Tensor:
+        return batch[0]
 
     def _mean_loss(self, model: nn.Module, batch: MaskedBatch) -> Tensor:
         logits = self._logits(model, batch)

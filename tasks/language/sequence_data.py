@@ -72,6 +72,7 @@ class SequenceData(ABC, Generic[BatchT]):
         self._device = device
         self._batch_size, self._num_batches = whole_batches(self._sequences["train"], batch_size)
         self._tokens_seen = 0
+        self._last_seen: Tensor | None = None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -92,16 +93,25 @@ class SequenceData(ABC, Generic[BatchT]):
         if start_step < 0:
             raise ValueError(f"start_step must be at least 0, not {start_step}")
         self._tokens_seen = start_step * self._batch_size * self._seq_len
+        self._last_seen = None
         return self._batches_from(start_step)
 
     def loss(self, model: nn.Module, batch: BatchT) -> Tensor:
         """Return the mean cross-entropy of the predicted tokens, in nats.
 
-        Where gradients are on, the batch counts as seen. One that was made ahead does not.
+        Where gradients are on, the batch counts as seen: once, in however many parts and however
+        often it is asked for in a row. One that was made ahead does not.
         """
         if torch.is_grad_enabled():
-            self._tokens_seen += self._num_sequences(batch) * self._seq_len
+            self._see(self._tokens_of(batch))
         return self._mean_loss(model, batch)
+
+    def _see(self, tokens: Tensor) -> None:
+        # Parts of a batch lie in its storage, which no other batch has while it is held here.
+        storage = tokens.untyped_storage().data_ptr()
+        if self._last_seen is None or storage != self._last_seen.untyped_storage().data_ptr():
+            self._tokens_seen += self._batch_size * self._seq_len
+        self._last_seen = tokens
 
     def warm_start(self, model: nn.Module) -> None:
         """Leave the weights alone: how frequent each token is, is soon learned.
@@ -125,8 +135,8 @@ class SequenceData(ABC, Generic[BatchT]):
         """Return a batch of one sequence, of the token 0 alone."""
 
     @abstractmethod
-    def _num_sequences(self, batch: BatchT) -> int:
-        """Return B."""
+    def _tokens_of(self, batch: BatchT) -> Tensor:
+        """Return the tokens of a batch, (B, T) or (B, T + 1)."""
 
     @abstractmethod
     def _mean_loss(self, model: nn.Module, batch: BatchT) -> Tensor:

@@ -69,8 +69,8 @@ class StoryData(SequenceData[Tensor]):
     def _blank(self) -> Tensor:
         return torch.zeros(1, self._seq_len + 1, dtype=torch.int64, device=self._device)
 
-    def _num_sequences(self, batch: Tensor) -> int:
-        return len(batch)
+    def _tokens_of(self, batch: Tensor) -> Tensor:
+        return batch
 
     def _mean_loss(self, model: nn.Module, batch: Tensor) -> Tensor:
         return self._cross_entropy(model, batch, "mean")

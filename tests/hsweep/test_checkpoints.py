@@ -1,6 +1,11 @@
 """Which checkpoint counts, whatever was half-written, damaged or written by whom."""
 
+import hashlib
+import io
+import os
+import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -140,10 +145,70 @@ def test_what_was_just_saved_stays_whatever_damaged_files_lie_ahead(
     assert newest_unit(tmp_path, attempt=2) == 1
 
 
-def test_a_checkpoint_cannot_run_code_when_loaded(tmp_path: Path) -> None:
-    store(tmp_path).save(1, {"object": print})
-    with pytest.raises(Exception, match="Weights only"):
-        store(tmp_path).newest(CPU)
+class RunsCode:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.folder),)
+
+
+def torch_saved(content: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+def torch_trusting(content: bytes) -> object:
+    return torch.load(io.BytesIO(content), weights_only=False)
+
+
+@pytest.mark.parametrize(
+    ("write", "trusting"),
+    [(partial(pickle.dumps, protocol=2), pickle.loads), (torch_saved, torch_trusting)],
+)
+def test_a_checkpoint_with_code_in_it_is_passed_over_and_the_code_never_runs(
+    tmp_path: Path, write: Callable[[object], bytes], trusting: Callable[[bytes], object]
+) -> None:
+    store(tmp_path).save(1, state(1))
+    bait = tmp_path / "bait"
+    content = write({"unit": 2, "object": RunsCode(bait)})
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    (tmp_path / "t1" / f"{2:09d}-00001-{digest}.pt").write_bytes(content)
+    found = store(tmp_path).search(CPU)
+    assert (found.unit, found.damaged) == (1, (2,))
+    assert not bait.exists()
+    trusting(content)
+    assert bait.exists()
+
+
+def test_a_search_tells_what_it_passed_over_and_takes_what_its_caller_can_use(
+    tmp_path: Path,
+) -> None:
+    for unit in (1, 2):
+        store(tmp_path).save(unit, state(unit))
+    found = store(tmp_path).search(CPU, lambda saved: saved["unit"] != 2)
+    assert (found.unit, found.damaged) == (1, (2,))
+    flip_a_bit(files(tmp_path)[-1])
+    found = store(tmp_path).search(CPU)
+    assert (found.unit, found.damaged) == (1, (2,))
+    nothing = store(tmp_path).search(CPU, lambda saved: False)
+    assert (nothing.unit, nothing.state, nothing.damaged) == (0, None, (2, 1))
+
+
+def test_what_an_earlier_attempt_was_writing_when_it_died_is_cleared_away(tmp_path: Path) -> None:
+    store(tmp_path, attempt=2).save(1, state(1))
+    (written,) = files(tmp_path)
+    half = {
+        attempt: written.with_name(f".{9:09d}-{attempt:05d}-{'0' * 16}.pt.tmp")
+        for attempt in (1, 2, 3)
+    }
+    for file in half.values():
+        file.write_bytes(b"half")
+    store(tmp_path, attempt=2).save(2, state(2))
+    assert [attempt for attempt, file in half.items() if file.exists()] == [2, 3]
 
 
 def test_remove_takes_every_attempts_files_and_only_this_trials(tmp_path: Path) -> None:

@@ -1,0 +1,122 @@
+"""Out of memory: told from other errors, with what was needed."""
+
+import contextlib
+import gc
+import re
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+import torch
+
+_SIGNS: Final = re.compile(
+    r"out of memory|can't allocate memory|not enough memory|_STATUS_ALLOC_FAILED", re.IGNORECASE
+)
+_ASKED: Final = re.compile(
+    r"(?:tried|unable) to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB|TiB)", re.IGNORECASE
+)
+_UNITS: Final = ("bytes", "kib", "mib", "gib", "tib")
+
+Result = TypeVar("Result")
+
+
+class DoesNotFitError(Exception):
+    """Memory does not suffice, and no smaller step can be taken.
+
+    Attributes:
+        what: did not fit, for people.
+        asked_bytes: what could not be had in the end, as far as the allocator said.
+    """
+
+    def __init__(self, what: str, asked_bytes: int | None) -> None:
+        super().__init__(f"{what} does not fit the device")
+        self.what = what
+        self.asked_bytes = asked_bytes
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory, of a device or of the host, did not suffice.
+
+    torch raises a type of its own for the device's allocator alone; the host's allocator and the
+    libraries beneath (cuBLAS, cuDNN) are known by their messages.
+    """
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and _SIGNS.search(str(error)) is not None
+
+
+def asked_bytes(message: str) -> int | None:
+    """Return how much an allocator says it was asked for in vain, None if it does not say."""
+    found = _ASKED.search(message)
+    if found is None:
+        return None
+    return int(float(found[1]) * 1024 ** _UNITS.index(found[2].lower()))
+
+
+@contextlib.contextmanager
+def fitting(what: str) -> Iterator[None]:
+    """Turn an error for want of memory into one that says what did not fit.
+
+    Raises:
+        DoesNotFitError: memory did not suffice.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise DoesNotFitError(what, asked_bytes(str(error))) from None
+
+
+def with_room(
+    what: str, action: Callable[[], Result], make_room: Callable[[], None], device: torch.device
+) -> Result:
+    """Return what ``action`` returns; asked once more, with room made, if memory did not suffice.
+
+    Raises:
+        DoesNotFitError: it did not the second time either.
+    """
+    try:
+        return action()
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    # Here and not above, where the error's traceback still holds what was computed.
+    make_room()
+    release(device)
+    with fitting(what):
+        return action()
+
+
+def release(device: torch.device) -> None:
+    """Give back what nobody holds any more, and measure the peak anew."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    measure_peak(device)
+
+
+def measure_peak(device: torch.device) -> None:
+    """Forget the most that was held so far."""
+    if device.type == "cuda" and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def needed_bytes(device: torch.device, asked: int | None, planned: int) -> int:
+    """Return how much memory a trial needs at least, as far as known.
+
+    On CUDA what it held at its peak since it was last measured anew, and what it asked for in vain;
+    elsewhere what was planned for it, or what it asked for if that alone is more.
+    """
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) + (asked or 0)
+    return max(planned, asked or 0)
+
+
+def shown(num_bytes: int) -> str:
+    """Return an amount of memory as people write it."""
+    amount, unit = float(num_bytes), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
