@@ -49,7 +49,7 @@ def cached_folder(key: str, write: Callable[[Path], None]) -> Path:
         DataError: the cache folder cannot be written.
         ValueError: a key that is no plain file name.
     """
-    if not key.isprintable() or key.startswith(".") or Path(key).name != key:
+    if not key or not key.isprintable() or key.startswith(".") or Path(key).name != key:
         raise ValueError(f"an entry's key names a file in the cache folder, not {key!r}")
     entry = cache_folder() / key
     if not is_whole(entry):
