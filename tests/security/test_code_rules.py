@@ -1,0 +1,190 @@
+"""What the code itself may not do: run what came as data, or unpickle what lies on a disk."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.base import DataError
+from tasks.sources.cache import CACHE_VARIABLE, cached_arrays, cached_folder
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("hsweep", "models", "tasks", "analysis", "benchmarks", "sweeps")
+TREES = {
+    path.relative_to(ROOT).as_posix(): ast.parse(path.read_text("utf-8"))
+    for package in PACKAGES
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
+UNPICKLING = {
+    *("pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "_pickle", "jsonpickle"),
+    *("yaml", "ruamel", "numpy.lib.npyio"),
+}
+RUNNING = {"eval", "exec", "compile", "__import__", "execfile"}
+SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
+UNPACKING = {"tarfile", "zipfile", "shutil.unpack_archive"}
+REMOTE_CODE = "trust_remote_code"
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+def keyword(call: ast.Call, name: str) -> object:
+    for given in call.keywords:
+        if given.arg == name:
+            return given.value.value if isinstance(given.value, ast.Constant) else "not constant"
+    return None
+
+
+def found(rule: object) -> list[str]:
+    assert callable(rule)
+    return [
+        f"{file}:{call.lineno} {name}"
+        for file, tree in TREES.items()
+        for name, call in calls(tree)
+        if rule(name, call)
+    ]
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_the_whole_project_is_looked_at() -> None:
+    assert len(TREES) > 200
+    assert {file.split("/")[0] for file in TREES} == set(PACKAGES)
+
+
+def test_nothing_imports_what_unpickles_or_unpacks() -> None:
+    wrong = [
+        (file, name)
+        for file, tree in TREES.items()
+        for name in imported(tree)
+        if {name, name.split(".")[0]} & (UNPICKLING | UNPACKING)
+    ]
+    assert wrong == []
+
+
+def test_no_text_is_run_as_code() -> None:
+    # A sweep file is imported by its path, in one place; that is what it is for.
+    assert found(lambda name, call: name in RUNNING) == []
+    loaders = {
+        file for file, tree in TREES.items() for name, _ in calls(tree) if "exec_module" in name
+    }
+    assert loaders == {"hsweep/workspace.py"}
+
+
+def test_checkpoints_and_other_tensors_are_loaded_as_weights_only() -> None:
+    loads = found(lambda name, call: name.endswith("torch.load") or name == "torch.jit.load")
+    assert loads, "the rule looks at nothing"
+    assert (
+        found(
+            lambda name, call: (
+                name.endswith("torch.load") and keyword(call, "weights_only") is not True
+            )
+        )
+        == []
+    )
+
+
+def test_arrays_are_loaded_without_pickles() -> None:
+    assert (
+        found(
+            lambda name, call: (
+                name.split(".")[-1] in ("load", "fromfile", "memmap")
+                and keyword(call, "allow_pickle") not in (None, False)
+            )
+        )
+        == []
+    )
+    assert found(lambda name, call: name.split(".")[-1] in ("read_pickle", "to_pickle")) == []
+
+
+def test_no_command_goes_through_a_shell() -> None:
+    assert found(lambda name, call: name in SHELLS) == []
+    assert found(lambda name, call: keyword(call, "shell") not in (None, False)) == []
+
+
+def test_no_library_may_run_code_that_lies_beside_data() -> None:
+    assert found(lambda name, call: keyword(call, REMOTE_CODE) not in (None, False)) == []
+    # transformers asks on the terminal unless it is told.
+    loading = found(
+        lambda name, call: (
+            name.endswith(".from_pretrained")
+            and name.startswith("Auto")
+            and keyword(call, REMOTE_CODE) is not False
+        )
+    )
+    assert loading == []
+
+
+def test_pages_escape_and_nothing_else_makes_html() -> None:
+    makers = {file for file, tree in TREES.items() for name, _ in calls(tree) if name == "Markup"}
+    assert makers == {"analysis/page.py", "analysis/report.py", "analysis/compare_page.py"}
+    assert found(lambda name, call: keyword(call, "autoescape") not in (None, True)) == []
+    assert len(found(lambda name, call: keyword(call, "autoescape") is True)) == 1
+    for template in (ROOT / "analysis/templates").iterdir():
+        text = template.read_text("utf-8")
+        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+            assert word not in text, (template.name, word)
+
+
+def test_a_local_ray_names_the_address_of_its_dashboard() -> None:
+    for file in ("hsweep/ray_runner.py", "hsweep/ray_probe.py"):
+        dictionaries = [
+            ast.literal_eval(node)
+            for node in ast.walk(TREES[file])
+            if isinstance(node, ast.Dict) and "dashboard_host" in ast.unparse(node)
+        ]
+        assert [each["dashboard_host"] for each in dictionaries] == ["127.0.0.1"], file
+
+
+class _Planted:
+    def __reduce__(self) -> tuple[object, ...]:
+        return (pytest.fail, ("unpickled",))
+
+
+def test_a_pickle_in_place_of_a_checkpoint_runs_nothing(tmp_path: Path) -> None:
+    from hsweep.checkpoints import CheckpointStore
+
+    store = CheckpointStore(str(tmp_path), "t0", attempt=1)
+    store.save(1, {"weights": torch.ones(2)})
+    store.save(2, {"weights": _Planted()})
+    loaded = None
+    try:
+        loaded = store.newest(torch.device("cpu"))
+    except Exception as error:
+        assert "weights" in str(error).lower()  # torch says why it refuses
+    assert loaded is None or torch.equal(loaded["weights"], torch.ones(2))
+
+
+def test_a_pickle_in_place_of_a_cached_array_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    cached_arrays("set", lambda: {"rows": np.arange(3)})
+    planted = np.empty(1, dtype=object)
+    planted[0] = _Planted()
+    np.save(tmp_path / "set" / "rows.npy", planted, allow_pickle=True)
+    with pytest.raises(DataError, match="is damaged"):
+        cached_arrays("set", lambda: {"rows": np.arange(3)})
+
+
+@pytest.mark.parametrize("key", ["..", ".", "", "a/b", "/tmp/x", "../x", ".hidden", "a\0b", "a\nb"])
+def test_a_cache_entry_is_a_file_name_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    with pytest.raises(ValueError, match="names a file in the cache"):
+        cached_folder(key, lambda folder: (folder / "made").touch())
+    assert [path.name for path in tmp_path.rglob("*")] in ([], ["cache"])
