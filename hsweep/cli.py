@@ -12,6 +12,7 @@ from hsweep.evidence_cli import compare
 from hsweep.options import (
     RUN_OPTIONS,
     console_for,
+    edit_options,
     exit_with,
     home_option,
     is_text,
@@ -171,13 +172,30 @@ def run(
 
 @main.command()
 @_STUDY
+@edit_options
 @run_options
 @home_option
 @json_option
-def resume(study_name: str, home: Home, as_json: bool, **how: Any) -> None:
-    """Go on with STUDY: finished trials stay, the others continue from their checkpoints."""
+def resume(
+    study_name: str,
+    sweep_file: Path | None,
+    settings: list[tuple[str, list[Any]]],
+    dropped: list[str],
+    dry_run: bool,
+    home: Home,
+    as_json: bool,
+    **how: Any,
+) -> None:
+    """Go on with STUDY: finished trials stay, the others continue from their checkpoints.
+
+    With --sweep or --set it goes on as an edited sweep: new points are added, trials whose model,
+    task, recipe, budget and code are unchanged stay, the others are set aside. What that comes to
+    is shown first; with --dry-run nothing else happens.
+    """
     from hsweep import request
     from hsweep.conclusion import Conclusion, finish
+    from hsweep.edit import Asked, go_on_edited
+    from hsweep.render import print_json
     from hsweep.study import Study
 
     console = console_for(as_json=as_json)
@@ -185,8 +203,17 @@ def resume(study_name: str, home: Home, as_json: bool, **how: Any) -> None:
     how["tracking_uri"] = how["tracking_uri"] or request.recorded_tracking_uri(study)
     options = request.run_options(home, study.manifest.sweep, **how)
     conclusion = Conclusion(options.target)
-    outcome = request.go_on(study, options, home, console, conclusion)
-    finish(study, outcome, conclusion, home, as_json, console)
+    if sweep_file is None and not (settings or dropped or dry_run):
+        outcome = request.go_on(study, options, home, console, conclusion)
+        finish(study, outcome, conclusion, home, as_json, console)
+        return
+    asked = Asked(sweep_file, list(settings), tuple(dropped))
+    edit, ended = go_on_edited(study, asked, options, home, console, conclusion, dry_run=dry_run)
+    revision = {"revision": edit.revision.to_json()}
+    if ended is not None:
+        finish(study, ended, conclusion, home, as_json, console, revision)
+    elif as_json:
+        print_json({"study": study.name, "dry_run": True, **revision})
 
 
 @main.command("list")

@@ -21,6 +21,7 @@ from hsweep.launch import (
     sweep_source,
 )
 from hsweep.paths import Home
+from hsweep.pending import finish, is_pending
 from hsweep.prepare import Prepared, prepare_again, refuse_unread_data
 from hsweep.request import close, refuse_changed, train
 from hsweep.study import Study
@@ -68,7 +69,8 @@ def study_of(
             )
     if sweep_source(sweep_file) != study.paths.sweep_source.read_text():
         console.print(
-            f"{sweep_file} has changed since the study began; the study's own copy is run",
+            f"{sweep_file} has changed since the study began; the study's own copy is run (`hsweep "
+            f"resume {study.name} --sweep {sweep_file}` goes on with the file)",
             style="yellow",
             soft_wrap=True,
         )
@@ -81,9 +83,12 @@ def plan_missing(study: Study, wanted: Iterable[Wanted]) -> tuple[Prepared, Exte
     Raises:
         UserError: the study's trials cannot be planned again, or are no longer the same.
     """
+    if is_pending(study):
+        with study.locked():
+            finish(study)
     prepared = prepare_again(study)
     with study.journal() as journal:
-        refuse_changed(study, prepared.plan, journal)
+        refuse_changed(study, prepared, journal)
         recorded = journal.trials()
     extension = plan_extension(prepared.plan, prepared.limits, recorded, wanted)
     return replace(prepared, plan=extension.plan), extension

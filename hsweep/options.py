@@ -202,6 +202,31 @@ sweep_options = _together(
     click.option("--max-flops", type=Count(), help="Skip dearer forward passes, for example 5G."),
 )
 
+edit_options = _together(
+    data_root_option,
+    click.option(
+        "--sweep",
+        "sweep_file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Go on with this sweep, edited since the study began.",
+    ),
+    click.option(
+        "--set",
+        "settings",
+        type=Setting(),
+        multiple=True,
+        help="Replace or add a setting of the study: another budget (epochs=100), an axis, "
+        "replicates.",
+    ),
+    click.option(
+        "--unset", "dropped", metavar="NAME", multiple=True, help="Drop a setting of the study."
+    ),
+    click.option(
+        "--dry-run", is_flag=True, help="Show what would be kept, new and set aside, and stop."
+    ),
+)
+
 run_options = _together(
     click.option(
         "--runner",

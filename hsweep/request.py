@@ -1,5 +1,6 @@
 """From what a user asked for to a study that runs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -19,13 +20,16 @@ from hsweep.launch import (
     sweep_source,
 )
 from hsweep.paths import Home
+from hsweep.pending import complete, is_pending
 from hsweep.plan import Plan, Planner
 from hsweep.prepare import Prepared, prepare_again, refuse_unread_data
 from hsweep.provenance import hardware
 from hsweep.redaction import HIDDEN, refuse_secrets
+from hsweep.revision import compare, proposed_trials
 from hsweep.study import Study
 from hsweep.tracking import TrackingTarget, tracking_target
 from hsweep.tracking_target import has_login
+from hsweep.trial import TrialStatus
 
 if TYPE_CHECKING:
     from hsweep.ray_runner import RayRunner
@@ -106,7 +110,7 @@ def start(
     refuse_unread_data(plan)
     home.create()
     name = f"{plan.sweep.name}-{plan.preset}" if name is None else name
-    _refuse_taken(home, name)
+    _refuse_taken(home, name, prepared.loaded.path)
     storage = _absolute(storage)
     runner = make_runner(options, home, name, storage, prepared.loaded)
     try:
@@ -139,14 +143,16 @@ def go_on(
     Raises:
         UserError: its code or data have changed, so that its trials are no longer the same.
     """
-    manifest = study.manifest
+    if is_pending(study):
+        with study.locked():
+            complete(study, console)
     prepared = prepare_again(study)
     plan = prepared.plan
     refuse_unread_data(plan)
-    if not plan.is_adaptive:
-        with study.journal() as journal:
-            refuse_changed(study, plan, journal)
-    runner = make_runner(options, home, study.name, manifest.storage, prepared.loaded)
+    with study.journal() as journal:
+        refuse_changed(study, prepared, journal)
+    storage = study.manifest.storage
+    runner = make_runner(options, home, study.name, storage, prepared.loaded)
     try:
         prepare_runner(runner, plan)
         return train(study, prepared, runner, options, home, console, conclude)
@@ -171,33 +177,48 @@ def train(
     return run_study(study, plan, planner, runner, options, console, home, conclude, only)
 
 
-def _refuse_taken(home: Home, name: str) -> None:
+def _refuse_taken(home: Home, name: str, file: Path) -> None:
     if home.study(name).manifest.exists():
         status = Study.open(home, name).status()
         done = status["trials"] - status["planned"] - status["running"]
         raise UserError(
             f"a study called {name!r} exists in {home.root} ({done} of {status['trials']} trials "
-            f"done); go on with it by `hsweep resume {name}`, or start another with --study NAME"
+            f"done); go on with it by `hsweep resume {name}`, "
+            f"with an edited sweep by `hsweep resume {name} --sweep {file}`, or start another with "
+            "--study NAME"
         )
 
 
-def refuse_changed(study: Study, plan: Plan, journal: Journal) -> None:
+def refuse_changed(study: Study, prepared: Prepared, journal: Journal) -> None:
     """Refuse to go on with trials that are no longer the same as those on record.
 
     Raises:
-        UserError: with what has changed.
+        UserError: with what has changed, and how to go on all the same.
     """
-    recorded = {row.key: row for row in journal.trials()}
-    planned = {trial.key for trial in plan.trials}
+    plan = prepared.plan
+    if plan.is_adaptive:
+        plan = replace(plan, trials=tuple(proposed_trials(plan, prepared.limits, journal)))
+    revision = compare(plan, journal.trials())
     # A study killed before its first trial has nothing on record to differ from.
-    gone = [row for key, row in recorded.items() if key not in planned]
+    gone = revision.orphaned
     if not gone:
         return
+    finished = sum(orphan.row.status is TrialStatus.FINISHED for orphan in gone)
+    reasons = "; ".join(f"{why} ({len(orphans)})" for why, orphans in revision.reasons().items())
+    accept = (
+        ""
+        if plan.is_adaptive
+        else (
+            f", or accept the change by `hsweep resume {study.name} --sweep "
+            f"{study.paths.sweep_source}`: these trials are set aside with their results, "
+            f"{len(revision.new)} are planned in their place (--dry-run only shows it)"
+        )
+    )
     raise UserError(
-        f"{len(gone)} of {len(recorded)} trials of {study.name!r} are no longer the same: the code "
-        "of their model, task or training, or their data, has changed since the study began, so "
-        "their results could not be compared. Restore it (the study's commit is in "
-        f"{study.paths.manifest}), or start a new study with `hsweep run`"
+        f"{len(gone)} of {revision.num_before} trials of {study.name!r} are no longer the same, "
+        f"{finished} of them finished: {reasons}. Their results could not be compared with what "
+        "is trained now. Restore what has changed (the study's commit is in "
+        f"{study.paths.manifest}){accept}, or start a new study with `hsweep run`"
     )
 
 
