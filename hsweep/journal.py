@@ -96,6 +96,17 @@ class Journal:
         if self._copy is not None:
             self._copy.append(lines)
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let all that is read within be of one instant, whatever is recorded meanwhile."""
+        with self._readable():
+            self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
     def meta(self, name: str) -> str | None:
         """Return a value of the study as a whole, None if it was never set."""
         with self._readable():

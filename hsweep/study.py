@@ -175,7 +175,7 @@ class Study:
     def tables(self, *, orphaned: bool = False) -> "tuple[pa.Table, pa.Table]":
         """Return the trials and the reports as they stand; ``orphaned`` adds those of trials that
         are no longer part of the study."""
-        with self.journal() as journal:
+        with self.journal() as journal, journal.snapshot():
             return study_tables(journal, self.name, self.manifest.metrics, orphaned=orphaned)
 
     def write_tables(self) -> None:
@@ -186,12 +186,12 @@ class Study:
 
     def status(self) -> dict[str, Any]:
         """Return how the study stands, as plain content."""
-        with self.journal() as journal:
+        running = self.is_running()
+        with self.journal() as journal, journal.snapshot():
             counts = journal.status_counts()
             everything = journal.trials(orphaned=True)
             data_wait_share = journal.data_wait_share()
         rows = [row for row in everything if not row.orphaned]
-        running = self.is_running()
         total = sum(counts.values())
         open_trials = counts[TrialStatus.PLANNED] + counts[TrialStatus.RUNNING]
         state = "running" if running else "complete" if open_trials == 0 else "interrupted"

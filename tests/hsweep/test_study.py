@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tiny_studies import SWEEP_FILE, finish, manifest, new_study, recording
 
 from hsweep import UserError
-from hsweep.journal import Journal
+from hsweep.journal import Journal, LogRow
 from hsweep.paths import Home, check_study_name
 from hsweep.study import Study, list_studies, write_json
 from hsweep.trial import TrialStatus
@@ -204,6 +205,25 @@ class TestStatus:
         assert (trials_table.num_rows, reports.num_rows) == (3, 1)
         assert study.paths.trials_table.is_file()
         assert study.paths.reports_table.is_file()
+
+    def test_a_report_that_comes_while_the_tables_are_read_is_in_both_or_in_none(
+        self, home: Home, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        study = new_study(home)
+        read = Journal.reports
+
+        def read_late(journal: Journal, key: str | None = None) -> Iterator[LogRow]:
+            with recording(study) as (other, trials):
+                finish(other, trials[0], 0.5)
+            return read(journal, key)
+
+        monkeypatch.setattr(Journal, "reports", read_late)
+        before = study.tables()
+        monkeypatch.undo()
+        after = study.tables()
+        assert [(max(t["reached"].to_pylist()), r.num_rows) for t, r in (before, after)] == [
+            (0, 0), (3, 1),
+        ]  # fmt: skip
 
     def test_a_damaged_record_is_said(self, home: Home) -> None:
         study = new_study(home)
