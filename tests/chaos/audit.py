@@ -39,9 +39,15 @@ class Ending:
     reports: tuple[Told, ...]
 
 
+class Shown(NamedTuple):
+    """What somebody has been shown of a trial."""
+
+    unit: int
+    metrics: str
+
+
 Endings = Mapping[str, Ending]
-Seen = set[tuple[str, Told]]
-"""(trial, report) of everything that somebody has been shown."""
+Seen = set[tuple[str, Shown]]
 
 
 class Entry(NamedTuple):
@@ -55,7 +61,11 @@ class Entry(NamedTuple):
     @property
     def told(self) -> Told:
         assert self.unit is not None
-        return Told(self.unit, self.payload["step"], _text(self.payload["metrics"]))
+        return Told(self.unit, self.payload["step"], shown_metrics(self.payload["metrics"]))
+
+    @property
+    def shown(self) -> Shown:
+        return Shown(self.told.unit, self.told.metrics)
 
 
 class Row(NamedTuple):
@@ -106,7 +116,7 @@ def read_record(study: Path) -> Record:
 
 
 def seen_in(record: Record) -> Seen:
-    return {(entry.key, entry.told) for entry in record.log if entry.kind == "report"}
+    return {(entry.key, entry.shown) for entry in record.log if entry.kind == "report"}
 
 
 @dataclass
@@ -129,7 +139,7 @@ class Audit:
         return [*lost, *doubled, *self.wrong]
 
 
-def audit(study: Path, calm: Endings, seen: Iterable[tuple[str, Told]] = ()) -> Audit:
+def audit(study: Path, calm: Endings, seen: Iterable[tuple[str, Shown]] = ()) -> Audit:
     """Hold a study that is said to be complete against an undisturbed one."""
     record = read_record(study)
     found = Audit(planned=len(calm))
@@ -140,9 +150,10 @@ def audit(study: Path, calm: Endings, seen: Iterable[tuple[str, Told]] = ()) -> 
             found.lost[key] = "not on record"
             continue
         _audit_trial(found, key, record, expected)
-    for key, told in seen:
-        if told not in {entry.told for entry in record.reports(key)}:
-            found.lost[key] = f"unit {told.unit} had been shown and is gone"
+    on_record = seen_in(record)
+    for key, shown in seen:
+        if (key, shown) not in on_record:
+            found.lost[key] = f"unit {shown.unit} had been shown and is gone: {shown.metrics}"
     _audit_files(found, study, record)
     return found
 
@@ -269,5 +280,6 @@ def whole_checkpoints(folder: Path) -> list[int]:
     return units
 
 
-def _text(metrics: Mapping[str, Any]) -> str:
+def shown_metrics(metrics: Mapping[str, Any]) -> str:
+    """Return metrics as text: equal if and only if they are equal to the bit."""
     return json.dumps(metrics, sort_keys=True)

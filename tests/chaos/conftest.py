@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from chaos.audit import Endings
 from chaos.ledger import Fault, table, write_table
+from chaos.scene import STOPPING, Scene
 
 _MINUTES: Final = 20
 _DEFAULT_SEED: Final = 1
@@ -18,6 +20,16 @@ _BEGAN: Final = pytest.StashKey[float]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos-seed", type=int, help="What moments and victims are drawn from.")
     parser.addoption("--chaos-table", type=Path, help="A file to write the table into.")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"chaos: --chaos-seed {_seed(config)}"
+
+
+def _seed(config: pytest.Config) -> int:
+    # The option is known only where these tests are named on the command line.
+    given = config.getoption("--chaos-seed", default=None)
+    return _DEFAULT_SEED if given is None else int(given)
 
 
 def pytest_terminal_summary(
@@ -35,10 +47,7 @@ def pytest_terminal_summary(
 
 @pytest.fixture
 def chaos_seed(request: pytest.FixtureRequest) -> int:
-    given = request.config.getoption("--chaos-seed", default=None)
-    seed = _DEFAULT_SEED if given is None else int(given)
-    print(f"--chaos-seed {seed}")
-    return seed
+    return _seed(request.config)
 
 
 @pytest.fixture
@@ -48,7 +57,7 @@ def rng(request: pytest.FixtureRequest, chaos_seed: int) -> random.Random:
 
 
 @pytest.fixture
-def fault(request: pytest.FixtureRequest, chaos_seed: int) -> Iterator[Callable[[str], Fault]]:
+def fault(request: pytest.FixtureRequest, chaos_seed: int) -> Callable[[str], Fault]:
     """Enter a fault into the table."""
     faults = request.config.stash.setdefault(_FAULTS, [])
     test = request.node.nodeid
@@ -57,7 +66,7 @@ def fault(request: pytest.FixtureRequest, chaos_seed: int) -> Iterator[Callable[
         faults.append(Fault(name, test, chaos_seed))
         return faults[-1]
 
-    yield enter
+    return enter
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +76,38 @@ def within_the_bound(request: pytest.FixtureRequest) -> None:
     minutes = (time.monotonic() - began) / 60
     if request.node.get_closest_marker("slow") is not None and minutes > _MINUTES:
         pytest.fail(f"not tried: {minutes:.0f} of {_MINUTES} minutes are over")
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty MLflow database, made once."""
+    from hsweep.mlflow_store import initialise_database
+    from hsweep.tracking import TrackingTarget
+
+    file = tmp_path_factory.mktemp("store") / "mlflow.db"
+    initialise_database(TrackingTarget(f"sqlite:///{file}", None, "none"))
+    return file
+
+
+@pytest.fixture(scope="session")
+def calm(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Endings:
+    """How the trials of the scene's sweep end when nothing happens."""
+    return _undisturbed(Scene(tmp_path_factory.mktemp("calm"), store=store))
+
+
+@pytest.fixture(scope="session")
+def calm_stopping(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Endings:
+    """The same with early stopping."""
+    return _undisturbed(Scene(tmp_path_factory.mktemp("calm"), store=store, more=STOPPING))
+
+
+def _undisturbed(scene: Scene) -> Endings:
+    scene.end("calm", "--runner", "inline", pace=0.0)
+    return scene.endings("calm")
+
+
+@pytest.fixture
+def scene(tmp_path: Path, store: Path) -> Iterator[Scene]:
+    scene = Scene(tmp_path, store=store)
+    yield scene
+    scene.close()

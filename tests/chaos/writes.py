@@ -10,6 +10,7 @@ What a kill between two of these would leave, a kill before the second leaves as
 cover every instant at which the process writes from Python.
 """
 
+import importlib
 import json
 import os
 import re
@@ -24,6 +25,11 @@ from typing import Any, Final
 _CHANGES: Final = ("INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "DROP", "REPLACE", "COMMIT")
 _FILE_EVENTS: Final = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
 _MADE: Final = re.compile(r"CREATE .*IF NOT EXISTS (\w+)")
+_PRELOADED: Final = (
+    *("mlflow.tracking.client", "mlflow.store.tracking.sqlalchemy_store", "pandas"),
+    *("pyarrow.fs", "pyarrow.parquet", "torch._dynamo", "analysis.answer", "analysis.report"),
+    *("hsweep.conclusion", "hsweep.launch", "hsweep.train", "hsweep.worker"),
+)
 _HALF: Final = b'{"half of it'
 
 Tear = Callable[[], object]
@@ -68,7 +74,7 @@ class Writes:
             path, _, flags = arguments
             if flags & (os.O_WRONLY | os.O_RDWR):
                 self.before("open", path, lambda: _leave_half(path))
-        elif event in _FILE_EVENTS and not (event == "os.mkdir" and os.path.exists(arguments[0])):
+        elif event in _FILE_EVENTS and not (event == "os.mkdir" and Path(arguments[0]).exists()):
             self.before(event, arguments[0])
 
     def _watch_sqlite(self) -> None:
@@ -218,24 +224,16 @@ class _Untracked:
 
 def _prepare() -> None:
     """Import what a command needs, but run nothing that starts a thread."""
-    import mlflow.store.tracking.sqlalchemy_store
-    import mlflow.tracking.client  # noqa: F401
-    import pandas  # noqa: F401
-    import pyarrow.fs
-    import pyarrow.parquet  # noqa: F401
+    for name in _PRELOADED:
+        importlib.import_module(name)
     import torch
-    import torch._dynamo  # noqa: F401
 
-    import analysis.answer
-    import analysis.report
-    import hsweep.conclusion
-    import hsweep.identity
-    import hsweep.launch
-    import hsweep.train
-    import hsweep.worker  # noqa: F401
+    from hsweep.identity import training_code_version
+    from hsweep.recipe import Recipe
+    from hsweep.train import build_optimizer
 
-    hsweep.identity.training_code_version()
-    hsweep.train.build_optimizer(torch.nn.Linear(1, 1), hsweep.recipe.Recipe())
+    training_code_version()
+    build_optimizer(torch.nn.Linear(1, 1), Recipe())
 
 
 def _child(root: Path, request: dict[str, Any]) -> int:
@@ -267,10 +265,15 @@ def _child(root: Path, request: dict[str, Any]) -> int:
     return code
 
 
+def _say(answer: object) -> None:
+    sys.stdout.write(f"{answer}\n")
+    sys.stdout.flush()
+
+
 def serve(root: Path) -> None:
     """Answer requests until there are no more."""
     _prepare()
-    print("ready", flush=True)
+    _say("ready")
     for line in sys.stdin:
         request = json.loads(line)
         pid = os.fork()
@@ -281,7 +284,7 @@ def serve(root: Path) -> None:
             finally:
                 os._exit(code)
         _, status = os.waitpid(pid, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        _say(os.waitstatus_to_exitcode(status))
 
 
 if __name__ == "__main__":

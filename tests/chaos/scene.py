@@ -1,0 +1,263 @@
+"""A sweep outside the project, a home for each of its studies, and real processes that run them."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+from chaos.audit import Endings, Seen, Shown, read_record, shown_metrics
+from click.testing import CliRunner
+
+from hsweep.cli import main
+
+TESTS: Final = Path(__file__).resolve().parents[1]
+PACE: Final = 0.03
+"""Seconds an update takes: a trial of 32 updates takes one, a report an eighth of it."""
+CHECKPOINT_SECONDS: Final = 0.3
+REPORT_SECONDS: Final = 4 * PACE
+PATIENCE: Final = 150.0
+"""Seconds after which something that should have happened counts as not happening."""
+
+_SWEEP: Final = '''
+"""Twenty-four trials of a second each."""
+
+from hsweep import Asha, Recipe, Resources, Sweep, epochs, grid
+from paced_beside import PacedTask
+from tiny_beside import tiny_model
+
+SWEEP = Sweep(
+    name="paced",
+    space=grid(width=[1, 2, 3, 4], dropout=[0.0, 0.2]),
+    replicates=3,
+    task=PacedTask(),
+    model=tiny_model,
+    recipe=Recipe(lr=0.05, batch_size=8),
+    metric="nmse",
+    goal="min",
+    budget=epochs(8),
+    resources=Resources(cpus=0.5),
+    checkpoint_seconds={checkpoint_seconds},
+    {more}
+)
+'''
+STOPPING: Final = 'early_stopping=Asha(grace=2, strata=("dropout",), min_survivors=2),'
+
+
+class Process:
+    """A running ``hsweep`` command, in a session of its own.
+
+    Whatever it starts stays in that session, so nothing it leaves behind goes unseen.
+    """
+
+    def __init__(
+        self, arguments: Sequence[object], folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        number = len(list(folder.glob("*.stdout")))
+        self._files = [folder / f"{number}.stdout", folder / f"{number}.stderr"]
+        self.began = time.monotonic()
+        with self._files[0].open("w") as stdout, self._files[1].open("w") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "hsweep", *map(str, arguments)],
+                cwd=folder,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    @property
+    def stdout(self) -> str:
+        return self._files[0].read_text()
+
+    @property
+    def stderr(self) -> str:
+        return self._files[1].read_text()
+
+    @property
+    def output(self) -> str:
+        return f"{self.stdout}\n{self.stderr}"
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """Kill the driver, and it alone."""
+        self._process.kill()
+        self._process.wait(PATIENCE)
+
+    def interrupt(self) -> None:
+        """Do what Ctrl-C on a terminal does: signal everything in the foreground."""
+        os.killpg(self.pid, signal.SIGINT)
+
+    def wait(self) -> int:
+        try:
+            return self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {PATIENCE:g} s\n{self.output}") from None
+
+    def runs_until(self, moment: float) -> bool:
+        """Wait until so many seconds after the start; return whether the process still runs."""
+        try:
+            self._process.wait(max(0.0, self.began + moment - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return True
+        return False
+
+    def until(self, condition: Callable[[], bool]) -> bool:
+        """Poll until the condition holds; return False if the process ends before."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            if not self.runs:
+                return condition()
+            assert time.monotonic() < deadline, f"not within {PATIENCE:g} s\n{self.output}"
+            time.sleep(0.02)
+        return True
+
+    def session(self) -> list[psutil.Process]:
+        """Return the living processes that this one started, and itself."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if os.getsid(process.pid) == self.pid and process.status() != "zombie":
+                    found.append(process)
+            except (ProcessLookupError, psutil.NoSuchProcess):
+                continue
+        return found
+
+    def is_gone(self) -> bool:
+        """Wait until nothing of the session is left; end what stays for longer than that."""
+        deadline = time.monotonic() + PATIENCE / 3
+        while self.session() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        left = self.session()
+        for process in left:
+            process.kill()
+        return left == []
+
+
+class Scene:
+    """Studies of one sweep.
+
+    Args:
+        root: an empty folder.
+        more: further fields of the sweep, as code.
+        store: an empty MLflow database, which takes seconds to make; None makes it anew.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        more: str = "",
+        store: Path | None = None,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    ) -> None:
+        self.root = root
+        self.sweep = root / "paced.py"
+        self.traces = root / "traces"
+        self.traces.mkdir()
+        self.seen: Seen = set()
+        self._store = store
+        self._processes: list[Process] = []
+        shutil.copy(TESTS / "tiny.py", root / "tiny_beside.py")
+        shutil.copy(TESTS / "chaos" / "paced.py", root / "paced_beside.py")
+        self.write_sweep(more, checkpoint_seconds)
+
+    def write_sweep(self, more: str, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> None:
+        self.sweep.write_text(_SWEEP.format(more=more, checkpoint_seconds=checkpoint_seconds))
+
+    def home(self, study: str) -> Path:
+        """A home of its own for each study: none takes over what another has finished."""
+        home = self.root / f"home-{study}"
+        if not home.exists() and self._store is not None:
+            (home / "mlflow").mkdir(parents=True)
+            shutil.copy(self._store, home / "mlflow" / "mlflow.db")
+        return home
+
+    def study(self, study: str) -> Path:
+        return self.home(study) / "studies" / study
+
+    def store(self, study: str) -> str:
+        return f"sqlite:///{self.home(study)}/mlflow/mlflow.db"
+
+    def start(self, *arguments: object, pace: float = PACE, **variables: str) -> Process:
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("RAY_", "TUNE_", "HSWEEP_", "PYTEST_", "MLFLOW_"))
+        }
+        process = Process(
+            arguments,
+            self.root,
+            {
+                **environment,
+                "OMP_NUM_THREADS": "1",
+                "PYTHONPATH": str(TESTS.parent),
+                "CHAOS_TRACES": str(self.traces),
+                "CHAOS_PACE": str(pace),
+                **variables,
+            },
+        )
+        self._processes.append(process)
+        return process
+
+    def go_on(self, study: str, *how: object, pace: float = PACE, **variables: str) -> Process:
+        """Resume a study, or begin it if it was killed before there was one."""
+        if (self.study(study) / "study.json").exists():
+            verb: tuple[object, ...] = ("resume", study)
+        else:
+            verb = ("run", self.sweep, "--study", study)
+        return self.start(*verb, *how, "--home", self.home(study), pace=pace, **variables)
+
+    def end(self, study: str, *how: object, pace: float = PACE, **variables: str) -> Process:
+        """Go on with a study until it is complete."""
+        process = self.go_on(study, *how, pace=pace, **variables)
+        code = process.wait()
+        assert code == 0, f"exit code {code}\n{process.output}"
+        assert process.is_gone()
+        return process
+
+    def look(self, study: str) -> dict[str, Any] | None:
+        """Note what ``show`` shows; None while there is no such study."""
+        before = (self.study(study) / "study.json").exists()
+        shown = CliRunner().invoke(main, ["show", study, "--json", "--home", str(self.home(study))])
+        if not before and shown.exit_code == 2:
+            return None
+        assert shown.exit_code == 0, shown.output
+        content: dict[str, Any] = json.loads(shown.stdout)
+        for row in content["trials_list"]:
+            if row["reached"]:
+                metrics = {name: row[name] for name in ("nmse", "fit")}
+                self.seen.add((row["key"], Shown(row["reached"], shown_metrics(metrics))))
+        return content
+
+    def has_ended(self, study: str) -> bool:
+        """Whether every trial on record has ended."""
+        content = self.look(study)
+        return (
+            content is not None and content["trials"] > 0 == content["planned"] + content["running"]
+        )
+
+    def trainers(self) -> list[int]:
+        """The living processes that have trained."""
+        pids = (int(trace.name.partition("-")[2]) for trace in self.traces.glob("pid-*"))
+        return sorted(pid for pid in pids if psutil.pid_exists(pid))
+
+    def endings(self, study: str) -> Endings:
+        return read_record(self.study(study)).endings()
+
+    def close(self) -> None:
+        """Leave nothing running, whatever a test left."""
+        for process in self._processes:
+            for each in process.session():
+                each.kill()
