@@ -25,7 +25,7 @@ from hsweep.tracking_names import run_name
 from hsweep.tracking_target import TrackingTarget, tracking_target, ui_command
 
 if TYPE_CHECKING:
-    from hsweep.study import Manifest
+    from hsweep.manifest import Manifest
 
 __all__ = [
     "Refusal",

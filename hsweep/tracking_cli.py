@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hsweep.errors import UserError
-from hsweep.options import console_for, exit_with, home_option, json_option, tracking_option
+from hsweep.options import console_for, exit_with, home_option, json_option
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
@@ -83,8 +83,10 @@ class Synced:
 
 @click.command()
 @click.argument("names", metavar="[STUDY ...]", nargs=-1)
+@click.option(
+    "--tracking-uri", metavar="URI", help="Another MLflow store than the one a study reports to."
+)
 @home_option
-@tracking_option
 @json_option
 def sync(names: tuple[str, ...], home: Home, tracking_uri: str | None, as_json: bool) -> None:
     """Deliver to MLflow what it has not got of the studies; without a STUDY, of all of the home.

@@ -1,14 +1,9 @@
 """Delivery to a real MLflow store on SQLite, and to servers that are down."""
 
 import contextlib
-import os
 import shutil
-import signal
 import socket
-import subprocess
 import threading
-import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +11,20 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Run, ViewType
+from mlflow.entities import ViewType
+from mlflow_stores import (
+    STUDY,
+    client,
+    draft_of,
+    history,
+    plan,
+    recorded,
+    report,
+    runs_by_key,
+)
 
 from hsweep.errors import UserError
-from hsweep.journal import Journal, TrialRow
+from hsweep.journal import Journal
 from hsweep.mlflow_delivery import Delivery
 from hsweep.mlflow_store import initialise_database
 from hsweep.tracking import (
@@ -32,27 +37,8 @@ from hsweep.tracking import (
     run_ids,
     run_urls,
     sync,
-    ui_command,
 )
-from hsweep.trial import Report, TrialStatus
-
-STUDY: dict[str, Any] = {
-    "study": "heads-1",
-    "tags": {"hsweep.tool_commit": "abc"},
-    "metric": "nmse",
-}
-
-
-def draft_of(file: Path) -> Path:
-    return file.with_name(f".{file.name}.draft")
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    draft_of(file).write_text("left by a process that was killed")
-    initialise_database(TrackingTarget(f"sqlite:///{file}", None, "none"))
-    return file
+from hsweep.trial import TrialStatus
 
 
 @pytest.fixture
@@ -73,57 +59,6 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 @pytest.fixture
 def journal_path(tmp_path: Path) -> Path:
     return tmp_path / "study" / "journal.db"
-
-
-def plan(journal: Journal, *keys: str) -> None:
-    counts = {"num_params": 10, "flops_per_example": 20, "train_memory_bytes": 30}
-    journal.add_trials(
-        TrialRow(key, i, {"heads": i + 1, "seq_len": 16}, 1, "seq_len=16", 8, counts)
-        for i, key in enumerate(keys)
-    )
-
-
-def report(
-    journal: Journal,
-    key: str,
-    units: range,
-    status: TrialStatus = TrialStatus.RUNNING,
-    **more: float | None,
-) -> None:
-    """Record one report a unit; the last one leads to ``status``."""
-    for unit in units:
-        metrics = {"nmse": 1 / unit, **more}
-        journal.record(
-            key, 1, Report(unit, 10 * unit, metrics, 0.5 * unit, False), metrics["nmse"],
-            status if unit == units[-1] else TrialStatus.RUNNING,
-        )  # fmt: skip
-
-
-def client(target: TrackingTarget) -> MlflowClient:
-    return MlflowClient(tracking_uri=target.uri, registry_uri=target.uri)
-
-
-def runs_by_key(target: TrackingTarget) -> dict[str, Run]:
-    """Every run of the experiment; the study's own is called ``parent``."""
-    mlflow = client(target)
-    experiment = mlflow.get_experiment_by_name(target.experiment)
-    assert experiment is not None
-    runs = mlflow.search_runs([experiment.experiment_id])
-    found = {run.data.tags.get("hsweep.trial", "parent"): run for run in runs}
-    assert len(found) == len(runs), "a trial has two runs"
-    return found
-
-
-def history(target: TrackingTarget, run: Run, metric: str) -> list[tuple[int, int, float]]:
-    rows = client(target).get_metric_history(run.info.run_id, metric)
-    return sorted((row.step, row.timestamp, row.value) for row in rows)
-
-
-def recorded(journal: Journal, key: str, metric: str = "nmse") -> list[tuple[int, int, float]]:
-    return sorted(
-        (row.unit or 0, int(row.time * 1000), row.payload["metrics"][metric])
-        for row in journal.reports(key)
-    )
 
 
 def deliver(journal_path: Path, target: TrackingTarget) -> TrackingSummary:
@@ -629,51 +564,3 @@ def test_tags_name_the_commits() -> None:
         "mlflow.source.git.commit": "bbb",
     }
     assert provenance_tags({"tool": None, "sweep": None}) == {}
-
-
-@pytest.mark.slow
-def test_a_real_server_gets_everything_once_it_is_up(
-    journal: Journal,
-    journal_path: Path,
-    target: TrackingTarget,
-    tmp_path: Path,
-    server_that_is_down: TrackingTarget,
-) -> None:
-    plan(journal, "a", "b")
-    journal.begin_attempt("a")
-    report(journal, "a", range(1, 6), TrialStatus.FINISHED, **{"top-1 (%)": 50.0})
-    journal.begin_attempt("b")
-    report(journal, "b", range(1, 3))
-    page = tmp_path / "report.html"
-    page.write_text("<p>answer</p>")
-    server = replace(server_that_is_down, uri=server_that_is_down.uri.replace("ann:secret@", ""))
-    port = int(server.uri.rpartition(":")[2])
-    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with (tmp_path / "server.log").open("w") as log:
-        process = subprocess.Popen(
-            ui_command(target, port=port),
-            env=environment,
-            cwd=tmp_path,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
-        deadline = time.monotonic() + 200
-        # A refused connection is retried after two seconds within each call.
-        while (summary := sync(journal_path, server, **STUDY, artifacts=[page])).error:
-            assert time.monotonic() < deadline, (tmp_path / "server.log").read_text()
-            assert process.poll() is None, (tmp_path / "server.log").read_text()
-        assert summary == TrackingSummary(delivered=10, pending=0)
-        runs = runs_by_key(server)
-        for key in ("a", "b"):
-            assert history(server, runs[key], "nmse") == recorded(journal, key)
-        assert runs["a"].data.tags["mlflow.parentRunId"] == runs["parent"].info.run_id
-        assert [f.path for f in client(server).list_artifacts(runs["parent"].info.run_id)] == [
-            "report.html"
-        ]
-        with urllib.request.urlopen(f"{server.uri}/", timeout=30) as answer:
-            assert answer.status == 200
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(60)

@@ -1,0 +1,283 @@
+"""Real MLflow stores for tests: a server in a process of its own, a slow line to it, a lock."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from mlflow import MlflowClient
+from mlflow.entities import Run, ViewType
+
+from hsweep.journal import Journal, TrialRow
+from hsweep.mlflow_store import initialise_database
+from hsweep.tracking_target import TrackingTarget, ui_command
+from hsweep.trial import Report, TrialStatus
+
+DEADLINE: Final = 200.0
+"""Seconds, far above what anything here takes."""
+
+STUDY: dict[str, Any] = {
+    "study": "heads-1",
+    "tags": {"hsweep.tool_commit": "abc"},
+    "metric": "nmse",
+}
+"""What deliveries of these tests' studies have in common."""
+
+History = list[tuple[int, int, float]]
+"""(step, time in ms, value) of every row of a metric."""
+
+
+def plan(journal: Journal, *keys: str) -> None:
+    counts = {"num_params": 10, "flops_per_example": 20, "train_memory_bytes": 30}
+    journal.add_trials(
+        TrialRow(key, i, {"heads": i + 1, "seq_len": 16}, 1, "seq_len=16", 8, counts)
+        for i, key in enumerate(keys)
+    )
+
+
+def report(
+    journal: Journal,
+    key: str,
+    units: range,
+    status: TrialStatus = TrialStatus.RUNNING,
+    **more: float | None,
+) -> None:
+    """Record one report a unit; the last one leads to ``status``."""
+    for unit in units:
+        metrics = {"nmse": 1 / unit, **more}
+        journal.record(
+            key, 1, Report(unit, 10 * unit, metrics, 0.5 * unit, False), metrics["nmse"],
+            status if unit == units[-1] else TrialStatus.RUNNING,
+        )  # fmt: skip
+
+
+def client(target: TrackingTarget) -> MlflowClient:
+    return MlflowClient(tracking_uri=target.uri, registry_uri=target.uri)
+
+
+def runs_of(target: TrackingTarget) -> list[Run]:
+    """Every run of the experiment that is not deleted."""
+    mlflow = client(target)
+    experiment = mlflow.get_experiment_by_name(target.experiment)
+    assert experiment is not None
+    return list(mlflow.search_runs([experiment.experiment_id], run_view_type=ViewType.ACTIVE_ONLY))
+
+
+def runs_by_key(target: TrackingTarget) -> dict[str, Run]:
+    """Every run of the experiment; the study's own is called ``parent``."""
+    runs = runs_of(target)
+    found = {run.data.tags.get("hsweep.trial", "parent"): run for run in runs}
+    assert len(found) == len(runs), "a trial has two runs"
+    return found
+
+
+def history(target: TrackingTarget, run: Run, metric: str) -> History:
+    rows = client(target).get_metric_history(run.info.run_id, metric)
+    return sorted((row.step, row.timestamp, row.value) for row in rows)
+
+
+def recorded(journal: Journal, key: str, metric: str = "nmse") -> History:
+    return sorted(
+        (row.unit or 0, int(row.time * 1000), row.payload["metrics"][metric])
+        for row in journal.reports(key)
+    )
+
+
+def database(folder: Path, empty: Path) -> Path:
+    """Copy an empty store: to make one anew takes seconds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(empty, folder / "mlflow.db"))
+
+
+def draft_of(file: Path) -> Path:
+    """Return where a database is made before it gets its name."""
+    return file.with_name(f".{file.name}.draft")
+
+
+def make_database(folder: Path) -> Path:
+    file = folder / "mlflow.db"
+    initialise_database(TrackingTarget(f"sqlite:///{file}", None, "none"))
+    return file
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """``mlflow server`` on a SQLite file, on one port for all its lives."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._log = file.with_name("server.log")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+        self.uri = f"http://127.0.0.1:{self.port}"
+
+    def target(self, experiment: str) -> TrackingTarget:
+        return TrackingTarget(self.uri, None, experiment)
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        artifacts = (self._file.parent / "artifacts").as_uri()
+        store = TrackingTarget(f"sqlite:///{self._file}", artifacts, "none")
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                ui_command(store, port=self.port),
+                env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+                cwd=self._file.parent,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + DEADLINE
+        while not self._answers():
+            assert self._process.poll() is None, self._log.read_text()
+            assert time.monotonic() < deadline, self._log.read_text()
+            time.sleep(0.1)
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.uri}/health", timeout=10) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """End it and its workers at once, as by ``kill -9``."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(60)
+            self._process = None
+
+
+class Line:
+    """A TCP line to a server that lets answers through only as it is told.
+
+    Attributes:
+        requests: seen so far.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self._open = threading.Event()
+        self._open.set()
+        self._changed = threading.Condition()
+        self._lines: list[bytes] = []
+        self._delay = 0.0
+        self._cut_answer_to: bytes | None = None
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def target(self, experiment: str) -> TrackingTarget:
+        return TrackingTarget(self.uri, None, experiment)
+
+    def answer_after(self, seconds: float) -> None:
+        """Hold every answer back for so long."""
+        self._delay = seconds
+
+    def hold(self) -> None:
+        """Let requests through, but no answer until ``let_go``."""
+        self._open.clear()
+
+    def let_go(self) -> None:
+        self._open.set()
+
+    def lose_answer_to(self, what: str) -> None:
+        """Let the next request whose first line holds ``what`` through, and drop its answer."""
+        self._cut_answer_to = what.encode()
+
+    @property
+    def requests(self) -> list[str]:
+        with self._changed:
+            return [line.decode() for line in self._lines]
+
+    def wait_for_request(self, what: str) -> None:
+        with self._changed:
+            found = self._changed.wait_for(
+                lambda: any(what.encode() in line for line in self._lines), DEADLINE
+            )
+        assert found, f"no request for {what}"
+
+    def close(self) -> None:
+        self._open.set()
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._carry, args=(near,), daemon=True).start()
+
+    def _carry(self, near: socket.socket) -> None:
+        with near, contextlib.suppress(OSError):
+            far = socket.create_connection(("127.0.0.1", self._to))
+            lost = threading.Event()
+            with far:
+                threading.Thread(target=self._back, args=(far, near, lost), daemon=True).start()
+                while data := near.recv(65536):
+                    first = data.split(b"\r\n", 1)[0]
+                    if first.endswith(b"HTTP/1.1"):
+                        cut = self._cut_answer_to
+                        if cut is not None and cut in first:
+                            self._cut_answer_to = None
+                            lost.set()
+                        with self._changed:
+                            self._lines.append(first)
+                            self._changed.notify_all()
+                    far.sendall(data)
+
+    def _back(self, far: socket.socket, near: socket.socket, lost: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := far.recv(65536):
+                if self._delay and data.startswith(b"HTTP/1.1"):
+                    time.sleep(self._delay)
+                self._open.wait(DEADLINE)
+                if lost.is_set():
+                    break
+                near.sendall(data)
+            near.shutdown(socket.SHUT_RDWR)
+
+
+_LOCKING: Final = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN EXCLUSIVE")
+print("locked", flush=True)
+sys.stdin.readline()
+connection.execute("ROLLBACK")
+"""
+
+
+@contextlib.contextmanager
+def locked(file: Path) -> Iterator[Any]:
+    """Let another process hold a SQLite file; call what is yielded to let it go."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _LOCKING, str(file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "locked\n"
+    try:
+        yield lambda: process.communicate("\n", timeout=60)
+    finally:
+        process.kill()
+        process.wait(60)
