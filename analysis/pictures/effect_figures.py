@@ -201,7 +201,8 @@ def equal_cost_picture(result: EffectsResult) -> Picture:
                 "line": {"width": 1.6, "color": shade.light},
             },
             text=[
-                f"<b>{safe(row.label)}</b><br>{cost_title(result.cost or '')}: {row.cost}<br>"
+                f"<b>{safe(row.label)}</b><br>"
+                f"{safe(cost_title(result.cost or ''))}: {row.cost}<br>"
                 f"{safe(result.metric)} {number_text(row.shape.metric, 4)}, {row.shape.n} runs"
                 + (f"<br>Holm {p_text(row.shape.p_holm)}" if row.shape.behind else "")
                 for _, row in kept
