@@ -30,6 +30,9 @@ _HEADER: Final = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 _FLAG_ALONE: Final = re.compile(rf"--?{_SECRET_NAME}", re.IGNORECASE)
 _FLAG_WITH_VALUE: Final = re.compile(rf"(-*{_SECRET_NAME}=).*", re.IGNORECASE | re.DOTALL)
 _VARIABLE: Final = re.compile(_SECRET_NAME, re.IGNORECASE)
+_FOLDERS: Final = frozenset({"PWD", "OLDPWD"})
+"""Variables in which a shell keeps where it is: the home of most studies lies below."""
+
 _SHORTEST_VALUE: Final = 6
 """Characters of an environment variable that is looked for in texts; shorter ones are words."""
 
@@ -107,6 +110,6 @@ def _secret_values() -> list[str]:
     found = {
         value
         for name, value in os.environ.items()
-        if _VARIABLE.fullmatch(name) and len(value) >= _SHORTEST_VALUE
+        if _VARIABLE.fullmatch(name) and name not in _FOLDERS and len(value) >= _SHORTEST_VALUE
     }
     return sorted(found, key=lambda value: (-len(value), value))

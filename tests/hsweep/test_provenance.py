@@ -59,6 +59,13 @@ def test_redacting_twice_changes_nothing(text: str) -> None:
     assert redact(redact(text)) == redact(text)
 
 
+def test_the_folder_a_shell_is_in_is_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PWD", "/data/studies")
+    monkeypatch.setenv("STORE_PWD", "hunter2-hunter2")
+    assert redact("sqlite:////data/studies/mlflow.db") == "sqlite:////data/studies/mlflow.db"
+    assert redact("opens with hunter2-hunter2") == "opens with ***"
+
+
 def test_a_secret_that_is_an_argument_of_its_own_is_hidden() -> None:
     command = ["hsweep", "run", "--password", f"{SECRET} b", f"--token={SECRET} c", "--seed", "1"]
     assert redact_command(command) == [
