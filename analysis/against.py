@@ -15,6 +15,7 @@ from analysis.findings.against_results import (
     CriticalHeads,
     PrintedValue,
 )
+from analysis.findings.losses import LOST_WORDS, Losses
 from analysis.findings.results import AxisValue, TransitionResult
 from analysis.papers.published_results import PublishedResult
 from analysis.papers.published_setups import UNKNOWN_NUMBER, Setup, Tasks
@@ -47,6 +48,7 @@ class _Cell:
     settings: Mapping[str, Any]
     rows: pd.DataFrame
     lost: int
+    why_lost: str
 
     def values(self, metric: str) -> FloatArray:
         known: FloatArray = self.rows[metric].dropna().to_numpy(np.float64)
@@ -146,9 +148,10 @@ def _cells(
             name: None if isinstance(value, str) and value == "none" else _plain(value)
             for name, value in zip(axes, key, strict=True)
         }
-        lost = int(rows["status"].isin(["stopped_early", "failed", "diverged"]).sum())
+        lost = int(rows["status"].isin(["stopped_early", *LOST_WORDS]).sum())
+        why = Losses.of(rows["status"]).text
         done = rows.loc[rows["complete"]]
-        found.append(_Cell(point, setup.settings(point, tasks), done, lost))
+        found.append(_Cell(point, setup.settings(point, tasks), done, lost, why))
     return found
 
 
@@ -217,9 +220,9 @@ def _row(
     elif compared.se is None:
         note = "no cell of the study has two runs, so its seed noise is unknown"
     if cell.lost:
-        note = "; ".join(
-            filter(None, (note, f"{cell.lost} runs of this cell did not reach their full budget"))
-        )
+        short = f"{cell.lost} runs of this cell did not reach their full budget"
+        why = f"{short} ({cell.why_lost})" if cell.why_lost else short
+        note = "; ".join(filter(None, (note, why)))
     decimal = 10.0 if scale == "error" else None
     return AgainstRow(
         printed=_printed(result),

@@ -130,6 +130,7 @@ def fit(
         costs=tuple(costs),
         settings=settings,
         warnings=tuple(warnings),
+        baseline_lost=base.lost,
     )
 
 
@@ -231,6 +232,7 @@ def _row(
         costs=item.costs,
         saving={name: 1 - item.costs[name] / base.costs[name] for name in costs},
         crash_share=item.crash_share,
+        lost=item.lost,
     )
 
 

@@ -216,6 +216,7 @@ def _row(
         dominated_by=tuple(beaten_by),
         p_epsilon=float(p_epsilon[k]),
         epsilon_class=_front_class(p_epsilon[k], settings),
+        lost=item.lost,
     )
 
 

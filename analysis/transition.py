@@ -94,7 +94,7 @@ def fit(
     if layers < 1:
         raise UserError(f"layers must be at least 1, not {layers!r}")
     settings = _filled(settings, table.scale)
-    coverage = audit(table.frame, settings.min_cell_share)
+    coverage = audit(table.frame, settings.min_cell_share, table.x, table.by)
     grid = build_grid(table.frame)
     context = Context(
         settings=settings,

@@ -72,7 +72,7 @@ class AgainstRow:
         goal: whether it is minimised or maximised.
         n: full-budget runs of the cell.
         values: those runs.
-        lost: runs of the cell that were stopped early, failed or diverged.
+        lost: runs of the cell that were stopped early, or gave no number.
         mean: their mean; of errors the geometric one.
         seed_sd: empirical-Bayes seed sd, in decades or the metric's unit; None where no cell of the
             study has two runs.

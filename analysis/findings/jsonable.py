@@ -144,6 +144,9 @@ def _decode_dataclass(kind: Any, data: Any) -> Any:
     fields = {}
     for field in dataclasses.fields(kind):
         name = field.name.rstrip("_")
+        if name not in data and field.default is not dataclasses.MISSING:
+            # Written before there was such a field.
+            continue
         if name not in data:
             raise ValueError(f"{kind.__name__} has no field {name!r} in {sorted(data)}")
         fields[field.name] = decode(hints[field.name], data[name])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from analysis.findings.jsonable import Jsonable, Number, encode
+from analysis.findings.losses import NONE_LOST, Losses
 from analysis.findings.pruning_results import Pruning
 from hsweep.question import Goal, Scale
 
@@ -142,6 +143,12 @@ class CellCounts:
     diverged: int
     running: int
     planned: int
+    too_large: int = 0
+
+    @property
+    def losses(self) -> Losses:
+        """Its runs without a number."""
+        return Losses(self.started, self.diverged, self.failed, self.too_large)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,13 +351,14 @@ class ParetoRow:
         ci: interval of the mean.
         n: runs behind the mean.
         values: those runs.
-        crash_share: screened, failed and diverged runs among all that ended.
+        crash_share: screened, failed, diverged and too large runs among all that ended.
         costs: each cost's mean over the runs.
         p_front: share of draws in which nothing dominates it.
         class_: on, off or undecided.
         dominated_by: labels of the configurations whose means dominate it.
         p_epsilon: p_front when a metric within epsilon counts as equal.
         epsilon_class: its class on the epsilon front.
+        lost: its runs without a number; the mean is that of those left.
     """
 
     config: Config
@@ -367,6 +375,7 @@ class ParetoRow:
     dominated_by: tuple[str, ...]
     p_epsilon: float
     epsilon_class: FrontClass
+    lost: Losses = NONE_LOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,7 +484,8 @@ class LeanRow:
         accepted: whether the candidate is established as no worse than the margin.
         costs: each cost's mean.
         saving: share of the baseline's cost saved, per cost (0.25 is a quarter less).
-        crash_share: screened, failed and diverged runs among all that ended.
+        crash_share: screened, failed, diverged and too large runs among all that ended.
+        lost: its runs without a number; the mean is that of those left.
     """
 
     config: Config
@@ -493,6 +503,7 @@ class LeanRow:
     costs: dict[str, float]
     saving: dict[str, float]
     crash_share: float
+    lost: Losses = NONE_LOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,6 +519,7 @@ class LeanResult(Jsonable):
         baseline_values: its full-budget runs.
         baseline_n: their number.
         baseline_costs: its costs.
+        baseline_lost: its runs without a number.
         margin: the margin in the metric's unit, as the user stated it.
         sd: the baseline's seed sd (empirical Bayes); None with one run.
         margin_over_sd: margin / sd.
@@ -544,6 +556,7 @@ class LeanResult(Jsonable):
     costs: tuple[str, ...]
     settings: LeanSettings
     warnings: tuple[str, ...] = field(default=())
+    baseline_lost: Losses = NONE_LOST
 
     @property
     def accepted(self) -> tuple[str, ...]:

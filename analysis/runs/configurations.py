@@ -7,6 +7,7 @@ from typing import Unpack
 import numpy as np
 import pandas as pd
 
+from analysis.findings.losses import LOST_WORDS, NONE_LOST, Losses, losses_named
 from analysis.findings.results import AxisValue, Config
 from analysis.runs.columns import RunColumns
 from analysis.runs.load import clean_runs
@@ -26,8 +27,9 @@ class Configuration:
         values: metric of every full-budget run that did not crash, in the table's order.
         costs: mean of each cost over the runs that have it.
         cost_values: each cost, run by run, as long as ``values``.
-        crash_share: screened, failed and diverged runs among all that ended.
+        crash_share: screened, failed, diverged and too large runs among all that ended.
         outcomes: (metric, costs...) of every full-budget run, crashed ones too, by replicate.
+        lost: runs without a number.
     """
 
     config: Config
@@ -37,6 +39,7 @@ class Configuration:
     cost_values: dict[str, FloatArray]
     crash_share: float
     outcomes: dict[str, tuple[float, ...]]
+    lost: Losses = NONE_LOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +106,15 @@ def group_configurations(
             " runs they kept are those that did well"
         )
     if len(usable) < len(whole):
-        warnings.append(f"{len(whole) - len(usable)} configurations have no full-budget run")
+        warnings.append(_unusable([rows for rows in whole if not rows["complete"].any()], config))
     done = [rows.loc[rows["complete"]] for rows in usable]
     crashed = screen_crashes([sign * rows["value"].to_numpy(np.float64) for rows in done], crash_sd)
     found = [
         _configuration(rows, good, good.loc[~bad], int(bad.sum()), config, costs)
         for rows, good, bad in zip(usable, done, crashed, strict=True)
     ]
+    if named := losses_named([(item.label, item.lost) for item in found]):
+        warnings.append(f"some means are those of the runs that were left: {named}")
     screened = sum(int(bad.sum()) for bad in crashed)
     if screened:
         warnings.append(
@@ -122,7 +127,7 @@ def group_configurations(
     found.sort(key=lambda item: (*(item.costs[name] for name in costs), item.label))
     dropped = [
         (
-            {name: _plain(rows[name].iloc[0]) for name in config},
+            _config(rows, config),
             {name: float(rows[name].mean()) for name in costs},
         )
         for rows in stopped
@@ -146,13 +151,13 @@ def _configuration(
     config: Sequence[str],
     costs: Sequence[str],
 ) -> Configuration:
-    axis_values = {name: _plain(rows[name].iloc[0]) for name in config}
-    label = _own_name(axis_values) or describe(axis_values)
+    axis_values = _config(rows, config)
+    label = _label(axis_values)
     for name in costs:
         if done[name].isna().any():
             raise UserError(f"cost {name!r} is missing for a full-budget run of {label}")
-    ended = rows["status"].isin(["finished", "stopped_early", "failed", "diverged"]).sum()
-    lost = rows["status"].isin(["failed", "diverged"]).sum() + num_screened
+    lost = Losses.of(rows["status"])
+    ended = rows["status"].isin(["finished", "stopped_early", *LOST_WORDS]).sum()
     cost_values = {name: good[name].to_numpy(np.float64) for name in costs}
     return Configuration(
         axis_values,
@@ -160,12 +165,29 @@ def _configuration(
         good["value"].to_numpy(np.float64),
         {name: float(values.mean()) for name, values in cost_values.items()},
         cost_values,
-        float(lost / ended),
+        float((lost.total + num_screened) / ended),
         {
             str(replicate): tuple(float(value) for value in outcome)
             for replicate, *outcome in done[["replicate", "value", *costs]].itertuples(index=False)
         },
+        lost,
     )
+
+
+def _unusable(groups: Sequence[pd.DataFrame], config: Sequence[str]) -> str:
+    """Return that these shapes have no full-budget run, and what became of their runs."""
+    named = losses_named(
+        [(_label(_config(rows, config)), Losses.of(rows["status"])) for rows in groups]
+    )
+    return f"{len(groups)} configurations have no full-budget run{f': {named}' if named else ''}"
+
+
+def _config(rows: pd.DataFrame, config: Sequence[str]) -> Config:
+    return {name: _plain(rows[name].iloc[0]) for name in config}
+
+
+def _label(axis_values: Config) -> str:
+    return _own_name(axis_values) or describe(axis_values)
 
 
 def _own_name(axis_values: Config) -> str | None:

@@ -1,8 +1,8 @@
 """The words that tools use for how a run ended.
 
 A run that was stopped before its full budget is a bound on what it would have reached; a run that
-failed says nothing. Which of the two a word means decides whether a sweep can be analysed at all,
-so an unknown word is an error.
+failed, diverged or did not fit its device says nothing. Which of the two a word means decides
+whether a sweep can be analysed at all, so an unknown word is an error.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,9 @@ import pandas as pd
 
 from hsweep.errors import UserError
 
-STATUSES: Final = ("finished", "stopped_early", "failed", "diverged", "running", "planned")
+STATUSES: Final = (
+    *("finished", "stopped_early", "failed", "diverged", "too_large", "running", "planned"),
+)
 
 _WORDS: Final = {
     "finished": ("complete", "completed", "terminated", "done", "success", "succeeded"),
@@ -22,6 +24,7 @@ _WORDS: Final = {
     ),
     "failed": ("fail", "error", "errored", "crashed", "preempted", "timeout"),
     "diverged": (),
+    "too_large": ("too large", "oom", "out_of_memory", "out of memory"),
     "running": ("paused",),
     "planned": ("waiting", "pending", "scheduled", "queued"),
 }

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.findings.jsonable import Number, number
+from analysis.findings.losses import losses_named
 from analysis.findings.results import CellCounts, MissingTrials
 
 
@@ -33,8 +34,12 @@ class Coverage:
     warnings: tuple[str, ...]
 
 
-def audit(frame: pd.DataFrame, min_cell_share: float) -> Coverage:
+def audit(
+    frame: pd.DataFrame, min_cell_share: float, x: str = "x", by: str | None = "by"
+) -> Coverage:
     """Return what the canonical ``frame`` covers (see `analysis.runs.load.RunTable`).
+
+    ``x`` and ``by`` are what messages call its axes.
 
     A sweep is refused when fewer than ``min_cell_share`` of its cells, or any head count not at
     all, have a full-budget run. Cells that the table does not name were never part of the sweep:
@@ -75,15 +80,25 @@ def audit(frame: pd.DataFrame, min_cell_share: float) -> Coverage:
             warnings.append(
                 "cells started different numbers of runs, so their best runs are not comparable"
             )
-    lost = sum(cell.failed + cell.diverged for cell in counts)
+    lost = sum(cell.losses.total for cell in counts)
     if lost:
-        warnings.append(f"{lost} runs failed or diverged and are left out")
+        named = losses_named([(_cell_name(cell, x, by), cell.losses) for cell in counts])
+        runs = (
+            "1 run gave no number; its cell is"
+            if lost == 1
+            else (f"{lost} runs gave no number; their cells are")
+        )
+        warnings.append(f"{runs} read from the runs that are left: {named}")
     open_runs = sum(cell.running + cell.planned for cell in counts)
     if open_runs:
         warnings.append(f"{open_runs} trials are still planned or running")
     return Coverage(
         counts, lacking, refusal, pruned_out, pruned_inside, equal_starts, tuple(warnings)
     )
+
+
+def _cell_name(cell: CellCounts, x: str, by: str | None) -> str:
+    return f"{x}={cell.x:g}" + (f", {by}={cell.by:g}" if cell.by is not None else "")
 
 
 def trials_to_fill(coverage: Coverage) -> tuple[MissingTrials, ...]:
@@ -142,6 +157,7 @@ def _counts(frame: pd.DataFrame) -> tuple[CellCounts, ...]:
             diverged=ended["diverged"],
             running=ended["running"],
             planned=ended["planned"],
+            too_large=ended["too_large"],
         )
         for (x, by), ended in sorted(cells.items(), key=lambda item: (item[0][0], item[0][1] or 0))
     )

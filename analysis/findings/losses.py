@@ -1,0 +1,71 @@
+"""Runs that gave no number: how many of a cell's or a shape's, and why."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+LOST_WORDS: Final = {"diverged": "diverged", "failed": "failed", "too_large": "too large"}
+"""Statuses of runs without a number, and what they are called."""
+
+_MOST_NAMED: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """How many runs of a cell or shape gave no number; they are in no mean and no median.
+
+    Attributes:
+        started: all of its runs but those still planned.
+        diverged: became not finite.
+        failed: ended with an error.
+        too_large: did not fit their device.
+    """
+
+    started: int = 0
+    diverged: int = 0
+    failed: int = 0
+    too_large: int = 0
+
+    @classmethod
+    def of(cls, statuses: Iterable[str]) -> "Losses":
+        """Return the losses among runs with these statuses."""
+        counted = Counter(statuses)
+        return cls(
+            counted.total() - counted["planned"], *(counted[status] for status in LOST_WORDS)
+        )
+
+    @property
+    def total(self) -> int:
+        """Runs without a number."""
+        return self.diverged + self.failed + self.too_large
+
+    @property
+    def text(self) -> str:
+        """The losses in words, ``2 of 5 diverged``; empty where there are none."""
+        return ", ".join(
+            f"{number} of {self.started} {word}"
+            for word, number in zip(
+                LOST_WORDS.values(), (self.diverged, self.failed, self.too_large), strict=True
+            )
+            if number
+        )
+
+
+NONE_LOST: Final = Losses()
+
+
+def runs_text(left: int, losses: Losses) -> str:
+    """Return how many runs a number rests on, marked where they are those that were left:
+    ``3 left: 2 of 5 diverged``."""
+    return f"{left} left: {losses.text}" if losses.total else str(left)
+
+
+def losses_named(found: Mapping[str, Losses] | Sequence[tuple[str, Losses]]) -> str:
+    """Return the losses of several cells or shapes by their names, the heaviest first."""
+    pairs = found.items() if isinstance(found, Mapping) else found
+    lost = [(name, losses) for name, losses in pairs if losses.total]
+    lost.sort(key=lambda pair: -pair[1].total / pair[1].started)
+    said = [f"{losses.text} at {name}" for name, losses in lost[:_MOST_NAMED]]
+    left = len(lost) - len(said)
+    return "; ".join([*said, *([f"and {left} more"] if left else [])])
