@@ -23,6 +23,7 @@ from hsweep.options import (
     tracking_option,
 )
 from hsweep.paths import Home
+from hsweep.recovery_cli import recover
 from hsweep.tracking_cli import sync
 
 EXIT_NOTHING_USABLE: Final = 1
@@ -195,11 +196,12 @@ def resume(
     from hsweep import request
     from hsweep.conclusion import Conclusion, finish
     from hsweep.edit import Asked, go_on_edited
+    from hsweep.recovery import open_whole
     from hsweep.render import print_json
     from hsweep.study import Study
 
     console = console_for(as_json=as_json)
-    study = Study.open(home, study_name)
+    study = Study.open(home, study_name) if dry_run else open_whole(home, study_name, console.print)
     how["tracking_uri"] = how["tracking_uri"] or request.recorded_tracking_uri(study)
     options = request.run_options(home, study.manifest.sweep, **how)
     conclusion = Conclusion(options.target)
@@ -228,8 +230,11 @@ def list_(home: Home, as_json: bool) -> None:
     for paths in list_studies(home):
         try:
             rows.append(Study.open(home, paths.name).status())
-        except UserError as error:
-            rows.append({"study": paths.name, "state": "unreadable", "error": str(error)})
+        except Exception as error:
+            # Whatever has become of one study's files, the others are listed.
+            what = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+            said = f"{what}{error}"
+            rows.append({"study": paths.name, "state": "unreadable", "error": said})
     if as_json:
         print_json(rows)
     elif rows:
@@ -497,6 +502,7 @@ def paper(
 
 main.add_command(data_verbs)
 main.add_command(compare)
+main.add_command(recover)
 main.add_command(sync)
 
 if __name__ == "__main__":

@@ -418,6 +418,10 @@ class Journal:
         marks = "instr(payload, '\"micro_batch\"') OR instr(payload, '\"note\"')"
         yield from self._select(f"kind = 'report' AND ({marks})", ())
 
+    def log(self) -> Iterator[LogRow]:
+        """Yield every entry in the order it was recorded."""
+        yield from self._select("seq > ?", (0,))
+
     def log_after(self, seq: int, limit: int) -> list[LogRow]:
         """Return at most ``limit`` entries that follow entry ``seq``."""
         return list(self._select("seq > ?", (seq,), limit))
@@ -475,7 +479,7 @@ class Journal:
     def check(self) -> str:
         """Return what is wrong with the file as a whole; empty if nothing is."""
         with self._readable():
-            found = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            found = self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         return "" if found == "ok" else str(found)
 
     def last_seq(self) -> int:

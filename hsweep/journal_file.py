@@ -243,14 +243,26 @@ def unreadable(path: Path, error: Exception) -> UserError:
     return damaged(path, str(error))
 
 
-def damaged(path: Path, what: str) -> UserError:
+class DamagedJournalError(UserError):
+    """A journal's file is missing or not what was written.
+
+    Attributes:
+        what: what is wrong with it.
+    """
+
+    def __init__(self, message: str, what: str) -> None:
+        super().__init__(message)
+        self.what = what
+
+
+def damaged(path: Path, what: str) -> DamagedJournalError:
     """Return what to say of a damaged journal, and what to do about it."""
     copy = copy_of(path)
     if copy.exists():
         remedy = f"`{recover_line(path.parent)}` rebuilds it from its copy {copy.name}"
     else:
         remedy = f"it has no copy {copy.name} to rebuild it from: restore either from a backup"
-    return UserError(f"the journal {path} cannot be read ({what}); {remedy}")
+    return DamagedJournalError(f"the journal {path} cannot be read ({what}); {remedy}", what)
 
 
 def recover_line(study: Path) -> str:

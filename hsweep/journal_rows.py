@@ -1,5 +1,6 @@
 """Rows of a study's record, as they are read from it."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -45,6 +46,20 @@ class TrialRow:
     continues: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
 
+    def planned_columns(self) -> tuple[Any, ...]:
+        """Return what was planned, as the record holds it (``PLANNED_COLUMNS``)."""
+        return (
+            self.key, self.ordinal, json.dumps(dict(self.point)), self.replicate, self.stratum,
+            self.budget, json.dumps(dict(self.counts)), json.dumps(dict(self.parts)),
+        )  # fmt: skip
+
+    def state_columns(self) -> tuple[Any, ...]:
+        """Return where the trial stands, as the record holds it (``STATE_COLUMNS``)."""
+        return (
+            str(self.status), self.reason, self.attempt, self.unit, self.value, self.wall_seconds,
+            self.failures, int(self.alone), self.orphaned, self.reused_from, self.continues,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class LogRow:
@@ -63,3 +78,8 @@ class LogRow:
     kind: Literal["report", "status"]
     unit: int | None
     payload: Mapping[str, Any]
+
+    def columns(self) -> tuple[Any, ...]:
+        """Return the entry without its trial, as the record holds it (``LOG_COLUMNS``)."""
+        payload = json.dumps(dict(self.payload))
+        return (self.seq, self.time, self.attempt, self.kind, self.unit, payload)

@@ -240,6 +240,7 @@ def run_study(
             tags=study_tags(study.manifest),
             metric=plan.sweep.metric,
         )
+        study.renew_plan(plan.to_json())
         tracker.attach(study.paths.plan)
         tracker.start()
         timer = stop_after(coordinator, options.time_budget) if options.time_budget else None

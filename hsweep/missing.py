@@ -23,6 +23,7 @@ from hsweep.launch import (
 from hsweep.paths import Home
 from hsweep.pending import finish, is_pending
 from hsweep.prepare import Prepared, prepare_again, refuse_unread_data
+from hsweep.recovery import open_whole
 from hsweep.request import close, refuse_changed, train
 from hsweep.study import Study
 from hsweep.sweep import DEFAULT_PRESET
@@ -47,7 +48,7 @@ def study_of(
     with contextlib.redirect_stdout(sys.stderr):
         sweep = load_sweep(sweep_file).sweep
     preset = given.get("preset") or DEFAULT_PRESET
-    study = Study.open(home, name or f"{sweep.name}-{preset}")
+    study = open_whole(home, name or f"{sweep.name}-{preset}", console.print)
     manifest = study.manifest
     recorded: dict[str, Any] = {
         "sweep": manifest.sweep,

@@ -70,9 +70,9 @@ class Changes:
             if key in entries:
                 lines.append(self._log_line(str(key), entries.pop(key), row))
         for key, added in entries.items():
-            row = self._trial(key)
-            if row is not None:
-                lines.append(self._log_line(str(key), added, row))
+            unchanged = self._trial(key)
+            if unchanged is not None:
+                lines.append(self._log_line(str(key), added, unchanged))
         if noted["meta"]:
             lines.append(MetaLine({str(name): self._meta(name) for name in noted["meta"]}))
         return lines

@@ -139,6 +139,12 @@ class Study:
         self.manifest = manifest
         write_text(self.paths.manifest, manifest_text(manifest))
 
+    def renew_plan(self, plan: Mapping[str, Any]) -> None:
+        """Write the plan if its file has got lost; nothing is read back from it."""
+        if not self.paths.plan.exists():
+            with contextlib.suppress(OSError):
+                write_json(self.paths.plan, plan)
+
     def journal(self, *, read_only: bool = True) -> Journal:
         """Open the record; for writing, it also keeps what the study is run with."""
         journal = Journal(self.paths.journal, read_only=read_only)
