@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hsweep.micro_batches import Parts, parts_of
 from tasks.base import FurtherEvaluated, Metric, Task, TaskData
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -154,6 +155,34 @@ class TaskContract:
             for rows in (slice(None, self.batch_size // 2), slice(self.batch_size // 2, None))
         ]
         assert data.loss(model, batch).item() == pytest.approx(sum(halves) / 2, rel=1e-4)
+
+    @pytest.mark.parametrize("at_once", [1, 3, 4, 5])
+    def test_the_gradient_accumulated_over_parts_is_the_whole_batchs(
+        self, task: Task, model: nn.Module, at_once: int
+    ) -> None:
+        data = self.open(task)
+        batch = self.first(data, 1)[0]
+        # Dropout would draw other masks for parts.
+        model.eval()
+        whole = self.accumulated(data, model, [(batch, 1.0)])
+        parts = parts_of(data, batch, at_once)
+        sizes = [len(tensors(part)[0]) for part, _ in parts]
+        assert (sum(sizes), max(sizes)) == (self.batch_size, at_once)
+        assert sum(share for _, share in parts) == pytest.approx(1.0)
+        accumulated = self.accumulated(data, model, parts)
+        assert len(whole) == len(accumulated) > 0
+        for one, other in zip(whole, accumulated, strict=True):
+            assert (one - other).norm() <= 1e-4 * max(g.norm() for g in whole)
+
+    def accumulated(self, data: TaskData, model: nn.Module, parts: Parts) -> list[Tensor]:
+        """The sum of the parts' gradients, and of their losses, each times its share."""
+        model.zero_grad(set_to_none=True)
+        total = torch.zeros(())
+        for part, share in parts:
+            loss = data.loss(model, part) * share
+            loss.backward()
+            total += loss.detach()
+        return [total, *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
 
     def test_evaluating_returns_every_declared_metric_finite(
         self, task: Task, model: nn.Module

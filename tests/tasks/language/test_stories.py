@@ -157,6 +157,14 @@ class TestMetrics:
         data.loss(Bigram(300), ahead[0])
         assert seen(data) == 4 * 8
 
+    def test_a_batch_is_seen_once_in_however_many_parts_and_attempts(self, packed: Stories) -> None:
+        data, model = opened(packed), Bigram(300)
+        for number, batch in enumerate(batches(data, 5), start=1):
+            for attempt in ([batch], batch.split(3), batch.split(1)):
+                for part in attempt:
+                    data.loss(model, part)
+            assert seen(data) == number * 4 * 8
+
     def test_a_resumed_trial_has_seen_what_it_had(self, packed: Stories) -> None:
         data = opened(packed)
         stream = data.batches(11)
