@@ -1,8 +1,5 @@
 """The page in a real browser: it opens from a file, fetches nothing and can be used."""
 
-import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,45 +7,16 @@ from typing import Any
 import pandas as pd
 import pytest
 import report_examples as examples
+from browsing import DRAWN, open_browser, requested, wait_for
 
 from analysis.report import ReportInput, write_report
 from analysis.words.wording import NONE
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1000,900",
-)
-
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    from selenium.webdriver.chrome.service import Service
-
-    binary = next(filter(None, map(shutil.which, BROWSERS)), None)
-    driver_path = shutil.which("chromedriver")
-    if binary is None or driver_path is None:
-        pytest.skip("needs chromium and chromedriver on the PATH")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        options = webdriver.ChromeOptions()
-        options.binary_location = binary
-        for flag in (*FLAGS, f"--user-data-dir={profile}"):
-            options.add_argument(flag)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        driver = webdriver.Chrome(options=options, service=Service(driver_path))
-        driver.set_script_timeout(60)
-        yield driver
-        driver.quit()
+    with open_browser() as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -68,34 +36,10 @@ def show(browser: Any, tmp_path: Path) -> Any:
             {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
         )
         browser.get(path.as_uri())
-        wait_for(browser, "the pictures", _DRAWN)
+        wait_for(browser, "the pictures", DRAWN)
         return browser
 
     return open_page
-
-
-_DRAWN = (
-    "return Array.from(document.querySelectorAll('[data-figure]'))"
-    ".every((holder) => holder.querySelector('svg.main-svg .xtick'))"
-)
-
-
-def wait_for(browser: Any, what: str, script: str) -> None:
-    """Wait until ``script`` returns true."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    WebDriverWait(browser, 60, poll_frequency=0.05).until(
-        lambda driver: driver.execute_script(script), f"waited in vain for {what}"
-    )
-
-
-def requested(browser: Any) -> list[str]:
-    """Return every address that the page asked for; the browser's own first tab is none of it."""
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    sent = [m["params"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    urls = [each["request"]["url"] for each in sent if each["documentURL"].startswith("file:")]
-    assert browser.current_url in urls
-    return urls
 
 
 def column(browser: Any, number: int) -> list[str]:
