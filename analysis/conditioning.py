@@ -30,6 +30,7 @@ from analysis.findings.conditioning_results import (
     TheoryCheck,
 )
 from analysis.findings.jsonable import Number, number
+from analysis.findings.losses import Losses, losses_named
 from analysis.findings.results import AxisValue, Config, Interval
 from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import describe
@@ -126,12 +127,14 @@ def fit(
     groups = _usable(runs, list(config), condition, warnings)
     shapes = sorted(
         (
-            _shape(rows, config, x, metric, scale, condition, prediction, size, layers)
-            for rows in groups
+            _shape(rows, lost, config, x, metric, scale, condition, prediction, size, layers)
+            for rows, lost in groups
         ),
         key=lambda shape: (shape.x is None, shape.x or 0, shape.size or 0, shape.label),
     )
     shapes = _without_twins(shapes, x, warnings)
+    if named := losses_named([(shape.label, shape.lost) for shape in shapes]):
+        warnings.append(f"some means are those of the runs that were left: {named}")
     capped = sum(bool(shape.capped) for shape in shapes)
     if capped:
         warnings.append(
@@ -170,8 +173,9 @@ def fit(
 
 def _usable(
     runs: pd.DataFrame, config: list[str], condition: str, warnings: list[str]
-) -> list[pd.DataFrame]:
-    """Return the full-budget runs of each shape that lost none to early stopping."""
+) -> list[tuple[pd.DataFrame, Losses]]:
+    """Return the full-budget runs of each shape that lost none to early stopping, and how many
+    others gave no number."""
     if (runs[condition].dropna() < 1).any():
         raise UserError(
             f"column {condition!r} holds {float(runs[condition].min())!r}; a condition number is "
@@ -189,14 +193,24 @@ def _usable(
     unmeasured = sum(len(rows) for rows in done) - sum(len(rows) for rows in found)
     if unmeasured:
         warnings.append(f"{unmeasured} full-budget runs have no {condition} and are left out")
-    found = [rows for rows in found if not rows.empty]
-    if not found:
+    losses = [Losses.of(rows["status"]) for rows in whole]
+    pairs = list(zip(found, losses, strict=True))
+    gone = [
+        (describe({name: _plain(rows[name].iloc[0]) for name in config}), lost)
+        for rows, (left, lost) in zip(whole, pairs, strict=True)
+        if left.empty
+    ]
+    if named := losses_named(gone):
+        warnings.append(f"some shapes have no run that is left: {named}")
+    usable = [(rows, lost) for rows, lost in pairs if not rows.empty]
+    if not usable:
         raise UserError(f"no run of the table reached its full budget with a {condition}")
-    return found
+    return usable
 
 
 def _shape(
     rows: pd.DataFrame,
+    lost: Losses,
     config: Sequence[str],
     x: str,
     metric: str,
@@ -226,6 +240,7 @@ def _shape(
         layers=tuple(_geometric_mean(rows[name]) for name in layers),
         size=_mean(rows, size),
         capped=_mean(rows, CAPPED if CAPPED in rows.columns else None),
+        lost=lost,
     )
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from analysis.findings.jsonable import Jsonable, Number
+from analysis.findings.losses import NONE_LOST, Losses
 from analysis.findings.results import Config, Interval
 from hsweep.question import Goal, Scale
 
@@ -98,6 +99,7 @@ class ConditionedShape:
             a layer was not measured.
         size: its cost that confounds both; None without the column.
         capped: share of matrices that count as singular; None without the column.
+        lost: its runs without a number; the means are those of the runs left.
     """
 
     config: Config
@@ -113,6 +115,7 @@ class ConditionedShape:
     layers: tuple[float, ...]
     size: float | None
     capped: float | None
+    lost: Losses = NONE_LOST
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,14 +51,19 @@ class Losses:
             if number
         )
 
+    @property
+    def behind(self) -> str:
+        """What stands behind the number of runs that gave one: `` left (2 of 5 diverged)``."""
+        return f" left ({self.text})" if self.total else ""
+
 
 NONE_LOST: Final = Losses()
 
 
 def runs_text(left: int, losses: Losses) -> str:
     """Return how many runs a number rests on, marked where they are those that were left:
-    ``3 left: 2 of 5 diverged``."""
-    return f"{left} left: {losses.text}" if losses.total else str(left)
+    ``3 left (2 of 5 diverged)``."""
+    return f"{left}{losses.behind}"
 
 
 def losses_named(found: Mapping[str, Losses] | Sequence[tuple[str, Losses]]) -> str:

@@ -200,7 +200,7 @@ def _hover(shape: ConditionedShape, result: ConditioningResult) -> str:
     lines = [
         f"<b>{safe(shape.label)}</b>",
         f"{safe(result.metric)} {number_text(shape.metric, 4)} over {shape.n} "
-        f"run{'' if shape.n == 1 else 's'}",
+        f"run{'' if shape.n == 1 else 's'}{shape.lost.behind}",
         f"{safe(title(result))} {number_text(shape.condition)}",
     ]
     if shape.prediction is not None:

@@ -9,7 +9,7 @@ from analysis.pictures.curves import Curve, LearningCurves, group_name
 from analysis.pictures.drawing import Pick, Picture, decade_ticks, safe, style
 from analysis.words.wording import number_text
 
-_SYMBOLS = {"stopped early": "circle-open", "diverged or failed": "x-thin-open"}
+_SYMBOLS = {"stopped early": "circle-open", "no number": "x-thin-open"}
 
 
 def curve_picture(curves: LearningCurves, metric: str, unit: str) -> Picture | None:
@@ -58,7 +58,9 @@ def curve_picture(curves: LearningCurves, metric: str, unit: str) -> Picture | N
         else ""
     )
     coloured = f", coloured by {curves.grouped_by}" if curves.grouped_by else ""
-    ended = "; a ring marks a trial stopped early, a cross one that diverged or failed"
+    ended = (
+        "; a ring marks a trial stopped early, a cross one that diverged, failed or was too large"
+    )
     return Picture(
         "curves",
         "Learning curves",

@@ -70,7 +70,7 @@ class LearningCurves:
         """Return the drawn curves that ended early, by how they did."""
         names = {
             "stopped early": ("stopped_early",),
-            "diverged or failed": ("diverged", "failed"),
+            "no number": ("diverged", "failed", "too_large"),
         }
         found = {
             name: [curve for curve in self.curves if curve.status in statuses and curve.last]

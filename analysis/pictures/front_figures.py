@@ -71,12 +71,19 @@ def _front_picture(pareto: ParetoResult, cost: str, points: list[FrontPoint]) ->
     better = "lower" if pareto.goal == "min" else "higher"
     joint = ", all costs taken together" if len(pareto.costs) > 1 else ""
     tied = "; shapes of equal cost stand side by side" if places != [p.cost for p in points] else ""
+    crossed = (
+        ""
+        if not any(point.has_losses for point in points)
+        else (
+            "; a cross marks a shape some of whose runs gave no number, its mean that of those left"
+        )
+    )
     return Picture(
         f"front-{pareto.costs.index(cost)}",
         f"{pareto.metric} against {cost_title(cost)}",
         f"Each point is one shape with its {percent_text(pareto.settings.confidence)} interval "
         f"over seeds; left and {better} is better, and the fainter a point the smaller P(front), "
-        f"the chance that nothing beats it{joint}{tied}. Click a point for its runs.",
+        f"the chance that nothing beats it{joint}{tied}{crossed}. Click a point for its runs.",
         figure,
         is_wide=True,
         picks=tuple(Pick(point.label, point.query, point.links) for point in points),
@@ -161,8 +168,12 @@ def _hover(point: FrontPoint, metric: str) -> str:
 
 
 def _mark_roles(figure: go.Figure, points: list[FrontPoint], places: list[float]) -> None:
-    for role, symbol in (("baseline", "circle-open"), ("chosen", "star-open")):
-        marked = [pair for pair in zip(points, places, strict=True) if pair[0].role == role]
+    pairs = list(zip(points, places, strict=True))
+    for role, symbol, marked in (
+        ("baseline", "circle-open", [pair for pair in pairs if pair[0].role == "baseline"]),
+        ("chosen", "star-open", [pair for pair in pairs if pair[0].role == "chosen"]),
+        ("runs lost", "x-thin-open", [pair for pair in pairs if pair[0].has_losses]),
+    ):
         if marked:
             figure.add_scatter(
                 x=[place for _, place in marked],
@@ -171,7 +182,7 @@ def _mark_roles(figure: go.Figure, points: list[FrontPoint], places: list[float]
                 name=role,
                 marker={
                     "symbol": symbol,
-                    "size": 20,
+                    "size": 11 if role == "runs lost" else 20,
                     "color": palette.INK.light,
                     "line": {"width": 1.8, "color": palette.INK.light},
                 },
@@ -326,7 +337,7 @@ def _candidate_text(block: ForestBlock, row: LeanRow) -> str:
     lines = [
         f"<b>{safe(row.label)}</b>{chosen}",
         f"difference in {safe(lean.metric)} {interval_text(row.ci, lean.settings.confidence)}",
-        f"Holm {p_text(row.p_holm)}, {row.n} run{'' if row.n == 1 else 's'}",
+        f"Holm {p_text(row.p_holm)}, {row.n} run{'' if row.n == 1 else 's'}{row.lost.behind}",
         *([f"saves {safe(saved)}"] if saved else []),
     ]
     return "<br>".join(lines)

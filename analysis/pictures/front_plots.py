@@ -85,14 +85,18 @@ def _front(pareto: ParetoResult, cost: str, points: list[FrontPoint]) -> Figure:
             # The legend shows the class at full strength, whatever its points' chances.
             shade = palette.CLASS_SHADES[class_].light
             axes.plot([], [], _CLASS_MARKERS[class_], color=shade, ms=size, mew=0, label=name)
-    for role, marker in (("baseline", "o"), ("chosen", "*")):
-        marked = [x for x in zip(points, places, strict=True) if x[0].role == role]
+    pairs = list(zip(points, places, strict=True))
+    for role, marker, marked in (
+        ("baseline", "o", [pair for pair in pairs if pair[0].role == "baseline"]),
+        ("chosen", "*", [pair for pair in pairs if pair[0].role == "chosen"]),
+        ("runs lost", "x", [pair for pair in pairs if pair[0].has_losses]),
+    ):
         if marked:
             axes.plot(
                 [x for _, x in marked],
                 [point.ci.estimate for point, _ in marked],
                 marker=marker,
-                ms=9 if role == "baseline" else 11,
+                ms={"baseline": 9, "chosen": 11}.get(role, 4.5),
                 mfc="none",
                 mec=palette.INK.light,
                 mew=0.8,

@@ -75,11 +75,13 @@ class LengthSeries:
         by: that value; None where nothing modulates.
         runs: (x, error, replicate) of every full-budget run.
         cells: (x, error) of every cell, under the leading reading.
+        lossy: (x, error, losses in words) of those cells that are read from the runs left.
     """
 
     by: Number | None
     runs: tuple[tuple[Number, float, str], ...]
     cells: tuple[tuple[Number, float], ...]
+    lossy: tuple[tuple[Number, float, str], ...] = ()
 
 
 def error_of(y: float, scale: Scale) -> float:
@@ -91,6 +93,7 @@ def length_series(result: TransitionResult) -> list[LengthSeries]:
     """Return one series a length, ascending, with at most about `MAX_RUN_POINTS` runs in all."""
     every = math.ceil(len(result.runs) / MAX_RUN_POINTS) or 1
     keys = {run.by for run in result.runs} | {cell.by for cell in result.cells}
+    lost = {(cell.x, cell.by): cell.losses for cell in result.counts if cell.losses.total}
     return [
         LengthSeries(
             by=by,
@@ -102,6 +105,11 @@ def length_series(result: TransitionResult) -> list[LengthSeries]:
                 (cell.x, error_of(cell.z, result.scale))
                 for cell in sorted(result.cells, key=lambda cell: cell.x)
                 if cell.by == by and math.isfinite(cell.z)
+            ),
+            lossy=tuple(
+                (cell.x, error_of(cell.z, result.scale), lost[cell.x, cell.by].text)
+                for cell in sorted(result.cells, key=lambda cell: cell.x)
+                if cell.by == by and math.isfinite(cell.z) and (cell.x, cell.by) in lost
             ),
         )
         for by in sorted(keys, key=lambda key: (key is not None, key or 0))
@@ -183,6 +191,7 @@ class FrontPoint:
         details: further lines that describe it.
         query: text that finds its trials in the table of trials.
         links: names and addresses of its runs' pages.
+        has_losses: some of its runs gave no number.
     """
 
     label: str
@@ -194,6 +203,7 @@ class FrontPoint:
     details: tuple[str, ...]
     query: str
     links: tuple[tuple[str, str], ...] = ()
+    has_losses: bool = False
 
     @property
     def opacity(self) -> float:
@@ -212,10 +222,12 @@ def front_points(
         value = row.costs.get(cost, math.nan)
         if not math.isfinite(value):
             continue
-        details = [f"{percent_text(row.crash_share)} of runs crashed"] if row.crash_share else []
+        # Runs without a number are named with those that are left.
+        is_crashed = row.crash_share > 0 and not row.lost.total
+        details = [f"{percent_text(row.crash_share)} of runs crashed"] if is_crashed else []
         details += [f"{cost_title(name)}: {cost_text(name, row.costs[name])}" for name in row.costs]
         seeds = runs.get(config_key(row.config), [])
-        details.append(f"{row.n} full-budget run{'' if row.n == 1 else 's'}")
+        details.append(f"{row.n} full-budget run{'' if row.n == 1 else 's'}{row.lost.behind}")
         if listed := ", ".join(str(run["seed"]) for run in seeds if "seed" in run):
             details.append(f"seeds: {_shorten(listed)}")
         links = run_links(seeds)
@@ -230,6 +242,7 @@ def front_points(
                 p_front=row.p_front,
                 class_=row.class_,
                 role=_role(row.config, comparisons),
+                has_losses=row.lost.total > 0,
                 details=tuple(details),
                 query=query_text(row.config),
                 links=links,

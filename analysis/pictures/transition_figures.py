@@ -66,6 +66,9 @@ def error_picture(result: TransitionResult, axis: GridAxis, trials: pd.DataFrame
         _add_series(figure, line, axis, offset, name, shade.light, symbol, result)
         if index not in named:
             figure.data[-1].showlegend = False
+    for index, line in enumerate(series):
+        offset = (index - (len(series) - 1) / 2) * min(0.1, 0.5 / len(series)) * axis.step
+        _add_losses(figure, line, axis, offset, result)
     numbers = iter(range(len(picks)))
     for trace in figure.data:
         if trace.meta == "picks":
@@ -83,6 +86,11 @@ def error_picture(result: TransitionResult, axis: GridAxis, trials: pd.DataFrame
     if result.scale != "loss":
         figure.update_yaxes(**decade_ticks(shown))
     band = _add_bracket(figure, result, axis)
+    crossed = (
+        ""
+        if not any(line.lossy for line in series)
+        else ("; a cross marks a cell that lost runs and is read from those that are left")
+    )
     drawn = sum(len(line.runs) for line in series)
     some = f" Shown are {drawn} of {len(result.runs)} runs." if drawn < len(result.runs) else ""
     cell = {"typical": "median", "attainable": "expected best"}[result.reading]
@@ -91,7 +99,7 @@ def error_picture(result: TransitionResult, axis: GridAxis, trials: pd.DataFrame
         "error",
         f"{metric_title(result.metric, result.scale)} against {result.x}",
         f"Each point is one full-budget run and each line joins the {cell} seeds{lengths}; lower "
-        f"is better{band}.{some}",
+        f"is better{band}{crossed}.{some}",
         figure,
         is_wide=True,
         picks=tuple(picks),
@@ -145,6 +153,31 @@ def _add_series(
         meta="picks",
         hovertemplate=f"%{{text}}<br>{safe(metric_title(result.metric, result.scale))} %{{y:.3g}}"
         "<extra></extra>",
+    )
+
+
+def _add_losses(
+    figure: go.Figure, line: LengthSeries, axis: GridAxis, offset: float, result: TransitionResult
+) -> None:
+    """Cross the cells that are read from the runs left, and say on them what was lost."""
+    if not line.lossy:
+        return
+    by = f", {result.by}={number_text(line.by)}" if line.by is not None else ""
+    figure.add_scatter(
+        x=[axis.at(x) + offset for x, _, _ in line.lossy],
+        y=[value for _, value, _ in line.lossy],
+        mode="markers",
+        name="runs lost",
+        legendgroup="runs lost",
+        showlegend=not any(trace.name == "runs lost" for trace in figure.data),
+        marker={
+            "symbol": "x-thin-open",
+            "size": 11,
+            "color": palette.INK.light,
+            "line": {"width": 1.6, "color": palette.INK.light},
+        },
+        text=[safe(f"{result.x}={number_text(x)}{by}: {lost}") for x, _, lost in line.lossy],
+        hovertemplate="%{text}<extra></extra>",
     )
 
 

@@ -97,6 +97,16 @@ def _error(axes: Axes, result: TransitionResult, axis: GridAxis) -> None:
             alpha=0.5,
             linewidths=0,
         )
+        if line.lossy:
+            is_first = not any(each.lossy for each in series[:index])
+            axes.plot(
+                [axis.at(x) + offset for x, _, _ in line.lossy],
+                [value for _, value, _ in line.lossy],
+                "x",
+                color=palette.INK.light,
+                markersize=5,
+                label="runs lost" if is_first else None,
+            )
     if result.bracket is not None and result.verdict not in ("none", "inconclusive"):
         low, high = result.bracket
         left = axis.at(low) if low > 0 or not axis.is_log else axis.positions[0] - axis.step
@@ -105,7 +115,7 @@ def _error(axes: Axes, result: TransitionResult, axis: GridAxis) -> None:
         log_axis(axes, "y", 7)
     grid_ticks(axes, axis, result.x)
     name_y(axes, metric_title(result.metric, result.scale), _PANEL_HEIGHT)
-    if result.by is not None:
+    if result.by is not None or any(line.lossy for line in series):
         axes.legend(borderaxespad=0.2)
 
 

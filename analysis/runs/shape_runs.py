@@ -14,6 +14,7 @@ from typing import NamedTuple, Unpack
 import numpy as np
 import pandas as pd
 
+from analysis.findings.losses import Losses, losses_named
 from analysis.findings.results import AxisValue, Config
 from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import describe
@@ -243,6 +244,7 @@ def _shapes(
             " left out"
         )
     shapes = []
+    losses = []
     for (key, rows), bad in zip(groups.items(), crashed, strict=True):
         values_of = dict(zip(config, key, strict=True))
         label = describe({name: values_of[name] for name in shown} or values_of)
@@ -253,6 +255,7 @@ def _shapes(
         done = [run for run in rows if run.status == "finished"]
         kept = [run for run, is_bad in zip(done, bad, strict=True) if not is_bad]
         quality = {run.replicate: run.quality for run in sorted(kept, key=lambda r: r.replicate)}
+        losses.append((label, Losses.of(run.status for run in rows)))
         shapes.append(
             Shape(
                 values_of,
@@ -262,6 +265,8 @@ def _shapes(
                 STOPPED if stopped else "" if quality else NOT_FULL,
             )
         )
+    if named := losses_named(losses):
+        warnings.append(f"shapes are read from the runs that are left: {named}")
     return sorted(shapes, key=lambda shape: [_order(shape.config[name]) for name in config])
 
 

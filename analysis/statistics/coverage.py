@@ -82,13 +82,11 @@ def audit(
             )
     lost = sum(cell.losses.total for cell in counts)
     if lost:
-        named = losses_named([(_cell_name(cell, x, by), cell.losses) for cell in counts])
-        runs = (
-            "1 run gave no number; its cell is"
-            if lost == 1
-            else (f"{lost} runs gave no number; their cells are")
+        lossy = losses_named([(_cell_name(cell, x, by), cell.losses) for cell in counts])
+        warnings.append(
+            f"{lost} run{'' if lost == 1 else 's'} gave no number, and a cell is read from those"
+            f" that are left: {lossy}"
         )
-        warnings.append(f"{runs} read from the runs that are left: {named}")
     open_runs = sum(cell.running + cell.planned for cell in counts)
     if open_runs:
         warnings.append(f"{open_runs} trials are still planned or running")

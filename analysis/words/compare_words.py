@@ -3,7 +3,8 @@
 import math
 
 from analysis.findings.compare_results import Comparison, StudySide
-from analysis.findings.results import Interval, LeanResult
+from analysis.findings.losses import losses_named
+from analysis.findings.results import Interval, LeanResult, LeanRow
 from analysis.words.tables import Table
 from analysis.words.wording import (
     NONE,
@@ -117,7 +118,9 @@ def lean_table(comparison: Comparison) -> Table:
                     label,
                     result.baseline_label,
                     row.label if row is not None else result.verdict.replace("_", " "),
-                    interval_text(row.ci, result.settings.confidence) if row is not None else NONE,
+                    f"{interval_text(row.ci, result.settings.confidence)}{_losses(row, result)}"
+                    if row is not None
+                    else NONE,
                     p_text(row.p_holm) if row is not None else NONE,
                     number_text(result.margin),
                     ", ".join(
@@ -130,6 +133,13 @@ def lean_table(comparison: Comparison) -> Table:
                 )
             )
     return Table(header, tuple(rows))
+
+
+def _losses(row: LeanRow, result: LeanResult) -> str:
+    """Return which runs are missing from a difference, in brackets."""
+    pairs = ((row.label, row.lost), (result.baseline_label, result.baseline_lost))
+    named = losses_named(pairs)
+    return f" (of the runs left: {named})" if named else ""
 
 
 def volumes_table(comparison: Comparison) -> Table:

@@ -10,6 +10,7 @@ from analysis.findings.conditioning_results import (
     HeadsTrend,
     RankTest,
 )
+from analysis.findings.losses import runs_text
 from analysis.words.tables import Table
 from analysis.words.wording import (
     NONE,
@@ -152,7 +153,7 @@ def shapes_table(result: ConditioningResult) -> Table:
             shape.label,
             *((cost_text(result.size, shape.size),) if result.size else ()),
             number_text(shape.metric, 4),
-            str(shape.n),
+            runs_text(shape.n, shape.lost),
             number_text(shape.condition),
             *(
                 (

@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis.findings.conditioning_results import ConditioningResult
 from analysis.findings.effect_results import EffectsResult
+from analysis.findings.losses import runs_text
 from analysis.findings.results import (
     LeanResult,
     ParetoResult,
@@ -148,7 +149,7 @@ def pareto_table(result: ParetoResult) -> Table:
             row.label,
             number_text(row.mean, 4),
             f"{number_text(row.ci.low, 4)} to {number_text(row.ci.high, 4)}",
-            str(row.n),
+            runs_text(row.n, row.lost),
             percent_text(row.crash_share),
             *(cost_text(cost, row.costs.get(cost)) for cost in result.costs),
             number_text(row.p_front, 2),
@@ -210,7 +211,7 @@ def lean_table(result: LeanResult) -> Table:
             row.label,
             number_text(row.diff),
             f"{number_text(row.ci.low)} to {number_text(row.ci.high)}",
-            str(row.n),
+            runs_text(row.n, row.lost),
             number_text(row.p_raw, 2),
             number_text(row.p_holm, 2),
             "established" if row.accepted else "not established",
@@ -229,7 +230,8 @@ def lean_table(result: LeanResult) -> Table:
     )
     note = (
         f"Baseline {result.baseline_label}: {result.metric} {number_text(result.baseline_mean, 4)} "
-        f"over {result.baseline_n} run{'' if result.baseline_n == 1 else 's'}, {spread}. "
+        f"over {result.baseline_n} run{'' if result.baseline_n == 1 else 's'}"
+        f"{result.baseline_lost.behind}, {spread}. "
         f"{sentence(result.power_note)} {sentence(result.confirm)}"
     )
     return Table(header, rows, note.strip())
@@ -254,7 +256,7 @@ def group_baselines_table(groups: LeanGroups) -> Table:
             value,
             result.baseline_label,
             number_text(result.baseline_mean, 4),
-            str(result.baseline_n),
+            runs_text(result.baseline_n, result.baseline_lost),
             number_text(result.sd),
             number_text(result.margin_over_sd),
             f"{sentence(result.power_note)} {sentence(result.confirm)}".strip(),

@@ -3,7 +3,9 @@
 import math
 from typing import Final, Literal
 
+from analysis.findings.losses import losses_named
 from analysis.findings.results import (
+    CellCounts,
     FrontClass,
     Interval,
     LeanResult,
@@ -151,7 +153,7 @@ def answer_sentence(result: Result | None) -> str:
             "curves are shown as they are."
         )
     if isinstance(result, TransitionResult):
-        return _transition_sentence(result)
+        return f"{_transition_sentence(result)}{_cells_with_losses(result)}"
     if isinstance(result, LeanResult):
         return _lean_sentence(result)
     return _pareto_sentence(result)
@@ -190,6 +192,22 @@ def _transition_sentence(result: TransitionResult) -> str:
         f"A threshold at {where}: the error drops by {drop}{_growth_above(result, 'and')}; "
         f"the drop {abrupt}, so a transition is not claimed."
     )
+
+
+def _cells_with_losses(result: TransitionResult) -> str:
+    lossy = [(cell_name(cell, result), cell.losses) for cell in result.counts if cell.losses.total]
+    if not lossy:
+        return ""
+    return (
+        f" {len(lossy)} of {len(result.counts)} cells are read from the runs that are left: "
+        f"{losses_named(lossy)}."
+    )
+
+
+def cell_name(cell: CellCounts, result: TransitionResult) -> str:
+    """Return a cell in words: ``heads=3, seq_len=16``."""
+    by = f", {result.by}={number_text(cell.by)}" if cell.by is not None else ""
+    return f"{result.x}={number_text(cell.x)}{by}"
 
 
 def _where(result: TransitionResult) -> str:
@@ -231,7 +249,7 @@ def _lean_sentence(result: LeanResult) -> str:
     if result.verdict == "none_found" or chosen is None:
         return (
             f"None of the {tried} tried is established as no worse than the baseline "
-            f"{result.baseline_label} by {margin}."
+            f"{result.baseline_label} by {margin}.{_baseline_losses(result)}"
         )
     savings = ", ".join(
         f"{percent_text(round(share, 3))} of {cost_title(cost)}"
@@ -242,8 +260,16 @@ def _lean_sentence(result: LeanResult) -> str:
         f"The leanest shape established as no worse than {result.baseline_label} by {margin} is "
         f"{chosen.label}, which saves {savings or 'nothing that was recorded'}; its difference is "
         f"{interval_text(chosen.ci, result.settings.confidence)} "
-        f"(Holm {p_text(chosen.p_holm)} over {tried}, {chosen.n} seeds)."
+        f"(Holm {p_text(chosen.p_holm)} over {tried}, {chosen.n} seeds{chosen.lost.behind})."
+        f"{_baseline_losses(result)}"
     )
+
+
+def _baseline_losses(result: LeanResult) -> str:
+    lost = result.baseline_lost
+    if not lost.total:
+        return ""
+    return f" Of the baseline {lost.text}; its mean is that of the {result.baseline_n} left."
 
 
 def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
@@ -298,4 +324,16 @@ def _pareto_sentence(result: ParetoResult) -> str:
         f"Of {len(result.table)} shapes, {counted['on']} lie on the front of {result.metric} "
         f"against {costs} (probability at least {number_text(result.settings.on)}), "
         f"{counted['undecided']} stay undecided with these seeds, and {counted['off']} do not."
+        f"{_shapes_with_losses(result)}"
+    )
+
+
+def _shapes_with_losses(result: ParetoResult) -> str:
+    lossy = [(row.label, row.lost) for row in result.table if row.lost.total]
+    if not lossy:
+        return ""
+    one = len(lossy) == 1
+    return (
+        f" {'The mean of one of them is' if one else f'The means of {len(lossy)} of them are'} "
+        f"over the seeds that are left ({losses_named(lossy)})."
     )
