@@ -1,6 +1,7 @@
 """A study's answer: the question of its sweep, put to its own tables."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -397,7 +398,14 @@ def report_input(study: Study, answer: Answer, run_urls: Mapping[str, str]) -> R
         confirm_command=answer.confirm_command,
         warnings=_warnings(answer, trials),
         budget_unit=str(manifest.budget["unit"]),
+        orphaned=_orphaned(study),
+        revisions=manifest.revisions,
     )
+
+
+def _orphaned(study: Study) -> dict[str, int]:
+    with study.journal() as journal:
+        return dict(Counter(row.orphaned for row in journal.trials(orphaned=True) if row.orphaned))
 
 
 def _warnings(answer: Answer, trials: pd.DataFrame) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ their hashes; whatever came from data is escaped.
 import dataclasses
 import re
 import textwrap
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -41,7 +41,13 @@ from analysis.pictures.front_figures import forest_picture, front_pictures
 from analysis.pictures.rows import Comparison, comparisons
 from analysis.pictures.surrogate_figures import surrogate_pictures
 from analysis.pictures.transition_figures import transition_pictures
-from analysis.words import against_wording, conditioning_wording, tables, trial_tables
+from analysis.words import (
+    against_wording,
+    conditioning_wording,
+    ending_tables,
+    tables,
+    trial_tables,
+)
 from analysis.words.shape_sections import shape_sections
 from analysis.words.wording import (
     Result,
@@ -84,6 +90,8 @@ class ReportInput:
         confirm_command: the one that confirms a lean choice with fresh seeds; None without one.
         warnings: what a reader has to know besides.
         budget_unit: what ``unit`` counts: epochs or steps.
+        orphaned: how many trials are no longer part of the study, by the reason.
+        revisions: how the study's sweep was edited while it ran (see ``hsweep.edit``).
         conditioning: what a probe's condition numbers say, where there are any.
         published: the study beside the published results that it repeats, if there are any.
         effects: what each axis does, where at least two of numbers vary.
@@ -114,6 +122,8 @@ class ReportInput:
     confirm_command: str | None = None
     effects: EffectsResult | None = None
     surrogate: SurrogateResult | None = None
+    orphaned: Mapping[str, int] = field(default_factory=dict)
+    revisions: Sequence[Mapping[str, Any]] = ()
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -264,6 +274,15 @@ def build_report(report_input: ReportInput) -> str:
         fixed=trial_tables.fixed_axes(report_input.trials, report_input.axes),
         counts=trial_tables.status_counts(report_input.trials),
         num_trials=len(report_input.trials),
+        endings=tables.first_rows(
+            ending_tables.endings_table(
+                report_input.trials,
+                report_input.reports,
+                report_input.axes,
+                report_input.orphaned,
+            )
+        ),
+        revisions=ending_tables.revisions_table(report_input.revisions),
         pictures=drawn,
         answer=groups_sentences(groups)
         if groups is not None and report_input.answer == groups_sentence(groups)

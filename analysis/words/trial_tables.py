@@ -17,6 +17,7 @@ STATUS_LABELS: Final = {
     "stopped_early": "stopped early",
     "failed": "failed",
     "diverged": "diverged",
+    "too_large": "too large",
     "running": "running",
     "planned": "planned",
 }
@@ -92,7 +93,8 @@ def trial_table(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> Trial
     varying = varying_columns(trials, axes)
     fixed = [name for name in axes if name not in varying]
     leading = ["status", *varying, "seed", metric, "reached", "budget", "num_params"]
-    trailing = ["reason", "mlflow_url", *fixed, "stratum", "ordinal", "attempt", "key"]
+    trailing = ["reason", "reused_from", "mlflow_url", *fixed, "stratum", "ordinal"]
+    trailing += ["attempt", "failures", "key"]
     names = [str(name) for name in trials.columns]
     middle = [name for name in names if name not in (*leading, *trailing, "study")]
     ordered = [name for name in dict.fromkeys([*leading, *middle, *trailing]) if name in names]
@@ -100,6 +102,8 @@ def trial_table(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> Trial
     cells = []
     for name in ordered:
         values = [_plain_cell(value) for value in trials[name].tolist()]
+        if name == "failures" and not any(values):
+            continue
         if any(value not in (None, "") for value in values) or name == "status":
             columns.append(Column(name, _column_label(name), _kind(name, values)))
             cells.append(values)
@@ -110,6 +114,9 @@ def _column_label(name: str) -> str:
     return {
         "mlflow_url": "MLflow run",
         "num_params": "parameters",
+        "reused_from": "trained by study",
+        "micro_batch": "examples at once",
+        "failures": "failed attempts",
         "wall_seconds": "wall time (s)",
         "latency_seconds": "latency (s)",
         "train_memory_bytes": "training memory (B)",
@@ -151,13 +158,22 @@ def cell_table(
     A cell is a pair of searched and modulating value where a transition was asked, a stratum where
     there are several, else a shape. Planned trials have not started.
     """
-    endings = ("started", "complete", "stopped early", "failed", "diverged")
+    has_too_large = "status" in trials.columns and bool(trials["status"].eq("too_large").any())
+    ways = (*_ALWAYS_COUNTED, *(("too_large",) if has_too_large else ()))
+    endings = ("started", "complete", *(STATUS_LABELS[way] for way in ways[1:]))
     if transition is not None and transition.counts:
         axis_names = (transition.x,) if transition.by is None else (transition.x, transition.by)
         rows = []
         for cell in sorted(transition.counts, key=lambda cell: (cell.x, cell.by or 0)):
             values = (cell.x,) if cell.by is None else (cell.x, cell.by)
-            ended = (cell.started, cell.complete, cell.pruned, cell.failed, cell.diverged)
+            counted = {
+                "finished": cell.complete,
+                "stopped_early": cell.pruned,
+                "failed": cell.failed,
+                "diverged": cell.diverged,
+                "too_large": cell.too_large,
+            }
+            ended = (cell.started, *(counted[way] for way in ways))
             rows.append((*map(number_text, values[: len(axis_names)]), *map(str, ended)))
         return Table((*axis_names, *endings), tuple(rows))
     names = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]
@@ -172,13 +188,13 @@ def cell_table(
     for index, count in zip(counts.index.tolist(), counts.tolist(), strict=True):
         cells.setdefault(tuple(map(_value_text, index[:-1])), {})[index[-1]] = count
     rows = []
-    for key, counted in cells.items():
-        started = sum(count for name, count in counted.items() if name != "planned")
+    for key, numbers in cells.items():
+        started = sum(count for name, count in numbers.items() if name != "planned")
         rows.append(
             (
                 *key,
                 str(started),
-                *(str(counted.get(name, 0)) for name in _ALWAYS_COUNTED),
+                *(str(numbers.get(name, 0)) for name in ways),
             )
         )
     return Table((*names, *endings), tuple(rows))
