@@ -1,6 +1,6 @@
 """What a stretch of a study's log says about one trial, as an MLflow run is told it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +29,9 @@ RUN_STATUS: Final = {
 
 _LONGEST_VALUE: Final = 5000
 """Characters of a tag; MLflow itself takes 8,000, databases and older servers less."""
-_MOST_SINGLED_OUT: Final = 16
+_MOST_ATTEMPTS: Final = 40
+"""At singling out what is refused, for each kind of entry; enough for two of a thousand."""
+_NAMES_SHOWN: Final = 3
 
 
 @dataclass(slots=True)
@@ -107,27 +109,35 @@ def log_what_is_accepted(
 ) -> list[str]:
     """Send all entries but those that the store refuses, after it refused them together.
 
+    Where it refuses many of one kind, the last ones are not singled out: they are left together.
+
     Returns:
         What it refused, and why.
     """
-    left = [_MOST_SINGLED_OUT]
-
-    def narrow(part: "list[Entry]", error: BaseException) -> Iterator[str]:
-        if len(part) == 1 or left[0] <= 0:
-            left[0] -= 1
-            more = f" and {len(part) - 1} more" if len(part) > 1 else ""
-            yield f"{_name(part[0])}{more}: {described(error)}"
-            return
-        middle = len(part) // 2
-        for half in (part[:middle], part[middle:]):
+    if not entries:
+        return [described(refused)]
+    kinds: dict[type, list[Entry]] = {}
+    for entry in entries:
+        kinds.setdefault(type(entry), []).append(entry)
+    found: dict[str, list[str]] = {}
+    for kind in kinds.values():
+        attempts = _MOST_ATTEMPTS
+        # The last is sent first, so that metrics stay in their order.
+        parts = [kind]
+        while parts:
+            part = parts.pop()
+            attempts -= 1
             try:
-                log(client, run_id, half)
-            except Exception as problem:
-                if not is_refusal(problem):
+                log(client, run_id, part)
+            except Exception as error:
+                if not is_refusal(error):
                     raise
-                yield from narrow(half, problem)
-
-    return list(narrow(entries, refused)) if entries else [described(refused)]
+                if len(part) == 1 or attempts <= 0:
+                    found.setdefault(described(error), []).extend(_name(entry) for entry in part)
+                else:
+                    middle = len(part) // 2
+                    parts += [part[middle:], part[:middle]]
+    return [f"{_listed(names)}: {why}" for why, names in found.items()]
 
 
 def described(error: BaseException) -> str:
@@ -137,7 +147,16 @@ def described(error: BaseException) -> str:
 
 
 def _name(entry: "Entry") -> str:
-    return f"{type(entry).__name__.removeprefix('Run').lower()} {entry.key}"
+    kind = type(entry).__name__.removeprefix("Run").lower()
+    step = getattr(entry, "step", None)
+    return f"{kind} {entry.key}" if step is None else f"{kind} {entry.key} at {step}"
+
+
+def _listed(names: list[str]) -> str:
+    distinct = list(dict.fromkeys(names))
+    shown = ", ".join(distinct[:_NAMES_SHOWN])
+    more = len(distinct) - _NAMES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _shortened(value: str) -> str:

@@ -268,16 +268,12 @@ connection.execute("ROLLBACK")
 @contextlib.contextmanager
 def locked(file: Path) -> Iterator[Any]:
     """Let another process hold a SQLite file; call what is yielded to let it go."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", _LOCKING, str(file)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "locked\n"
-    try:
-        yield lambda: process.communicate("\n", timeout=60)
-    finally:
-        process.kill()
-        process.wait(60)
+    command = [sys.executable, "-c", _LOCKING, str(file)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "locked\n"
+            yield lambda: process.communicate("\n", timeout=60)
+        finally:
+            process.kill()
