@@ -111,6 +111,11 @@ def open_journal_file(path: Path, *, create: bool, read_only: bool) -> JournalFi
     except OSError as error:
         raise UserError(f"the journal {path} cannot be read ({error.strerror})") from error
     except sqlite3.DatabaseError as error:
+        if not read_only and _is_for_want_of_files(error):
+            raise UserError(
+                f"the journal {path} cannot be written ({error}); make its folder writable or free "
+                "some space and try again"
+            ) from error
         raise unreadable(path, error) from error
     return file
 
