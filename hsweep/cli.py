@@ -174,6 +174,9 @@ def run(
 @main.command()
 @_STUDY
 @edit_options
+@click.option(
+    "--retry-failed", is_flag=True, help="Also try trials again that failed or were too large."
+)
 @run_options
 @home_option
 @json_option

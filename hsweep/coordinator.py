@@ -24,6 +24,8 @@ from hsweep.trial import Assignment, Report, Setback, Trial, TrialStatus
 _REASON_LENGTH: Final = 8_000
 _MAX_LOST: Final = 5
 """How often in a row a trial may lose its place without a report before that counts against it."""
+_SAME_FAILURES: Final = 3
+"""How many trials fail alike, before any reports, until that is taken for the study's fault."""
 
 Result = TypeVar("Result")
 
@@ -91,6 +93,7 @@ class Coordinator:
     _queue: HandingOut = field(default_factory=HandingOut)
     _attempts: dict[str, int] = field(default_factory=dict)
     _lost: dict[str, int] = field(default_factory=dict)
+    _failed_alike: dict[str, set[str]] | None = field(default_factory=dict)
     _continues: dict[str, str] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -303,6 +306,8 @@ class Coordinator:
         if recorded is None:
             return False
         self._lost.pop(key, None)
+        # What a trial could do the others can: from here on a failure is a trial's own.
+        self._failed_alike = None
         self._standing.reach(key, report.unit)
         self._standing.note_value(key, value)
         self._notify(lambda observer: observer.reported(trial, report))
@@ -381,6 +386,22 @@ class Coordinator:
             else:
                 self._end(trial, TrialStatus.FAILED, reason, None)
                 self._release(trial.stratum)
+            self._suspect_the_study(key, reason)
+
+    def _suspect_the_study(self, key: str, reason: str) -> None:
+        """Pause if all trials seem to fail alike: a missing module or data set is no trial's fault,
+        and going on would use up every trial's attempts."""
+        if self._failed_alike is None:
+            return
+        cause = reason.strip().splitlines()[-1] if reason.strip() else "unknown"
+        alike = self._failed_alike.setdefault(cause, set())
+        alike.add(key)
+        if len(alike) >= _SAME_FAILURES:
+            self.request_stop(
+                f"the first {len(alike)} trials failed in the same way ({cause}); mend that, and "
+                "let trials that have used up their attempts try again with --retry-failed",
+                is_trouble=True,
+            )
 
     def _again(self, trial: Trial, reason: str) -> None:
         """Plan a trial again that lost its place, and hand it out before the others."""

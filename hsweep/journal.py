@@ -337,7 +337,9 @@ class Journal:
                 (attempt,) = self._connection.execute(
                     "SELECT attempt FROM trials WHERE key = ?", (key,)
                 ).fetchone()
-                self._connection.execute("UPDATE trials SET failures = 0 WHERE key = ?", (key,))
+                self._connection.execute(
+                    "UPDATE trials SET failures = 0, alone = 0 WHERE key = ?", (key,)
+                )
                 self._set_status(key, attempt, TrialStatus.PLANNED, reason)
 
     def _set_status(self, key: str, attempt: int, status: TrialStatus, reason: str) -> None:

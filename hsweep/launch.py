@@ -54,6 +54,7 @@ class RunOptions:
         address: an existing Ray cluster.
         time_budget: seconds after which the run ends, its trials checkpointed.
         target: the MLflow store.
+        retry_failed: whether trials that had failed or were too large are tried again.
         reuse: whether trials that another study of the home has finished are taken from there.
     """
 
@@ -63,6 +64,7 @@ class RunOptions:
     time_budget: float | None
     target: TrackingTarget
     reuse: bool = True
+    retry_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,8 @@ def run_study(
     """
     started = time.monotonic()
     with study.locked(), study.journal(read_only=False) as journal:
+        if options.retry_failed:
+            journal.reopen(_given_up(journal), "asked for again")
         reuse = reuse_for(
             study, journal, home, probe=plan.sweep.probe, only=only, is_wanted=options.reuse
         )
@@ -272,6 +276,12 @@ def run_study(
         tracking=summary,
         wall_seconds=time.monotonic() - started,
     )
+
+
+def _given_up(journal: Journal) -> list[str]:
+    """Return the keys of the trials that ended without a result and could do better now."""
+    given_up = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)
+    return [row.key for row in journal.trials() if row.status in given_up]
 
 
 def _coordinator(

@@ -51,6 +51,7 @@ def run_options(
     time_budget: float | None,
     tracking_uri: str | None,
     reuse: bool = True,
+    retry_failed: bool = False,
 ) -> RunOptions:
     """Check how a study shall be run.
 
@@ -71,6 +72,7 @@ def run_options(
         time_budget=time_budget,
         target=tracking_target(tracking_uri, home, sweep),
         reuse=reuse,
+        retry_failed=retry_failed,
     )
 
 

@@ -635,3 +635,30 @@ def test_what_is_known_from_elsewhere_is_not_handed_out(tmp_path: Path) -> None:
         assert coordinator.take() is None
         assert known not in handed_out
     assert statuses(tmp_path)[known] is TrialStatus.FINISHED
+
+
+def test_trials_that_all_fail_alike_pause_the_study_before_their_attempts_are_used_up(
+    tmp_path: Path,
+) -> None:
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        while (assignment := coordinator.take()) is not None:
+            coordinator.failed(assignment, "Traceback ...\nModuleNotFoundError: no module 'mine'")
+        assert coordinator.stop_reason is not None
+        assert "the first 3 trials failed in the same way (ModuleNotFoundError: no" in (
+            coordinator.stop_reason
+        )
+        assert coordinator.is_in_trouble
+    assert set(statuses(tmp_path).values()) == {TrialStatus.PLANNED}
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_failures_of_their_own_do_not_pause_a_study(tmp_path: Path, reports: bool) -> None:
+    sweep = tiny_sweep(max_failures=0)
+    with coordinating(sweep, tmp_path) as coordinator:
+        for number in range(3):
+            assignment = take(coordinator)
+            if reports:
+                coordinator.report(assignment, said(assignment, 1))
+            coordinator.failed(assignment, "OSError" if reports else f"OSError: {number}")
+        assert not coordinator.stop_requested
+    assert set(statuses(tmp_path).values()) == {TrialStatus.FAILED}
