@@ -15,6 +15,9 @@ _SETTINGS: Final = {
     # Token authentication is the default of current Ray, but only where it starts the cluster;
     # said aloud, an address given by the user works the same way.
     "RAY_AUTH_MODE": "token",
+    # Ray's client ends this process, without a word, when the cluster's head has been silent for
+    # this long (a minute by default); long before that we end the run ourselves.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }

@@ -9,132 +9,41 @@ never read back.
 import contextlib
 import logging
 import os
-import re
+import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import ray
 from ray import tune
-from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune.experiment import Trial as TuneTrial
-from ray.tune.schedulers import FIFOScheduler, TrialScheduler
-from ray.tune.search import Searcher
 
 from hsweep.coordinator import Coordinator
 from hsweep.errors import UserError
-from hsweep.ray_actor import PARCEL, REPORT, Parcel, TrialActor
-from hsweep.trial import Assignment, Resources
+from hsweep.ray_actor import PARCEL, Parcel, TrialActor
+from hsweep.ray_failures import repair_tune
+from hsweep.ray_health import RayHealth
+from hsweep.ray_link import (
+    CoordinatedScheduler,
+    CoordinatedSearcher,
+    Link,
+    ProcessCallback,
+    StopWhenAsked,
+    alive_nodes,
+    slots_of,
+)
+from hsweep.trial import Resources
 from hsweep.workspace import worker_environment
 
-_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+ROOMLESS_SECONDS: Final = 600.0
+"""How long to wait for a node that could hold a trial, where there is none."""
 
-
-class _Link:
-    """The coordinator, held by objects that Tune pickles into files nobody reads back."""
-
-    def __init__(self, coordinator: Coordinator | None) -> None:
-        self._coordinator = coordinator
-
-    @property
-    def coordinator(self) -> Coordinator:
-        """The coordinator of this process."""
-        assert self._coordinator is not None, "a pickled link leads nowhere"
-        return self._coordinator
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Link, (None,)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_Link":
-        return self
-
-
-class _CoordinatedSearcher(Searcher):
-    """Lets Tune run what the coordinator hands out."""
-
-    def __init__(self, link: _Link) -> None:
-        super().__init__()
-        self._link = link
-
-    def set_search_properties(
-        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
-    ) -> bool:
-        """Accept Tune's properties: none of them matters here."""
-        return True
-
-    def suggest(self, trial_id: str) -> Any:
-        """Return the next assignment, None for "not now", or that there will be no more."""
-        assignment = self._link.coordinator.take()
-        if assignment is not None:
-            return {PARCEL: Parcel(assignment)}
-        return Searcher.FINISHED if self._link.coordinator.is_exhausted else None
-
-    def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
-    ) -> None:
-        """Do nothing: the coordinator knows from the reports."""
-
-    def save(self, checkpoint_path: str) -> None:
-        """Save nothing: the record has everything."""
-
-    def restore(self, checkpoint_path: str) -> None:
-        """Refuse: a run is never restored."""
-        raise NotImplementedError("hsweep resumes from its own record")
-
-
-class _CoordinatedScheduler(FIFOScheduler):
-    """Asks the coordinator, and so the rungs, whether a trial goes on."""
-
-    def __init__(self, link: _Link) -> None:
-        super().__init__()
-        self._link = link
-
-    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: Any) -> str:
-        """Record a report and return Tune's word for the decision."""
-        goes_on = self._link.coordinator.report(_assignment(trial), result[REPORT])
-        decision: str = TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP
-        return decision
-
-
-class _FailureCallback(tune.Callback):
-    """Tells the coordinator of trials whose process failed."""
-
-    def __init__(self, link: _Link) -> None:
-        self._link = link
-
-    def on_trial_error(
-        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any
-    ) -> None:
-        """Record the failure; the coordinator decides on another attempt."""
-        try:
-            # Where Tune has just written it; its own reader looks where it will be copied later.
-            written = Path(trial.error_file).read_text()
-            text = _COLOURS.sub("", written.partition("\n")[2])
-        except Exception as unreadable:
-            text = f"the worker failed, and its error could not be read: {unreadable}"
-        self._link.coordinator.failed(_assignment(trial), text)
-
-
-class _StopWhenAsked(tune.Stopper):
-    """Ends the experiment once the coordinator was asked to stop."""
-
-    def __init__(self, link: _Link) -> None:
-        self._link = link
-
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return False
-
-    def stop_all(self) -> bool:
-        """Return whether the run shall end now; workers then write their checkpoints."""
-        return self._link.coordinator.stop_requested
-
-
-def _assignment(trial: TuneTrial) -> Assignment:
-    assignment: Assignment = trial.config[PARCEL].assignment
-    return assignment
+_LOOK_SECONDS: Final = 1.0
+_LEAVE_SECONDS: Final = 30.0
+_EXPLAINING_SECONDS: Final = 25.0
 
 
 @dataclass(slots=True)
@@ -199,9 +108,9 @@ class RayRunner:
         Raises:
             UserError: naming the trial or the node.
         """
-        nodes = _alive_nodes()
+        nodes = alive_nodes()
         for key, request in requests.items():
-            if not any(_slots(node["Resources"], request) for node in nodes):
+            if not any(slots_of(node["Resources"], request) for node in nodes):
                 largest = {
                     name: max(node["Resources"].get(name, 0) for node in nodes)
                     for name in ("CPU", "GPU")
@@ -217,45 +126,32 @@ class RayRunner:
 
     def slots(self, request: Resources) -> int:
         """Return how many trials of this size fit the cluster at once."""
-        return sum(_slots(node["Resources"], request) for node in _alive_nodes())
+        return sum(slots_of(node["Resources"], request) for node in alive_nodes())
 
     def run(self, coordinator: Coordinator) -> None:
-        """Return when the coordinator is exhausted."""
+        """Return when the coordinator is exhausted, or when Ray can do no more."""
         self.connect()
-        _keep_memory_kills_local()
+        repair_tune()
         for module in self.own_modules:
             ray.cloudpickle.register_pickle_by_value(module)
-        run_name = f"run-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
         # An adaptive search has no trial before it starts, but draws of it were checked.
         requests = {trial.resources for trial in coordinator.planned_trials()} | self._checked
         concurrent = self.max_concurrent or max(
             (self.slots(request) for request in requests), default=1
         )
-        link = _Link(coordinator)
-        with _quiet_tune():
-            tune.Tuner(
-                TrialActor,
-                tune_config=tune.TuneConfig(
-                    search_alg=_CoordinatedSearcher(link),
-                    scheduler=_CoordinatedScheduler(link),
-                    num_samples=-1,
-                    max_concurrent_trials=max(1, concurrent),
-                    reuse_actors=True,
-                    trial_name_creator=_trial_name,
-                    trial_dirname_creator=_trial_name,
-                ),
-                run_config=tune.RunConfig(
-                    name=run_name,
-                    storage_path=self.scratch,
-                    verbose=0,
-                    failure_config=tune.FailureConfig(max_failures=0),
-                    # Asked for by default, which fails every trial as it ends: ours are our own.
-                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                    callbacks=[_FailureCallback(link)],
-                    stop=_StopWhenAsked(link),
-                    log_to_file=False,
-                ),
-            ).fit()
+        link = Link(coordinator)
+        run_name = f"run-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+        tune_thread = _TuneThread(self.scratch, run_name, link, max(1, concurrent))
+        tune_thread.start()
+        try:
+            _watch(tune_thread, link, RayHealth(is_ours=self.address is None))
+        except BaseException:
+            # An interrupt that nobody turned into a request: Tune shall not go on alone.
+            coordinator.request_stop("interrupted")
+            raise
+        link.wait_for_explanations(_EXPLAINING_SECONDS)
+        if tune_thread.error is not None and not coordinator.is_exhausted:
+            coordinator.request_stop(_ending(tune_thread.error), is_trouble=True)
 
     def close(self) -> None:
         """Leave the cluster; a local one ends."""
@@ -263,25 +159,103 @@ class RayRunner:
             ray.shutdown()
 
 
+class _TuneThread(threading.Thread):
+    """Runs Tune beside the main thread, which can leave it if it never returns.
+
+    Attributes:
+        error: what ended it before its time; None if nothing did.
+    """
+
+    def __init__(self, scratch: str, run_name: str, link: Link, concurrent: int) -> None:
+        super().__init__(name="tune", daemon=True)
+        self.error: BaseException | None = None
+        self._scratch, self._run_name = scratch, run_name
+        self._link, self._concurrent = link, concurrent
+
+    def run(self) -> None:
+        """Run the experiment."""
+        try:
+            with _quiet_tune():
+                self._tuner().fit()
+        except BaseException as error:
+            self.error = error
+
+    def _tuner(self) -> tune.Tuner:
+        link = self._link
+        return tune.Tuner(
+            TrialActor,
+            tune_config=tune.TuneConfig(
+                search_alg=CoordinatedSearcher(link),
+                scheduler=CoordinatedScheduler(link),
+                num_samples=-1,
+                max_concurrent_trials=self._concurrent,
+                reuse_actors=True,
+                trial_name_creator=_trial_name,
+                trial_dirname_creator=_trial_name,
+            ),
+            run_config=tune.RunConfig(
+                name=self._run_name,
+                storage_path=self._scratch,
+                verbose=0,
+                failure_config=tune.FailureConfig(max_failures=0),
+                # Asked for by default, which fails every trial as it ends: ours are our own.
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                callbacks=[ProcessCallback(link)],
+                stop=StopWhenAsked(link),
+                log_to_file=False,
+            ),
+        )
+
+
+def _watch(tune_thread: threading.Thread, link: Link, health: "RayHealth") -> None:
+    """Wait for Tune; ask for the end, and at last leave it alone, where it can never go on."""
+    without_room = 0.0
+    while tune_thread.is_alive():
+        tune_thread.join(_LOOK_SECONDS)
+        trouble = health.trouble()
+        has_room = link.num_live > 0 or _fits_somewhere(link.waiting, health.nodes)
+        without_room = 0.0 if has_room else without_room + _LOOK_SECONDS
+        if trouble is None and without_room > ROOMLESS_SECONDS:
+            trouble = _no_room(link.waiting)
+        if trouble is not None:
+            link.coordinator.request_stop(trouble, is_trouble=True)
+            tune_thread.join(_LEAVE_SECONDS)
+            return
+
+
+def _fits_somewhere(waiting: Iterable[Parcel], nodes: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether some node could hold a trial that waits for one, were it empty."""
+    parcels = list(waiting)
+    return not parcels or any(
+        slots_of(node["Resources"], parcel.assignment.resources)
+        for node in nodes
+        for parcel in parcels
+        if node["Alive"] and node["NodeID"] not in parcel.avoided
+    )
+
+
+def _no_room(waiting: Iterable[Parcel]) -> str:
+    needs = " or ".join(
+        sorted({_amounts(parcel.assignment.resources) for parcel in waiting}) or ["nothing"]
+    )
+    return (
+        f"no node of the cluster has been able to hold a trial for {ROOMLESS_SECONDS / 60:g} "
+        f"minutes (one needs {needs}): nodes were lost and none came back"
+    )
+
+
+def _amounts(request: Resources) -> str:
+    return f"{request.cpus:g} cpus and {request.gpus:g} gpus"
+
+
+def _ending(error: BaseException) -> str:
+    """Return why a run ended, for people: Tune wraps what it catches in whole tracebacks."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"Ray ended the run: {lines[-1] if lines else type(error).__name__}"
+
+
 def _trial_name(trial: TuneTrial) -> str:
     return f"{trial.config[PARCEL]!r}-{trial.trial_id}"
-
-
-def _alive_nodes() -> list[dict[str, Any]]:
-    return [node for node in ray.nodes() if node["Alive"]]
-
-
-def _slots(available: Mapping[str, float], request: Resources) -> int:
-    """Return how many trials of this size fit one node."""
-    fits = []
-    if request.cpus > 0:
-        fits.append(int(available.get("CPU", 0) / request.cpus + 1e-9))
-    if 0 < request.gpus < 1:
-        # A share never spans two devices.
-        fits.append(int(available.get("GPU", 0)) * int(1 / request.gpus + 1e-9))
-    elif request.gpus >= 1:
-        fits.append(int(available.get("GPU", 0) / request.gpus + 1e-9))
-    return min(fits)
 
 
 def _check_shared(scratch: str, nodes: list[dict[str, Any]]) -> None:
@@ -316,28 +290,6 @@ def _check_shared(scratch: str, nodes: list[dict[str, Any]]) -> None:
                 )
     finally:
         files.delete_file(marker)
-
-
-def _keep_memory_kills_local() -> None:
-    """Let a trial killed by Ray's memory monitor fail alone.
-
-    In Ray 2.60 such a kill arrives as OutOfMemoryError, which Tune's actor manager knows neither
-    as an actor's nor as a task's error, so it aborts the whole experiment. Wrapped in the error of
-    a dead actor, which is what it is, it takes the ordinary way.
-    """
-    from ray.air.execution._internal.actor_manager import RayActorManager
-
-    original = RayActorManager._actor_task_failed
-    if getattr(original, "_wraps_memory_kills", False):
-        return
-
-    def wrapped(self: Any, tracked_actor_task: Any, exception: BaseException) -> None:
-        if isinstance(exception, OutOfMemoryError):
-            exception = RayActorError(error_msg=str(exception))
-        original(self, tracked_actor_task=tracked_actor_task, exception=exception)
-
-    wrapped._wraps_memory_kills = True  # type: ignore[attr-defined]
-    RayActorManager._actor_task_failed = wrapped
 
 
 @contextlib.contextmanager

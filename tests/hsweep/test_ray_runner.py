@@ -26,7 +26,7 @@ import ray  # noqa: E402
 from ray.air.execution._internal.actor_manager import RayActorManager  # noqa: E402
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError  # noqa: E402
 
-from hsweep import ray_runner  # noqa: E402
+from hsweep import ray_failures, ray_link, ray_runner  # noqa: E402
 from hsweep.ray_runner import RayRunner  # noqa: E402
 
 __all__ = ["expected"]
@@ -171,13 +171,13 @@ def test_what_no_node_can_give_is_refused_before_the_start(runner: RayRunner) ->
     ],
 )
 def test_slots_of_a_node(available: dict[str, float], request_: Resources, slots: int) -> None:
-    assert ray_runner._slots(available, request_) == slots
+    assert ray_link.slots_of(available, request_) == slots
 
 
 def test_a_storage_that_every_node_sees_is_accepted_and_left_clean(
     runner: RayRunner, tmp_path: Path
 ) -> None:
-    ray_runner._check_shared(str(tmp_path / "shared"), ray_runner._alive_nodes())
+    ray_runner._check_shared(str(tmp_path / "shared"), ray_link.alive_nodes())
     assert list((tmp_path / "shared").iterdir()) == []
 
 
@@ -192,7 +192,7 @@ def test_a_storage_that_a_node_cannot_see_is_refused_naming_the_node(
         pytest.skip("no /proc here")
     try:
         with pytest.raises(UserError, match=rf"node \S+ does not see {private}; give --storage"):
-            ray_runner._check_shared(private, ray_runner._alive_nodes())
+            ray_runner._check_shared(private, ray_link.alive_nodes())
     finally:
         os.close(descriptor)
     assert list((tmp_path / "private").iterdir()) == []
@@ -232,7 +232,7 @@ def test_a_kill_by_the_memory_monitor_arrives_as_a_dead_actor(
 
     monkeypatch.setattr(RayActorManager, "_actor_task_failed", original)
     for _ in range(2):
-        ray_runner._keep_memory_kills_local()
+        ray_failures.repair_tune()
     manager = object.__new__(RayActorManager)
     RayActorManager._actor_task_failed(manager, tracked_actor_task=None, exception=raised)
     assert [type(error) for error in arrived] == [arrives_as]

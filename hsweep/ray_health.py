@@ -1,0 +1,72 @@
+"""Whether Ray itself is still there: the processes on this machine, and the cluster's head."""
+
+import threading
+import time
+from typing import Any, Final
+
+import ray
+
+HEAD_SECONDS: Final = 60.0
+"""How long the head of a cluster may be silent; it may come back, as a process of its own."""
+
+_ASK_SECONDS: Final = 5.0
+_LONGEST_LOOK: Final = 2.0
+_NEEDED: Final = ("raylet", "gcs_server")
+
+
+class RayHealth:
+    """Looks after the Ray that this process is connected to.
+
+    Args:
+        is_ours: this process started it, so its processes are its children.
+
+    Attributes:
+        nodes: Ray's description of its nodes, as of the last answer.
+    """
+
+    def __init__(self, *, is_ours: bool) -> None:
+        self._is_ours = is_ours
+        self._own_node = ray.get_runtime_context().get_node_id()
+        self.nodes: list[dict[str, Any]] = ray.nodes()
+        self._asking: threading.Thread | None = None
+        self._asked = self._looked = time.monotonic()
+        self._silent = 0.0
+
+    def trouble(self) -> str | None:
+        """Return what makes it impossible to go on, None for nothing. Never blocks."""
+        dead = self._dead_process() if self._is_ours else None
+        if dead is not None:
+            return f"Ray ended the run: its process {dead} on this machine has died"
+        now = time.monotonic()
+        # Time in which this process was stopped itself is no silence of the head.
+        self._silent += min(now - self._looked, _LONGEST_LOOK)
+        self._looked = now
+        self._ask(now)
+        if self._silent > HEAD_SECONDS:
+            return (
+                "Ray ended the run: the head of the cluster has not answered for "
+                f"{HEAD_SECONDS:g} s"
+            )
+        if not any(node["NodeID"] == self._own_node and node["Alive"] for node in self.nodes):
+            return "Ray ended the run: it has lost the node that this command runs on"
+        return None
+
+    def _dead_process(self) -> str | None:
+        node = ray._private.worker._global_node
+        dead = [name for name, _ in node.dead_processes()] if node is not None else []
+        return next((name for name in _NEEDED if name in dead), None)
+
+    def _ask(self, now: float) -> None:
+        """Ask the head for its nodes, in a thread: where it is gone the call does not return."""
+        is_asking = self._asking is not None and self._asking.is_alive()
+        if not is_asking and now - self._asked > _ASK_SECONDS:
+            self._asked = now
+            self._asking = threading.Thread(target=self._note_answer, daemon=True)
+            self._asking.start()
+
+    def _note_answer(self) -> None:
+        try:
+            self.nodes = ray.nodes()
+        except Exception:
+            return
+        self._silent = 0.0
