@@ -7,7 +7,6 @@ step leaves what it finds done as it is.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -39,7 +38,7 @@ def take_over(
             "manifest": manifest_content(manifest),
             "plan": plan,
             "source": source,
-            "rows": [asdict(planned_row(trial)) for trial in revision.plan.trials],
+            "rows": [_content(planned_row(trial)) for trial in revision.plan.trials],
             "orphaned": {orphan.row.key: orphan.why for orphan in revision.orphaned},
             "back": [row.key for row in revision.back],
             "continued": [
@@ -73,19 +72,20 @@ def finish(study: Study) -> bool:
     try:
         content = json.loads(path.read_text())
         manifest = Manifest(**content["manifest"])
-        source = str(content["source"])
-        with study.journal(read_only=False) as journal:
-            _replace_sweep(study, len(manifest.revisions), source)
-            _enter(journal, content)
-            journal.set_meta(SWEEP_META, source)
-            journal.set_meta(MANIFEST_META, manifest_text(manifest))
-        study.revise(manifest, content["plan"])
+        source, plan = str(content["source"]), content["plan"]
+        planned = [TrialRow(**row) for row in content["rows"]]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"the edited sweep that {study.name!r} was taking over cannot be read ({path}: "
             f"{error}); remove that file and give the sweep again: "
             f"hsweep resume {study.name} --sweep FILE"
         ) from error
+    with study.journal(read_only=False) as journal:
+        _replace_sweep(study, len(manifest.revisions), source)
+        _enter(journal, planned, content)
+        journal.set_meta(SWEEP_META, source)
+        journal.set_meta(MANIFEST_META, manifest_text(manifest))
+    study.revise(manifest, plan)
     path.unlink()
     return True
 
@@ -114,9 +114,8 @@ def _replace_sweep(study: Study, number: int, source: str) -> None:
     write_text(study.paths.sweep_source, source)
 
 
-def _enter(journal: Journal, content: Mapping[str, Any]) -> None:
+def _enter(journal: Journal, planned: Sequence[TrialRow], content: Mapping[str, Any]) -> None:
     """Bring the record to what an edit makes of it, leaving out what has been done."""
-    planned = [TrialRow(**row) for row in content["rows"]]
     journal.add_trials(planned)
     rows = {row.key: row for row in journal.trials(orphaned=True)}
     journal.place_trials(row for row in planned if _differs(row, rows[row.key]))
@@ -136,6 +135,11 @@ def _enter(journal: Journal, content: Mapping[str, Any]) -> None:
             by_reason.setdefault(why, []).append(key)
     for why, keys in by_reason.items():
         journal.set_orphaned(keys, why)
+
+
+def _content(row: TrialRow) -> dict[str, Any]:
+    content = {name: getattr(row, name) for name in TrialRow.__dataclass_fields__}
+    return content | {name: dict(content[name]) for name in ("point", "counts", "parts")}
 
 
 def _differs(planned: TrialRow, recorded: TrialRow) -> bool:

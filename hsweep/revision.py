@@ -80,10 +80,7 @@ class Revision:
 
     def reasons(self) -> dict[str, list[Orphan]]:
         """Return the orphans by the reason why they are."""
-        found: dict[str, list[Orphan]] = {}
-        for orphan in self.orphaned:
-            found.setdefault(orphan.why, []).append(orphan)
-        return found
+        return _by_reason(self.orphaned)
 
     def lines(self) -> list[str]:
         """Return what stays, what is new and what falls out, a line each."""
@@ -106,10 +103,12 @@ class Revision:
                 f"continued  {len(self.continued)} with a budget of {budget.amount} {budget.unit} "
                 f"({told}): {_examples(trials)}"
             )
-        for why, orphans in self.reasons().items():
+        sources = {each.source.key for each in self.continued}
+        left = [orphan for orphan in self.orphaned if orphan.row.key not in sources]
+        for why, orphans in _by_reason(left).items():
             rows = [orphan.row for orphan in orphans]
             lines.append(f"orphaned   {len(rows)} ({_statuses(rows)}), {why}: {_examples(rows)}")
-        if self.orphaned:
+        if left:
             lines.append(
                 "Orphaned trials keep their results on record and count again when they are "
                 "planned again."
@@ -268,6 +267,13 @@ def proposed_trials(plan: Plan, limits: Limits, journal: Journal) -> list[Trial]
             Point({axis: as_value(value) for axis, value in point.items()})
         )
     return trials
+
+
+def _by_reason(orphans: Iterable[Orphan]) -> dict[str, list[Orphan]]:
+    found: dict[str, list[Orphan]] = {}
+    for orphan in orphans:
+        found.setdefault(orphan.why, []).append(orphan)
+    return found
 
 
 def _place(point: Mapping[str, Any], replicate: int) -> _Place:
