@@ -56,7 +56,7 @@ def values(folder: Path) -> dict[str, float | None]:
 
 def histories(folder: Path) -> dict[str, History]:
     with Journal(folder / "journal.db", read_only=True) as journal:
-        found: dict[str, History] = {row.key: [] for row in journal.trials()}
+        found: dict[str, History] = {row.key: [] for row in journal.trials(orphaned=True)}
         for entry in journal.reports():
             assert entry.unit is not None
             payload = entry.payload

@@ -1,0 +1,636 @@
+"""A study goes on with an edited sweep: nothing that still holds is trained again, nothing is lost,
+and what happens is said before it does."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from tiny_runs import History, histories
+
+from hsweep import pending
+from hsweep.coordinator import Coordinator
+from hsweep.edit import Asked, Edit, plan_edit
+from hsweep.errors import UserError
+from hsweep.journal import Journal, TrialRow
+from hsweep.launch import new_manifest
+from hsweep.paths import Home
+from hsweep.prepare import prepare, prepare_again
+from hsweep.request import refuse_changed
+from hsweep.runner import InlineRunner
+from hsweep.study import Study
+from hsweep.tracking import TrackingTarget, tracking_target
+from hsweep.trial import TrialStatus
+
+SWEEP = '''"""A tiny question."""
+from dataclasses import dataclass
+
+from hsweep import Asha, Recipe, Transition, epochs, grid, optuna_search, steps
+from tiny import TinyModel, TinyTask, tiny_sweep
+
+
+@dataclass(frozen=True)
+class OwnModel(TinyModel):
+    """Defined in the sweep file itself."""
+
+    def build(self):
+        module = super().build()
+        # HERE
+        return module
+
+
+SWEEP = tiny_sweep(
+    space=grid(width=[1, 2, 3], dropout=[0.2]),
+    model=lambda p: OwnModel(p.width, dropout=p.dropout),
+    recipe=Recipe(lr=0.05, batch_size=8, schedule="constant"),
+    checkpoint_seconds=0.0,
+)
+'''
+COSINE = SWEEP.replace('"constant"', '"cosine"')
+PRUNED = SWEEP.replace("[1, 2, 3]", "[1, 2, 3, 4, 5, 6]").replace(
+    "checkpoint_seconds=0.0,",
+    "checkpoint_seconds=0.0, early_stopping=Asha(grace=1, min_survivors=1), replicates=2,",
+)
+
+Invoke = Callable[..., Result]
+
+
+class Bench:
+    """Studies that are begun, edited and run without a tracker."""
+
+    def __init__(self, home: Home, folder: Path) -> None:
+        self.home, self.folder = home, folder
+        self.target: TrackingTarget = tracking_target(None, home, "tiny")
+
+    def file(self, source: str, name: str = "question.py") -> Path:
+        path = self.folder / name
+        path.write_text(source)
+        return path
+
+    def begin(self, source: str, name: str = "mine", **settings: Any) -> Study:
+        prepared = prepare(
+            self.file(source), preset=None, settings=[(n, [v]) for n, v in settings.items()], seed=0
+        )
+        manifest = new_manifest(
+            name,
+            prepared.loaded,
+            prepared.plan,
+            settings=prepared.settings,
+            limits=prepared.limits,
+            storage=None,
+            target=self.target,
+        )
+        self.home.create()
+        return Study.create(self.home, manifest, sweep_source=source, plan=prepared.plan.to_json())
+
+    def plan_edit(self, study: Study, source: str | None = None, **settings: Any) -> Edit:
+        path = None if source is None else self.file(source, "edited.py")
+        asked = Asked(path, [(name, [value]) for name, value in settings.items()])
+        return plan_edit(study, asked, self.target)
+
+    def edit(self, study: Study, source: str | None = None, **settings: Any) -> Edit:
+        edit = self.plan_edit(study, source, **settings)
+        self.take_over(study, edit)
+        return edit
+
+    def take_over(self, study: Study, edit: Edit) -> None:
+        with study.locked():
+            pending.take_over(
+                study, edit.revision, edit.manifest, edit.prepared.plan.to_json(), edit.source
+            )
+
+    def run(self, study: Study, most: int | None = None) -> None:
+        """Train everything that is left, or so many reports of it."""
+        plan = prepare_again(study).plan
+        with study.journal(read_only=False) as journal:
+            coordinator = Coordinator(
+                journal=journal,
+                sweep=plan.sweep,
+                trials=plan.trials,
+                checkpoints=study.checkpoints(),
+                kept=study.manifest.added_keys,
+                observer=Stopping(most) if most is not None else None,
+            )
+            if isinstance(coordinator.observer, Stopping):
+                coordinator.observer.coordinator = coordinator
+            InlineRunner().run(coordinator)
+            coordinator.settle()
+
+    def ran(self, source: str, name: str = "mine", **settings: Any) -> Study:
+        study = self.begin(source, name, **settings)
+        self.run(study)
+        return study
+
+
+class Stopping:
+    """Asks for a stop after so many reports."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+        self.coordinator: Coordinator | None = None
+
+    def started(self, trial: Any, attempt: int) -> None:
+        pass
+
+    def reported(self, trial: Any, report: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            assert self.coordinator is not None
+            self.coordinator.request_stop("enough")
+
+    def ended(self, trial: Any, status: TrialStatus, reason: str) -> None:
+        pass
+
+
+@pytest.fixture
+def bench(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    import sys
+
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return Bench(home, tmp_path)
+
+
+def rows_of(study: Study) -> dict[str, TrialRow]:
+    with study.journal() as journal:
+        return {row.key: row for row in journal.trials(orphaned=True)}
+
+
+def present(study: Study) -> dict[Any, str]:
+    """The status of each trial that is part of the study, by its width."""
+    return {
+        row.point["width"]: str(row.status) for row in rows_of(study).values() if not row.orphaned
+    }
+
+
+def orphans(study: Study) -> dict[Any, str]:
+    return {row.point["width"]: row.orphaned for row in rows_of(study).values() if row.orphaned}
+
+
+def attempts(study: Study) -> dict[str, int]:
+    return {row.key: row.attempt for row in rows_of(study).values()}
+
+
+def trained(study: Study) -> dict[str, History]:
+    """The reports of the trials that are part of the study."""
+    return {
+        key: history
+        for key, history in histories(study.paths.root).items()
+        if not rows_of(study)[key].orphaned
+    }
+
+
+class TestAnotherSpace:
+    def test_a_new_value_is_trained_and_what_was_there_is_not_touched(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP)
+        before, reports = rows_of(study), histories(study.paths.root)
+        edit = bench.edit(study, SWEEP.replace("[1, 2, 3]", "[1, 2, 3, 4]"))
+        assert edit.revision.counts() == {
+            "before": 3, "kept": 3, "back": 0, "new": 1, "continued": 0, "orphaned": 0,
+        }  # fmt: skip
+        bench.run(study)
+        assert present(study) == dict.fromkeys((1, 2, 3, 4), "finished")
+        for key, row in before.items():
+            assert replace(rows_of(study)[key], ordinal=row.ordinal) == row
+            assert histories(study.paths.root)[key] == reports[key]
+
+    def test_a_value_taken_out_is_orphaned_and_counts_again_when_it_is_back(
+        self, bench: Bench
+    ) -> None:
+        study = bench.ran(SWEEP)
+        begun = attempts(study)
+        bench.edit(study, SWEEP.replace("[1, 2, 3]", "[2, 3]"))
+        assert orphans(study) == {1: "no longer in the space"}
+        assert present(study) == {2: "finished", 3: "finished"}
+        edit = bench.edit(study, SWEEP)
+        assert [row.point["width"] for row in edit.revision.back] == [1]
+        bench.run(study)
+        assert orphans(study) == {}
+        assert present(study) == dict.fromkeys((1, 2, 3), "finished")
+        assert attempts(study) == begun
+
+    def test_unfinished_trials_go_on_where_they_were(self, bench: Bench) -> None:
+        study = bench.begin(SWEEP)
+        bench.run(study, most=2)
+        edit = bench.edit(study, SWEEP.replace("[1, 2, 3]", "[1, 2, 3, 4]"))
+        assert sorted(str(row.status) for row in edit.revision.kept) == ["planned"] * 3
+        bench.run(study)
+        whole = bench.ran(SWEEP.replace("[1, 2, 3]", "[1, 2, 3, 4]"), "whole")
+        assert trained(study) == trained(whole)
+
+    def test_fewer_seeds_and_a_limit_are_told_from_another_space(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP, replicates=2)
+        edit = bench.plan_edit(study, replicates=1)
+        assert {orphan.why for orphan in edit.revision.orphaned} == {
+            "its seed is no longer one of the sweep's"
+        }
+        impossible = SWEEP.replace(
+            "lambda p: OwnModel(", "lambda p: OwnModel(0 if p.width == 2 else "
+        )
+        edit = bench.plan_edit(study, impossible)
+        (reason,) = {orphan.why for orphan in edit.revision.orphaned}
+        assert reason.startswith("skipped, width must be a positive multiple")
+
+    def test_another_name_of_an_axis_changes_no_trial(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP)
+        begun = attempts(study)
+        renamed = SWEEP.replace("width=[", "wide=[").replace("p.width", "p.wide")
+        edit = bench.edit(study, renamed)
+        assert len(edit.revision.kept) == 3
+        assert study.manifest.axes == ["wide", "dropout"]
+        assert [row.point["wide"] for row in rows_of(study).values()] == [1, 2, 3]
+        bench.run(study)
+        assert attempts(study) == begun
+
+
+class TestChangedParts:
+    @pytest.mark.parametrize(
+        ("old", "new", "reason"),
+        [
+            ("# HERE", "module.requires_grad_(True)", "its model code has changed"),
+            ("lr=0.05", "lr=0.04", "its recipe has changed"),
+            (
+                "tiny_sweep(\n    space",
+                "tiny_sweep(\n    task=TinyTask(num_val=48),\n    space",
+                "its task and data have changed",
+            ),
+            (
+                "OwnModel(p.width, ",
+                "OwnModel(p.width, heads=p.width, ",
+                "its model has changed",
+            ),
+        ],
+    )
+    def test_what_changed_is_named(self, bench: Bench, old: str, new: str, reason: str) -> None:
+        study = bench.ran(SWEEP)
+        assert old in SWEEP
+        edit = bench.edit(study, SWEEP.replace(old, new))
+        expected = {1, 2, 3} - ({1} if "heads" in new else set())
+        assert orphans(study) == dict.fromkeys(expected, reason)
+        assert len(edit.revision.new) == len(expected)
+        bench.run(study)
+        assert present(study) == dict.fromkeys((1, 2, 3), "finished")
+
+    def test_comments_and_questions_change_no_trial(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP)
+        asks = 'checkpoint_seconds=0.0, question=Transition(x="width", by=None)'
+        edit = bench.edit(
+            study, SWEEP.replace("checkpoint_seconds=0.0", asks).replace("# HERE", "# a comment")
+        )
+        assert edit.is_change
+        assert not edit.revision.changes_trials
+        assert study.manifest.question is not None
+        assert study.manifest.question["x"] == "width"
+
+    def test_records_without_parts_say_what_can_be_known(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP)
+        with Journal(study.paths.journal) as journal:
+            journal.place_trials(replace(row, parts={}) for row in journal.trials())
+        edit = bench.plan_edit(study, SWEEP.replace("lr=0.05", "lr=0.04"))
+        assert {orphan.why for orphan in edit.revision.orphaned} == {
+            "its code, data or settings have changed"
+        }
+        # That the budget alone differs can be told from the keys.
+        assert len(bench.plan_edit(study, epochs=6).revision.continued) == 3
+
+    def test_a_plain_resume_shows_what_changed_and_how_to_accept_it(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP)
+        study.paths.sweep_source.write_text(SWEEP.replace("# HERE", "module.eval()"))
+        with study.journal() as journal, pytest.raises(UserError) as refusal:
+            refuse_changed(study, prepare_again(study), journal)
+        message = str(refusal.value)
+        assert "3 of 3 trials of 'mine' are no longer the same, 3 of them finished" in message
+        assert "its model code has changed (3)" in message
+        assert f"`hsweep resume mine --sweep {study.paths.sweep_source}`" in message
+
+
+class TestLongerBudgets:
+    def test_finished_trials_go_on_and_end_as_if_there_had_been_no_stop(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP)
+        edit = bench.edit(study, epochs=6)
+        assert {each.how for each in edit.revision.continued} == {"finished, now longer"}
+        assert set(orphans(study).values()) == {"continued with a budget of 6 epochs"}
+        assert {row.unit for row in rows_of(study).values()} == {3}
+        bench.run(study)
+        assert trained(study) == trained(bench.ran(SWEEP, "whole", epochs=6))
+        with study.journal() as journal:
+            rows = {row.key: row for row in journal.trials()}
+            # Only what was not there yet was trained: the first attempt reported the rest alone.
+            new = [entry.unit for entry in journal.reports() if entry.key in rows and entry.attempt]
+        assert sorted(new) == [4] * 3 + [5] * 3 + [6] * 3
+
+    def test_twice_longer_goes_on_from_the_longest(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP)
+        for epochs in (4, 6):
+            bench.edit(study, epochs=epochs)
+            bench.run(study)
+        assert trained(study) == trained(bench.ran(SWEEP, "whole", epochs=6))
+        assert sum(bool(row.orphaned) for row in rows_of(study).values()) == 6
+
+    def test_unfinished_trials_go_on_too(self, bench: Bench) -> None:
+        study = bench.begin(SWEEP)
+        bench.run(study, most=5)
+        bench.edit(study, epochs=6)
+        bench.run(study)
+        assert trained(study) == trained(bench.ran(SWEEP, "whole", epochs=6))
+
+    def test_early_stopping_decides_as_if_the_budget_had_been_the_longer(
+        self, bench: Bench
+    ) -> None:
+        study = bench.ran(PRUNED)
+        assert set(present(study).values()) == {"finished", "stopped_early"}
+        edit = bench.edit(study, epochs=9)
+        assert {each.how for each in edit.revision.continued} == {
+            "finished, now longer", "stopped early, as before",
+        }  # fmt: skip
+        bench.run(study)
+        whole = bench.ran(PRUNED, "whole", epochs=9)
+        assert trained(study) == trained(whole)
+        statuses = {key: rows_of(study)[key].status for key in trained(study)}
+        assert statuses == {key: row.status for key, row in rows_of(whole).items()}
+
+    def test_other_rungs_train_what_was_stopped_anew(self, bench: Bench) -> None:
+        study = bench.ran(PRUNED)
+        edit = bench.plan_edit(study, PRUNED.replace("grace=1", "grace=2"), epochs=9)
+        assert any(
+            "trained anew: it was stopped early, and early stopping has changed" in orphan.why
+            for orphan in edit.revision.orphaned
+        )
+
+    def test_what_diverged_has_diverged(self, bench: Bench) -> None:
+        source = SWEEP.replace("tiny_sweep(\n", "tiny_sweep(\n    task=TinyTask(diverges_at=6),\n")
+        study = bench.ran(source)
+        edit = bench.edit(study, epochs=6)
+        assert {each.how for each in edit.revision.continued} == {"diverged, as before"}
+        bench.run(study)
+        rows = [row for row in rows_of(study).values() if not row.orphaned]
+        assert {(row.status, row.reason, row.attempt) for row in rows} == {
+            (TrialStatus.DIVERGED, "not finite at step 6", 0)
+        }
+
+    def test_without_its_checkpoint_a_trial_begins_again(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP)
+        shutil.rmtree(study.checkpoints())
+        edit = bench.edit(study, epochs=6)
+        assert edit.revision.continued == ()
+        assert set(orphans(study).values()) == {
+            "its budget is now 6 epochs, and it is trained anew: its last checkpoint is gone"
+        }
+        bench.run(study)
+        assert trained(study) == trained(bench.ran(SWEEP, "whole", epochs=6))
+
+    @pytest.mark.parametrize(
+        ("source", "settings", "why"),
+        [
+            (COSINE, {"epochs": 6}, "the cosine schedule spreads the learning rate over the whole"),
+            (
+                SWEEP.replace('"constant"', '"constant", warmup_fraction=0.1'),
+                {"epochs": 6},
+                "the warm-up takes 0.1 of the whole budget",
+            ),
+            (SWEEP, {"epochs": 2}, "a shorter training is not cut out of a longer one"),
+            (SWEEP, {"epochs": 6, "report_every": 3}, "reports every 3 epochs instead of every 1"),
+            (
+                SWEEP.replace("checkpoint_", "budget=epochs(3, report_every=2), checkpoint_"),
+                {"epochs": 6},
+                "the old end at 3 epochs is no multiple of report_every 2",
+            ),
+        ],
+    )
+    def test_what_cannot_go_on_says_why(
+        self, bench: Bench, source: str, settings: dict[str, int], why: str
+    ) -> None:
+        study = bench.ran(source)
+        edit = bench.plan_edit(study, **settings)
+        assert edit.revision.continued == ()
+        assert len(edit.revision.new) == 3
+        assert all(why in orphan.why for orphan in edit.revision.orphaned)
+
+    def test_the_old_budget_comes_back_with_its_results(self, bench: Bench) -> None:
+        study = bench.ran(COSINE)
+        begun = attempts(study)
+        bench.edit(study, epochs=6)
+        bench.edit(study, epochs=3)
+        bench.run(study)
+        assert {key: attempts(study)[key] for key in begun} == begun
+        assert present(study) == dict.fromkeys((1, 2, 3), "finished")
+
+
+class TestWhatIsRecorded:
+    def test_what_was_before_stays_in_the_study(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP, replicates=1)
+        wider = SWEEP.replace("[1, 2, 3]", "[2, 3, 4]")
+        bench.edit(study, wider)
+        bench.edit(study, epochs=6)
+        manifest = Study.open(bench.home, "mine").manifest
+        first, second = manifest.revisions
+        assert first["counts"]["orphaned"] == 1
+        assert first["reasons"] == {"no longer in the space": 1}
+        assert second["before"]["budget"]["amount"] == 3
+        assert manifest.budget["amount"] == 6
+        assert [list(each) for each in manifest.settings] == [["replicates", [1]], ["epochs", [6]]]
+        assert (study.paths.root / first["sweep_file"]).read_text() == SWEEP
+        assert (study.paths.root / second["sweep_file"]).read_text() == wider
+        assert study.paths.sweep_source.read_text() == wider
+        planned = {trial["key"] for trial in json.loads(study.paths.plan.read_text())["trials"]}
+        assert planned == {key for key, row in rows_of(study).items() if not row.orphaned}
+
+    def test_settings_are_replaced_and_dropped_by_name(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP, replicates=2, epochs=3)
+        edit = plan_edit(study, Asked(None, [("epochs", [6])], ("replicates",)), bench.target)
+        assert edit.manifest.settings == [("epochs", [6])]
+        with pytest.raises(UserError, match="its settings: replicates, epochs"):
+            plan_edit(study, Asked(None, [], ("width",)), bench.target)
+
+    def test_trials_added_for_an_answer_survive(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP)
+        with study.journal() as journal:
+            rows = journal.trials()
+        entries = [
+            {"key": "of before", "point": {"width": 5, "dropout": 0.2}, "replicate": 0,
+             "how": "new"},
+            {"key": rows[0].key, "point": dict(rows[0].point), "replicate": 0,
+             "how": "stopped early, now run to the end"},
+            {"key": "of before", "point": dict(rows[1].point), "replicate": 4,
+             "how": "with a new seed"},
+        ]  # fmt: skip
+        study.extend({"trials": entries, "wanted": [], "problems": []}, {})
+        bench.edit(study, SWEEP.replace("[1, 2, 3]", "[2, 3]").replace("lr=0.05", "lr=0.04"))
+        (extension,) = study.manifest.extensions
+        planned = prepare_again(study).plan.trials
+        assert [(entry["point"]["width"], entry["replicate"]) for entry in extension["trials"]] == [
+            (5, 0), (2, 4),
+        ]  # fmt: skip
+        assert {(trial.point.width, trial.replicate) for trial in planned} == {
+            (2, 0), (3, 0), (5, 0), (2, 4),
+        }  # fmt: skip
+        assert study.manifest.added_keys <= {trial.key for trial in planned}
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+STEPS = (
+    (pending, "_replace_sweep", 1),
+    (pending, "write_text", 1),
+    (pending, "write_text", 2),
+    (Journal, "add_trials", 1),
+    (Journal, "place_trials", 1),
+    (Journal, "adopt", 1),
+    (Journal, "adopt", 2),
+    (Journal, "set_orphaned", 1),
+    (Journal, "set_orphaned", 2),
+    (Journal, "set_meta", 4),
+    (Study, "revise", 1),
+    (Path, "unlink", 1),
+)
+
+
+class TestKilledInBetween:
+    @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+    @pytest.mark.parametrize(("owner", "step", "number"), STEPS)
+    def test_an_edit_is_completed_by_whoever_goes_on(
+        self, bench: Bench, owner: Any, step: str, number: int, after: bool
+    ) -> None:
+        both = SWEEP.replace("[1, 2, 3]", "[2, 3, 4]")
+        study = bench.begin(SWEEP)
+        bench.run(study, most=4)
+        shutil.copytree(study.paths.root, bench.home.studies / "calm")
+        calm = Study.open(bench.home, "calm")
+        bench.edit(calm, both, epochs=6)
+
+        edit = bench.plan_edit(study, both, epochs=6)
+        done = getattr(owner, step)
+        left = number
+
+        def killed(*arguments: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0 and not after:
+                raise Killed
+            result = done(*arguments, **named)
+            if left == 0:
+                raise Killed
+            return result
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(owner, step, killed)
+            with pytest.raises(Killed):
+                bench.take_over(study, edit)
+
+        study = Study.open(bench.home, "mine")
+        with study.locked():
+            pending.finish(study)
+        study = Study.open(bench.home, "mine")
+        assert rows_of(study) == rows_of(calm)
+        assert trained(study) == trained(calm)
+        assert study.manifest.budget == calm.manifest.budget
+        assert len(study.manifest.revisions) == 1
+        assert study.paths.sweep_source.read_text() == both
+        assert study.paths.earlier_sweep_source(1).read_text() == SWEEP
+        assert not pending.is_pending(study)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("old", "new", "message"),
+        [
+            ("tiny_sweep(\n", 'tiny_sweep(\n    name="other",\n', "is called 'other'"),
+            ("tiny_sweep(\n", 'tiny_sweep(\n    metric="fit", goal="max",\n', "decides by 'fit'"),
+            ("tiny_sweep(\n", 'tiny_sweep(\n    goal="max",\n', "has the goal 'max'"),
+            (
+                "tiny_sweep(\n",
+                "tiny_sweep(\n    search=optuna_search(2),\n",
+                "does not learn from its trials",
+            ),
+            ("tiny_sweep(\n", "tiny_sweep(\n    task=TinyTask(unreadable=True),\n", "be read"),
+        ],
+    )
+    def test_what_no_edit_can_change(self, bench: Bench, old: str, new: str, message: str) -> None:
+        study = bench.ran(SWEEP)
+        with pytest.raises(UserError, match=message):
+            bench.plan_edit(study, SWEEP.replace(old, new))
+        assert study.manifest.revisions == []
+
+    def test_an_adaptive_search_can_have_more_points_and_nothing_else(self, bench: Bench) -> None:
+        source = SWEEP.replace("tiny_sweep(\n", "tiny_sweep(\n    search=optuna_search(2),\n")
+        study = bench.begin(source)
+        trial = prepare_again(study).plan.trials[0]
+        proposal = {"id": "0:0", "parameters": dict(trial.point), "point": dict(trial.point)}
+        with study.journal(read_only=False) as journal:
+            journal.set_meta("proposal:000000", json.dumps(proposal))
+            journal.add_trials(
+                [TrialRow(trial.key, 0, dict(trial.point), 0, "", 3, {}, parts=trial.parts)]
+            )
+        edit = bench.plan_edit(study, num_points=3)
+        assert (len(edit.revision.kept), edit.revision.new) == (1, ())
+        for change, why in (
+            (source.replace("[1, 2, 3]", "[1, 2]"), "its space has changed"),
+            (source.replace("lr=0.05", "lr=0.04"), "its recipe has changed"),
+        ):
+            with pytest.raises(UserError, match=why):
+                bench.plan_edit(study, change)
+
+
+class TestFromTheCommandLine:
+    def test_it_says_what_will_happen_and_does_it(
+        self, hsweep: Invoke, bench: Bench, home: Home
+    ) -> None:
+        study = bench.ran(SWEEP)
+        edited = bench.file(SWEEP.replace("[1, 2, 3]", "[2, 3, 4]"), "edited.py")
+        shown = hsweep("resume", "mine", "--sweep", edited, "--set", "epochs=4", "--dry-run")
+        assert shown.exit_code == 0, shown.output
+        assert "study mine with an edited sweep: 3 trials, 3 before" in shown.output
+        assert "new        1: width=4" in shown.output
+        assert "continued  2 with a budget of 4 epochs (2 finished, now longer)" in shown.output
+        assert "orphaned   1 (1 finished), no longer in the space: width=1" in shown.output
+        assert "set        epochs=4" in shown.output
+        assert Study.open(home, "mine").manifest == study.manifest
+        as_json = hsweep("resume", "mine", "--set", "epochs=4", "--dry-run", "--json")
+        assert json.loads(as_json.stdout)["revision"]["continued"] == 3
+
+        done = hsweep(
+            *("resume", "mine", "--sweep", edited, "--set", "epochs=4", "--runner", "inline"),
+            "--json",
+        )
+        assert done.exit_code == 0, done.output
+        content = json.loads(done.stdout)
+        assert (content["finished"], content["trials"]) == (3, 3)
+        assert content["revision"]["reasons"] == {
+            "no longer in the space": 1, "continued with a budget of 4 epochs": 2,
+        }  # fmt: skip
+        # A second time there is nothing to change and nothing to train.
+        again = hsweep("resume", "mine", "--dry-run")
+        assert "study mine as it is recorded: 3 trials, 3 before" in again.output
+
+    def test_an_edit_that_was_interrupted_is_completed_by_a_plain_resume(
+        self, hsweep: Invoke, bench: Bench, home: Home
+    ) -> None:
+        study = bench.ran(SWEEP)
+        edit = bench.plan_edit(study, SWEEP.replace("[1, 2, 3]", "[2, 3]"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Study, "revise", _die)
+            with pytest.raises(Killed):
+                bench.take_over(study, edit)
+        shown = hsweep("resume", "mine", "--dry-run")
+        assert shown.exit_code == 2
+        assert "`hsweep resume mine` completes that first" in shown.stderr
+        resumed = hsweep("resume", "mine", "--runner", "inline")
+        assert resumed.exit_code == 0, resumed.output
+        assert "that is complete now" in resumed.output
+        assert present(Study.open(home, "mine")) == {2: "finished", 3: "finished"}
+
+    def test_a_taken_name_offers_to_take_the_file_up(self, hsweep: Invoke, bench: Bench) -> None:
+        bench.begin(SWEEP)
+        path = bench.file(SWEEP)
+        refused = hsweep("run", path, "--study", "mine", "--runner", "inline")
+        assert refused.exit_code == 2
+        assert f"`hsweep resume mine --sweep {path}`" in refused.stderr
+
+
+def _die(*_arguments: Any) -> None:
+    raise Killed
