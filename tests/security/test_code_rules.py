@@ -1,6 +1,7 @@
 """What the code itself may not do: run what came as data, or unpickle what lies on a disk."""
 
 import ast
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,7 @@ UNPICKLING = {
     *("pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "_pickle", "jsonpickle"),
     *("yaml", "ruamel", "numpy.lib.npyio"),
 }
-RUNNING = {"eval", "exec", "compile", "__import__", "execfile"}
+RUNNING = {"eval", "exec", "__import__", "execfile", "runpy.run_path"}
 SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
 UNPACKING = {"tarfile", "zipfile", "shutil.unpack_archive"}
 REMOTE_CODE = "trust_remote_code"
@@ -162,11 +163,10 @@ def test_a_pickle_in_place_of_a_checkpoint_runs_nothing(tmp_path: Path) -> None:
     store = CheckpointStore(str(tmp_path), "t0", attempt=1)
     store.save(1, {"weights": torch.ones(2)})
     store.save(2, {"weights": _Planted()})
-    loaded = None
     try:
         loaded = store.newest(torch.device("cpu"))
-    except Exception as error:
-        assert "weights" in str(error).lower()  # torch says why it refuses
+    except pickle.UnpicklingError:  # refused by torch
+        return
     assert loaded is None or torch.equal(loaded["weights"], torch.ones(2))
 
 
