@@ -204,7 +204,7 @@ def _shapes(ends: Sequence[TrialEnd], sizes: "Counter[str] | None" = None) -> st
     said = [
         (f"{number} of {sizes[shape]} at " if sizes is not None else "")
         + (shape or "the only point")
-        + (f" ({number})" if sizes is None and number > 1 else "")
+        + (f" ({number} times)" if sizes is None and number > 1 else "")
         for shape, number in list(counted.items())[:_MOST_SHAPES]
     ]
     left = len(counted) - len(said)

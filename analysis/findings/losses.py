@@ -7,38 +7,40 @@ from typing import Final
 
 LOST_WORDS: Final = {"diverged": "diverged", "failed": "failed", "too_large": "too large"}
 """Statuses of runs without a number, and what they are called."""
+_SCREENED: Final = "screened as crashed"
 
 _MOST_NAMED: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """How many runs of a cell or shape gave no number; they are in no mean and no median.
+    """How many runs of a cell or shape gave no number, or one that is in no mean and no median.
 
     Attributes:
         started: all of its runs but those still planned.
         diverged: became not finite.
         failed: ended with an error.
         too_large: did not fit their device.
+        screened: ran to their end, so far below the others that they count as crashed.
     """
 
     started: int = 0
     diverged: int = 0
     failed: int = 0
     too_large: int = 0
+    screened: int = 0
 
     @classmethod
-    def of(cls, statuses: Iterable[str]) -> "Losses":
-        """Return the losses among runs with these statuses."""
+    def of(cls, statuses: Iterable[str], screened: int = 0) -> "Losses":
+        """Return the losses among runs with these statuses, ``screened`` of which are set aside."""
         counted = Counter(statuses)
-        return cls(
-            counted.total() - counted["planned"], *(counted[status] for status in LOST_WORDS)
-        )
+        started = counted.total() - counted["planned"]
+        return cls(started, *(counted[status] for status in LOST_WORDS), screened)
 
     @property
     def total(self) -> int:
-        """Runs without a number."""
-        return self.diverged + self.failed + self.too_large
+        """Runs that are in no mean."""
+        return self.diverged + self.failed + self.too_large + self.screened
 
     @property
     def text(self) -> str:
@@ -46,7 +48,9 @@ class Losses:
         return ", ".join(
             f"{number} of {self.started} {word}"
             for word, number in zip(
-                LOST_WORDS.values(), (self.diverged, self.failed, self.too_large), strict=True
+                (*LOST_WORDS.values(), _SCREENED),
+                (self.diverged, self.failed, self.too_large, self.screened),
+                strict=True,
             )
             if number
         )

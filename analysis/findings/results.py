@@ -358,7 +358,7 @@ class ParetoRow:
         dominated_by: labels of the configurations whose means dominate it.
         p_epsilon: p_front when a metric within epsilon counts as equal.
         epsilon_class: its class on the epsilon front.
-        lost: its runs without a number; the mean is that of those left.
+        lost: its runs that are in no mean; it is that of those left.
     """
 
     config: Config
@@ -485,7 +485,7 @@ class LeanRow:
         costs: each cost's mean.
         saving: share of the baseline's cost saved, per cost (0.25 is a quarter less).
         crash_share: screened, failed, diverged and too large runs among all that ended.
-        lost: its runs without a number; the mean is that of those left.
+        lost: its runs that are in no mean; it is that of those left.
     """
 
     config: Config
@@ -519,7 +519,7 @@ class LeanResult(Jsonable):
         baseline_values: its full-budget runs.
         baseline_n: their number.
         baseline_costs: its costs.
-        baseline_lost: its runs without a number.
+        baseline_lost: its runs that are in no mean.
         margin: the margin in the metric's unit, as the user stated it.
         sd: the baseline's seed sd (empirical Bayes); None with one run.
         margin_over_sd: margin / sd.

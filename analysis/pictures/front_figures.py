@@ -74,9 +74,7 @@ def _front_picture(pareto: ParetoResult, cost: str, points: list[FrontPoint]) ->
     crossed = (
         ""
         if not any(point.has_losses for point in points)
-        else (
-            "; a cross marks a shape some of whose runs gave no number, its mean that of those left"
-        )
+        else ("; a cross marks a shape whose mean is that of the runs left, as others were lost")
     )
     return Picture(
         f"front-{pareto.costs.index(cost)}",

@@ -97,6 +97,7 @@ def _front(pareto: ParetoResult, cost: str, points: list[FrontPoint]) -> Figure:
                 [point.ci.estimate for point, _ in marked],
                 marker=marker,
                 ms={"baseline": 9, "chosen": 11}.get(role, 4.5),
+                zorder=4,
                 mfc="none",
                 mec=palette.INK.light,
                 mew=0.8,

@@ -29,7 +29,7 @@ class Configuration:
         cost_values: each cost, run by run, as long as ``values``.
         crash_share: screened, failed, diverged and too large runs among all that ended.
         outcomes: (metric, costs...) of every full-budget run, crashed ones too, by replicate.
-        lost: runs without a number.
+        lost: runs that are in no mean.
     """
 
     config: Config
@@ -156,7 +156,7 @@ def _configuration(
     for name in costs:
         if done[name].isna().any():
             raise UserError(f"cost {name!r} is missing for a full-budget run of {label}")
-    lost = Losses.of(rows["status"])
+    lost = Losses.of(rows["status"], num_screened)
     ended = rows["status"].isin(["finished", "stopped_early", *LOST_WORDS]).sum()
     cost_values = {name: good[name].to_numpy(np.float64) for name in costs}
     return Configuration(
@@ -165,7 +165,7 @@ def _configuration(
         good["value"].to_numpy(np.float64),
         {name: float(values.mean()) for name, values in cost_values.items()},
         cost_values,
-        float((lost.total + num_screened) / ended),
+        float(lost.total / ended),
         {
             str(replicate): tuple(float(value) for value in outcome)
             for replicate, *outcome in done[["replicate", "value", *costs]].itertuples(index=False)

@@ -255,7 +255,7 @@ def _shapes(
         done = [run for run in rows if run.status == "finished"]
         kept = [run for run, is_bad in zip(done, bad, strict=True) if not is_bad]
         quality = {run.replicate: run.quality for run in sorted(kept, key=lambda r: r.replicate)}
-        losses.append((label, Losses.of(run.status for run in rows)))
+        losses.append((label, Losses.of((run.status for run in rows), int(bad.sum()))))
         shapes.append(
             Shape(
                 values_of,
