@@ -13,7 +13,7 @@ READY_TO_TEST := .venv/.ready-to-test
 .PHONY: demo test test-slow lint clean
 
 demo: $(READY_TO_RUN)
-	$(BIN)/hsweep run sweeps/retrieval_heads.py --study $(DEMO)
+	$(BIN)/hsweep run sweeps/retrieval_heads.py --no-reuse --study $(DEMO)
 
 test: $(READY_TO_TEST)
 	$(BIN)/pytest -m "not slow" -n logical --maxprocesses 4 --dist loadgroup
