@@ -81,7 +81,9 @@ class Delivery:
         self._source = source
         self._target = source.target
         self._should_stop = should_stop
-        self._lock = FileLock(StudyPaths(source.journal_path.parent).tracking_lock)
+        self._lock = FileLock(
+            StudyPaths(source.journal_path.parent).tracking_lock(self._target.scope)
+        )
         self._journal = Journal(source.journal_path)
         self._trials: dict[str, TrialRow] = {}
         try:

@@ -152,10 +152,9 @@ class StudyPaths:
         """Process and host of whoever holds the lock."""
         return self.root / "holder.json"
 
-    @property
-    def tracking_lock(self) -> Path:
-        """Held while log entries are delivered to MLflow."""
-        return self.root / "tracking.lock"
+    def tracking_lock(self, store: str) -> Path:
+        """Held while log entries are delivered to one MLflow store, told by a short hash."""
+        return self.root / f"tracking-{store}.lock"
 
     @property
     def checkpoints(self) -> Path:
