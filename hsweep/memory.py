@@ -88,9 +88,12 @@ def with_room(
 
 
 def release(device: torch.device) -> None:
-    """Give back what nobody holds any more, and measure the peak anew."""
-    gc.collect()
+    """Give back what nobody holds any more, and measure the peak anew.
+
+    The CPU's memory is given back as soon as nobody holds it.
+    """
     if device.type == "cuda":
+        gc.collect()
         torch.cuda.empty_cache()
     measure_peak(device)
 

@@ -39,6 +39,7 @@ class TinyTask:
         raises_at: the update (counted from 1) before which a RuntimeError is raised, ...
         raises: ... the first so many times, over all attempts.
         waits_at: the update (counted from 1) before which the task waits for ``go`` in ``folder``.
+        fits: examples whose forward pass fits memory: of more, gradients cannot be had.
         folder: where those two leave their traces: ``raised-1``, ``raised-2``, ... and
             ``waiting-PID``.
         unreadable: whether the data set cannot be read.
@@ -51,6 +52,7 @@ class TinyTask:
     raises_at: int | None = None
     raises: int = 1
     waits_at: int | None = None
+    fits: int | None = None
     folder: str | None = None
     unreadable: bool = False
 
@@ -140,8 +142,16 @@ class TinyData:
             yield step, self._train[0][rows], self._train[1][rows]
 
     def loss(self, model: "nn.Module", batch: tuple[int, "Tensor", "Tensor"]) -> "Tensor":
+        import torch
+
         number, inputs, outputs = batch
         self._task.before_update(number)
+        if (
+            self._task.fits is not None
+            and torch.is_grad_enabled()
+            and len(inputs) > self._task.fits
+        ):
+            raise torch.OutOfMemoryError("out of memory on purpose. Tried to allocate 2.00 GiB.")
         loss: Tensor = (model(inputs) - outputs).square().mean()
         diverges_at = self._task.diverges_at
         return loss * float("nan") if diverges_at and number >= diverges_at else loss
