@@ -186,6 +186,16 @@ class CheckpointStore:
             if self._files.get_file_info(self._folder).type is FileType.Directory:
                 self._files.delete_dir(self._folder)
 
+    def remove_but_newest(self) -> None:
+        """Remove every checkpoint of the trial but its newest.
+
+        Raises:
+            StorageError: the folder cannot be read.
+        """
+        with self._saying_why("removed"):
+            for old in _entries(self._names())[:-1]:
+                self._delete(f"{self._folder}/{old.name}")
+
     def _names(self) -> list[str]:
         from pyarrow.fs import FileSelector
 

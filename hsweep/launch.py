@@ -368,8 +368,12 @@ def _remove_checkpoints(study: Study, coordinator: Coordinator) -> None:
         if trial.key in finished and trial.can_be_lengthened
     }
     with contextlib.suppress(OSError):
-        for key in set(coordinator.final_keys()) - kept:
-            CheckpointStore(root, key, attempt=0).remove()
+        for key in coordinator.final_keys():
+            store = CheckpointStore(root, key, attempt=0)
+            if key in kept:
+                store.remove_but_newest()
+            else:
+                store.remove()
 
 
 def _calibrate(home: Home, journal: Journal, trials: list[Trial]) -> None:

@@ -81,7 +81,8 @@ class Sweep:
         resources: what one trial occupies.
         search: how points are chosen.
         max_failures: restarts of a trial that fails, before it is recorded as failed.
-        checkpoint_seconds: work at risk: training time between two checkpoints of a trial.
+        checkpoint_seconds: work at risk: the most training time between two checkpoints of a trial,
+            which follow reports; where these are further apart, each has one.
         report_timeout: seconds without a report after which a trial counts as hung: its process is
             ended and the trial tried again from its checkpoint; None waits for ever.
         probe: what to measure, now and then, of the conditioning of each model's attention (see

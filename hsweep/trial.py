@@ -120,8 +120,8 @@ class Assignment:
         recorded_through: the last unit whose report the record already holds (0: none); reports
             of later units that a checkpoint remembers are sent again.
         checkpoints: URI or path of the folder that holds every trial's checkpoints.
-        checkpoint_seconds: work at risk: the training time after which a report is followed by a
-            checkpoint.
+        checkpoint_seconds: work at risk: the most training time between two checkpoints; where
+            reports are further apart, each has one.
         probe: what to measure of the model's attention beside the task's metrics. It changes
             nothing about the training, so it is no part of the trial.
         is_alone: nothing else of the study trains meanwhile, and a share of a device becomes a

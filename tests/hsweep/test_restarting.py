@@ -14,11 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import TinyTask, tiny_sweep
 from tiny_runs import assignment_of, content, planned
+from tiny_studies import new_study
 
-from hsweep import Recipe, epochs, grid, seconds, steps
+from hsweep import Recipe, epochs, grid, launch, seconds, steps
 from hsweep import checkpoints as storing
 from hsweep import train as training
 from hsweep.checkpoints import CheckpointStore, StorageError
+from hsweep.coordinator import Coordinator
+from hsweep.paths import Home
+from hsweep.runner import InlineRunner
 from hsweep.train import train
 from hsweep.trial import Assignment, Report, Setback, Trial
 from hsweep.worker import TrialSession
@@ -492,3 +496,30 @@ def test_without_the_shorter_trials_checkpoint_it_starts_again_and_says_so(
     assert notes(reports) == {
         3: "no checkpoint is left, with unit 2 on record: trained from the start"
     }
+
+
+def test_a_study_keeps_the_last_checkpoints_that_a_longer_budget_can_go_on_from(
+    tmp_path: Path,
+) -> None:
+    constant = Recipe(lr=0.03, batch_size=8, schedule="constant")
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2, 3, 4]),
+        recipe=lambda point: constant if point.width > 1 else Recipe(lr=0.03, batch_size=8),
+        task=lambda point: TinyTask(diverges_at=9) if point.width == 4 else TinyTask(),
+        checkpoint_seconds=0.0,
+    )
+    study = new_study(Home(tmp_path), sweep=sweep)
+    with study.journal(read_only=False) as journal:
+        coordinator = Coordinator(
+            journal=journal, sweep=sweep, trials=planned(sweep), checkpoints=study.checkpoints()
+        )
+        InlineRunner().run(coordinator)
+        launch._remove_checkpoints(study, coordinator)
+        coordinator.settle()
+    root = Path(study.checkpoints())
+    left = {
+        trial.point["width"]: [int(file.name[:9]) for file in checkpoints(root, trial)]
+        for trial in planned(sweep)
+    }
+    # One rate that falls with the budget's length, and one that diverged, have no more to give.
+    assert left == {1: [], 2: [3], 3: [3], 4: []}
