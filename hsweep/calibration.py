@@ -7,6 +7,7 @@ arithmetic.
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,9 +50,7 @@ class Calibration:
         except (OSError, ValueError):
             # No measurement yet, or an unreadable one: the next study measures again.
             found = {}
-        self._content: dict[str, dict[str, list[list[float]]]] = (
-            found if isinstance(found, dict) else {}
-        )
+        self._content = _measurements(found)
 
     def add(self, measured: Iterable[tuple[Trial, float, int]]) -> None:
         """Keep what trials took: (trial, training seconds, budget units done)."""
@@ -92,6 +91,28 @@ class Calibration:
                 return None
             total += speed.seconds(trial)
         return total
+
+
+def _measurements(found: Any) -> dict[str, dict[str, list[list[float]]]]:
+    """Return what is a measurement in a file's content, by machine and kind of training."""
+    return {
+        machine: {
+            kind: [sample for sample in samples if _is_sample(sample)]
+            for kind, samples in kinds.items()
+            if isinstance(samples, list)
+        }
+        for machine, kinds in (found.items() if isinstance(found, dict) else ())
+        if isinstance(kinds, dict)
+    }
+
+
+def _is_sample(sample: Any) -> bool:
+    """Whether this is (training FLOPs, seconds for a unit)."""
+    return (
+        isinstance(sample, list)
+        and len(sample) == 2
+        and all(isinstance(number, (int, float)) and 0 < number < math.inf for number in sample)
+    )
 
 
 def _kind(trial: Trial) -> str:

@@ -1,5 +1,6 @@
 """The command line: verbs only. Everything heavy is imported inside the verb that needs it."""
 
+import contextlib
 import errno
 from pathlib import Path
 from typing import Any, Final
@@ -352,8 +353,10 @@ def analyze(
             answer = ask_surrogate(study, asked["predict"], asked["margin"], asked["settings"])
         else:
             answer = answer_study(study)
-            if not study.is_running():
-                write_json(study.paths.analysis, answer.to_json())
+            # Only to be found beside the study: on read-only storage the answer is what counts.
+            with contextlib.suppress(OSError):
+                if not study.is_running():
+                    write_json(study.paths.analysis, answer.to_json())
     if out is not None:
         write_answer(answer, out)
     if as_json:
@@ -411,7 +414,8 @@ def export(study_name: str, file: Path, what: str, orphaned: bool, home: Home) -
     trials, reports = study.tables(orphaned=orphaned)
     table = trials if what == "trials" else reports
     write_table(table, file)
-    study.write_tables()
+    with contextlib.suppress(UserError):
+        study.write_tables()
     click.echo(f"{table.num_rows} {what} in {file}")
 
 

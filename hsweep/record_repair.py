@@ -80,22 +80,22 @@ class _Known:
 
     Attributes:
         broken: how many of its lines are torn or garbled.
-        is_there: whether there is a file.
+        is_there: whether there is a line in it.
     """
 
     trials: dict[str, int] = field(default_factory=dict)
     entries: dict[int, int] = field(default_factory=dict)
     values: dict[str, str | None] = field(default_factory=dict)
     broken: int = 0
-    is_there: bool = True
+    is_there: bool = False
 
 
 def _known(copy: Path) -> _Known:
     known = _Known()
     if not copy.exists():
-        known.is_there = False
         return known
     for line in read_lines(copy):
+        known.is_there = True
         match line:
             case TrialLine(row):
                 known.trials[row[0]] = row_checksum(row)
@@ -141,7 +141,7 @@ def _complete(path: Path, known: _Known) -> list[str]:
         if known.broken or not known.is_there:
             write_lines(copy, _lacking(journal, _Known()))
             if not known.is_there:
-                return [f"{copy.name} was missing: written from {path.name}"]
+                return [f"{copy.name} was missing or empty: written from {path.name}"]
             lines = "a torn or garbled line" if known.broken == 1 else (
                 f"{known.broken} torn or garbled lines"
             )  # fmt: skip

@@ -67,7 +67,7 @@ class StudyLock:
         return UserError(
             f"the study {self._paths.name!r} cannot be run or changed: its folder "
             f"{self._paths.root} cannot be written to ({why}). Make it writable or free some "
-            "space and try again; `hsweep show`, `analyze`, `report` and `export` read it as it is"
+            "space and try again; `hsweep show`, `analyze` and `export` read it as it is"
         )
 
     def is_held(self) -> bool:
