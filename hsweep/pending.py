@@ -5,8 +5,10 @@ file removed. If it is there when the study is opened for training, all of it is
 step leaves what it finds done as it is.
 """
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -31,29 +33,31 @@ def take_over(
         manifest: the study's from now on, the edit being the last of its revisions.
         plan: the study's from now on, as plain content.
         source: text of the edited sweep file.
+
+    Raises:
+        UserError: the study's folder cannot be written to.
     """
-    write_json(
-        study.paths.pending_revision,
-        {
-            "manifest": manifest_content(manifest),
-            "plan": plan,
-            "source": source,
-            "rows": [_content(planned_row(trial)) for trial in revision.plan.trials],
-            "orphaned": {orphan.row.key: orphan.why for orphan in revision.orphaned},
-            "back": [row.key for row in revision.back],
-            "continued": [
-                {
-                    "key": each.trial.key,
-                    "source": each.source.key,
-                    "checkpoints": each.checkpoints,
-                    "status": each.status,
-                    "reason": each.reason,
-                    "value": each.source.value,
-                }
-                for each in revision.continued
-            ],
-        },
-    )
+    content = {
+        "manifest": manifest_content(manifest),
+        "plan": plan,
+        "source": source,
+        "rows": [_content(planned_row(trial)) for trial in revision.plan.trials],
+        "orphaned": {orphan.row.key: orphan.why for orphan in revision.orphaned},
+        "back": [row.key for row in revision.back],
+        "continued": [
+            {
+                "key": each.trial.key,
+                "source": each.source.key,
+                "checkpoints": each.checkpoints,
+                "status": each.status,
+                "reason": each.reason,
+                "value": each.source.value,
+            }
+            for each in revision.continued
+        ],
+    }
+    with _saying_why(study):
+        write_json(study.paths.pending_revision, content)
     finish(study)
 
 
@@ -64,7 +68,7 @@ def finish(study: Study) -> bool:
         Whether an edited sweep was waiting to be taken over.
 
     Raises:
-        UserError: what is going to be done cannot be read.
+        UserError: what is going to be done cannot be read, or the study's folder not written to.
     """
     path = study.paths.pending_revision
     if not path.exists():
@@ -80,13 +84,14 @@ def finish(study: Study) -> bool:
             f"{error}); remove that file and give the sweep again: "
             f"hsweep resume {study.name} --sweep FILE"
         ) from error
-    with study.journal(read_only=False) as journal:
-        _replace_sweep(study, len(manifest.revisions), source)
-        _enter(journal, planned, content)
-        journal.set_meta(SWEEP_META, source)
-        journal.set_meta(MANIFEST_META, manifest_text(manifest))
-    study.revise(manifest, plan)
-    path.unlink()
+    with _saying_why(study):
+        with study.journal(read_only=False) as journal:
+            _replace_sweep(study, len(manifest.revisions), source)
+            _enter(journal, planned, content)
+            journal.set_meta(SWEEP_META, source)
+            journal.set_meta(MANIFEST_META, manifest_text(manifest))
+        study.revise(manifest, plan)
+        path.unlink()
     return True
 
 
@@ -104,6 +109,18 @@ def complete(study: Study, console: Console) -> None:
 def is_pending(study: Study) -> bool:
     """Whether a kill has interrupted the taking over of an edited sweep."""
     return study.paths.pending_revision.exists()
+
+
+@contextlib.contextmanager
+def _saying_why(study: Study) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise UserError(
+            f"the edited sweep cannot be taken over by {study.name!r}: {study.paths.root} cannot "
+            f"be written to ({error}). Nothing on record is lost; free space or restore the right "
+            "to write there, then give the command again"
+        ) from error
 
 
 def _replace_sweep(study: Study, number: int, source: str) -> None:

@@ -1,14 +1,17 @@
 """A study goes on with an edited sweep: nothing that still holds is trained again, nothing is lost,
 and what happens is said before it does."""
 
+import errno
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 from click.testing import Result
 from tiny_runs import History, histories
 
@@ -87,7 +90,7 @@ class Bench:
         self.home.create()
         return Study.create(self.home, manifest, sweep_source=source, plan=prepared.plan.to_json())
 
-    def plan_edit(self, study: Study, source: str | None = None, **settings: Any) -> Edit:
+    def plan_edit(self, study: Study, source: str | None = None, **settings: int) -> Edit:
         path = None if source is None else self.file(source, "edited.py")
         asked = Asked(path, [(name, [value]) for name, value in settings.items()])
         return plan_edit(study, asked, self.target)
@@ -148,8 +151,6 @@ class Stopping:
 
 @pytest.fixture
 def bench(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    import sys
-
     monkeypatch.setattr(sys, "path", list(sys.path))
     return Bench(home, tmp_path)
 
@@ -319,8 +320,8 @@ class TestLongerBudgets:
         with study.journal() as journal:
             rows = {row.key: row for row in journal.trials()}
             # Only what was not there yet was trained: the first attempt reported the rest alone.
-            new = [entry.unit for entry in journal.reports() if entry.key in rows and entry.attempt]
-        assert sorted(new) == [4] * 3 + [5] * 3 + [6] * 3
+            new = [str(e.unit) for e in journal.reports() if e.key in rows and e.attempt]
+        assert sorted(new) == ["4"] * 3 + ["5"] * 3 + ["6"] * 3
 
     def test_twice_longer_goes_on_from_the_longest(self, bench: Bench) -> None:
         study = bench.ran(SWEEP)
@@ -336,6 +337,15 @@ class TestLongerBudgets:
         bench.edit(study, epochs=6)
         bench.run(study)
         assert trained(study) == trained(bench.ran(SWEEP, "whole", epochs=6))
+
+    def test_no_update_is_done_twice(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP)
+        bench.edit(study, epochs=6)
+        updates: list[int] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tiny.TinyTask, "before_update", lambda _, number: updates.append(number))
+            bench.run(study)
+        assert set(updates) == set(range(13, 25))
 
     def test_early_stopping_decides_as_if_the_budget_had_been_the_longer(
         self, bench: Bench
@@ -464,7 +474,7 @@ class TestWhatIsRecorded:
         assert [(entry["point"]["width"], entry["replicate"]) for entry in extension["trials"]] == [
             (5, 0), (2, 4),
         ]  # fmt: skip
-        assert {(trial.point.width, trial.replicate) for trial in planned} == {
+        assert {(trial.point["width"], trial.replicate) for trial in planned} == {
             (2, 0), (3, 0), (5, 0), (2, 4),
         }  # fmt: skip
         assert study.manifest.added_keys <= {trial.key for trial in planned}
@@ -490,20 +500,32 @@ STEPS = (
 )
 
 
+EDITED = SWEEP.replace("[1, 2, 3]", "[2, 3, 4]")
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A study that was interrupted, and a copy of it that was edited without a kill."""
+    folder = tmp_path_factory.mktemp("template")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", list(sys.path))
+        bench = Bench(Home(folder / "home"), folder)
+        study = bench.begin(SWEEP)
+        bench.run(study, most=4)
+        shutil.copytree(study.paths.root, bench.home.studies / "calm")
+        bench.edit(Study.open(bench.home, "calm"), EDITED, epochs=6)
+    return bench
+
+
 class TestKilledInBetween:
     @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
     @pytest.mark.parametrize(("owner", "step", "number"), STEPS)
     def test_an_edit_is_completed_by_whoever_goes_on(
-        self, bench: Bench, owner: Any, step: str, number: int, after: bool
+        self, bench: Bench, template: Bench, owner: Any, step: str, number: int, after: bool
     ) -> None:
-        both = SWEEP.replace("[1, 2, 3]", "[2, 3, 4]")
-        study = bench.begin(SWEEP)
-        bench.run(study, most=4)
-        shutil.copytree(study.paths.root, bench.home.studies / "calm")
-        calm = Study.open(bench.home, "calm")
-        bench.edit(calm, both, epochs=6)
-
-        edit = bench.plan_edit(study, both, epochs=6)
+        shutil.copytree(template.home.root, bench.home.root)
+        study, calm = Study.open(bench.home, "mine"), Study.open(bench.home, "calm")
+        edit = bench.plan_edit(study, EDITED, epochs=6)
         done = getattr(owner, step)
         left = number
 
@@ -530,9 +552,30 @@ class TestKilledInBetween:
         assert trained(study) == trained(calm)
         assert study.manifest.budget == calm.manifest.budget
         assert len(study.manifest.revisions) == 1
-        assert study.paths.sweep_source.read_text() == both
+        assert study.paths.sweep_source.read_text() == EDITED
         assert study.paths.earlier_sweep_source(1).read_text() == SWEEP
         assert not pending.is_pending(study)
+
+    def test_a_full_disk_is_said_and_leaves_the_study_as_it_was(
+        self, bench: Bench, template: Bench
+    ) -> None:
+        shutil.copytree(template.home.root, bench.home.root)
+        study = Study.open(bench.home, "mine")
+        before = rows_of(study)
+        edit = bench.plan_edit(study, EDITED, epochs=6)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pending, "write_json", _full)
+            with pytest.raises(UserError, match="No space left"):
+                bench.take_over(study, edit)
+        assert rows_of(study) == before
+        assert not pending.is_pending(study)
+
+    def test_what_cannot_be_read_is_said(self, bench: Bench, template: Bench) -> None:
+        shutil.copytree(template.home.root, bench.home.root)
+        study = Study.open(bench.home, "mine")
+        study.paths.pending_revision.write_text('{"manifest": {}')
+        with pytest.raises(UserError, match="remove that file and give the sweep again"):
+            pending.finish(study)
 
 
 class TestRefusals:
@@ -634,3 +677,7 @@ class TestFromTheCommandLine:
 
 def _die(*_arguments: Any) -> None:
     raise Killed
+
+
+def _full(*_arguments: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
