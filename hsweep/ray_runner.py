@@ -42,7 +42,7 @@ ROOMLESS_SECONDS: Final = 600.0
 """How long to wait for a node that could hold a trial, where there is none."""
 
 _LOOK_SECONDS: Final = 1.0
-_LEAVE_SECONDS: Final = 30.0
+_LEAVE_SECONDS: Final = 15.0
 _EXPLAINING_SECONDS: Final = 25.0
 
 

@@ -2,10 +2,17 @@
 
 python ray_programs.py two_nodes FOLDER
 python ray_programs.py memory FOLDER
+python ray_programs.py node_lost FOLDER
+python ray_programs.py raylet_dies FOLDER
+python ray_programs.py head_dies FOLDER
 """
 
 import json
+import os
+import signal
 import sys
+import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +26,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 from tiny import TinyData, TinyTask, tiny_sweep  # noqa: E402
 from tiny_runs import coordinating  # noqa: E402
 
-from hsweep import grid  # noqa: E402
+from hsweep import Recipe, Sweep, epochs, grid  # noqa: E402
 from hsweep.ray_runner import RayRunner  # noqa: E402
 from hsweep.trial import Resources  # noqa: E402
 
@@ -113,6 +120,93 @@ def memory(folder: Path) -> dict[str, Any]:
     }
 
 
+def waiting_sweep(traces: Path, widths: list[int]) -> Sweep:
+    """Return a sweep whose trials wait in the middle of their third epoch."""
+    return tiny_sweep(
+        space=grid(width=widths, dropout=[0.3]),
+        task=TinyTask(waits_at=10, folder=str(traces)),
+        recipe=Recipe(lr=0.05, batch_size=8),
+        budget=epochs(4),
+        checkpoint_seconds=0.0,
+        max_failures=0,
+    )
+
+
+def waiting(traces: Path, number: int) -> None:
+    """Return once so many processes wait."""
+    deadline = time.monotonic() + 120
+    while len(list(traces.glob("waiting-*"))) < number and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def node_lost(folder: Path) -> dict[str, Any]:
+    """Lose one of two nodes while a trial waits on each."""
+    traces = folder / "traces"
+    traces.mkdir()
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
+    lost = cluster.add_node(num_cpus=1)
+
+    def lose() -> None:
+        waiting(traces, 2)
+        cluster.remove_node(lost, allow_graceful=False)
+        (traces / "go").touch()
+
+    runner = RayRunner(scratch=str(folder / "shared"), address=cluster.address, sweep_folder=TESTS)
+    runner.connect()
+    loser = threading.Thread(target=lose)
+    loser.start()
+    with coordinating(waiting_sweep(traces, [1, 2, 3]), folder / "study") as coordinator:
+        runner.run(coordinator)
+        rows = coordinator.journal.trials()
+        reports = [(each.key, each.unit, each.attempt) for each in coordinator.journal.reports()]
+        reason = coordinator.stop_reason
+    loser.join()
+    runner.close()
+    cluster.shutdown()
+    return {
+        "rows": [(row.key, row.status, row.attempt, row.failures) for row in rows],
+        "reports": reports,
+        "reason": reason,
+    }
+
+
+def ray_dies(folder: Path, process: str) -> dict[str, Any]:
+    """Kill a process of the local Ray while a trial waits."""
+    traces = folder / "traces"
+    traces.mkdir()
+    runner = RayRunner(scratch=str(folder / "ray"), sweep_folder=TESTS, max_concurrent=1)
+    runner.connect()
+    [killed] = ray._private.worker._global_node.all_processes[process]
+
+    def kill() -> None:
+        waiting(traces, 1)
+        os.kill(killed.process.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with coordinating(waiting_sweep(traces, [1, 2]), folder / "study") as coordinator:
+        runner.run(coordinator)
+        reason = coordinator.stop_reason
+    killer.join()
+    runner.close()
+    return {"reason": reason}
+
+
+def raylet_dies(folder: Path) -> dict[str, Any]:
+    """Kill the local Ray's node process."""
+    return ray_dies(folder, "raylet")
+
+
+def head_dies(folder: Path) -> dict[str, Any]:
+    """Kill the local Ray's head process."""
+    return ray_dies(folder, "gcs_server")
+
+
+PROGRAMS = (two_nodes, memory, node_lost, raylet_dies, head_dies)
+
 if __name__ == "__main__":
-    found = {"two_nodes": two_nodes, "memory": memory}[sys.argv[1]](Path(sys.argv[2]))
+    program = {each.__name__: each for each in PROGRAMS}[sys.argv[1]]
+    found = program(Path(sys.argv[2]))
     (Path(sys.argv[2]) / "found.json").write_text(json.dumps(found))

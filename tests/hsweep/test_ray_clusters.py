@@ -1,4 +1,4 @@
-"""What needs a Ray of its own: two nodes, and a memory monitor that kills."""
+"""What needs a Ray of its own: several nodes, a memory monitor that kills, a Ray that dies."""
 
 import json
 import os
@@ -9,7 +9,10 @@ from typing import Any
 
 import psutil
 import pytest
+from ray_programs import waiting_sweep
+from tiny_runs import coordinating, histories, statuses
 
+from hsweep.runner import InlineRunner
 from hsweep.workspace import ROOT
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -49,5 +52,52 @@ def test_a_trial_killed_by_rays_memory_monitor_fails_alone(tmp_path: Path) -> No
     found = run("memory", tmp_path)
     assert found["statuses"] == ["finished", "failed", "finished"]
     assert found["attempts"] == [1, 2, 1]
+    assert found["why"].startswith("out of host memory: Ray's memory monitor ended the process")
+    assert "let fewer trials run at once" in found["why"]
     assert "running low on memory" in found["why"]
     assert found["reason"] is None
+
+
+def undisturbed(folder: Path, widths: list[int]) -> dict[str, Any]:
+    """The histories of the same trials where nothing happens."""
+    traces = folder / "calm-traces"
+    traces.mkdir()
+    (traces / "go").touch()
+    with coordinating(waiting_sweep(traces, widths), folder / "calm") as coordinator:
+        InlineRunner().run(coordinator)
+    return histories(folder / "calm")
+
+
+@pytest.mark.slow
+def test_the_trials_of_a_lost_node_go_on_elsewhere_and_that_is_no_failure(tmp_path: Path) -> None:
+    found = run("node_lost", tmp_path)
+    assert found["reason"] is None
+    assert {(status, failures) for _, status, _, failures in found["rows"]} == {("finished", 0)}
+    assert sorted(attempt for _, _, attempt, _ in found["rows"]) == [1, 1, 2]
+    [moved] = [key for key, _, attempt, _ in found["rows"] if attempt == 2]
+    # It went on from its checkpoint: nothing was reported twice, and nothing before it again.
+    assert [(unit, attempt) for key, unit, attempt in found["reports"] if key == moved] == [
+        (1, 1), (2, 1), (3, 2), (4, 2),
+    ]  # fmt: skip
+    calm = list(undisturbed(tmp_path, [1, 2, 3]).values())
+    assert list(histories(tmp_path / "study").values()) == calm
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "process"), [("raylet_dies", "raylet"), ("head_dies", "gcs_server")]
+)
+def test_when_ray_itself_dies_the_study_is_left_in_order_and_goes_on_without_it(
+    program: str, process: str, tmp_path: Path
+) -> None:
+    found = run(program, tmp_path)
+    assert found["reason"] == f"Ray ended the run: its process {process} on this machine has died"
+    assert set(statuses(tmp_path / "study").values()) == {"planned"}
+    (tmp_path / "traces" / "go").touch()
+    with coordinating(waiting_sweep(tmp_path / "traces", [1, 2]), tmp_path / "study") as resumed:
+        InlineRunner().run(resumed)
+        rows = resumed.journal.trials()
+    assert [(row.status, row.failures) for row in rows] == [("finished", 0)] * 2
+    assert list(histories(tmp_path / "study").values()) == list(
+        undisturbed(tmp_path, [1, 2]).values()
+    )
