@@ -1,13 +1,16 @@
 """A sweep outside the project, a home for each of its studies, and real processes that run them."""
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,6 +93,10 @@ class Process:
     def runs(self) -> bool:
         return self._process.poll() is None
 
+    def seconds(self) -> float:
+        """Return how long ago it was started."""
+        return time.monotonic() - self.began
+
     def kill(self) -> None:
         """Kill the driver, and it alone."""
         self._process.kill()
@@ -134,15 +141,20 @@ class Process:
                 continue
         return found
 
-    def is_gone(self) -> bool:
-        """Wait until nothing of the session is left; end what stays for longer than that."""
-        deadline = time.monotonic() + PATIENCE / 3
+    def left_behind(self) -> list[str]:
+        """Wait until nothing of the session is left; end, and return, what stays for ever."""
+        deadline = time.monotonic() + PATIENCE / 2
         while self.session() and time.monotonic() < deadline:
             time.sleep(0.1)
-        left = self.session()
-        for process in left:
-            process.kill()
-        return left == []
+        return [_end(process) for process in self.session()]
+
+
+def _end(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        said = f"{process.pid} {process.status()} {' '.join(process.cmdline())[:200]}"
+        process.kill()
+        return said
+    return f"{process.pid} in its last moment"
 
 
 class Scene:
@@ -224,7 +236,7 @@ class Scene:
         process = self.go_on(study, *how, pace=pace, **variables)
         code = process.wait()
         assert code == 0, f"exit code {code}\n{process.output}"
-        assert process.is_gone()
+        assert process.left_behind() == []
         return process
 
     def look(self, study: str) -> dict[str, Any] | None:
@@ -241,12 +253,21 @@ class Scene:
                 self.seen.add((row["key"], Shown(row["reached"], shown_metrics(metrics))))
         return content
 
-    def has_ended(self, study: str) -> bool:
-        """Whether every trial on record has ended."""
-        content = self.look(study)
-        return (
-            content is not None and content["trials"] > 0 == content["planned"] + content["running"]
+    def standing(self, study: str) -> tuple[int, int]:
+        """Return how many reports are on record, and how many trials have not ended.
+
+        Asks the record itself: it is asked all the time, beside the study that runs.
+        """
+        file = self.study(study) / "journal.db"
+        if not file.exists():
+            return 0, 0
+        query = (
+            "SELECT TOTAL(kind = 'report') FROM log",
+            ("SELECT TOTAL(status IN ('planned', 'running')) FROM trials"),
         )
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=30)) as record:
+            reports, left = (int(record.execute(each).fetchone()[0]) for each in query)
+        return reports, left
 
     def trainers(self) -> list[int]:
         """The living processes that have trained."""

@@ -1,18 +1,22 @@
-"""Kills a study's driver again and again, and watches what that costs."""
+"""Ends a study's drivers again and again, and watches what that costs."""
 
+import logging
 import random
-from collections.abc import Callable
+from collections.abc import Iterator
 
 from chaos.audit import Audit, Endings, audit, audit_tracking, lost_work
 from chaos.ledger import Fault
 from chaos.scene import CHECKPOINT_SECONDS, REPORT_SECONDS, Process, Scene
 
-SECONDS_OF_TRAINING = 5.0
-"""What a driver that is to be killed has at most for training, beside its start."""
+_LOG = logging.getLogger("chaos")
+TRAINING_SECONDS = 3.0
+"""The longest that a driver trains before its end."""
+ENDING_SECONDS = 3.0
+"""The longest that it lives after its last trial has ended."""
 
 
 class Torment:
-    """A study whose drivers are killed.
+    """A study whose drivers do not live long.
 
     Args:
         scene: of the study.
@@ -20,8 +24,8 @@ class Torment:
         how: options of the runs.
         rng: draws the moments.
         fault: what is counted.
-        start: seconds from a driver's start to its first report, about.
-        between: done after each kill, before the next driver.
+        start: seconds from a driver's start to its first report, about; corrected by what is
+            measured.
     """
 
     def __init__(
@@ -33,44 +37,85 @@ class Torment:
         fault: Fault,
         *,
         start: float,
-        between: Callable[[], object] = lambda: None,
     ) -> None:
         self.scene, self.study, self.how = scene, study, how
-        self.rng, self.fault, self.start = rng, fault, start
-        self.between = between
+        self.rng, self.fault, self._start = rng, fault, start
 
-    def kill_drivers(self, number: int) -> None:
-        """Kill so many, each at a moment of its own: in its start, in training, at its end."""
-        while self.fault.tries < number:
-            process = self.scene.go_on(self.study, *self.how)
-            moment = self.rng.uniform(0.0, self.start + SECONDS_OF_TRAINING)
-            if process.runs_until(moment * self.rng.random()):
-                self.scene.look(self.study)
-            if process.runs_until(moment):
-                self._kill(process)
+    def drivers(self, number: int, at_the_end: int = 0) -> Iterator[Process]:
+        """Yield so many drivers, each at a moment of its own: two in five in their start, the
+        others while they train; then some more whose trials have all ended."""
+        for left in range(number, -at_the_end, -1):
+            if left <= 0:
+                driver = self._at_its_end()
+            elif self.rng.random() < 0.4:
+                driver = self._in_its_start()
             else:
-                assert process.wait() == 0, process.output
+                driver = self._in_training()
+            self.fault.tries += 1
+            _LOG.warning(
+                "driver %d ends after %.2f s; reports, trials left: %s",
+                self.fault.tries,
+                driver.seconds(),
+                self.scene.standing(self.study),
+            )
+            yield driver
 
-    def kill_conclusions(self, number: int, seconds: float) -> None:
-        """Kill so many whose trials have all ended: in writing tables and reports, in delivery."""
-        for _ in range(number):
-            process = self.scene.go_on(self.study, *self.how)
-            assert process.until(lambda: self.scene.has_ended(self.study))
-            if not process.runs_until(self.rng.uniform(0.0, seconds)):
-                assert process.wait() == 0, process.output
-                continue
-            self._kill(process)
+    def _begin(self) -> Process:
+        return self.scene.go_on(self.study, *self.how)
 
-    def _kill(self, process: Process) -> None:
+    def _in_its_start(self) -> Process:
+        process = self._begin()
+        if process.runs_until(self.rng.uniform(0.0, self._start)):
+            return process
+        assert process.wait() == 0, process.output
+        return self._in_its_start()
+
+    def _in_training(self) -> Process:
+        reports, left = self.scene.standing(self.study)
+        if left == 0 < reports:
+            return self._at_its_end()
+        moment = self.rng.uniform(0.0, TRAINING_SECONDS)
+        looks = sorted(moment * self.rng.random() for _ in range(3))
+        process = self._begin()
+        assert process.until(lambda: self.scene.standing(self.study)[0] > reports), process.output
+        begun = process.seconds()
+        self._start = begun
+        for look in looks:
+            if process.runs_until(begun + look):
+                self.scene.look(self.study)
+        if process.runs_until(begun + moment):
+            return process
+        assert process.wait() == 0, process.output
+        return self._at_its_end()
+
+    def _at_its_end(self) -> Process:
+        process = self._begin()
+        reports, left = self.scene.standing(self.study)
+        if left == 0 < reports:
+            begun = 0.0
+            moment = self.rng.uniform(0.0, self._start + ENDING_SECONDS)
+        else:
+            assert process.until(lambda: self.scene.standing(self.study)[1] == 0), process.output
+            begun = process.seconds()
+            moment = self.rng.uniform(0.0, ENDING_SECONDS)
+        if process.runs_until(begun + moment):
+            return process
+        assert process.wait() == 0, process.output
+        return self._at_its_end()
+
+    def kill(self, process: Process) -> None:
+        """Kill a driver, look before and after, and hold what is lost against what may be."""
         self.scene.look(self.study)
         process.kill()
-        self.fault.tries += 1
-        assert process.is_gone(), "processes were left behind by a driver that was killed"
+        assert process.left_behind() == []
+        self.weigh(CHECKPOINT_SECONDS + REPORT_SECONDS)
+
+    def weigh(self, most: float) -> None:
+        """Hold what running trials have lost against what they may have lost."""
         if self.scene.look(self.study) is not None:
-            lost = lost_work(self.scene.study(self.study)).values()
-            self.fault.cost(lost)
-            assert all(seconds <= CHECKPOINT_SECONDS + REPORT_SECONDS for seconds in lost)
-        self.between()
+            lost = lost_work(self.scene.study(self.study))
+            self.fault.cost(lost.values())
+            assert {key: seconds for key, seconds in lost.items() if seconds > most} == {}
 
     def end(self, calm: Endings) -> Audit:
         """Let the study end, and audit it."""

@@ -1,0 +1,85 @@
+"""Files that are lost or damaged between two runs."""
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from chaos.audit import Endings
+from chaos.ledger import Fault
+from chaos.scene import Scene
+from chaos.torment import Torment
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def spoil(file: Path, rng: random.Random) -> None:
+    """Cut a file short, garble a stretch of it, or flip one bit."""
+    content = bytearray(file.read_bytes())
+    if not content:
+        return
+    at = rng.randrange(len(content))
+    kind = rng.choice(("cut", "garbled", "flipped"))
+    if kind == "cut":
+        del content[at:]
+    elif kind == "garbled":
+        content[at : at + 200] = rng.randbytes(min(200, len(content) - at))
+    else:
+        content[at] ^= 1 << rng.randrange(8)
+    file.write_bytes(content)
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def test_the_files_of_ray(
+    scene: Scene, calm: Endings, rng: random.Random, fault: Callable[[str], Fault]
+) -> None:
+    tried = fault("Ray's files removed or garbled after a kill")
+    torment = Torment(scene, "rayless", ("--max-concurrent", "2"), rng, tried, start=12.0)
+    for driver in torment.drivers(3):
+        torment.kill(driver)
+        ray = scene.study("rayless") / "ray"
+        if rng.random() < 0.5:
+            shutil.rmtree(ray, ignore_errors=True)
+        else:
+            for file in files_below(ray):
+                spoil(file, rng)
+    tried.settle(torment.end(calm))
+
+
+def test_the_record(
+    scene: Scene, calm: Endings, rng: random.Random, fault: Callable[[str], Fault]
+) -> None:
+    """One of its files at a time: the database, its write-ahead log or the second copy."""
+    tried = fault("a file of the record damaged after a kill")
+    torment = Torment(scene, "damaged", ("--runner", "inline"), rng, tried, start=4.0)
+    for driver in torment.drivers(8):
+        torment.kill(driver)
+        files = (
+            sorted(scene.study("damaged").glob("journal*"))
+            if scene.study("damaged").exists()
+            else []
+        )
+        files = [file for file in files if not file.name.endswith("-shm")]
+        if files:
+            spoil(rng.choice(files), rng)
+    tried.settle(torment.end(calm))
+
+
+def test_checkpoints(
+    scene: Scene, calm: Endings, rng: random.Random, fault: Callable[[str], Fault]
+) -> None:
+    """A trial whose checkpoints are damaged is trained again from the last whole one."""
+    tried = fault("checkpoints cut, garbled or removed after a kill")
+    torment = Torment(scene, "spoilt", ("--runner", "inline"), rng, tried, start=4.0)
+    for driver in torment.drivers(5):
+        torment.kill(driver)
+        for file in files_below(scene.study("spoilt") / "checkpoints"):
+            if rng.random() < 0.3:
+                file.unlink()
+            else:
+                spoil(file, rng)
+    tried.settle(torment.end(calm))

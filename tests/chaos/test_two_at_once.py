@@ -1,0 +1,35 @@
+"""Drivers that are started together on one study."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from chaos.audit import Endings, audit, audit_tracking
+from chaos.ledger import Fault
+from chaos.scene import Scene
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def test_two_drivers_started_together(
+    scene: Scene, calm: Endings, rng: random.Random, fault: Callable[[str], Fault]
+) -> None:
+    """One of them runs the study, the other is refused and told which process has it."""
+    tried = fault("two drivers started at once on one study")
+    for _ in range(4):
+        pair = [scene.go_on("shared", "--runner", "inline") for _ in range(2)]
+        assert pair[0].until(lambda: any(not each.runs for each in pair)), pair[0].output
+        refused = next(each for each in pair if not each.runs)
+        running = next(each for each in pair if each is not refused)
+        assert refused.wait() == 2, refused.output
+        assert "Traceback" not in refused.output
+        assert f"process {running.pid}" in refused.stderr or "exists" in refused.stderr
+        tried.tries += 1
+        if running.runs_until(running.seconds() + rng.uniform(0.0, 3.0)):
+            scene.look("shared")
+            running.kill()
+        assert running.left_behind() == []
+    scene.end("shared", "--runner", "inline")
+    found = audit(scene.study("shared"), calm, scene.seen)
+    audit_tracking(found, scene.study("shared"), scene.store("shared"))
+    tried.settle(found)

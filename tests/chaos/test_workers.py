@@ -1,0 +1,68 @@
+"""Processes that train, killed or stopped at random moments."""
+
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from chaos.audit import Endings, audit, audit_tracking, read_record
+from chaos.ledger import Fault
+from chaos.scene import Process, Scene
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+RAY = ("--max-concurrent", "2")
+
+
+@pytest.fixture
+def scene(tmp_path: Path, store: Path) -> Scene:
+    """Trials that are tried again as often as it takes, and count as hung after two seconds."""
+    return Scene(tmp_path, store=store, more="max_failures=20,\n    report_timeout=2.0,")
+
+
+def strike(
+    scene: Scene, driver: Process, rng: random.Random, tried: Fault, number: int, sign: int
+) -> None:
+    """Send a signal to a process that trains, so often, while the driver runs."""
+    struck: set[int] = set()
+    while tried.tries < number:
+        assert driver.until(lambda: bool(set(scene.trainers()) - struck)), driver.output
+        if not driver.runs_until(driver.seconds() + rng.uniform(0.1, 1.5)):
+            return
+        living = sorted(set(scene.trainers()) - struck)
+        if living:
+            victim = rng.choice(living)
+            os.kill(victim, sign)
+            struck.add(victim)
+            tried.tries += 1
+
+
+@pytest.mark.parametrize(
+    ("sign", "number"),
+    [pytest.param(signal.SIGKILL, 6, id="killed"), pytest.param(signal.SIGSTOP, 2, id="stopped")],
+)
+def test_workers(
+    scene: Scene,
+    calm: Endings,
+    rng: random.Random,
+    fault: Callable[[str], Fault],
+    sign: int,
+    number: int,
+) -> None:
+    """They cost the trials that they train an attempt each, and the others nothing."""
+    how = "killed (kill -9)" if sign == signal.SIGKILL else "stopped (hangs, report_timeout)"
+    tried = fault(f"worker {how} at random moments")
+    driver = scene.go_on("struck", *RAY)
+    strike(scene, driver, rng, tried, number, sign)
+    assert driver.wait() == 0, driver.output
+    assert driver.left_behind() == []
+    scene.look("struck")
+    study = scene.study("struck")
+    found = audit(study, calm, scene.seen)
+    audit_tracking(found, study, scene.store("struck"))
+    tried.settle(found)
+    assert tried.tries == number
+    again = sum(row.attempt - 1 for row in read_record(study).rows.values())
+    assert again <= number
