@@ -11,14 +11,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
-from tiny_runs import assignment_of, content, planned
+from tiny_runs import assignment_of, content, coordinating, planned
 from torch import Tensor, nn
 from torch.nn import functional
 
 from hsweep import Recipe, epochs, grid, steps
 from hsweep.checkpoints import CheckpointStore
+from hsweep.journal import Journal
 from hsweep.memory import asked_bytes, is_out_of_memory, shown
 from hsweep.micro_batches import parts_of
+from hsweep.runner import InlineRunner
 from hsweep.train import train
 from hsweep.trial import Assignment, Report, Setback, Trial
 
@@ -570,3 +572,18 @@ def test_steps_count_updates_and_not_parts(tmp_path: Path) -> None:
     trial = replace(crowded(fits=1), budget=steps(5, report_every=2))
     reports = said(assignment_of(trial, tmp_path))
     assert [(report.unit, report.step) for report in reports] == [(2, 2), (4, 4), (5, 5)]
+
+
+def test_a_study_ends_with_each_shape_computed_as_it_fits_or_too_large(tmp_path: Path) -> None:
+    fits = {1: None, 2: 2, 3: 0}
+    sweep = tiny_sweep(task=lambda point: TinyTask(fits=fits[point.width]))
+    with coordinating(sweep, tmp_path) as coordinator:
+        InlineRunner().run(coordinator)
+    with Journal(tmp_path / "journal.db", read_only=True) as journal:
+        ended = {row.point["width"]: (row.status, row.attempt) for row in journal.trials()}
+        reasons = {row.point["width"]: row.reason for row in journal.trials()}
+        in_parts = {(entry.key, entry.payload.get("micro_batch")) for entry in journal.reports()}
+    assert ended == {1: ("finished", 1), 2: ("finished", 1), 3: ("too_large", 2)}
+    assert sorted(at_once or 0 for _, at_once in in_parts) == [0, 2]
+    assert "even alone" in reasons[3]
+    assert "2.0 GiB" in reasons[3]
