@@ -19,7 +19,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
 def calm(workplace: Workplace) -> dict[str, History]:
     """The histories of an uninterrupted run."""
     workplace.let_go()
-    workplace.run("run", "outside.py", "--runner", "inline", "--study", "calm")
+    workplace.run("run", "outside.py", "--no-reuse", "--runner", "inline", "--study", "calm")
     return workplace.histories("calm")
 
 
@@ -72,7 +72,9 @@ def test_an_uninterrupted_run_outside_the_project_uses_the_projects_own_code(
 def test_a_study_whose_driver_was_killed_goes_on_without_a_gap(
     held: Workplace, calm: dict[str, History]
 ) -> None:
-    driver = held.start("run", "outside.py", "--runner", "inline", "--study", "killed")
+    driver = held.start(
+        "run", "outside.py", "--no-reuse", "--runner", "inline", "--study", "killed"
+    )
     wait_for_waiting(driver, held, "killed", 1)
     driver.kill()
     assert_interrupted(held, "killed", units_done=2)
@@ -84,7 +86,9 @@ def test_a_study_whose_driver_was_killed_goes_on_without_a_gap(
 def test_one_interrupt_ends_a_study_cleanly_and_says_how_to_go_on(
     held: Workplace, calm: dict[str, History]
 ) -> None:
-    driver = held.start("run", "outside.py", "--runner", "inline", "--study", "stopped")
+    driver = held.start(
+        "run", "outside.py", "--no-reuse", "--runner", "inline", "--study", "stopped"
+    )
     wait_for_waiting(driver, held, "stopped", 1)
     driver.interrupt()
     held.let_go()
@@ -101,7 +105,7 @@ def test_one_interrupt_ends_a_study_cleanly_and_says_how_to_go_on(
 
 
 def test_a_second_interrupt_ends_a_study_at_once(held: Workplace, calm: dict[str, History]) -> None:
-    driver = held.start("run", "outside.py", "--runner", "inline", "--study", "twice")
+    driver = held.start("run", "outside.py", "--no-reuse", "--runner", "inline", "--study", "twice")
     wait_for_waiting(driver, held, "twice", 1)
     driver.interrupt()
     driver.interrupt()
@@ -112,7 +116,9 @@ def test_a_second_interrupt_ends_a_study_at_once(held: Workplace, calm: dict[str
 def test_on_ray_a_study_survives_its_drivers_death_an_interrupt_and_the_loss_of_rays_files(
     held: Workplace, calm: dict[str, History]
 ) -> None:
-    driver = held.start("run", "outside.py", "--study", "rayed", "--max-concurrent", "1")
+    driver = held.start(
+        "run", "outside.py", "--no-reuse", "--study", "rayed", "--max-concurrent", "1"
+    )
     wait_for_waiting(driver, held, "rayed", 1)
     driver.kill()
     assert_interrupted(held, "rayed", units_done=2)

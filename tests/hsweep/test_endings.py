@@ -1,0 +1,224 @@
+"""What befell trials, in words: who was lost and why, and whose number came about otherwise."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import Result
+from tiny import tiny_sweep
+from tiny_studies import manifest
+
+from hsweep import Sweep, Transition, grid
+from hsweep.coordinator import planned_row
+from hsweep.endings import TrialEnd, counts_in_words, happenings, last_line
+from hsweep.paths import Home
+from hsweep.plan import make_plan
+from hsweep.study import Study
+from hsweep.trial import Report, Trial, TrialStatus
+
+Invoke = Callable[..., Result]
+
+
+def ends(shape: str, *statuses: str, **more: Any) -> list[TrialEnd]:
+    return [TrialEnd(shape, status, **more) for status in statuses]
+
+
+class TestHappenings:
+    def test_what_went_as_planned_is_not_mentioned(self) -> None:
+        assert happenings(ends("width=1", "finished", "stopped_early", "running", "planned")) == []
+
+    def test_lost_replicates_are_counted_among_those_of_their_shape(self) -> None:
+        found = happenings(
+            [
+                *ends("heads=3", "finished", "finished", "finished", "planned"),
+                *ends("heads=3", "diverged", "diverged", reason="not finite at step 7"),
+                *ends("heads=4", "finished"),
+            ]
+        )
+        assert [each.line for each in found] == [
+            "2 diverged: 2 of 5 at heads=3; not finite at step 7 (2 times)"
+        ]
+
+    def test_each_way_of_losing_a_trial_has_its_own_words_and_reason(self) -> None:
+        traceback = "Traceback (most recent call last):\n  File x\nValueError: no such file"
+        found = happenings(
+            [
+                *ends("width=1", "failed", reason=traceback),
+                *ends("width=2", "too_large", reason="one example needs 9.1 GB"),
+            ]
+        )
+        assert [each.line for each in found] == [
+            "1 failed: 1 of 1 at width=1; ValueError: no such file",
+            "1 too large for the device: 1 of 1 at width=2; one example needs 9.1 GB",
+        ]
+
+    def test_other_ways_to_a_number(self) -> None:
+        found = happenings(
+            [
+                *ends("width=1", "finished", failures=2),
+                *ends("width=2", "finished", "finished", micro_batch=8),
+                *ends("width=3", "finished", reused_from="first"),
+                *ends("width=4", "planned", reason="waits at rung 3 for the others"),
+                *ends("width=5", "finished", notes=("the checkpoint was damaged",)),
+            ]
+        )
+        assert [each.line for each in found] == [
+            "1 tried again after failing: width=1; 2 failed attempts in all",
+            "2 computed 8 examples at once (memory did not suffice for a whole batch): "
+            "width=2 (2 times)",
+            "1 taken from study first (trained there): width=3",
+            "1 waiting at a rung for the others of their stratum: width=4",
+            "1 with the note “the checkpoint was damaged”: width=5",
+        ]
+
+    def test_many_shapes_and_reasons_are_counted_not_listed(self) -> None:
+        lost = [
+            end
+            for at in range(30)
+            for end in ends(f"width={at}", "failed", reason=f"ValueError: number {at}")
+        ]
+        (found,) = happenings(lost)
+        assert found.trials == 30
+        assert "and 22 more points" in found.details
+        assert found.details.endswith("and 27 other reasons")
+        assert len(found.line) < 400
+
+    def test_a_reason_is_its_last_line_and_not_endless(self) -> None:
+        assert last_line("one\n two \n\n") == "two"
+        assert last_line("") == ""
+        assert len(last_line("x" * 9000)) == 200
+
+    def test_counts(self) -> None:
+        counts = [("planned", 3), ("finished", 3), ("stopped_early", 0), ("too_large", 1)]
+        assert (
+            counts_in_words(counts, ["first", "first"], 2)
+            == "3 planned (2 waiting at a rung), 3 finished (2 taken from study first), 1 too large"
+        )
+
+
+def sweep() -> Sweep:
+    return tiny_sweep(
+        space=grid(width=[1, 2, 3, 4]),
+        replicates=3,
+        question=Transition(x="width", by=None, scale="error"),
+    )
+
+
+@pytest.fixture
+def study(home: Home) -> Study:
+    """A study whose trials ended in every way."""
+    plan = make_plan(sweep(), preset="quick", study_seed=0)
+    study = Study.create(home, manifest("mine", sweep()), sweep_source="", plan=plan.to_json())
+    with study.journal(read_only=False) as journal:
+        journal.add_trials(planned_row(trial) for trial in plan.trials)
+
+        def train(trial: Trial, **more: Any) -> None:
+            attempt = journal.begin_attempt(trial.key)
+            for unit in (1, 2, 3):
+                error = (1.0 if trial.point["width"] < 3 else 1e-3) * (1 + trial.replicate / 10)
+                report = Report(unit, 4 * unit, {"nmse": error, "fit": 0.5}, 1.0, unit == 3, **more)
+                status = TrialStatus.FINISHED if unit == 3 else TrialStatus.RUNNING
+                journal.record(trial.key, attempt, report, error, status)
+
+        for trial in plan.trials:
+            match (trial.point["width"], trial.replicate):
+                case 2, 1 | 2:
+                    attempt = journal.begin_attempt(trial.key)
+                    lost = Report(1, 3, {"nmse": None, "fit": None}, 1.0, False, diverged_at=3)
+                    journal.record(
+                        trial.key, attempt, lost, None, TrialStatus.DIVERGED, "not finite at step 3"
+                    )
+                case 4, 0:
+                    attempt = journal.begin_attempt(trial.key)
+                    journal.set_status(
+                        trial.key, attempt, TrialStatus.TOO_LARGE, "one example needs 9.1 GB"
+                    )
+                case 4, 1:
+                    attempt = journal.begin_attempt(trial.key)
+                    journal.note_failure(trial.key, attempt, 3, "the worker died")
+                    train(trial)
+                case 3, 0:
+                    train(trial, micro_batch=2, note="the checkpoint was damaged")
+                case 3, 2:
+                    journal.set_orphaned([trial.key], "no longer in the space")
+                case _:
+                    train(trial)
+    study.write_tables()
+    return study
+
+
+class TestOnTheCommandLine:
+    def test_show_says_what_befell_the_trials(self, hsweep: Invoke, study: Study) -> None:
+        shown = hsweep("show", "mine").stdout
+        for line in (
+            "8 finished, 2 diverged, 1 too large;",
+            "2 diverged: 2 of 3 at width=2; not finite at step 3 (2 times)",
+            "1 too large for the device: 1 of 3 at width=4; one example needs 9.1 GB",
+            "1 tried again after failing: width=4; 1 failed attempt in all",
+            "1 computed 2 examples at once (memory did not suffice for a whole batch): width=3",
+            "1 with the note “the checkpoint was damaged”: width=3",
+            "1 orphaned: no longer in the space",
+            "2 examples at once: memory",
+        ):
+            assert line in shown
+
+    def test_list_counts_what_was_lost_and_what_is_orphaned(
+        self, hsweep: Invoke, study: Study
+    ) -> None:
+        shown = hsweep("list").stdout
+        assert "3: 2 diverged, 1 too large" in shown
+        assert "11 (+1 orphaned)" in shown
+        (row,) = json.loads(hsweep("list", "--json").stdout)
+        names = ("finished", "too_large", "orphaned", "tried_again", "reused")
+        assert [row[name] for name in names] == [8, 1, 1, 1, 0]
+
+    def test_an_export_holds_the_orphans_only_if_asked(
+        self, hsweep: Invoke, study: Study, tmp_path: Any
+    ) -> None:
+        assert "11 trials" in hsweep("export", "mine", tmp_path / "t.json").stdout
+        path = tmp_path / "all.json"
+        assert "12 trials" in hsweep("export", "mine", path, "--orphaned").stdout
+        whys = {row["orphaned"] for row in json.loads(path.read_text())}
+        assert whys == {None, "no longer in the space"}
+        assert "orphaned" not in json.loads((tmp_path / "t.json").read_text())[0]
+
+    def test_the_answer_says_which_cells_are_read_from_the_runs_left(
+        self, hsweep: Invoke, study: Study
+    ) -> None:
+        said = hsweep("analyze", "mine").stdout
+        assert (
+            "2 of 4 cells are read from the runs that are left: 2 of 3 diverged at width=2; "
+            "1 of 3 too large at width=4."
+        ) in said
+        content = json.loads(hsweep("analyze", "mine", "--json").stdout)
+        counts = {cell["x"]: cell for cell in content["counts"]}
+        assert (counts[2]["complete"], counts[2]["diverged"]) == (1, 2)
+        assert (counts[4]["complete"], counts[4]["too_large"]) == (2, 1)
+        assert counts[3]["started"] == 2
+
+    def test_the_report_says_it_all(self, hsweep: Invoke, study: Study) -> None:
+        assert hsweep("report", "mine").exit_code == 0
+        page = study.paths.report.read_text()
+        for said in (
+            "<b>2 diverged</b>: 2 of 3 at width=2; not finite at step 3 (2 times)",
+            "<b>1 too large for the device</b>: 1 of 3 at width=4; one example needs 9.1 GB",
+            "<b>1 tried again after failing</b>: width=4; 1 failed attempt in all",
+            "<b>1 orphaned</b>: no longer in the space",
+        ):
+            assert said in page
+
+    def test_an_exported_table_is_understood_when_it_is_analysed(
+        self, hsweep: Invoke, study: Study, tmp_path: Any
+    ) -> None:
+        path = tmp_path / "trials.csv"
+        hsweep("export", "mine", path)
+        asked = ("--kind", "transition", "--x", "width", "--by", "", "--metric", "nmse")
+        said = hsweep("analyze", "--table", path, *asked)
+        assert said.exit_code == 0, said.output
+        assert "2 of 3 diverged at width=2; 1 of 3 too large at width=4" in said.stdout
+        asked = ("--kind", "pareto", "--metric", "nmse", "--goal", "min")
+        said = hsweep("analyze", "--table", path, *asked)
+        assert said.exit_code == 0, said.output
+        assert "1 left (2 of 3 diverged)" in said.stdout
+        assert "width=2" in said.stdout
