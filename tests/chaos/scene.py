@@ -269,6 +269,11 @@ class Scene:
             reports, left = (int(record.execute(each).fetchone()[0]) for each in query)
         return reports, left
 
+    def wait_for_report(self, study: str, driver: Process) -> None:
+        """Wait until a driver that has just been started reports."""
+        before, _ = self.standing(study)
+        assert driver.until(lambda: self.standing(study)[0] > before), driver.output
+
     def trainers(self) -> list[int]:
         """The living processes that have trained."""
         pids = (int(trace.name.partition("-")[2]) for trace in self.traces.glob("pid-*"))

@@ -2,13 +2,18 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from chaos.audit import Endings, audit, audit_tracking
 from chaos.ledger import Fault
-from chaos.scene import Scene
+from chaos.scene import Process, Scene
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def has_ended(process: Process) -> bool:
+    return not process.runs
 
 
 def test_two_drivers_started_together(
@@ -17,10 +22,9 @@ def test_two_drivers_started_together(
     """One of them runs the study, the other is refused and told which process has it."""
     tried = fault("two drivers started at once on one study")
     for _ in range(4):
-        pair = [scene.go_on("shared", "--runner", "inline") for _ in range(2)]
-        assert pair[0].until(lambda: any(not each.runs for each in pair)), pair[0].output
-        refused = next(each for each in pair if not each.runs)
-        running = next(each for each in pair if each is not refused)
+        one, other = (scene.go_on("shared", "--runner", "inline") for _ in range(2))
+        one.until(partial(has_ended, other))
+        refused, running = (other, one) if one.runs else (one, other)
         assert refused.wait() == 2, refused.output
         assert "Traceback" not in refused.output
         assert f"process {running.pid}" in refused.stderr or "exists" in refused.stderr

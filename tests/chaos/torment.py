@@ -77,7 +77,7 @@ class Torment:
         moment = self.rng.uniform(0.0, TRAINING_SECONDS)
         looks = sorted(moment * self.rng.random() for _ in range(3))
         process = self._begin()
-        assert process.until(lambda: self.scene.standing(self.study)[0] > reports), process.output
+        self.scene.wait_for_report(self.study, process)
         begun = process.seconds()
         self._start = begun
         for look in looks:

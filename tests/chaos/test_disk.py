@@ -1,0 +1,133 @@
+"""A small disk of its own that fills up, or can no longer be written to, while a study runs."""
+
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from chaos.audit import Endings, audit, audit_tracking
+from chaos.ledger import Fault
+from chaos.scene import PATIENCE, Process, Scene
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+class Disk:
+    """A file system in memory, of a size of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def mount(self, *options: str) -> None:
+        self._run("mount", "-t", "tmpfs", "-o", ",".join(("size=24m", *options)), "tmpfs")
+
+    def remount(self, option: str) -> None:
+        """Change it, as soon as nothing is open for writing on it."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self._run("mount", "-o", f"remount,{option}")
+            except subprocess.CalledProcessError:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+    def _run(self, *command: str) -> None:
+        subprocess.run([*command, str(self.folder)], check=True, capture_output=True)
+
+    def unmount(self) -> None:
+        self._run("umount", "-l")
+
+    @property
+    def _ballast(self) -> Path:
+        return self.folder / "ballast"
+
+    def fill(self) -> None:
+        """Take all the space that is left."""
+        with self._ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(2**16))
+        with self._ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(64))
+
+    def free(self) -> None:
+        self._ballast.unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    disk = Disk(folder)
+    if os.getuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("mounting a small disk needs root")
+    try:
+        disk.mount()
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"a small disk cannot be mounted: {error.stderr.decode().strip()}")
+    yield disk
+    disk.unmount()
+
+
+def assert_paused(scene: Scene, study: str, driver: Process) -> None:
+    """It ended by itself, said why and how to go on, and can still be looked at."""
+    code = driver.wait()
+    assert driver.left_behind() == []
+    assert code != 0, driver.output
+    assert "Traceback" not in driver.output
+    assert scene.look(study) is not None or code == 2
+
+
+@pytest.mark.parametrize("how", [("--runner", "inline"), ("--max-concurrent", "2")], ids=str)
+def test_a_disk_that_fills_up(
+    scene: Scene,
+    calm: Endings,
+    rng: random.Random,
+    fault: Callable[[str], Fault],
+    disk: Disk,
+    how: tuple[str, ...],
+) -> None:
+    """The whole home lies on it: record, checkpoints and the MLflow store."""
+    tried = fault(f"disk full while a study runs, {' '.join(how)}")
+    scene.home("full").rename(disk.folder / "home")
+    scene.home("full").symlink_to(disk.folder / "home")
+    for _ in range(3 if "inline" in how else 1):
+        driver = scene.go_on("full", *how)
+        scene.wait_for_report("full", driver)
+        driver.runs_until(driver.seconds() + rng.uniform(0.0, 3.0))
+        scene.look("full")
+        disk.fill()
+        tried.tries += 1
+        assert_paused(scene, "full", driver)
+        disk.free()
+    scene.end("full", *how)
+    found = audit(scene.study("full"), calm, scene.seen)
+    audit_tracking(found, scene.study("full"), scene.store("full"))
+    tried.settle(found)
+
+
+def test_storage_that_becomes_read_only(
+    scene: Scene, calm: Endings, rng: random.Random, fault: Callable[[str], Fault], disk: Disk
+) -> None:
+    """Checkpoints lie on it, the record does not."""
+    tried = fault("checkpoint storage read-only while a study runs")
+    how = ("--runner", "inline")
+    for _ in range(3):
+        begins = () if scene.study("sealed").exists() else ("--storage", disk.folder)
+        driver = scene.go_on("sealed", *how, *begins)
+        scene.wait_for_report("sealed", driver)
+        driver.runs_until(driver.seconds() + rng.uniform(0.0, 2.0))
+        scene.look("sealed")
+        disk.remount("ro")
+        tried.tries += 1
+        assert_paused(scene, "sealed", driver)
+        disk.remount("rw")
+    scene.end("sealed", *how)
+    found = audit(scene.study("sealed"), calm, scene.seen)
+    audit_tracking(found, scene.study("sealed"), scene.store("sealed"))
+    tried.settle(found)

@@ -1,0 +1,78 @@
+"""Nodes of a cluster that are lost while trials run on them."""
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from chaos.audit import Endings, audit, audit_tracking
+from chaos.ledger import Fault
+from chaos.scene import TESTS, Scene
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+class Nodes:
+    """Ray's test cluster, in a process of its own."""
+
+    def __init__(self, number: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(TESTS / "chaos" / "cluster.py"), str(number)],
+            env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.address = self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            word, _, rest = line.partition(" ")
+            if word == "said":
+                return rest.strip()
+        raise AssertionError("the cluster ended")
+
+    def order(self, word: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{word}\n")
+        self._process.stdin.flush()
+        assert self._answer() == "done"
+
+    def close(self) -> None:
+        self._process.communicate(timeout=100)
+
+
+@pytest.fixture
+def nodes() -> Iterator[Nodes]:
+    nodes = Nodes(2)
+    yield nodes
+    nodes.close()
+
+
+def test_nodes_lost(
+    scene: Scene,
+    calm: Endings,
+    rng: random.Random,
+    fault: Callable[[str], Fault],
+    nodes: Nodes,
+    tmp_path: Path,
+) -> None:
+    tried = fault("node of a cluster lost at random moments")
+    storage = tmp_path / "shared"
+    driver = scene.go_on("lost", "--address", nodes.address, "--storage", storage)
+    scene.wait_for_report("lost", driver)
+    for _ in range(2):
+        if driver.runs_until(driver.seconds() + rng.uniform(0.0, 3.0)):
+            scene.look("lost")
+            nodes.order("lose")
+            nodes.order("get")
+            tried.tries += 1
+    assert driver.wait() == 0, driver.output
+    found = audit(scene.study("lost"), calm, scene.seen)
+    audit_tracking(found, scene.study("lost"), scene.store("lost"))
+    tried.settle(found)
