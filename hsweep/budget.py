@@ -1,10 +1,12 @@
 """How long a trial trains, counted by the tool itself (never by calls to a scheduler)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-from hsweep.errors import UserError
+from hsweep.errors import UserError, shown
 
+_MOST_UNITS: Final = 10**12
+_MOST_REPORTS: Final = 1_000_000
 BudgetUnit = Literal["epochs", "steps", "seconds"]
 
 
@@ -21,7 +23,8 @@ class Budget:
             at reports only. The last report always falls on ``amount``.
 
     Raises:
-        UserError: an amount or interval below 1, or an unknown unit.
+        UserError: an amount or interval below 1, more reports than anybody reads, or an unknown
+            unit.
     """
 
     amount: int
@@ -36,8 +39,16 @@ class Budget:
         for name, value in (("amount", self.amount), ("report_every", self.report_every)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise UserError(
-                    f"budget {name} must be a whole number of at least 1, not {value!r}"
+                    f"budget {name} must be a whole number of at least 1, not {shown(value)}"
                 )
+        if self.amount > _MOST_UNITS:
+            raise UserError(f"budget amount must be at most {_MOST_UNITS:,}")
+        if self.amount // self.report_every > _MOST_REPORTS:
+            raise UserError(
+                f"a trial of {self.amount:,} {self.unit} that reports every {self.report_every:,} "
+                f"would report more than {_MOST_REPORTS:,} times; raise report_every to at least "
+                f"{-(-self.amount // _MOST_REPORTS):,} (before the budget, where both are set)"
+            )
 
     def report_units(self) -> list[int]:
         """Return the unit counts at which a trial reports, ascending, ending with ``amount``."""

@@ -1,14 +1,21 @@
 """What values one axis may take."""
 
 import math
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from hsweep.errors import UserError
+from hsweep.errors import UserError, shown
 
 if TYPE_CHECKING:
     import numpy as np
+
+MAX_VALUES: Final = 100_000
+_MOST_DIGITS: Final = 300
+"""What a number of the machine can still stand for."""
+_NO_TEXT: Final = ("Cc", "Cs", "Zl", "Zp")
+"""Control characters, halves of characters, and what ends a line or a paragraph."""
 
 AxisValue = int | float | str | bool | None | tuple[Any, ...]
 
@@ -28,10 +35,12 @@ class Choice:
             raise UserError("an axis needs at least one value, got an empty list")
         for value in self.values:
             _check(value)
-        seen = [(type(value).__name__, value) for value in self.values]
-        repeated = [value for i, (_, value) in enumerate(seen) if seen[i] in seen[:i]]
-        if repeated:
-            raise UserError(f"axis value {repeated[0]!r} is listed twice; list it once")
+        seen: set[tuple[str, AxisValue]] = set()
+        for value in self.values:
+            known = (type(value).__name__, value)
+            if known in seen:
+                raise UserError(f"axis value {shown(value)} is listed twice; list it once")
+            seen.add(known)
 
     def finite(self) -> tuple[AxisValue, ...]:
         """Return every value."""
@@ -61,8 +70,10 @@ class IntRange:
         if any(type(value) is not int for value in (self.low, self.high, self.step)):
             raise UserError(
                 "a range is given by whole numbers; got "
-                f"low={self.low!r}, high={self.high!r}, step={self.step!r}"
+                f"low={shown(self.low)}, high={shown(self.high)}, step={shown(self.step)}"
             )
+        if not all(-(2**62) <= end <= 2**62 for end in (self.low, self.high, self.step)):
+            raise UserError("the ends and the step of a range have at most 62 bits")
         if self.low > self.high or self.step < 1:
             raise UserError(
                 "a range needs low <= high and step >= 1; got "
@@ -94,6 +105,9 @@ class Interval:
     log: bool = False
 
     def __post_init__(self) -> None:
+        for end in (self.low, self.high):
+            if isinstance(end, bool) or not isinstance(end, (int, float)):
+                raise UserError(f"an interval is given by numbers; got {shown(end)}")
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise UserError(
                 f"an interval needs finite low < high; got low={self.low}, high={self.high}"
@@ -121,6 +135,11 @@ Domain = Choice | IntRange | Interval
 
 def as_choice(values: Sequence[AxisValue] | AxisValue) -> Choice:
     """Return the finite domain of a list of values, or of a single one."""
+    if isinstance(values, (list, range, tuple)) and bool(values[MAX_VALUES:]):
+        raise UserError(
+            f"an axis lists at most {MAX_VALUES:,} values; draw from more of them with "
+            "int_range(...) or uniform(...) and random_search(N)"
+        )
     if isinstance(values, (list, range)):
         values = tuple(values)
     elif not isinstance(values, tuple):
@@ -146,10 +165,14 @@ def _check(value: object) -> None:
     elif not isinstance(value, (int, float, str, bool, type(None))):
         raise UserError(
             "axis values are numbers, strings, booleans, None or tuples of these; got "
-            f"{value!r} of type {type(value).__name__}"
+            f"{shown(value)} of type {type(value).__name__}"
         )
     elif isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"axis values are finite numbers; got {value!r}")
+    elif isinstance(value, int) and abs(value) >= 10**_MOST_DIGITS:
+        raise UserError(f"whole numbers on an axis have at most {_MOST_DIGITS} digits")
+    elif isinstance(value, str) and any(unicodedata.category(c) in _NO_TEXT for c in value):
+        raise UserError(f"axis values are text without control characters; got {shown(value)}")
 
 
 def _plain(value: Any) -> AxisValue:

@@ -2,6 +2,9 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Final
+
+_LONGEST_QUOTED: Final = 300
 
 
 class UserError(ValueError):
@@ -12,10 +15,33 @@ class UserError(ValueError):
     """
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
+def unknown_name(kind: str, name: object, known: Iterable[object]) -> UserError:
     """Build the error for a name that is not one of ``known``, with the nearest as a suggestion."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    names = sorted(map(str, known))
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6) if isinstance(name, str) else []
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(names) if names else "none"
-    return UserError(f"unknown {kind} {name!r}; known: {listed}.{hint}")
+    return UserError(f"unknown {kind} {shown(name)}; known: {listed}.{hint}")
+
+
+def shown(value: object) -> str:
+    """Return any value as an error quotes it: on one line, not at length, and never failing."""
+    try:
+        text = repr(value)
+    except Exception:  # whoever wrote its class has made a mistake, but not the one to be told
+        return f"a {type(value).__name__}"
+    text = " ".join(text.split())
+    if len(text) <= _LONGEST_QUOTED:
+        return text
+    half = _LONGEST_QUOTED // 2
+    return f"{text[:half]} ... {text[-half:]}"
+
+
+def told(error: BaseException) -> str:
+    """Return the kind of an exception and what it says, whatever its class makes of it."""
+    try:
+        text = str(error)
+    except Exception:  # as above
+        text = ""
+    kind = type(error).__name__
+    return f"{kind}: {text}" if text else kind

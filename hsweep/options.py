@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from hsweep.errors import UserError
+from hsweep.errors import UserError, shown
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 _DURATION: Final = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
+_LONGEST_HOURS: Final = 100_000
+_MOST: Final = 10**18
 _PREFIXES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
 
 
@@ -44,6 +46,8 @@ class Duration(click.ParamType[float]):
         total = 3600 * hours + 60 * minutes + seconds
         if total <= 0:
             self.fail(f"a time must be above zero, not {value!r}", param, ctx)
+        if total > _LONGEST_HOURS * 3600:
+            self.fail(f"a time is at most {_LONGEST_HOURS:,}h, not {str(value)[:40]!r}", param, ctx)
         return total
 
 
@@ -59,7 +63,10 @@ class Count(click.ParamType[int]):
         match = re.fullmatch(rf"(\d+(?:\.\d+)?)([kmgtp]?){self._unit}", text)
         if not match:
             self.fail(f"{value!r} is no amount; write 60M, 1.5G or 200k", param, ctx)
-        return round(Decimal(match[1]) * _PREFIXES[match[2]])
+        number = round(Decimal(match[1]) * _PREFIXES[match[2]]) if len(match[1]) < 40 else _MOST
+        if number >= _MOST:
+            self.fail(f"an amount is below {_MOST:,}, not {value[:40]!r}", param, ctx)
+        return number
 
 
 class Bytes(Count):
@@ -78,12 +85,13 @@ class Setting(click.ParamType[tuple[str, list[Any]]]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, list[Any]]:
         """Return the name and its values."""
+        from hsweep.domain import as_value
         from hsweep.space import parse_values
 
         name, equals, text = str(value).partition("=")
         if not equals or not name.strip() or not text.strip():
-            self.fail(f"{value!r} is not of the form NAME=VALUE", param, ctx)
-        return name.strip(), parse_values(text)
+            self.fail(f"{shown(value)} is not of the form NAME=VALUE", param, ctx)
+        return name.strip(), [as_value(each) for each in parse_values(text)]
 
 
 class AxisValues(click.ParamType[dict[str, Any]]):
@@ -95,6 +103,7 @@ class AxisValues(click.ParamType[dict[str, Any]]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> dict[str, Any]:
         """Return the values by axis."""
+        from hsweep.domain import as_value
         from hsweep.space import parse_values
 
         if isinstance(value, dict):
@@ -105,8 +114,8 @@ class AxisValues(click.ParamType[dict[str, Any]]):
             name, equals, text = part.partition("=")
             values = parse_values(text) if text.strip() else []
             if not equals or not name.strip() or len(values) != 1:
-                self.fail(f"{part!r} is not of the form NAME=VALUE", param, ctx)
-            found[name.strip()] = values[0]
+                self.fail(f"{shown(part)} is not of the form NAME=VALUE", param, ctx)
+            found[name.strip()] = as_value(values[0])
         return found
 
 
@@ -194,7 +203,7 @@ sweep_options = _together(
         help="Keep only the points with these values (heads=8,depth=1); repeat it for several.",
     ),
     click.option(
-        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Study seed."
+        "--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Study seed.  [default: 0]"
     ),
     click.option("--max-params", type=Count(), help="Skip larger models, for example 60M."),
     click.option("--min-params", type=Count(), help="Skip smaller models."),

@@ -8,13 +8,14 @@ distributions and Ray Tune's domains through one flat set of *parameters*.
 
 import ast
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from hsweep.domain import AxisValue, Choice, Domain, Interval, IntRange, as_choice, as_value
-from hsweep.errors import UserError, unknown_name
+from hsweep.errors import UserError, shown, told, unknown_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _MAX_REJECTIONS: Final = 10_000
 _MAX_LISTED: Final = 200_000
+_MAX_COMBINATIONS: Final = 1_000_000
 
 
 class Point(Mapping[str, Any]):
@@ -103,6 +105,10 @@ class Space(ABC):
             UserError: an axis the space does not have, or one that cannot take these values.
         """
 
+    @abstractmethod
+    def _most_points(self) -> float:
+        """Return how many combinations there are to list, infinity for an infinite space."""
+
     @property
     def is_finite(self) -> bool:
         """Whether the points can be listed."""
@@ -115,13 +121,20 @@ class Space(ABC):
         """Yield every point, in an order that depends on the space alone.
 
         Raises:
-            UserError: the space is infinite.
+            UserError: the space is infinite, or has more combinations than can be listed.
         """
         infinite = self._infinite()
         if infinite:
             raise UserError(
                 f"axis {infinite[0]!r} has infinitely many values, so the space cannot be listed; "
                 "use search=random_search(...) or optuna_search(...), or give it a list of values"
+            )
+        number = self._most_points()
+        if number > _MAX_COMBINATIONS:
+            raise UserError(
+                f"the space has {number:,} combinations, of which at most {_MAX_COMBINATIONS:,} "
+                "can be listed; use search=random_search(...) or optuna_search(...), or shorten "
+                "its axes"
             )
         return map(Point, self._enumerate())
 
@@ -160,14 +173,7 @@ class Space(ABC):
 
     def _num_combinations(self) -> float:
         """Return how many combinations of parameter values there are."""
-        return math.prod(
-            math.inf
-            if isinstance(domain, Interval)
-            else len(domain.values)
-            if isinstance(domain, Choice)
-            else (domain.high - domain.low) // domain.step + 1
-            for domain in self.parameters().values()
-        )
+        return math.prod(map(_num_values, self.parameters().values()))
 
     def draw(self, rng: "np.random.Generator") -> Point | None:
         """Draw one point; None if the draw is excluded by a ``where`` condition."""
@@ -230,6 +236,9 @@ class Axes(Space):
     def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
         return {name: values[prefix + name] for name, _ in self.domains}
 
+    def _most_points(self) -> float:
+        return math.prod(_num_values(domain) for _, domain in self.domains)
+
     def _enumerate(self) -> Iterator[dict[str, Any]]:
         points: list[dict[str, Any]] = [{}]
         for name, domain in self.domains:
@@ -256,10 +265,12 @@ class Zipped(Space):
 
     def __post_init__(self) -> None:
         Axes(tuple((name, Choice((None,))) for name in self.names))
-        for i, row in enumerate(self.rows):
-            if row in self.rows[:i]:
+        seen: set[tuple[AxisValue, ...]] = set()
+        for row in self.rows:
+            if row in seen:
                 combination = dict(zip(self.names, row, strict=True))
-                raise UserError(f"the zipped combination {combination} is listed twice")
+                raise UserError(f"the zipped combination {shown(combination)} is listed twice")
+            seen.add(row)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -275,6 +286,9 @@ class Zipped(Space):
     def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
         row = self.rows[values[prefix + self._parameter]]
         return dict(zip(self.names, row, strict=True))
+
+    def _most_points(self) -> float:
+        return len(self.rows)
 
     def _enumerate(self) -> Iterator[dict[str, Any]]:
         return (dict(zip(self.names, row, strict=True)) for row in self.rows)
@@ -324,6 +338,9 @@ class Product(Space):
         right = self.right.decode(values, prefix)
         return None if left is None or right is None else {**left, **right}
 
+    def _most_points(self) -> float:
+        return self.left._most_points() * self.right._most_points()
+
     def _enumerate(self) -> Iterator[dict[str, Any]]:
         right = list(self.right._enumerate())
         return ({**one, **other} for one in self.left._enumerate() for other in right)
@@ -363,6 +380,9 @@ class Union(Space):
             return self.left.decode(values, f"{prefix}left.")
         return self.right.decode(values, f"{prefix}right.")
 
+    def _most_points(self) -> float:
+        return self.left._most_points() + self.right._most_points()
+
     def _enumerate(self) -> Iterator[dict[str, Any]]:
         seen = set()
         for side in (self.left, self.right):
@@ -397,10 +417,16 @@ class Where(Space):
 
     def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
         point = self.inner.decode(values, prefix)
-        return None if point is None or not self.condition(Point(point)) else point
+        return None if point is None or not self._holds(point) else point
+
+    def _holds(self, point: dict[str, Any]) -> bool:
+        return _of_sweep("a where(...)", lambda given: bool(self.condition(given)), point)
+
+    def _most_points(self) -> float:
+        return self.inner._most_points()
 
     def _enumerate(self) -> Iterator[dict[str, Any]]:
-        return (point for point in self.inner._enumerate() if self.condition(Point(point)))
+        return filter(self._holds, self.inner._enumerate())
 
     def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
         return replace(self, inner=self.inner.override(axis, values))
@@ -425,11 +451,15 @@ class Derived(Space):
         return (*self.inner.axes, self.name)
 
     def _with_axis(self, point: dict[str, Any]) -> dict[str, Any]:
+        computed = _of_sweep("a derive(...)", self.compute, point)
         try:
-            value = as_value(self.compute(Point(point)))
+            value = as_value(computed)
         except UserError as error:
             raise UserError(f"derived axis {self.name!r} at {point}: {error}") from error
         return {**point, self.name: value}
+
+    def _most_points(self) -> float:
+        return self.inner._most_points()
 
     def parameters(self, prefix: str = "") -> dict[str, Domain]:
         return self.inner.parameters(prefix)
@@ -447,6 +477,29 @@ class Derived(Space):
                 f"axis {axis!r} is derived from {', '.join(self.inner.axes)}; set one of those"
             )
         return replace(self, inner=self.inner.override(axis, values))
+
+
+Computed = TypeVar("Computed")
+
+
+def _of_sweep(what: str, function: Callable[[Point], Computed], point: dict[str, Any]) -> Computed:
+    """Call a function of a sweep file, which may fail in any way, or try to end the process."""
+    try:
+        return function(Point(point))
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserError(
+            f"{what} function of the sweep's space failed at {point}: {told(error)}"
+        ) from error
+
+
+def _num_values(domain: Domain) -> float:
+    if isinstance(domain, Interval):
+        return math.inf
+    if isinstance(domain, Choice):
+        return len(domain.values)
+    return (domain.high - domain.low) // domain.step + 1
 
 
 def _require_axis(space: Space, axis: str) -> None:
@@ -501,7 +554,13 @@ def parse_values(text: str) -> list[AxisValue]:
 
     Each is a Python literal (number, True, None, a tuple in parentheses), else a plain string.
     """
-    stripped = text.strip()
+    # Python warns of oddities in literals (1if, "\\d") that are the user's text here.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _literals(text.strip())
+
+
+def _literals(stripped: str) -> list[Any]:
     try:
         literal = ast.literal_eval(stripped)
     except _NO_LITERAL:

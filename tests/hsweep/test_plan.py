@@ -221,7 +221,7 @@ class TestWhatIsAnError:
             ({"space": grid(width=["two"])}, "model function failed .* TypeError"),
             (
                 {"space": grid(width=[1, 2]).where(lambda p: p.width > "a")},
-                r"a where\(...\) or derive\(...\) function .* TypeError",
+                r"a where\(...\) function .* at \{'width': 1\}: TypeError",
             ),
             (
                 {"space": grid(width=[1], nmse=[1, 2])},
