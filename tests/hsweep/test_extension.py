@@ -32,7 +32,7 @@ SWEEP = tiny_sweep(
     space=grid(width=[1, 2, 3, 4, 5]),
     budget=epochs(9),
     replicates=3,
-    early_stopping=Asha(grace=1, strata=(), min_survivors=1),
+    early_stopping=Asha(grace=1, strata=(), min_survivors=2),
     question=Transition(x="width", by=None),
 )
 '''
