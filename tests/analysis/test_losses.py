@@ -1,0 +1,247 @@
+"""Replicates without a number are counted where the number of the others stands."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import report_examples as examples
+
+from analysis import conditioning, effects, lean, pareto, transition
+from analysis.findings.losses import Losses, losses_named, runs_text
+from analysis.findings.results import CellCounts, ParetoRow, TransitionResult
+from analysis.pictures.front_figures import forest_picture, front_pictures
+from analysis.pictures.rows import Comparison
+from analysis.pictures.transition_figures import transition_pictures
+from analysis.words.ending_tables import endings_table, revisions_table
+from analysis.words.tables import lean_table, pareto_table
+from analysis.words.trial_tables import cell_table, status_counts, trial_table
+from analysis.words.wording import answer_sentence
+
+
+def runs(lost: dict[tuple[int, int], str], seeds: int = 5) -> pd.DataFrame:
+    """Shapes of 1 to 6 heads; ``lost`` says how (heads, seed) ended, if not well."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for heads in range(1, 7):
+        for seed in range(seeds):
+            status = lost.get((heads, seed), "finished")
+            error = (0.5 / heads if heads < 4 else 0.002) + float(rng.normal(0, 1e-4))
+            rows.append(
+                {
+                    "key": f"{heads}/{seed}",
+                    "heads": heads,
+                    "seed": seed,
+                    "status": status,
+                    "nmse": error if status == "finished" else math.nan,
+                    "num_params": 100 * heads,
+                    "condition_number": 10.0 + heads,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+LOST = {(3, 1): "diverged", (3, 4): "diverged", (6, 0): "too_large", (2, 2): "failed"}
+WARNING = "2 of 5 diverged at heads=3; 1 of 5 failed at heads=2; 1 of 5 too large at heads=6"
+SHAPES: dict[str, Any] = {"config": ["heads"], "metric": "nmse", "goal": "min"}
+
+
+class TestCounting:
+    def test_planned_runs_have_not_started_and_stopped_ones_are_not_lost(self) -> None:
+        found = Losses.of(["finished", "diverged", "planned", "stopped_early", "running"])
+        assert found == Losses(4, diverged=1)
+        assert (found.total, found.text) == (1, "1 of 4 diverged")
+
+    def test_a_number_is_marked_only_where_runs_are_missing(self) -> None:
+        assert runs_text(5, Losses(5)) == "5"
+        assert runs_text(2, Losses(5, 2, 1)) == "2 left (2 of 5 diverged, 1 of 5 failed)"
+
+    def test_the_heaviest_losses_are_named_first_and_the_rest_counted(self) -> None:
+        lost = [(f"heads={h}", Losses(10, diverged=h)) for h in range(10)]
+        named = losses_named(lost)
+        assert named.startswith("9 of 10 diverged at heads=9; 8 of 10")
+        assert named.endswith("; and 3 more")
+        assert losses_named([("heads=1", Losses(3))]) == ""
+
+
+@pytest.fixture(scope="module")
+def found() -> TransitionResult:
+    return transition.fit(runs(LOST), metric="nmse", by=None, goal="min", scale="error")
+
+
+class TestTransition:
+    def test_sentence_and_warning_name_the_cells(self, found: TransitionResult) -> None:
+        assert f"3 of 6 cells are read from the runs that are left: {WARNING}." in answer_sentence(
+            found
+        )
+        assert any(WARNING in warning for warning in found.warnings)
+
+    def test_nothing_is_said_where_nothing_was_lost(self) -> None:
+        found = transition.fit(runs({}), metric="nmse", by=None, goal="min", scale="error")
+        assert "left" not in answer_sentence(found)
+        assert not any("left" in warning for warning in found.warnings)
+        (picture, *_) = transition_pictures(found, runs({}))
+        assert "runs lost" not in [trace.name for trace in picture.figure.data]
+
+    def test_the_picture_crosses_the_cells_and_says_why(self, found: TransitionResult) -> None:
+        (picture, *_) = transition_pictures(found, runs(LOST))
+        (crosses,) = [trace for trace in picture.figure.data if trace.name == "runs lost"]
+        assert list(crosses.text) == [
+            "heads=2: 1 of 5 failed",
+            "heads=3: 2 of 5 diverged",
+            "heads=6: 1 of 5 too large",
+        ]
+        assert "a cross marks a cell that lost runs" in picture.caption
+
+    def test_the_table_of_cells_has_a_column_for_what_was_too_large(
+        self, found: TransitionResult
+    ) -> None:
+        table = cell_table(found, runs(LOST), ["heads"])
+        row = dict(zip(table.header, table.rows[5], strict=True))
+        assert (row["started"], row["complete"], row["too large"]) == ("5", "4", "1")
+        assert "too large" not in cell_table(found, runs({}), ["heads"]).header
+
+    def test_results_written_before_there_was_such_a_count_are_still_read(
+        self, found: TransitionResult
+    ) -> None:
+        content = found.to_json()
+        for cell in content["counts"]:
+            del cell["too_large"]
+        again = TransitionResult.from_json(content)
+        assert [cell.too_large for cell in again.counts] == [0] * 6
+
+    def test_a_cell_without_any_run_left_is_named_too(self) -> None:
+        lost = {(2, seed): "diverged" for seed in range(5)}
+        found = transition.fit(runs(lost), metric="nmse", by=None, goal="min", scale="error")
+        assert "5 of 5 diverged at heads=2" in answer_sentence(found)
+        assert 2 not in {cell.x for cell in found.cells}
+
+
+class TestShapes:
+    def test_the_front_marks_means_of_those_left(self) -> None:
+        found = pareto.fit(runs(LOST), **SHAPES)
+        rows = {row.label: row for row in found.table}
+        assert rows["heads=3"].lost == Losses(5, diverged=2)
+        assert (rows["heads=3"].n, rows["heads=3"].crash_share) == (3, 0.4)
+        table = pareto_table(found)
+        shown = {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows}
+        assert shown["heads=3"]["runs"] == "3 left (2 of 5 diverged)"
+        assert shown["heads=4"]["runs"] == "5"
+        assert f"The means of 3 of them are over the seeds that are left ({WARNING})." in (
+            answer_sentence(found)
+        )
+        assert any(WARNING in warning for warning in found.warnings)
+
+    def test_the_picture_crosses_them_and_says_why(self) -> None:
+        found = pareto.fit(runs(LOST), **SHAPES)
+        (picture,) = front_pictures(found, [], runs(LOST))
+        (crosses,) = [trace for trace in picture.figure.data if trace.name == "runs lost"]
+        assert len(crosses.x) == 3
+        hovers = " ".join(text for trace in picture.figure.data for text in trace.text or ())
+        assert "3 full-budget runs left (2 of 5 diverged)" in hovers
+
+    def test_a_shape_without_any_run_left_is_named(self) -> None:
+        lost = {(2, seed): "diverged" for seed in range(5)}
+        for found in (
+            pareto.fit(runs(lost), **SHAPES),
+            lean.fit(runs(lost), baseline={"heads": 6}, margin=0.01, **SHAPES),
+        ):
+            assert (
+                "1 configurations have no full-budget run: 5 of 5 diverged at heads=2"
+                in found.warnings
+            )
+
+    def test_a_run_set_aside_as_crashed_is_counted_as_well(self) -> None:
+        table = runs({})
+        table.loc[(table["heads"] == 5) & (table["seed"] == 0), "nmse"] = 0.9
+        row = next(row for row in pareto.fit(table, **SHAPES).table if row.label == "heads=5")
+        assert row.lost.text == "1 of 5 screened as crashed"
+        assert row.crash_share == 0.2
+
+    def test_a_lean_choice_and_its_baseline_say_what_they_lost(self) -> None:
+        lost = {(4, 0): "diverged", (6, 1): "diverged", (6, 2): "diverged"}
+        found = lean.fit(runs(lost), baseline={"heads": 6}, margin=0.01, **SHAPES)
+        said = answer_sentence(found)
+        assert "4 seeds left (1 of 5 diverged))" in said
+        assert "Of the baseline 2 of 5 diverged; its mean is that of the 3 left." in said
+        assert "over 3 runs left (2 of 5 diverged)" in lean_table(found).note
+        picture = forest_picture([Comparison(found)])
+        assert picture is not None
+        hovers = " ".join(text for trace in picture.figure.data for text in trace.text or ())
+        assert "4 runs left (1 of 5 diverged)" in hovers
+
+    def test_effects_and_conditioning_name_them(self) -> None:
+        asked: dict[str, Any] = {"config": ["heads"], "metric": "nmse", "goal": "min"}
+        two_axes = pd.concat([runs(LOST).assign(depth=1), runs({}).assign(depth=2)])
+        found = effects.fit(two_axes, config=["heads", "depth"], metric="nmse", goal="min")
+        named = WARNING.replace(";", ", depth=1;") + ", depth=1"
+        assert any(named in warning for warning in found.warnings)
+        measured = conditioning.fit(runs(LOST), x="heads", scale="error", **asked)
+        assert any(WARNING in warning for warning in measured.warnings)
+        shape = next(shape for shape in measured.shapes if shape.x == 3)
+        assert (shape.n, shape.lost.text) == (3, "2 of 5 diverged")
+
+
+class TestReport:
+    def test_what_was_too_large_has_its_own_tile_and_word(self) -> None:
+        counts = {each.label: each.count for each in status_counts(runs(LOST))}
+        assert counts == {
+            "finished": 26, "stopped early": 0, "failed": 1, "diverged": 2, "too large": 1,
+        }  # fmt: skip
+        assert "too large" not in {each.label for each in status_counts(runs({}))}
+
+    def test_the_table_of_trials_shows_how_numbers_came_about_only_where_it_matters(self) -> None:
+        table = runs({}).assign(failures=0, reused_from=None, micro_batch=None)
+        names = [column.name for column in trial_table(table, ["heads"], "nmse").columns]
+        assert not {"failures", "reused_from", "micro_batch"} & set(names)
+        table.loc[3, ["failures", "reused_from", "micro_batch"]] = [1, "first", 8]
+        names = [column.name for column in trial_table(table, ["heads"], "nmse").columns]
+        assert {"failures", "reused_from", "micro_batch"} <= set(names)
+
+    def test_endings_come_from_the_tables(self) -> None:
+        trials = runs(LOST).assign(reason="", failures=0, reused_from=None, micro_batch=math.nan)
+        trials.loc[0, ["reused_from", "failures"]] = ["first", 2]
+        trials.loc[1, "micro_batch"] = 8
+        reports = pd.DataFrame({"key": ["1/2", "1/3"], "note": ["damaged", None]})
+        table = endings_table(trials, reports, ["heads"], {"no longer in the space": 3})
+        rows = {(what, number): details for what, number, details in table.rows}
+        assert rows["diverged", "2"] == "2 of 5 at heads=3"
+        assert rows["taken from study first (trained there)", "1"] == "heads=1"
+        assert rows["tried again after failing", "1"] == "heads=1; 2 failed attempts in all"
+        assert rows["with the note “damaged”", "1"] == "heads=1"
+        assert rows["orphaned", "3"].startswith("no longer in the space")
+        parts = "computed 8 examples at once (memory did not suffice for a whole batch)"
+        assert rows[parts, "1"] == "heads=1"
+
+    def test_a_table_of_another_tool_has_endings_too(self) -> None:
+        trials = pd.DataFrame({"heads": [1, 1], "status": ["finished", "failed"]})
+        table = endings_table(trials, pd.DataFrame(), ["heads"], {})
+        assert table.rows == (("failed", "1", "1 of 2 at heads=1"),)
+
+    def test_edits_are_listed(self) -> None:
+        revision = {
+            "time": 1.7e9,
+            "command": "hsweep resume mine --set heads=1,2",
+            "counts": {"before": 4, "kept": 3, "back": 0, "new": 2, "orphaned": 1},
+            "reasons": {"no longer in the space": 1},
+        }
+        ((_, changes, command),) = revisions_table([revision]).rows
+        assert changes == "3 kept, 2 new, 1 orphaned (1 no longer in the space)"
+        assert command == "hsweep resume mine --set heads=1,2"
+
+    def test_the_example_page_names_its_lost_runs(self) -> None:
+        result = examples.transition_result()
+        counts = tuple(
+            dataclasses.replace(cell, complete=1, diverged=2) if at == 0 else cell
+            for at, cell in enumerate(result.counts)
+        )
+        assert isinstance(counts[0], CellCounts)
+        lossy = dataclasses.replace(result, counts=counts)
+        assert "1 of" in answer_sentence(lossy)
+        assert "2 of 3 diverged at" in answer_sentence(lossy)
+
+    def test_rows_made_without_losses_have_none(self) -> None:
+        fields = {field.name: field for field in dataclasses.fields(ParetoRow)}
+        assert fields["lost"].default == Losses()
