@@ -392,9 +392,7 @@ def report_input(study: Study, answer: Answer, run_urls: Mapping[str, str]) -> R
         trials=trials,
         reports=reports,
         provenance=manifest.provenance,
-        repeat_command="\n".join(
-            [manifest.command, *(str(each["command"]) for each in manifest.extensions)]
-        ),
+        repeat_command="\n".join([manifest.command, *manifest.later_commands]),
         confirm_command=answer.confirm_command,
         warnings=_warnings(answer, trials),
         budget_unit=str(manifest.budget["unit"]),

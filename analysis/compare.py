@@ -280,8 +280,8 @@ def _differences(studies: Sequence[Study]) -> list[Difference]:
         }
         provenance["code of the tool"] = provenance.pop("tool")
         provenance["code of the sweep"] = provenance.pop("sweep")
-        extensions = "; ".join(str(e.get("command", "")) for e in manifest.extensions)
-        content = {**content, "trials added later": extensions, **provenance}
+        later = "; ".join(manifest.later_commands)
+        content = {**content, "added or edited later": later, **provenance}
         sides.append(dict(_flattened("", content)))
     names = list(dict.fromkeys(name for side in sides for name in side))
     rows = [Difference(name, tuple(side.get(name, NONE) for side in sides)) for name in names]

@@ -75,6 +75,12 @@ class Manifest:
             entry["key"] for extension in self.extensions for entry in extension["trials"]
         )
 
+    @property
+    def later_commands(self) -> list[str]:
+        """The commands that added to the study or edited it after it began, in their order."""
+        later = sorted([*self.extensions, *self.revisions], key=lambda each: each.get("time", 0))
+        return [str(each.get("command", "")) for each in later]
+
 
 _TEXTS: Final = ("name", "sweep", "preset", "metric", "goal", "description", "sweep_folder",
                  "tracking_uri", "command")  # fmt: skip
