@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from mlflow import MlflowClient
 from tiny import tiny_sweep
 from tiny_runs import planned
 from tiny_studies import manifest
@@ -267,8 +268,40 @@ class TestOnTheCommandLine:
         assert [row.attempt for row in second.values()] == [0, 0, 1]
         shown = hsweep("show", "second").stdout
         assert "2 taken from study first" in shown
+        assert "(2 reused)" in hsweep("list").stdout
+        page = Study.open(home, "second").paths.report.read_text()
+        assert "<b>2 taken from study first (trained there)</b>: width=1, width=2" in page
         listed = json.loads(hsweep("show", "second", "--json").stdout)["trials_list"]
         assert [row["reused_from"] for row in listed] == ["first", "first", None]
+
+        store = MlflowClient(tracking_uri=home.default_tracking_uri)
+        (experiment,) = [e for e in store.search_experiments() if e.name == "tiny"]
+        runs = store.search_runs(
+            [experiment.experiment_id],
+            "tags.`hsweep.study` = 'second' and tags.`hsweep.trial` != ''",
+        )
+        origin = "hsweep.reused_from"
+        origins = {run.data.params["width"]: run.data.tags.get(origin) for run in runs}
+        assert origins == {"1": "first", "2": "first", "3": None}
+        for run in runs:
+            history = store.get_metric_history(run.info.run_id, "nmse")
+            assert (run.info.status, sorted(point.step for point in history)) == (
+                "FINISHED", [1, 2, 3],
+            )  # fmt: skip
+
+    def test_what_a_search_proposes_is_looked_up_as_well(
+        self, hsweep: Invoke, home: Home, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "question.py"
+        path.write_text("from tiny_searches import adaptive\nSWEEP = adaptive(3)\n")
+        self.run(hsweep, path, "first")
+        result = self.run(hsweep, path, "second")
+        assert "3 finished (3 taken from study first)" in result.stdout
+        first, second = (rows(Study.open(home, name)) for name in ("first", "second"))
+        assert {key: row.value for key, row in first.items()} == {
+            key: row.value for key, row in second.items()
+        }
+        assert {row.attempt for row in second.values()} == {0}
 
     def test_no_reuse_trains_all_and_stays_so_on_resume(
         self, hsweep: Invoke, home: Home, sweep: Callable[[str], Path]
@@ -281,7 +314,7 @@ class TestOnTheCommandLine:
         assert "taken from" not in result.stdout
         first, second = (rows(Study.open(home, name)) for name in ("first", "second"))
         assert {row.reused_from for row in second.values()} == {""}
-        assert {row.attempt for row in second.values()} == {1}
+        assert 0 not in {row.attempt for row in second.values()}
         assert {key: row.value for key, row in first.items()} == {
             key: row.value for key, row in second.items()
         }
