@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 
-from hsweep.errors import UserError
+from hsweep.errors import UserError, shown
 
 _KEY_FORMAT: Final = 1
 _CODE_PACKAGES: Final = ("models", "tasks")
@@ -53,7 +53,7 @@ def describe(value: Any) -> Any:
         return sorted((describe(part) for part in value), key=repr)
     raise UserError(
         "a model, task or recipe is a frozen dataclass of plain values, so that equal trials can "
-        f"be recognised; found {value!r} of type {type(value).__name__}"
+        f"be recognised; found {shown(value)} of type {type(value).__name__}"
     )
 
 
@@ -63,13 +63,17 @@ def content_hash(value: Any) -> str:
     Raises:
         UserError: a part with no content to compare, or a number that is not finite.
     """
-    content = describe(value)
     try:
+        content = describe(value)
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except UserError:
+        raise
     except ValueError as error:
         raise UserError(
-            f"a model, task or recipe holds finite numbers only; found {value!r}"
+            f"a model, task or recipe holds finite numbers only; found {shown(value)}"
         ) from error
+    except RecursionError as error:
+        raise UserError("a model, task or recipe holds itself, or nests without end") from error
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 

@@ -6,7 +6,7 @@ from inspect import getattr_static
 from typing import Any, Final, TypeVar
 
 from hsweep.domain import AxisValue
-from hsweep.errors import UserError, unknown_name
+from hsweep.errors import UserError, shown, told, unknown_name
 from hsweep.identity import content_hash, describe, key_parts, trial_key
 from hsweep.question import Lean
 from hsweep.recipe import Recipe
@@ -22,6 +22,8 @@ from tasks.base import DataError, Task
 
 _MAX_CHECKED_BUILDS: Final = 300
 UNREAD_DATA: Final = "unread"
+MAX_TRIALS: Final = 100_000
+"""More could not be run, shown or told apart; a slip of the keyboard asks for them."""
 
 Result = TypeVar("Result")
 
@@ -195,7 +197,11 @@ class Planner:
             self.skipped.append(Skipped(point, violation))
             return []
         stopping = self.sweep.early_stopping
-        stratum = stopping.stratum(point, counts.num_params) if stopping else ""
+        stratum = (
+            _asked_of("early stopping", lambda: stopping.stratum(point, counts.num_params))
+            if stopping
+            else ""
+        )
         if stopping and self._is_baseline(point):
             stratum = PROTECTED
         trials = []
@@ -209,7 +215,7 @@ class Planner:
                 "budget": self.sweep.budget,
                 "seeds": seeds,
             }
-            key = trial_key(**identity)
+            key = _asked_of("model, task or recipe", lambda: trial_key(**identity))  # noqa: B023
             if key in self._keys:
                 self.merged += 1
                 continue
@@ -235,11 +241,16 @@ class Planner:
                 )
             )
             self._num_planned += 1
+            if self._num_planned > MAX_TRIALS:
+                raise UserError(
+                    f"a study has at most {MAX_TRIALS:,} trials; restrict its space, its "
+                    "replicates or the number of points it draws"
+                )
         return trials
 
     def _check_metrics(self, task: Task) -> None:
         try:
-            names = [metric.name for metric in task.metrics]
+            names = _asked_of("task", lambda: [str(metric.name) for metric in task.metrics])
         except DataError as error:  # what is measured depends on the data, which are not there
             self.data_problems[str(error)] = None
             return
@@ -282,7 +293,7 @@ class Planner:
         identity = content_hash(task)
         if identity not in self._fingerprints:
             try:
-                self._fingerprints[identity] = task.fingerprint()
+                self._fingerprints[identity] = _asked_of("task", task.fingerprint)
             except DataError as error:
                 self.data_problems[str(error)] = None
                 self._fingerprints[identity] = UNREAD_DATA
@@ -303,10 +314,20 @@ def _build(what: str, value: Any, point: Point) -> Any:
         raise UserError(str(error)) from error
     except ValueError as error:
         raise _ImpossiblePointError(str(error)) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(
-            f"the sweep's {what} function failed at {dict(point)}: {type(error).__name__}: {error}"
+            f"the sweep's {what} function failed at {dict(point)}: {told(error)}"
         ) from error
+
+
+def _asked_of(what: str, ask: Callable[[], Result]) -> Result:
+    """Ask something of a sweep's own objects, which may fail in any way."""
+    try:
+        return ask()
+    except (UserError, DataError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserError(f"the sweep's {what} cannot be used: {told(error)}") from error
 
 
 def _told(count: Callable[[Any], Result], model: AnyModelConfig) -> Result:
@@ -314,9 +335,9 @@ def _told(count: Callable[[Any], Result], model: AnyModelConfig) -> Result:
         return count(model)
     except ValueError as error:
         raise _ImpossiblePointError(str(error)) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(
-            f"the model {model!r} cannot be built or counted: {type(error).__name__}: {error}. If "
+            f"the model {shown(model)} cannot be built or counted: {told(error)}. If "
             "its shape is impossible, let the sweep's model function raise ValueError: the plan "
             "then skips the point and says why"
         ) from error
@@ -338,7 +359,7 @@ def _check_kinds(task: Any, model: Any, recipe: Any, resources: Any) -> None:
         if not any(_is_a(value, kind) for kind in kinds):
             raise UserError(
                 f"the sweep's {what} must be {is_a}, or a function of the point that returns one; "
-                f"got {value!r}"
+                f"got {shown(value)}"
             )
 
 
@@ -393,15 +414,12 @@ def _points(sweep: Sweep, study_seed: int) -> Iterable[Point]:
         except UserError:
             raise
         except Exception as error:
-            raise UserError(
-                "a where(...) or derive(...) function of the sweep's space failed: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+            raise UserError(f"the sweep's space cannot be listed: {told(error)}") from error
 
     if sweep.search.method == "grid":
         return listed(sweep.space.points)
     assert sweep.search.num_points is not None
-    num_points = sweep.search.num_points
+    num_points = min(sweep.search.num_points, MAX_TRIALS + 1)
     return listed(lambda: sweep.space.sample(num_points, study_seed))
 
 

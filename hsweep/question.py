@@ -1,9 +1,10 @@
 """What a sweep asks: plain values that the analysis package knows how to answer."""
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from hsweep.errors import UserError
+from hsweep.errors import UserError, shown
 
 Goal = Literal["min", "max"]
 Scale = Literal["error", "accuracy", "loss"]
@@ -20,12 +21,24 @@ class Transition:
         by: the modulating axis (usually ``seq_len``), or None.
         scale: how the metric is transformed.
         eval_size: evaluation examples, needed by the ``accuracy`` scale to floor the error.
+
+    Raises:
+        UserError: a field of another kind.
     """
 
     x: str = "heads"
     by: str | None = "seq_len"
     scale: Scale = "error"
     eval_size: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_axes(("x", self.x), *((("by", self.by),) if self.by is not None else ()))
+        _check_scale(self.scale)
+        if self.eval_size is not None and (type(self.eval_size) is not int or self.eval_size < 1):
+            raise UserError(
+                "eval_size must be a whole number of at least 1, or None, not "
+                f"{shown(self.eval_size)}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +55,7 @@ class Lean:
         scale: how the metric is transformed for display.
 
     Raises:
-        UserError: a margin that is not positive.
+        UserError: a margin that is not a positive number, or a field of another kind.
     """
 
     baseline: tuple[tuple[str, int | float | str], ...]
@@ -52,11 +65,38 @@ class Lean:
     within: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.margin > 0:
-            raise UserError(f"margin must be positive, not {self.margin!r}")
+        if not isinstance(self.margin, (int, float)) or not 0 < self.margin < math.inf:
+            raise UserError(f"margin must be positive, not {shown(self.margin)}")
+        pairs: object = self.baseline
+        if not isinstance(pairs, tuple) or not all(
+            isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)
+            for pair in pairs
+        ):
+            raise UserError(
+                "baseline must be pairs of an axis and its value, as lean({...}) makes them, not "
+                f"{shown(pairs)}"
+            )
+        costs: object = self.costs
+        if not isinstance(costs, tuple) or not costs:
+            raise UserError(f"costs must be a tuple of columns, not {shown(costs)}")
+        _check_axes(*(("costs", cost) for cost in self.costs))
+        if self.within is not None:
+            _check_axes(("within", self.within))
+        _check_scale(self.scale)
 
 
 Question = Transition | Lean
+
+
+def _check_axes(*named: tuple[str, object]) -> None:
+    for field, value in named:
+        if not isinstance(value, str):
+            raise UserError(f"{field} must name an axis or a column, not {shown(value)}")
+
+
+def _check_scale(scale: object) -> None:
+    if scale not in get_args(Scale):
+        raise UserError(f"scale must be 'error', 'accuracy' or 'loss', not {shown(scale)}")
 
 
 def lean(
@@ -67,4 +107,6 @@ def lean(
     within: str | None = None,
 ) -> Lean:
     """Return the lean question with its baseline given as a dictionary of axis values."""
+    if not isinstance(baseline, dict) or not all(isinstance(axis, str) for axis in baseline):
+        raise UserError(f"baseline must be a dictionary of values by axis, not {shown(baseline)}")
     return Lean(tuple(sorted(baseline.items())), margin, costs, scale, within)

@@ -1,13 +1,14 @@
 """A sweep: one question as a frozen value, and its variants."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from hsweep.budget import Budget
 from hsweep.domain import AxisValue
-from hsweep.errors import UserError, unknown_name
+from hsweep.errors import UserError, shown, unknown_name
 from hsweep.paths import check_study_name
 from hsweep.question import Goal, Lean, Question, Transition
 from hsweep.recipe import Recipe
@@ -117,6 +118,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         check_study_name(self.name)
+        self._check_kinds()
         if not isinstance(self.space, Space):
             raise UserError(
                 f"space must be built with grid(...), choice(...) and the like, not {self.space!r}"
@@ -130,8 +132,8 @@ class Sweep:
             self._check_probe()
         if self.goal not in ("min", "max"):
             raise UserError(f"goal must be 'min' or 'max', not {self.goal!r}")
-        if not isinstance(self.replicates, int) or self.replicates < 1:
-            raise UserError(f"replicates must be at least 1, not {self.replicates!r}")
+        if type(self.replicates) is not int or self.replicates < 1:
+            raise UserError(f"replicates must be at least 1, not {shown(self.replicates)}")
         if self.max_failures < 0:
             raise UserError(f"max_failures must not be negative, not {self.max_failures!r}")
         if self.report_timeout is not None and not self.report_timeout > 0:
@@ -150,6 +152,32 @@ class Sweep:
         if self.search.method == "grid" and not self.space.is_finite:
             next(iter(self.space.points()))  # raises, naming the infinite axis
         self._check_question()
+
+    def _check_kinds(self) -> None:
+        """Refuse fields of another type, which would fail far from where they were given."""
+        number = (int, float)
+        for name, kinds, what in (
+            ("metric", str, "the name of a metric of the task"),
+            ("budget", Budget, "epochs(...), steps(...) or seconds(...)"),
+            ("question", (Transition, Lean, NoneType), "a Transition, lean(...) or None"),
+            ("early_stopping", (Asha, NoneType), "an Asha(...) or None"),
+            ("search", Search, "random_search(...), optuna_search(...) or grid_search()"),
+            ("max_failures", int, "a whole number of at least 0"),
+            ("checkpoint_seconds", number, "a number of seconds"),
+            ("report_timeout", (*number, NoneType), "a number of seconds or None"),
+            ("presets", Mapping, "a dictionary of preset(...) by name"),
+            ("description", str, "text"),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                raise UserError(f"{name} must be {what}, not {shown(value)}")
+        if not (math.isfinite(self.checkpoint_seconds) and self.checkpoint_seconds >= 0):
+            raise UserError(
+                f"checkpoint_seconds must be a number of at least 0, not {self.checkpoint_seconds}"
+            )
+        for name in self.presets:
+            if not isinstance(name, str):
+                raise UserError(f"presets are named by text, not {shown(name)}")
 
     def _check_probe(self) -> None:
         if not isinstance(self.probe, Conditioning):

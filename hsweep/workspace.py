@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from hsweep.errors import UserError
+from hsweep.errors import UserError, shown, told
 
 if TYPE_CHECKING:
     from hsweep.sweep import Sweep
@@ -134,12 +134,13 @@ def load_sweep(path: Path, *, siblings: Path | None = None) -> LoadedSweep:
     _append_to_path(folder)
     _let_sweeps_import_timm()
     module = _import_file(path.resolve())
-    sweep = getattr(module, "SWEEP", None)
+    # What stands in it, not what a __getattr__ of its own makes up.
+    sweep, note = vars(module).get("SWEEP"), vars(module).get("__doc__")
     if not isinstance(sweep, Sweep):
-        what = "defines no SWEEP" if sweep is None else f"defines SWEEP as {sweep!r}"
+        what = "defines no SWEEP" if sweep is None else f"defines SWEEP as {shown(sweep)}"
         raise UserError(f"a sweep file defines one Sweep object called SWEEP; {path} {what}")
     if not sweep.description:
-        sweep = replace(sweep, description=(module.__doc__ or "").strip())
+        sweep = replace(sweep, description=note.strip() if isinstance(note, str) else "")
     return LoadedSweep(sweep, path, folder, module)
 
 
@@ -153,13 +154,13 @@ def _import_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         where = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
         line = where[-1].lineno if where else getattr(error, "lineno", None)
         at = f"{path}, line {line}" if line else f"{path}"
         if isinstance(error, UserError):
             raise UserError(f"{at}: {error}") from error
-        raise UserError(f"{at} fails: {type(error).__name__}: {error}") from error
+        raise UserError(f"{at} fails: {told(error)}") from error
     return module
 
 
