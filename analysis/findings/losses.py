@@ -35,7 +35,8 @@ class Losses:
         """Return the losses among runs with these statuses, ``screened`` of which are set aside."""
         counted = Counter(statuses)
         started = counted.total() - counted["planned"]
-        return cls(started, *(counted[status] for status in LOST_WORDS), screened)
+        lost = {status: counted[status] for status in LOST_WORDS}
+        return cls(started, **lost, screened=screened)
 
     @property
     def total(self) -> int:

@@ -1,6 +1,7 @@
 """What a running study shows, on a terminal and elsewhere."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,38 @@ def test_every_status_has_a_style() -> None:
     from hsweep.progress import STATUS_STYLES
 
     assert set(STATUS_STYLES) == set(TrialStatus)
+
+
+def test_parts_of_a_batch_and_remarks_are_told_once(tmp_path: Path) -> None:
+    shown = console(terminal=False)
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        progress = Progress(shown, "nmse", coordinator.planned_trials())
+        with progress.showing(coordinator):
+            trial = planned(SWEEP)[0]
+            parts = Report(1, 4, {"nmse": 0.5}, 1.0, is_last=False, micro_batch=2)
+            progress.reported(trial, parts)
+            progress.reported(trial, replace(parts, unit=2, note="the checkpoint was damaged"))
+    assert [line.rstrip() for line in shown.export_text().splitlines()] == [
+        "[0/3] width=1 #0  computes 2 examples at once: memory",
+        "[0/3] width=1 #0  the checkpoint was damaged",
+    ]
+
+
+def test_a_trial_that_only_waited_at_a_rung_goes_on_without_a_word(tmp_path: Path) -> None:
+    shown = console(terminal=False)
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        progress = Progress(shown, "nmse", coordinator.planned_trials())
+        with progress.showing(coordinator):
+            paused, interrupted, failed = planned(SWEEP)
+            progress.started(paused, 1)
+            progress.started(paused, 2)
+            progress.started(interrupted, 2)
+            progress.started(failed, 1)
+            progress.ended(failed, TrialStatus.PLANNED, "the worker died")
+            progress.started(failed, 2)
+    lines = [line.rstrip() for line in shown.export_text().splitlines()]
+    assert lines == [
+        "[0/3] width=2 #0  attempt 2 starts",
+        "[0/3] width=3 #0  will be tried again  (the worker died)",
+        "[0/3] width=3 #0  attempt 2 starts",
+    ]
