@@ -428,7 +428,23 @@ class Journal:
         """Return at most ``limit`` entries that follow entry ``seq``."""
         return list(self._select("seq > ?", (seq,), limit))
 
+    def log_checksums(self) -> Iterator[tuple[int, int]]:
+        """Yield the number and the checksum of every entry in the order it was recorded."""
+        for row in self._rows("seq > ?", (0,)):
+            key, *entry, checksum = row
+            if checksum is None:
+                checksum = log_checksum(key, self._log_row(row).columns())
+            elif checksum != log_checksum(key, tuple(entry)):
+                self._log_row(row)
+            yield entry[0], checksum
+
     def _select(self, where: str, values: tuple[object, ...], limit: int = -1) -> Iterator[LogRow]:
+        for row in self._rows(where, values, limit):
+            yield self._log_row(row)
+
+    def _rows(
+        self, where: str, values: tuple[object, ...], limit: int = -1
+    ) -> Iterator[tuple[Any, ...]]:
         with self._readable():
             checksum = "crc" if "crc" in self._columns("log") else "NULL"
             rows = self._connection.execute(
@@ -439,17 +455,17 @@ class Journal:
         while True:
             with self._readable():
                 row = rows.fetchone()
-                if row is None:
-                    return
-                entry = self._log_row(row)
-            yield entry
+            if row is None:
+                return
+            yield row
 
     def _log_row(self, row: tuple[Any, ...]) -> LogRow:
         key, *entry, checksum = row
         seq, time_, attempt, kind, unit, payload = entry
         if checksum is not None and checksum != log_checksum(key, tuple(entry)):
             raise damaged(self._path, f"entry {seq} of the log has another checksum")
-        return LogRow(seq, time_, key, attempt, kind, unit, json.loads(payload))
+        with self._readable():
+            return LogRow(seq, time_, key, attempt, kind, unit, json.loads(payload))
 
     def restore(
         self,

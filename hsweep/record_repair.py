@@ -51,9 +51,9 @@ def repair_journal(path: Path) -> list[str]:
     """
     known = _known(copy_of(path))
     try:
-        lost = _compare(path, known)
+        lost, is_complete = _compare(path, known)
         if not lost:
-            return _complete(path, known)
+            return [] if is_complete else _complete(path, known)
         with closing(Journal(path, read_only=True)) as journal:
             lines = list(_lines_of(journal))
     except DamagedJournalError as damage:
@@ -108,8 +108,9 @@ def _known(copy: Path) -> _Known:
     return known
 
 
-def _compare(path: Path, known: _Known) -> str:
-    """Return what the database lacks of what its copy holds; empty if nothing.
+def _compare(path: Path, known: _Known) -> tuple[str, bool]:
+    """Return what the database lacks of what its copy holds (empty if nothing), and whether the
+    copy has all that the database holds.
 
     Raises:
         DamagedJournalError: it cannot be read to its end, or a row has another checksum.
@@ -117,11 +118,13 @@ def _compare(path: Path, known: _Known) -> str:
     with closing(Journal(path, read_only=True)) as journal:
         if problem := journal.check():
             raise DamagedJournalError(problem, problem)
-        trials = {row.key for row in journal.trials(orphaned=True)}
+        trials = {
+            row.key: row_checksum(row.planned_columns()) for row in journal.trials(orphaned=True)
+        }
         values = journal.metas("")
-        entries = {row.seq: log_checksum(row.key, row.columns()) for row in journal.log()}
+        entries = dict(journal.log_checksums())
     lacking = {
-        "trials": len(known.trials.keys() - trials),
+        "trials": len(known.trials.keys() - trials.keys()),
         "log entries": len(known.entries.keys() - entries.keys()),
         "values": sum(
             value is not None and name not in values for name, value in known.values.items()
@@ -131,7 +134,18 @@ def _compare(path: Path, known: _Known) -> str:
     said = [f"lacks {number} {what}" for what, number in lacking.items() if number]
     if differing:
         said.append(f"has {differing} log entries otherwise")
-    return f"it {', '.join(said)} that its copy holds" if said else ""
+    is_complete = (
+        known.is_there
+        and not known.broken
+        and all(known.trials.get(key) == sums for key, sums in trials.items())
+        and entries.keys() <= known.entries.keys()
+        and all(
+            known.values.get(name) == value
+            for name, value in values.items()
+            if name not in _OWN_VALUES
+        )
+    )
+    return f"it {', '.join(said)} that its copy holds" if said else "", is_complete
 
 
 def _complete(path: Path, known: _Known) -> list[str]:
