@@ -1,6 +1,7 @@
 """The runner on Ray: the contract of every runner, and what only other processes can do."""
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -8,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from runner_contract import RunnerContract, expected
 from tiny import TinyData, TinyTask, tiny_sweep
 from tiny_runs import coordinating, histories, planned
 from tiny_searches import adaptive, searching
 
-from hsweep import Recipe, epochs, grid
+from hsweep import Asha, Recipe, epochs, grid
 from hsweep.errors import UserError
 from hsweep.ray_environment import prepare_ray
 from hsweep.runner import InlineRunner
@@ -24,7 +26,13 @@ prepare_ray()
 
 import ray  # noqa: E402
 from ray.air.execution._internal.actor_manager import RayActorManager  # noqa: E402
-from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError  # noqa: E402
+from ray.exceptions import (  # noqa: E402
+    ActorUnavailableError,
+    ObjectStoreFullError,
+    OutOfMemoryError,
+    RayActorError,
+    RayTaskError,
+)
 
 from hsweep import ray_failures, ray_link, ray_runner  # noqa: E402
 from hsweep.ray_runner import RayRunner  # noqa: E402
@@ -217,12 +225,13 @@ def test_a_cluster_that_cannot_be_reached_is_the_users_error(
     ("raised", "arrives_as"),
     [
         (OutOfMemoryError("killed due to the node running low on memory"), RayActorError),
+        (ObjectStoreFullError("no room for a result"), RayActorError),
         (RayActorError(error_msg="died"), RayActorError),
         (RayTaskError("f", "traceback", ValueError("x")), RayTaskError),
         (ValueError("something else"), ValueError),
     ],
 )
-def test_a_kill_by_the_memory_monitor_arrives_as_a_dead_actor(
+def test_what_tune_would_end_the_run_for_arrives_as_a_dead_actor(
     monkeypatch: pytest.MonkeyPatch, raised: Exception, arrives_as: type[Exception]
 ) -> None:
     arrived: list[Exception] = []
@@ -257,3 +266,176 @@ def test_nothing_of_ours_raises_into_tune(runner: RayRunner, tmp_path: Path) -> 
         runner.run(coordinator)
         assert coordinator.stop_reason is None
         assert {row.status for row in coordinator.journal.trials()} == {"finished"}
+
+
+@dataclass(frozen=True)
+class CountingTask(TinyTask):
+    """Leaves a file for every update."""
+
+    def before_update(self, number: int) -> None:
+        (self._traces() / f"{number}-{len(list(self._traces().glob(f'{number}-*')))}").touch()
+        super().before_update(number)
+
+
+def test_a_trial_that_waits_at_a_rung_goes_on_from_there_wherever_it_goes_on(
+    runner: RayRunner, tmp_path: Path
+) -> None:
+    """Only the end of its stay in a process writes a checkpoint here, and none does work twice."""
+    for width in range(1, 7):
+        (tmp_path / f"{width}").mkdir()
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2, 3, 4, 5, 6]),
+        task=lambda point: CountingTask(folder=str(tmp_path / f"{point.width}")),
+        budget=epochs(4),
+        early_stopping=Asha(grace=1, reduction_factor=2, min_survivors=2),
+        checkpoint_seconds=1e9,
+        resources=Resources(cpus=0.5),
+    )
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        runner.run(coordinator)
+        rows = coordinator.journal.trials()
+    assert any(row.attempt > 1 for row in rows), "no trial waited"
+    for row in rows:
+        traces = [trace.name for trace in (tmp_path / f"{row.point['width']}").iterdir()]
+        # The last batch of the budget serves to measure the latency too.
+        updates = sorted(int(name.partition("-")[0]) for name in traces if name[:3] != "16-")
+        assert updates == list(range(1, min(15, 4 * row.unit) + 1))
+
+
+def test_a_process_out_of_reach_for_a_moment_costs_the_trial_nothing(
+    monkeypatch: pytest.MonkeyPatch, runner: RayRunner, tmp_path: Path
+) -> None:
+    """Its report is lost and it may live on; what it still says is not heard."""
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2], dropout=[0.3]), budget=epochs(4), checkpoint_seconds=0.0,
+        max_failures=0,
+    )  # fmt: skip
+    lost: list[Any] = []
+    resolved = RayActorManager._actor_task_resolved
+
+    def losing(self: Any, tracked_actor_task: Any, result: Any) -> None:
+        said = result.get("report") if isinstance(result, dict) else None
+        if said is not None and said.unit == 3 and not lost:
+            lost.append(said)
+            error = ActorUnavailableError("The actor is unavailable: socket closed", b"0" * 16)
+            self._actor_task_failed(tracked_actor_task=tracked_actor_task, exception=error)
+        else:
+            resolved(self, tracked_actor_task, result)
+
+    monkeypatch.setattr(RayActorManager, "_actor_task_resolved", losing)
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        runner.run(coordinator)
+        rows = coordinator.journal.trials()
+    assert len(lost) == 1
+    assert sorted((row.status, row.attempt, row.failures) for row in rows) == [
+        ("finished", 1, 0), ("finished", 2, 0),
+    ]  # fmt: skip
+    with coordinating(sweep, tmp_path / "calm") as undisturbed:
+        InlineRunner().run(undisturbed)
+    assert histories(tmp_path / "study") == histories(tmp_path / "calm")
+
+
+def test_tunes_own_files_are_not_needed(runner: RayRunner, tmp_path: Path) -> None:
+    """They are removed, and a file put in the folder's place, while a trial waits to fail."""
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    failing = TinyTask(waits_at=6, raises_at=6, folder=str(traces))
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2, 3]),
+        task=lambda point: failing if point.width == 2 else TinyTask(),
+        max_failures=1,
+    )
+
+    def remove() -> None:
+        deadline = time.monotonic() + 120
+        while not list(traces.glob("raised-*")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        shutil.rmtree(runner.scratch, ignore_errors=True)
+        Path(runner.scratch).touch()
+        (traces / "go").touch()
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        runner.run(coordinator)
+        rows = coordinator.journal.trials()
+    remover.join()
+    assert Path(runner.scratch).is_file()
+    assert coordinator.stop_reason is None
+    assert [(row.status, row.failures) for row in rows] == [
+        ("finished", 0), ("finished", 1), ("finished", 0),
+    ]  # fmt: skip
+
+
+def test_where_tune_cannot_write_at_all_the_study_pauses(runner: RayRunner, tmp_path: Path) -> None:
+    Path(runner.scratch).touch()
+    with coordinating(tiny_sweep(), tmp_path / "study") as coordinator:
+        runner.run(coordinator)
+        assert (coordinator.stop_reason or "").startswith("Ray ended the run: ")
+        assert coordinator.is_in_trouble
+        assert {row.status for row in coordinator.journal.trials()} == {"planned"}
+    Path(runner.scratch).unlink()
+    with coordinating(tiny_sweep(), tmp_path / "study") as coordinator:
+        runner.run(coordinator)
+        assert {row.status for row in coordinator.journal.trials()} == {"finished"}
+
+
+@pytest.mark.slow
+def test_a_trial_that_hangs_is_tried_again_and_the_others_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, runner: RayRunner, tmp_path: Path
+) -> None:
+    """One waits for what never comes; one is stopped, so that it cannot watch itself."""
+    monkeypatch.setattr(ray_link, "GRACE_SECONDS", 3.0)
+    tasks = {}
+    for width in (2, 3):
+        (tmp_path / f"{width}").mkdir()
+        tasks[width] = TinyTask(waits_at=10, folder=str(tmp_path / f"{width}"))
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2, 3, 4], dropout=[0.3]),
+        task=lambda point: tasks.get(point.width, TinyTask()),
+        recipe=Recipe(lr=0.05, batch_size=8),
+        budget=epochs(4),
+        # Where a machine is busy even a trial that is well may once be too late.
+        max_failures=9,
+        checkpoint_seconds=0.0,
+        report_timeout=12.0,
+    )
+
+    def let_go_once_dead(width: int) -> None:
+        traces = tmp_path / f"{width}"
+        deadline = time.monotonic() + 150
+        while not (waiting := list(traces.glob("waiting-*"))) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process = int(waiting[0].name.partition("-")[2])
+        if width == 3:
+            os.kill(process, signal.SIGSTOP)
+        while psutil.pid_exists(process) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        (traces / "go").touch()
+
+    doorkeepers = [threading.Thread(target=let_go_once_dead, args=(width,)) for width in (2, 3)]
+    for doorkeeper in doorkeepers:
+        doorkeeper.start()
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        runner.run(coordinator)
+        rows = {row.point["width"]: row for row in coordinator.journal.trials()}
+        said = {
+            row.key: " ".join(
+                entry.payload.get("reason", "")
+                for entry in coordinator.journal.log_after(0, 1_000_000)
+                if entry.kind == "status" and entry.key == row.key
+            )
+            for row in rows.values()
+        }
+    for doorkeeper in doorkeepers:
+        doorkeeper.join()
+    assert [rows[width].status for width in (1, 2, 3, 4)] == ["finished"] * 4
+    assert "no report for 12 s (report_timeout): the process was ended" in said[rows[2].key]
+    assert "in before_update" in said[rows[2].key]
+    assert "it did not say where it was: it was stopped" in said[rows[3].key]
+    calm = tiny_sweep(space=sweep.space, recipe=sweep.recipe, budget=sweep.budget)
+    with coordinating(calm, tmp_path / "calm") as undisturbed:
+        InlineRunner().run(undisturbed)
+    assert list(histories(tmp_path / "study").values()) == list(
+        histories(tmp_path / "calm").values()
+    )

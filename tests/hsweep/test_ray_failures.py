@@ -1,0 +1,166 @@
+"""Why an attempt ended: read from Ray's errors, and from what a process that hangs leaves."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import tiny_sweep
+from tiny_runs import assignment_of, planned
+
+from hsweep.ray_environment import prepare_ray
+from hsweep.workspace import ROOT
+
+prepare_ray()
+
+from ray.exceptions import (  # noqa: E402
+    ActorUnavailableError,
+    OutOfMemoryError,
+    RayActorError,
+    RayTaskError,
+    TaskPlacementGroupRemoved,
+)
+
+from hsweep.ray_actor import Place, hang_file  # noqa: E402
+from hsweep.ray_failures import Circumstances, failure_of, hang_trace  # noqa: E402
+
+TESTS = Path(__file__).resolve().parents[1]
+PLACE = Place(node="n1", host="alpha", pid=77)
+TRIAL = planned(tiny_sweep())[0]
+
+HANGING = """
+import ctypes, sys
+from dataclasses import replace
+from pathlib import Path
+from hsweep.ray_environment import prepare_ray
+prepare_ray()
+from hsweep.ray_actor import TrialActor
+from test_ray_failures import TRIAL, assigned
+
+class Hanging:
+    def next_report(self):
+        never_returns()
+
+def never_returns():
+    # Called without giving up the interpreter lock, so no thread of Python's runs any more.
+    ctypes.PyDLL(None).sleep(600)
+
+actor = object.__new__(TrialActor)
+actor._logdir = sys.argv[1]
+actor._assignment = assigned(Path(sys.argv[1]), report_timeout=0.5)
+actor._session = Hanging()
+actor.step()
+"""
+
+
+def assigned(folder: Path, report_timeout: float | None) -> Any:
+    from dataclasses import replace
+
+    return replace(assignment_of(TRIAL, folder), report_timeout=report_timeout)
+
+
+def found(error: BaseException | None, **known: Any) -> Circumstances:
+    usual: dict[str, Any] = {
+        "assignment": assigned(Path("/nowhere"), 30.0),
+        "has_begun": True,
+        "place": PLACE,
+        "is_node_alive": True,
+        "was_silenced": False,
+        "trace": "",
+    }
+    return Circumstances(error=error, **{**usual, **known})
+
+
+def wrapped(cause: BaseException) -> RayActorError:
+    error = RayActorError(error_msg=str(cause))
+    error.__cause__ = cause
+    return error
+
+
+def died(text: str = "connection error code 2. End of file.", **more: Any) -> RayActorError:
+    return RayActorError(error_msg=text, **more)
+
+
+def test_a_process_that_hangs_without_giving_up_the_interpreter_ends_itself_and_says_where(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HANGING, str(tmp_path)],
+        env={"PYTHONPATH": f"{ROOT}:{TESTS}:{TESTS / 'hsweep'}", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assignment = assigned(tmp_path, report_timeout=0.5)
+    trace = hang_trace(str(tmp_path), assignment, None, own_node="n1")
+    failure = failure_of(found(died(), assignment=assignment, trace=trace))
+    assert failure.is_own_fault
+    assert failure.leaves_node
+    first, *stack = failure.text.splitlines()
+    assert first.startswith("no report for 0.5 s (report_timeout): the process was ended ")
+    assert "process 77 on alpha" in first
+    assert re.search(r"; it was at <string>, line \d+, in never_returns$", first)
+    assert any("ray_actor.py" in line and "in step" in line for line in stack)
+
+
+def test_a_process_that_reports_in_time_is_left_alone(tmp_path: Path) -> None:
+    assignment = assigned(tmp_path, report_timeout=0.5)
+    assert hang_trace(str(tmp_path), assignment, None, own_node="n1") == ""
+    hang_file(tmp_path, assignment).touch()  # watched, and in time
+    assert hang_trace(str(tmp_path), assignment, None, own_node="n1") == ""
+
+
+def test_a_process_that_could_not_watch_itself_is_ended_by_the_driver() -> None:
+    failure = failure_of(found(died("killed by `ray.kill`"), was_silenced=True))
+    assert failure.is_own_fault
+    assert "no report for 30 s (report_timeout): the process was ended" in failure.text
+    assert "it was stopped" in failure.text
+
+
+@pytest.mark.parametrize(
+    ("error", "known", "says"),
+    [
+        (died("The actor died because its node has died. Node Id: 12"), {}, "the node was lost"),
+        (died(), {"is_node_alive": False}, "the node was lost"),
+        (died(preempted=True), {}, "the node was lost"),
+        (ActorUnavailableError("rpc error", b"0" * 16), {}, "the process could not be reached"),
+        (wrapped(TaskPlacementGroupRemoved()), {}, "the process could not be reached"),
+        (died(), {"has_begun": False, "place": None}, "the process died before the trial began"),
+    ],
+)
+def test_a_lost_place_is_not_the_trials_fault(
+    error: RayActorError, known: dict[str, Any], says: str
+) -> None:
+    failure = failure_of(found(error, **known))
+    assert not failure.is_own_fault
+    assert failure.text.startswith(says)
+    assert str(error) in failure.text
+
+
+@pytest.mark.parametrize(
+    ("error", "says", "leaves_node"),
+    [
+        (wrapped(OutOfMemoryError("running low on memory")), "out of host memory", True),
+        (died(), "the process died (process 77 on alpha): killed by a signal", True),
+        (died("bad __init__", actor_init_failed=True), "bad __init__", False),
+        (RayTaskError("step", "\x1b[31mValueError\x1b[0m: x", ValueError("x")), "Value", False),
+        (None, "the worker failed, and Ray did not say how", False),
+    ],
+)
+def test_what_a_trial_does_itself_counts_as_its_failure(
+    error: BaseException | None, says: str, leaves_node: bool
+) -> None:
+    failure = failure_of(found(error))
+    assert failure.is_own_fault
+    assert failure.text.startswith(says) or says in failure.text
+    assert failure.leaves_node is leaves_node
+    assert "\x1b" not in failure.text
+
+
+def test_what_ray_says_never_pushes_out_what_we_say() -> None:
+    failure = failure_of(found(died("x" * 100_000)))
+    assert len(failure.text) < 8_000
+    assert failure.text.startswith("the process died")
