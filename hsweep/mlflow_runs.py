@@ -6,6 +6,7 @@ before and the id after; whoever connects next looks the study's runs up by tag,
 there, and deletes the empty twin that a late answer left.
 """
 
+import json
 import time
 import uuid
 from collections.abc import Mapping
@@ -83,15 +84,16 @@ class Runs:
             if key not in known:
                 known[key] = run.info.run_id
                 self._journal.set_meta(self._target.run_prefix + key, run.info.run_id)
+                self._note_request(key, -1)
         self._ids = known
         parents = {run.data.tags.get("mlflow.parentRunId") for _, run in found}
         for key, run in found:
             is_empty = not run.data.metrics and not run.data.params
             if run.info.run_id != known[key] and is_empty and run.info.run_id not in parents:
                 self._client.delete_run(run.info.run_id)
-        for key, since in self._journal.metas(self._target.doubt_prefix).items():
-            twins = sum(each == key for each, _ in found)
-            if twins > 1 or time.time() - float(since) > _DOUBT_SECONDS:
+                self._note_request(key, -1)
+        for key, note in self._journal.metas(self._target.doubt_prefix).items():
+            if time.time() - json.loads(note)["since"] > _DOUBT_SECONDS:
                 self._journal.clear_metas(self._target.doubt_prefix + key)
 
     def of_study(self, *, metric: str, reopen: bool) -> None:
@@ -155,10 +157,7 @@ class Runs:
         return found
 
     def _create(self, key: str, name: str, tags: Mapping[str, str], started: float) -> str:
-        doubt = self._target.doubt_prefix + key
-        # An earlier request may yet be answered, so its doubt outlives the success of this one.
-        was_doubtful = self._journal.meta(doubt) is not None
-        self._journal.set_meta(doubt, repr(time.time()))
+        self._note_request(key, +1)
         common = self._tags | {
             "mlflow.source.name": "hsweep",
             "hsweep.study": self._study,
@@ -173,15 +172,25 @@ class Runs:
                 run_name=name,
             )
         except Exception as error:
-            if is_refusal(error) and not was_doubtful:
-                self._journal.clear_metas(doubt)
+            if is_refusal(error):
+                self._note_request(key, -1)
             raise
         run_id = str(run.info.run_id)
         self._journal.set_meta(self._target.run_prefix + key, run_id)
         self._ids[key] = run_id
-        if not was_doubtful:
-            self._journal.clear_metas(doubt)
+        self._note_request(key, -1)
         return run_id
+
+    def _note_request(self, key: str, change: int) -> None:
+        """Count the requests to create a run whose outcome is not known."""
+        name = self._target.doubt_prefix + key
+        before = self._journal.meta(name)
+        count = (json.loads(before)["requests"] if before is not None else 0) + change
+        if count > 0:
+            note = {"requests": count, "since": time.time()}
+            self._journal.set_meta(name, json.dumps(note))
+        elif before is not None:
+            self._journal.clear_metas(name)
 
     def _find_experiment(self) -> str:
         from mlflow.exceptions import MlflowException
