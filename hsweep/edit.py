@@ -207,7 +207,8 @@ def announce(console: Console, study: Study, edit: Edit) -> None:
     first, *rest = edit.revision.lines()
     if edit.prepared.plan.is_adaptive:
         search = edit.prepared.plan.sweep.search
-        first = f"{first} proposed so far, {search.num_points} points in all"
+        kept = len(edit.revision.kept)
+        first = f"{kept} trials proposed so far, {search.num_points} points in all"
     what = "with an edited sweep" if edit.is_change else "as it is recorded"
     console.print(f"study {study.name} {what}: {first}", style="bold", soft_wrap=True)
     for line in rest:
