@@ -23,7 +23,7 @@ from hsweep.cli import main
 TESTS: Final = Path(__file__).resolve().parents[1]
 PACE: Final = 0.03
 """Seconds an update takes: a trial of 32 updates takes one, a report an eighth of it."""
-CHECKPOINT_SECONDS: Final = 0.3
+CHECKPOINT_SECONDS: Final = 0.6
 REPORT_SECONDS: Final = 4 * PACE
 PATIENCE: Final = 150.0
 """Seconds after which something that should have happened counts as not happening."""
@@ -286,4 +286,5 @@ class Scene:
         """Leave nothing running, whatever a test left."""
         for process in self._processes:
             for each in process.session():
-                each.kill()
+                _end(each)
+            process.wait()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from chaos.audit import Audit, Endings, Seen, audit, lost_work, read_record, seen_in
+from chaos.audit import Audit, Endings, Seen, audit, audit_tracking, lost_work, read_record, seen_in
 from chaos.forking import TESTS, Ended, Forks
 from chaos.ledger import Fault
 
@@ -45,6 +45,8 @@ class Small:
         self.home = forks.root / "calm"
         self.undisturbed = self.begin(concludes=True)
         assert self.undisturbed.code == 0, self.undisturbed.output
+        self._calm_home = self._forks.root / "kept"
+        shutil.copytree(self.home, self._calm_home)
         self.calm: Endings = read_record(self.study).endings()
 
     @property
@@ -78,6 +80,21 @@ class Small:
             dies_at=dies_at,
             torn=torn,
             concludes=concludes,
+        )
+
+    @property
+    def store(self) -> str:
+        return f"sqlite:///{self.home}/mlflow.db"
+
+    def deliver(self, empty: Path | None, *, dies_at: int | None = None) -> Ended:
+        """Deliver the study, to an empty store if one is given."""
+        if empty is not None:
+            # The record as it was before any delivery.
+            self.anew()
+            shutil.copytree(self._calm_home, self.home)
+            shutil.copy(empty, self.home / "mlflow.db")
+        return self._forks.run(
+            *("sync", STUDY, "--home", self.home, "--tracking-uri", self.store), dies_at=dies_at
         )
 
     def kill_and_go_on(self, *kills: tuple[int, bool]) -> Audit:
@@ -118,6 +135,24 @@ def test_a_driver_killed_before_any_one_of_its_writes(
     for at in range(1, len(small.undisturbed.writes) + 1):
         tried.tries += 1
         tried.settle(small.kill_and_go_on((at, False)))
+
+
+@pytest.mark.slow
+def test_a_delivery_killed_before_any_one_of_its_writes(
+    small: Small, store: Path, fault: Callable[[str], Fault]
+) -> None:
+    """Those to MLflow's database and those to the study's record."""
+    tried = fault("delivery to MLflow killed before each write in turn")
+    done = small.deliver(store)
+    assert done.code == 0, done.output
+    for at in range(1, len(done.writes) + 1):
+        assert small.deliver(store, dies_at=at).was_killed
+        done = small.deliver(None)
+        assert done.code == 0, done.output
+        found = audit(small.study, small.calm)
+        audit_tracking(found, small.study, small.store)
+        tried.tries += 1
+        tried.settle(found)
 
 
 def test_a_driver_killed_in_the_middle_of_a_file(

@@ -11,7 +11,7 @@ from chaos.ledger import Fault
 from chaos.scene import Scene
 from chaos.torment import Torment
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def spoil(file: Path, rng: random.Random) -> None:

@@ -9,7 +9,7 @@ from chaos.ledger import Fault
 from chaos.scene import Scene
 from chaos.torment import Torment
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_out_of_memory(

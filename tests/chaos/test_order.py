@@ -10,7 +10,7 @@ from chaos.ledger import Fault
 from chaos.scene import STOPPING, Scene
 from chaos.torment import Torment
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from chaos.ledger import Fault
 from chaos.scene import Scene
 from mlflow_stores import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from chaos.audit import Endings, audit, audit_tracking
 from chaos.ledger import Fault
 from chaos.scene import Process, Scene
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def has_ended(process: Process) -> bool:

@@ -11,7 +11,7 @@ from chaos.audit import Endings, audit, audit_tracking, read_record
 from chaos.ledger import Fault
 from chaos.scene import Process, Scene
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 RAY = ("--max-concurrent", "2")
 
