@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from hsweep.data_cli import data_verbs
-from hsweep.errors import UserError
+from hsweep.errors import UserError, shown
 from hsweep.evidence_cli import compare
 from hsweep.options import (
     RUN_OPTIONS,
@@ -47,7 +47,9 @@ class _Verbs(click.Group):
         """Refuse what is no text: it could be written into no record and no page."""
         for argument in args:
             if "\0" in argument or not is_text(argument):
-                raise click.UsageError(f"arguments are UTF-8 text without NUL; got {argument!r}")
+                raise click.UsageError(
+                    f"arguments are UTF-8 text without NUL; got {shown(argument)}", ctx
+                )
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

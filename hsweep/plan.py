@@ -22,6 +22,7 @@ from tasks.base import DataError, Task
 
 _MAX_CHECKED_BUILDS: Final = 300
 UNREAD_DATA: Final = "unread"
+_MAX_LOOKED_AT: Final = 1_000_000
 MAX_TRIALS: Final = 100_000
 """More could not be run, shown or told apart; a slip of the keyboard asks for them."""
 
@@ -242,10 +243,7 @@ class Planner:
             )
             self._num_planned += 1
             if self._num_planned > MAX_TRIALS:
-                raise UserError(
-                    f"a study has at most {MAX_TRIALS:,} trials; restrict its space, its "
-                    "replicates or the number of points it draws"
-                )
+                raise _too_many()
         return trials
 
     def _check_metrics(self, task: Task) -> None:
@@ -320,6 +318,13 @@ def _build(what: str, value: Any, point: Point) -> Any:
         ) from error
 
 
+def _too_many() -> UserError:
+    return UserError(
+        f"a study has at most {MAX_TRIALS:,} trials; restrict its space, its replicates or the "
+        "number of points it draws"
+    )
+
+
 def _asked_of(what: str, ask: Callable[[], Result]) -> Result:
     """Ask something of a sweep's own objects, which may fail in any way."""
     try:
@@ -387,7 +392,11 @@ def make_plan(sweep: Sweep, *, preset: str, study_seed: int, limits: Limits | No
         UserError: the space or the sweep's functions cannot be used, or no trial is left.
     """
     planner = Planner(sweep, study_seed, limits or Limits())
-    trials = [trial for point in _points(sweep, study_seed) for trial in planner.plan_point(point)]
+    points = list(_points(sweep, study_seed))
+    # Said at once where no doubles and no limits could bring so many down to what is allowed.
+    if sweep.replicates > MAX_TRIALS or len(points) * sweep.replicates > _MAX_LOOKED_AT:
+        raise _too_many()
+    trials = [trial for point in points for trial in planner.plan_point(point)]
     if not trials:
         first = planner.skipped[0] if planner.skipped else None
         why = f"; for example {dict(first.point)}: {first.reason}" if first else ""
