@@ -14,7 +14,6 @@ from hsweep.errors import UserError
 from hsweep.identity import trial_key
 from hsweep.journal import TrialRow
 from hsweep.recipe import Recipe
-from hsweep.schedule import Asha
 from hsweep.trial import Trial, TrialStatus
 
 _GOES_ON = (TrialStatus.FINISHED, TrialStatus.PLANNED, TrialStatus.RUNNING)
@@ -186,11 +185,6 @@ def budget_of(content: Mapping[str, Any]) -> Budget:
         cast(BudgetUnit, content["unit"]),
         int(content.get("report_every", 1)),
     )
-
-
-def same_rungs(before: Asha | None, after: Asha | None) -> bool:
-    """Whether two sweeps stop trials early by the same rules."""
-    return before == after
 
 
 def _key_with(trial: Trial, budget: Budget) -> str:

@@ -15,7 +15,8 @@ import tiny
 from click.testing import Result
 from tiny_runs import History, histories
 
-from hsweep import pending
+from hsweep import Recipe, pending
+from hsweep.continuation import length_dependence
 from hsweep.coordinator import Coordinator
 from hsweep.edit import Asked, Edit, plan_edit
 from hsweep.errors import UserError
@@ -418,6 +419,14 @@ class TestLongerBudgets:
         assert edit.revision.continued == ()
         assert len(edit.revision.new) == 3
         assert all(why in orphan.why for orphan in edit.revision.orphaned)
+
+    @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+    @pytest.mark.parametrize("warmup", [0.0, 0.1])
+    def test_checkpoints_are_kept_of_what_can_go_on_and_only_of_that(
+        self, schedule: Any, warmup: float
+    ) -> None:
+        recipe = Recipe(schedule=schedule, warmup_fraction=warmup)
+        assert recipe.is_open_ended == (length_dependence(recipe) == "")
 
     def test_the_old_budget_comes_back_with_its_results(self, bench: Bench) -> None:
         study = bench.ran(COSINE)
