@@ -1,0 +1,54 @@
+"""What the fuzz tests share: how much they try, and what every answer must be like."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import Result
+from hypothesis import HealthCheck, settings
+
+EVERY_CHECK = tuple(HealthCheck)
+
+
+def tries(number: int) -> Callable[[Any], Any]:
+    """Try so many examples, the same ones every time."""
+    return settings(
+        max_examples=number,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=EVERY_CHECK,
+    )
+
+
+def many(number: int) -> Any:
+    """Try other and more examples, in the tests that take their time."""
+
+    def decorate(test: Any) -> Any:
+        chosen = settings(
+            max_examples=number,
+            database=None,
+            deadline=None,
+            print_blob=True,
+            suppress_health_check=EVERY_CHECK,
+        )
+        return pytest.mark.slow(chosen(test))
+
+    return decorate
+
+
+def refused_or_done(result: Result, *, done: tuple[int, ...] = (0,)) -> bool:
+    """Return whether a verb did what it was asked for; else it must have refused in plain words.
+
+    No exception reaches the user, and a refusal names what is wrong.
+    """
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    assert "Traceback" not in result.output
+    assert result.exit_code in (*done, 2), (result.exit_code, result.output)
+    if result.exit_code == 2:
+        said = result.stderr.strip()
+        assert said.startswith(("hsweep: ", "Usage: ", "Error: ")), said
+        last = said.splitlines()[-1]
+        assert len(last) > 15, said
+        assert len(said) < 30_000, said[:300]
+    return result.exit_code in done
