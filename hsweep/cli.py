@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import sqlite3
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,9 +61,18 @@ class _Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except UserError as error:
+            from hsweep.redaction import redact
             from hsweep.terminal import visible
 
-            click.echo(f"hsweep: {visible(str(error))}", err=True)
+            # It may quote what a sweep file raised.
+            click.echo(f"hsweep: {visible(redact(str(error)))}", err=True)
+            ctx.exit(EXIT_USAGE)
+        except sqlite3.Error as error:
+            click.echo(
+                f"hsweep: a record cannot be read or written ({error}); free some space on its "
+                "disk, or check its rights. What was recorded stays; do the same again then",
+                err=True,
+            )
             ctx.exit(EXIT_USAGE)
         except OSError as error:
             if error.errno == errno.EPIPE:  # whoever read our output has left: click's to handle

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import sqlite3
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -79,16 +80,18 @@ class Study:
                 journal.set_meta(SWEEP_META, sweep_source)
             write_text(draft.manifest, manifest_text(manifest))
             draft.root.rename(paths.root)
-        except OSError as error:
+        except (OSError, sqlite3.Error, UserError) as error:
             shutil.rmtree(draft.root, ignore_errors=True)
             if holds_a_study(paths):
                 raise UserError(
                     f"a study called {manifest.name!r} exists in {home.root}; go on with it by "
                     f"`hsweep resume {manifest.name}`, or start another with --study NAME"
                 ) from None
+            why = getattr(error, "strerror", None) or str(error)
             raise UserError(
-                f"the study's folder {paths.root} cannot be made ({error.strerror}); if something "
-                "else is there remove it, or choose another name with --study NAME"
+                f"the study's folder {paths.root} cannot be made ({why}); if something else is "
+                "there remove it, or choose another name with --study NAME; on a full disk free "
+                "some space"
             ) from error
         return cls(paths, manifest)
 

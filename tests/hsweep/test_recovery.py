@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -267,6 +268,17 @@ class TestFromTheCommandLine:
         assert histories(paths.root) == histories(tmp_path / "calm")
         assert set(statuses(paths.root).values()) == {"finished"}
 
+    def test_what_sqlite_says_in_the_middle_of_a_verb_is_no_traceback(
+        self, hsweep: Invoke, study: Study, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        monkeypatch.setattr("hsweep.study.Study.status", full)
+        result = hsweep("show", "mine")
+        assert result.exit_code == 2
+        assert "a record cannot be read or written (database or disk is full)" in result.stderr
+
     def test_only_missing_restores_first_too(
         self, hsweep: Invoke, study: Study, tmp_path: Path
     ) -> None:
@@ -413,6 +425,44 @@ def read_only(home: Home, tmp_path: Path) -> Iterator[Home]:
         yield Home(outside)
     finally:
         subprocess.run(["umount", outside], check=True)
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Home]:
+    """A home on a disk with room for the folders alone."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("a small disk needs root")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        yield Home(folder / "home").create()
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+class TestAFullDisk:
+    def test_no_half_a_study_is_left_of_one_that_cannot_begin(self, full: Home) -> None:
+        with pytest.raises(UserError, match=r"cannot be made .*full.* free some space"):
+            new_study(full)
+        assert list_studies(full) == []
+        assert list(full.studies.iterdir()) == []
+
+    def test_one_that_cannot_be_held_is_refused_in_words(
+        self, hsweep: Invoke, study: Study, full: Home
+    ) -> None:
+        (full.root / "ballast").write_bytes(b"x" * 16_000)
+        there = full.study("mine").root
+        there.mkdir()
+        shutil.copy(study.paths.manifest, there)
+        with pytest.raises(OSError, match="No space left"):
+            (full.root / "more").write_bytes(b"x" * 200_000)
+        refused = hsweep("recover", "mine", "--home", full.root)
+        assert refused.exit_code == 2
+        assert "cannot be written to (No space left on device)" in refused.stderr
+        (full.root / "more").unlink()
 
 
 class TestReadOnlyStorage:
