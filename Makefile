@@ -10,7 +10,7 @@ DEMO = $(shell n=1; while test -e "$${HSWEEP_HOME:-hsweep-home}/studies/demo-$$n
 READY_TO_RUN := .venv/.ready-to-run
 READY_TO_TEST := .venv/.ready-to-test
 
-.PHONY: demo test test-slow lint clean
+.PHONY: demo test test-slow chaos lint clean
 
 demo: $(READY_TO_RUN)
 	$(BIN)/hsweep run sweeps/retrieval_heads.py --no-reuse --study $(DEMO)
@@ -20,6 +20,10 @@ test: $(READY_TO_TEST)
 
 test-slow: $(READY_TO_TEST)
 	$(BIN)/pytest -m slow
+
+# Faults put to real studies; the table of what was tried goes into the document.
+chaos: $(READY_TO_TEST)
+	$(BIN)/pytest tests/chaos --chaos-table docs/reliability.md
 
 lint: $(READY_TO_TEST)
 	$(BIN)/ruff check

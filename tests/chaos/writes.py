@@ -10,6 +10,7 @@ What a kill between two of these would leave, a kill before the second leaves as
 cover every instant at which the process writes from Python.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -28,7 +29,8 @@ _MADE: Final = re.compile(r"CREATE .*IF NOT EXISTS (\w+)")
 _PRELOADED: Final = (
     *("mlflow.tracking.client", "mlflow.store.tracking.sqlalchemy_store", "pandas"),
     *("pyarrow.fs", "pyarrow.parquet", "torch._dynamo", "analysis.answer", "analysis.report"),
-    *("hsweep.conclusion", "hsweep.launch", "hsweep.train", "hsweep.worker"),
+    *("hsweep.cli", "hsweep.conclusion", "hsweep.edit", "hsweep.recovery", "hsweep.train"),
+    *("hsweep.tracking_end", "hsweep.worker"),
 )
 _HALF: Final = b'{"half of it'
 
@@ -234,6 +236,20 @@ def _prepare() -> None:
 
     training_code_version()
     build_optimizer(torch.nn.Linear(1, 1), Recipe())
+    _look_round_once()
+    # A child that does not touch what it has inherited need not have its own copy of it.
+    gc.collect()
+    gc.freeze()
+
+
+def _look_round_once() -> None:
+    """Ask once for the commit, the packages and the machine, which every command would ask for."""
+    from hsweep import launch, provenance
+
+    found = provenance.collect(command=["hsweep"], sweep_file=None)
+    hardware = provenance.hardware()
+    launch.collect = lambda **what: dict(found)  # type: ignore[assignment, attr-defined]
+    launch.hardware = lambda: dict(hardware)  # type: ignore[assignment, attr-defined]
 
 
 def _child(root: Path, request: dict[str, Any]) -> int:
