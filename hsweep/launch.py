@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -54,6 +54,8 @@ class RunOptions:
         address: an existing Ray cluster.
         time_budget: seconds after which the run ends, its trials checkpointed.
         target: the MLflow store.
+        report_timeout: seconds without a report after which a trial counts as hung; None for what
+            the sweep says.
         retry_failed: whether trials that had failed or were too large are tried again.
         reuse: whether trials that another study of the home has finished are taken from there.
     """
@@ -65,6 +67,7 @@ class RunOptions:
     target: TrackingTarget
     reuse: bool = True
     retry_failed: bool = False
+    report_timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +232,8 @@ def run_study(
             study, journal, home, probe=plan.sweep.probe, only=only, is_wanted=options.reuse
         )
         coordinator = _coordinator(study, plan, planner, journal, only, reuse)
+        if options.report_timeout is not None:
+            coordinator.sweep = replace(coordinator.sweep, report_timeout=options.report_timeout)
         trials = coordinator.planned_trials()
         for line in reuse.lines(len(trials)) if reuse is not None else ():
             console.print(line, soft_wrap=True)

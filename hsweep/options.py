@@ -248,6 +248,11 @@ run_options = _together(
     click.option("--address", metavar="ADDR", help="An existing Ray cluster, host:port or auto."),
     click.option("--time-budget", type=Duration(), help="End cleanly after 30m, 2h, ..."),
     click.option(
+        "--report-timeout",
+        type=Duration(),
+        help="Restart a trial that has not reported for so long (10m); else as the sweep says.",
+    ),
+    click.option(
         "--reuse/--no-reuse",
         default=True,
         show_default=True,
@@ -256,7 +261,8 @@ run_options = _together(
     tracking_option,
 )
 RUN_OPTIONS: Final = (
-    *("runner", "max_concurrent", "address", "time_budget", "reuse", "tracking_uri"),
+    *("runner", "max_concurrent", "address", "time_budget", "report_timeout"),
+    *("reuse", "tracking_uri"),
 )
 """What ``run_options`` asks for."""
 

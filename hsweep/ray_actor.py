@@ -17,6 +17,9 @@ from hsweep.worker import TrialSession
 
 PARCEL: Final = "parcel"
 REPORT: Final = "report"
+START_SECONDS: Final = 300.0
+"""What a process has at least for starting and for ending a trial, where reports are timed."""
+
 _NODE_LABEL: Final = "ray.io/node-id"
 
 
@@ -96,7 +99,7 @@ class TrialActor(tune.Trainable):
 
     def _begin(self, config: dict[str, Any]) -> None:
         self._assignment: Assignment = config[PARCEL].assignment
-        with self._ended_if_it_hangs():
+        with self._ended_if_it_hangs(at_least=START_SECONDS):
             self._session = TrialSession(self._assignment)
 
     def where(self) -> Place:
@@ -122,11 +125,11 @@ class TrialActor(tune.Trainable):
         """End the trial, writing a checkpoint if its work is not yet on disk."""
         session, self._session = self._session, None
         if session is not None:
-            with self._ended_if_it_hangs():
+            with self._ended_if_it_hangs(at_least=START_SECONDS):
                 session.close()
 
     @contextlib.contextmanager
-    def _ended_if_it_hangs(self) -> Iterator[None]:
+    def _ended_if_it_hangs(self, at_least: float = 0.0) -> Iterator[None]:
         """End the process if this takes longer than a report may; say where it was.
 
         The watch is kept by a thread that needs no interpreter lock, so a call into foreign code
@@ -137,7 +140,8 @@ class TrialActor(tune.Trainable):
             yield
             return
         with _opened(hang_file(self.logdir, self._assignment)) as file:
-            faulthandler.dump_traceback_later(timeout, exit=True, file=file)
+            seconds = max(timeout, at_least)
+            faulthandler.dump_traceback_later(seconds, exit=True, file=file)
             try:
                 yield
             finally:

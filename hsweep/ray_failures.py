@@ -23,7 +23,7 @@ from ray.exceptions import (
 )
 from ray.tune.experiment import Trial as TuneTrial
 
-from hsweep.ray_actor import Place, hang_file
+from hsweep.ray_actor import START_SECONDS, Place, hang_file
 from hsweep.trial import Assignment
 
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -143,7 +143,10 @@ def _text(path: str) -> str:
 
 def _hung(found: Circumstances, where: str) -> str:
     timeout = found.assignment.report_timeout or 0.0
-    text = f"no report for {timeout:g} s (report_timeout): the process was ended{where}; "
+    text = f"no report for {timeout:g} s"
+    if not found.has_begun:
+        text = f"not ready for the trial within {max(timeout, START_SECONDS):g} s"
+    text = f"{text} (report_timeout): the process was ended{where}; "
     if not found.trace:
         return f"{text}it did not say where it was: it was stopped, or could not even watch itself"
     stack = _main_stack(found.trace)

@@ -18,7 +18,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from hsweep.coordinator import Coordinator
-from hsweep.ray_actor import PARCEL, REPORT, Parcel, Place
+from hsweep.ray_actor import PARCEL, REPORT, START_SECONDS, Parcel, Place
 from hsweep.ray_failures import Circumstances, failure_of, hang_trace, heard_of
 from hsweep.trial import Assignment, Resources
 
@@ -123,8 +123,10 @@ class Link:
             running = self._running.setdefault(trial.trial_id, _Running())
             running.silent += passed
             timeout = assignment_of(trial).report_timeout
-            is_over = timeout is not None and running.silent > timeout + GRACE_SECONDS
-            if is_over and not running.was_silenced:
+            if timeout is None or running.was_silenced:
+                continue
+            allowed = timeout if running.has_begun else max(timeout, START_SECONDS)
+            if running.silent > allowed + GRACE_SECONDS:
                 running.was_silenced = True
                 ray.kill(live[tracked][0])
         self.num_live, self.waiting = num_live, frozenset(waiting)

@@ -52,6 +52,7 @@ def run_options(
     tracking_uri: str | None,
     reuse: bool = True,
     retry_failed: bool = False,
+    report_timeout: float | None = None,
 ) -> RunOptions:
     """Check how a study shall be run.
 
@@ -65,6 +66,11 @@ def run_options(
             f"the inline runner trains one trial at a time; --max-concurrent {max_concurrent} "
             "needs --runner ray"
         )
+    if runner == "inline" and report_timeout is not None:
+        raise UserError(
+            "the inline runner trains in this process, which cannot end itself after "
+            f"{report_timeout:g} s without a report; --report-timeout needs --runner ray"
+        )
     return RunOptions(
         runner=cast(Literal["ray", "inline"], runner),
         max_concurrent=max_concurrent,
@@ -73,6 +79,7 @@ def run_options(
         target=tracking_target(tracking_uri, home, sweep),
         reuse=reuse,
         retry_failed=retry_failed,
+        report_timeout=report_timeout,
     )
 
 

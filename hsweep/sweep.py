@@ -85,7 +85,9 @@ class Sweep:
         checkpoint_seconds: work at risk: the most training time between two checkpoints of a trial,
             which follow reports; where these are further apart, each has one.
         report_timeout: seconds without a report after which a trial counts as hung: its process is
-            ended and the trial tried again from its checkpoint; None waits for ever.
+            ended and the trial tried again from its checkpoint; None waits for ever. Preparing the
+            data counts as time to the first report, starting a process does not (it has 5 minutes
+            at least). For the Ray runner: the inline runner cannot end itself.
         probe: what to measure, now and then, of the conditioning of each model's attention (see
             ``models.conditioning``); None measures nothing. The trials are the same with and
             without it, and so are their other numbers, but its time counts as theirs.

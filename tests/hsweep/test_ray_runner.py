@@ -429,6 +429,7 @@ def test_a_trial_that_hangs_is_tried_again_and_the_others_are_left_alone(
         }
     for doorkeeper in doorkeepers:
         doorkeeper.join()
+    assert coordinator.stop_reason is None
     assert [rows[width].status for width in (1, 2, 3, 4)] == ["finished"] * 4
     assert "no report for 12 s (report_timeout): the process was ended" in said[rows[2].key]
     assert "in before_update" in said[rows[2].key]
