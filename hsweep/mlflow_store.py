@@ -39,8 +39,7 @@ def connect(target: TrackingTarget) -> "MlflowClient":
     prepare_environment()
     from mlflow import MlflowClient
 
-    for name in _LOUD:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    _quieten()
     return MlflowClient(tracking_uri=target.uri, registry_uri=target.uri)
 
 
@@ -60,12 +59,19 @@ def initialise_database(target: TrackingTarget) -> None:
             return
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
+        _quieten()
         draft = file.with_name(f".{file.name}.draft")
         draft.unlink(missing_ok=True)
         artifacts = target.artifact_location or (file.parent / "artifacts").as_uri()
         store = SqlAlchemyStore(f"sqlite:///{draft}", artifacts)  # type: ignore[no-untyped-call]
         store.engine.dispose()
         draft.replace(file)
+
+
+def _quieten() -> None:
+    # After MLflow was imported, which sets levels of its own.
+    for name in _LOUD:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def is_refusal(error: BaseException) -> bool:

@@ -363,6 +363,8 @@ def serve_ui(target: TrackingTarget, *, host: str = "127.0.0.1", port: int = 500
     prepare_environment()
     # Serves language-model evaluation jobs, in a process of its own.
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+    # Here rather than among the arguments if it has a password.
+    os.environ["MLFLOW_BACKEND_STORE_URI"] = target.uri
     initialise_database(target)
     sys.stdout.flush()
     os.execv(command[0], command)

@@ -150,14 +150,19 @@ def _as_uri(folder: Path) -> str:
 
 
 def ui_command(target: TrackingTarget, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
-    """Return the command that serves MLflow's pages for a local store.
+    """Return the command that serves MLflow's pages for a store.
+
+    A URI with a password is left out, since everyone on the machine can read command lines: it
+    goes into ``MLFLOW_BACKEND_STORE_URI``.
 
     Raises:
         UserError: the target is a server already, so its own address is the page to open.
     """
     if target.is_server:
         raise UserError(f"the store is a server already: open {target.shown_uri} in a browser")
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", target.uri]
+    command = [sys.executable, "-m", "mlflow", "server"]
+    if target.shown_uri == target.uri:
+        command += ["--backend-store-uri", target.uri]
     if target.artifact_location is not None:
         # Otherwise experiments made in the pages keep files in ./mlartifacts of the caller.
         command += ["--artifacts-destination", target.artifact_location]

@@ -1,0 +1,237 @@
+"""Secrets are planted wherever a user may have them, and looked for wherever the tool writes."""
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from mlflow_stores import runs_by_key
+from tiny_studies import SWEEP_FILE
+
+from hsweep import probes
+from hsweep.errors import UserError
+from hsweep.paths import Home
+from hsweep.redaction import HIDDEN, redact, refuse_secrets
+from hsweep.tracking import serve_ui
+from hsweep.tracking_target import TrackingTarget, tracking_target
+
+ENVIRONMENT = {
+    "MLFLOW_TRACKING_PASSWORD": "canary-mlflow",
+    "MLFLOW_TRACKING_TOKEN": "canary-bearer",
+    "AWS_ACCESS_KEY_ID": "canary-aws-id",
+    "AWS_SECRET_ACCESS_KEY": "canary-aws-key",
+    "HF_TOKEN": "canary-hub",
+    "WANDB_API_KEY": "canary-wandb",
+}
+
+# Fails at first with what libraries might print: an address with a password, the environment. The
+# file itself, which is kept as it is, holds no whole canary.
+FAILING = '''"""A question whose first trial fails."""
+import os
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tiny import TinyTask, tiny_sweep
+
+
+@dataclass(frozen=True)
+class LeakingTask(TinyTask):
+    failures: ClassVar[list[int]] = []
+
+    def before_update(self, number):
+        if not self.failures:
+            self.failures.append(number)
+            bird = "canary"
+            raise OSError(
+                f"s3://{bird}-key:{bird}-word@bucket/x?token={bird}-query refused "
+                f"{os.environ['HF_TOKEN']} and {dict(os.environ)!r}"
+            )
+
+
+SWEEP = tiny_sweep(task=LeakingTask(), max_failures=0)
+'''
+
+
+@pytest.fixture
+def canaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+
+def written_with_canary(*roots: Path) -> list[Path]:
+    """Every file that holds a canary, binary ones included."""
+    return [
+        path
+        for root in roots
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and b"canary-" in path.read_bytes()
+    ]
+
+
+def said(result: Result) -> str:
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.stdout + result.stderr
+
+
+@pytest.mark.usefixtures("canaries")
+def test_no_secret_of_environment_errors_or_addresses_is_written_or_shown(
+    home: Home,
+    hsweep: Callable[..., Result],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    sweep = tmp_path / "sweep.py"
+    sweep.write_text(FAILING)
+    store = f"sqlite:///{tmp_path}/store/mlflow.db"
+    arguments = [
+        "run", str(sweep), "--runner", "inline", "--study", "mine", "--set", "replicates=1",
+        "--tracking-uri", store,
+    ]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["hsweep", *arguments])
+    output = said(hsweep(*arguments))
+    assert "1 failed" in output
+    for verb in (
+        ("show", "mine"), ("show", "mine", "--json"), ("list", "--json"), ("analyze", "mine"),
+        ("report", "mine", "--tracking-uri", store), ("sync", "mine", "--tracking-uri", store),
+        ("sync", "mine", "--json"), ("resume", "mine", "--runner", "inline"),
+        ("export", "mine", tmp_path / "store" / "trials.csv"),
+    ):  # fmt: skip
+        output += said(hsweep(*verb))
+    output += "".join(capfd.readouterr())
+    assert "canary-" not in output
+    assert HIDDEN in home.study("mine").journal_copy.read_text(), "the failure was recorded"
+    runs = runs_by_key(tracking_target(store, home, "tiny"))
+    assert any(HIDDEN in run.data.tags.get("hsweep.reason", "") for run in runs.values())
+    assert written_with_canary(home.root, tmp_path / "store") == []
+
+
+@pytest.mark.usefixtures("canaries")
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://ann:canary-word@127.0.0.1:1",
+        "http://canary-word@127.0.0.1:1",
+        "http://127.0.0.1:1/?token=canary-word",
+        "postgresql://ann:canary-word@127.0.0.1:1/mlflow",
+    ],
+)
+def test_a_tracking_uris_secret_is_neither_kept_nor_shown(
+    uri: str,
+    home: Home,
+    hsweep: Callable[..., Result],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    sweep = tmp_path / "sweep.py"
+    sweep.write_text(SWEEP_FILE)
+    arguments = [
+        "run", str(sweep), "--runner", "inline", "--study", "mine",
+        "--set", "replicates=1", "--tracking-uri", uri,
+    ]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["hsweep", *arguments])
+    output = said(hsweep(*arguments))
+    assert "deliver them by: hsweep sync mine" in output
+    for verb in (("sync", "mine"), ("resume", "mine"), ("report", "mine"), ("show", "mine")):
+        output += said(hsweep(*verb))
+        output += said(hsweep(*verb, "--tracking-uri", uri)) if verb[0] == "sync" else ""
+    assert "whose password is not kept" in output
+    assert "canary-" not in output + "".join(capfd.readouterr())
+    assert written_with_canary(home.root) == []
+
+
+def test_a_storage_uri_that_holds_a_secret_is_refused_with_what_to_do(
+    home: Home, hsweep: Callable[..., Result], tmp_path: Path
+) -> None:
+    sweep = tmp_path / "sweep.py"
+    sweep.write_text(SWEEP_FILE)
+    for uri in (
+        "s3://canary-key:canary-word@bucket/runs",
+        "s3://bucket/runs?access_key=canary-key&secret_key=canary-word",
+        "abfs://bucket/runs?sig=canary-word",
+    ):
+        result = hsweep("run", sweep, "--runner", "inline", "--study", "mine", "--storage", uri)
+        assert result.exit_code == 2
+        assert "AWS_SECRET_ACCESS_KEY" in result.stderr
+        assert "canary-" not in said(result)
+    assert not home.study("mine").root.exists()
+
+
+def test_an_axis_value_that_holds_a_secret_is_refused(
+    home: Home, hsweep: Callable[..., Result], tmp_path: Path
+) -> None:
+    sweep = tmp_path / "sweep.py"
+    sweep.write_text(
+        "from hsweep import grid\nfrom tiny import tiny_sweep\n"
+        "SWEEP = tiny_sweep(space=grid(width=[1], data=['s3://canary-key:canary-word@b/x']))\n"
+    )
+    result = hsweep("run", sweep, "--runner", "inline", "--study", "mine")
+    assert result.exit_code == 2
+    assert "The value of an axis must hold no password, key or token" in result.stderr
+    assert "canary-" not in said(result)
+    assert not home.study("mine").root.exists()
+
+
+@pytest.mark.usefixtures("canaries")
+def test_a_secret_of_the_environment_is_found_wherever_it_stands() -> None:
+    assert redact("GET /canary-hub/x?y=canary-aws-key") == f"GET /{HIDDEN}/x?y={HIDDEN}"
+    with pytest.raises(UserError, match=r"the folder must hold no password"):
+        refuse_secrets(["/data/canary-wandb"], "the folder", "Use another.")
+    refuse_secrets(["/data/plain", "s3://bucket/runs", 3, None], "the folder", "Use another.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3://bucket/x?secret_key=canary-word",
+        "https://host/x?X-Amz-Signature=canary-word",
+        "https://host/x?sig=canary-word",
+        "environ({'DB_PASSWORD': 'canary-word', 'HOME': '/root'})",
+        '{"api_key": "canary-\\"word"}',
+        "AWS_ACCESS_KEY_ID=canary-word",
+    ],
+)
+def test_more_forms_of_a_secret_are_hidden(text: str) -> None:
+    assert "canary" not in redact(text)
+    assert redact(redact(text)) == redact(text)
+
+
+def test_the_doctor_shows_no_password(home: Home) -> None:
+    check = probes.mlflow(home, "http://ann:canary-word@127.0.0.1:1")
+    assert "http://***@127.0.0.1:1" in check.detail
+    assert "canary-" not in f"{check}"
+
+
+def test_the_pages_of_a_database_start_without_its_password_on_the_command_line(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.delenv("MLFLOW_BACKEND_STORE_URI", raising=False)
+    monkeypatch.setattr("os.execv", lambda _, command: started.append(command))
+    target: TrackingTarget = tracking_target("postgresql://ann:canary-word@db/runs", home, "x")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_BACKEND_STORE_URI", "none")
+        serve_ui(target)
+        import os
+
+        assert os.environ["MLFLOW_BACKEND_STORE_URI"] == target.uri
+    (command,) = started
+    assert "canary-" not in " ".join(command)
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+
+
+def test_pages_for_others_are_served_only_when_asked_and_with_a_warning(
+    home: Home, hsweep: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[str] = []
+    monkeypatch.setattr("hsweep.tracking.serve_ui", lambda _, host, port: served.append(host))
+    assert hsweep("ui").stderr == ""
+    assert (
+        "anyone who reaches 0.0.0.0:5000 can read and delete"
+        in hsweep("ui", "--host", "0.0.0.0").stderr
+    )
+    assert served == ["127.0.0.1", "0.0.0.0"]
+    shutil.rmtree(home.root)
