@@ -78,7 +78,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """A study's record, as it lies on disk."""
+    """A study's record, as it lies on disk: the log of all, and the trials that belong to it."""
 
     rows: Mapping[str, Row]
     log: tuple[Entry, ...]
@@ -105,7 +105,9 @@ class Record:
 def read_record(study: Path) -> Record:
     file = study / "journal.db"
     with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=30)) as database:
-        rows = database.execute("SELECT key, status, unit, attempt FROM trials ORDER BY ordinal")
+        rows = database.execute(
+            "SELECT key, status, unit, attempt FROM trials WHERE orphaned = '' ORDER BY ordinal"
+        )
         log = database.execute("SELECT key, kind, unit, payload FROM log ORDER BY seq")
         study_id = database.execute("SELECT value FROM meta WHERE name = 'study_id'").fetchone()
         return Record(

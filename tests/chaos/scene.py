@@ -37,7 +37,7 @@ from tiny_beside import tiny_model
 
 SWEEP = Sweep(
     name="paced",
-    space=grid(width=[1, 2, 3, 4], dropout=[0.0, 0.2]),
+    space=grid(width={widths}, dropout=[0.0, 0.2]),
     replicates=3,
     task=PacedTask(),
     model=tiny_model,
@@ -163,6 +163,7 @@ class Scene:
     Args:
         root: an empty folder.
         more: further fields of the sweep, as code.
+        widths: of its models.
         store: an empty MLflow database, which takes seconds to make; None makes it anew.
     """
 
@@ -172,7 +173,7 @@ class Scene:
         *,
         more: str = "",
         store: Path | None = None,
-        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+        widths: Sequence[int] = (1, 2, 3, 4),
     ) -> None:
         self.root = root
         self.sweep = root / "paced.py"
@@ -183,10 +184,12 @@ class Scene:
         self._processes: list[Process] = []
         shutil.copy(TESTS / "tiny.py", root / "tiny_beside.py")
         shutil.copy(TESTS / "chaos" / "paced.py", root / "paced_beside.py")
-        self.write_sweep(more, checkpoint_seconds)
+        self.write_sweep(more, widths)
 
-    def write_sweep(self, more: str, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> None:
-        self.sweep.write_text(_SWEEP.format(more=more, checkpoint_seconds=checkpoint_seconds))
+    def write_sweep(self, more: str = "", widths: Sequence[int] = (1, 2, 3, 4)) -> None:
+        self.sweep.write_text(
+            _SWEEP.format(more=more, widths=list(widths), checkpoint_seconds=CHECKPOINT_SECONDS)
+        )
 
     def home(self, study: str) -> Path:
         """A home of its own for each study: none takes over what another has finished."""

@@ -41,13 +41,15 @@ class Torment:
         self.scene, self.study, self.how = scene, study, how
         self.rng, self.fault, self._start = rng, fault, start
 
-    def drivers(self, number: int, at_the_end: int = 0) -> Iterator[Process]:
-        """Yield so many drivers, each at a moment of its own: two in five in their start, the
+    def drivers(
+        self, number: int, *, at_the_end: int = 0, in_their_start: float = 0.4
+    ) -> Iterator[Process]:
+        """Yield so many drivers, each at a moment of its own: a share of them in their start, the
         others while they train; then some more whose trials have all ended."""
         for left in range(number, -at_the_end, -1):
             if left <= 0:
                 driver = self._at_its_end()
-            elif self.rng.random() < 0.4:
+            elif self.rng.random() < in_their_start:
                 driver = self._in_its_start()
             else:
                 driver = self._in_training()
