@@ -260,7 +260,7 @@ def run_study(
             if timer is not None:
                 timer.cancel()
             coordinator.settle()
-        problem = _write_tables(study)
+        problem = "; ".join(filter(None, (_write_tables(study), journal.copy_problem)))
         _remove_checkpoints(study, coordinator)
         _calibrate(home, journal, trials)
         counts = journal.status_counts()
