@@ -3,6 +3,7 @@
 python ray_programs.py two_nodes FOLDER
 python ray_programs.py memory FOLDER
 python ray_programs.py node_lost FOLDER
+python ray_programs.py elsewhere FOLDER
 python ray_programs.py raylet_dies FOLDER
 python ray_programs.py head_dies FOLDER
 """
@@ -172,6 +173,42 @@ def node_lost(folder: Path) -> dict[str, Any]:
     }
 
 
+def elsewhere(folder: Path) -> dict[str, Any]:
+    """Kill a trial's process where two nodes have room for it."""
+    traces = folder / "traces"
+    traces.mkdir()
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
+    cluster.add_node(num_cpus=1)
+
+    def kill() -> None:
+        waiting(traces, 1)
+        [trace] = traces.glob("waiting-*")
+        os.kill(int(trace.name.partition("-")[2]), signal.SIGKILL)
+        (traces / "go").touch()
+
+    sweep = tiny_sweep(
+        space=grid(width=[1]),
+        task=NodeNotingTask(waits_at=6, folder=str(traces)),
+        resources=Resources(cpus=1),
+        max_failures=1,
+    )
+    runner = RayRunner(scratch=str(folder / "shared"), address=cluster.address, sweep_folder=TESTS)
+    runner.connect()
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with coordinating(sweep, folder / "study") as coordinator:
+        runner.run(coordinator)
+        [row] = coordinator.journal.trials()
+    killer.join()
+    runner.close()
+    cluster.shutdown()
+    opened = [trace.name.partition("-") for trace in traces.glob("*-*")]
+    nodes = [node for number, _, node in opened if number.isdigit()]
+    return {"status": row.status, "failures": row.failures, "nodes": nodes}
+
+
 def ray_dies(folder: Path, process: str) -> dict[str, Any]:
     """Kill a process of the local Ray while a trial waits."""
     traces = folder / "traces"
@@ -204,7 +241,7 @@ def head_dies(folder: Path) -> dict[str, Any]:
     return ray_dies(folder, "gcs_server")
 
 
-PROGRAMS = (two_nodes, memory, node_lost, raylet_dies, head_dies)
+PROGRAMS = (two_nodes, memory, node_lost, elsewhere, raylet_dies, head_dies)
 
 if __name__ == "__main__":
     program = {each.__name__: each for each in PROGRAMS}[sys.argv[1]]

@@ -84,6 +84,14 @@ def test_the_trials_of_a_lost_node_go_on_elsewhere_and_that_is_no_failure(tmp_pa
 
 
 @pytest.mark.slow
+def test_a_trial_whose_process_died_goes_on_on_another_node(tmp_path: Path) -> None:
+    found = run("elsewhere", tmp_path)
+    assert (found["status"], found["failures"]) == ("finished", 1)
+    first, second = found["nodes"]
+    assert first != second
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "process"), [("raylet_dies", "raylet"), ("head_dies", "gcs_server")]
 )

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ TRIAL = planned(tiny_sweep())[0]
 
 HANGING = """
 import ctypes, sys
-from dataclasses import replace
 from pathlib import Path
 from hsweep.ray_environment import prepare_ray
 prepare_ray()
@@ -56,8 +56,6 @@ actor.step()
 
 
 def assigned(folder: Path, report_timeout: float | None) -> Any:
-    from dataclasses import replace
-
     return replace(assignment_of(TRIAL, folder), report_timeout=report_timeout)
 
 

@@ -1,0 +1,194 @@
+"""What stands between Tune and the coordinator, where no Ray is needed to see it."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tiny import tiny_sweep
+from tiny_runs import assignment_of, planned
+
+from hsweep.ray_environment import prepare_ray
+from hsweep.trial import Resources
+
+prepare_ray()
+
+import ray  # noqa: E402
+
+from hsweep import ray_health, ray_link, ray_runner  # noqa: E402
+from hsweep.ray_actor import PARCEL, START_SECONDS, Parcel, TrialActor  # noqa: E402
+from hsweep.ray_health import HEAD_SECONDS, RayHealth  # noqa: E402
+from hsweep.ray_link import GRACE_SECONDS, Link  # noqa: E402
+
+TRIAL = planned(tiny_sweep())[0]
+
+
+def node(name: str, cpus: float = 1, gpus: float = 0, *, alive: bool = True) -> dict[str, Any]:
+    return {"NodeID": name, "Alive": alive, "Resources": {"CPU": cpus, "GPU": gpus}}
+
+
+def parcel(avoided: frozenset[str] = frozenset(), **changes: Any) -> Parcel:
+    return Parcel(replace(assignment_of(TRIAL, Path("/nowhere")), **changes), avoided)
+
+
+def nodes_are(monkeypatch: pytest.MonkeyPatch, nodes: list[dict[str, Any]]) -> None:
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+
+
+def test_a_node_that_killed_is_avoided_only_where_another_has_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes_are(monkeypatch, [node("a"), node("b"), node("c", alive=False)])
+    assert ray_link._avoidable({"a"}, Resources(cpus=1)) == {"a"}
+    assert ray_link._avoidable({"a", "c"}, Resources(cpus=1)) == {"a"}
+    assert ray_link._avoidable({"a", "b"}, Resources(cpus=1)) == frozenset()
+    nodes_are(monkeypatch, [node("a", cpus=8), node("b", cpus=1)])
+    assert ray_link._avoidable({"a"}, Resources(cpus=4)) == frozenset()
+
+
+def test_an_attempt_asks_for_what_it_occupies_not_what_its_trial_usually_does() -> None:
+    share = replace(TRIAL, resources=Resources(cpus=1, gpus=0.25))
+
+    def bundles(**changes: Any) -> Any:
+        return TrialActor.default_resource_request({PARCEL: parcel(trial=share, **changes)}).bundles
+
+    assert bundles() == [{"CPU": 1, "GPU": 0.25}]
+    assert bundles(is_alone=True) == [{"CPU": 1, "GPU": 1}]
+
+
+def test_only_a_cluster_without_any_fitting_node_has_no_room() -> None:
+    waiting = [parcel(), parcel(frozenset({"b"}))]
+    assert ray_runner._fits_somewhere(waiting, [node("a", cpus=4)])
+    assert not ray_runner._fits_somewhere(waiting, [node("a", cpus=0.5)])
+    assert not ray_runner._fits_somewhere(waiting, [node("a", alive=False)])
+    assert not ray_runner._fits_somewhere(waiting[1:], [node("b")])
+    assert ray_runner._fits_somewhere([], []), "where nothing waits, nothing lacks room"
+    assert "one needs 1 cpus and 0 gpus" in ray_runner._no_room(waiting)
+
+
+class Clock:
+    """A clock that goes on only when told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
+        self.now = 1000.0
+        for module in modules:
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+class OneTrial:
+    """Tune's controller with one trial that has a process, as far as a tick looks at it."""
+
+    def __init__(self, timeout: float | None) -> None:
+        config = {PARCEL: parcel(report_timeout=timeout)}
+        state = SimpleNamespace(ray_actor=SimpleNamespace(where=SimpleNamespace(remote=object)))
+        self.trial: Any = SimpleNamespace(trial_id="t", config=config, temporary_state=state)
+        self._trial_to_actor = {OnlyKey(self.trial): "tracked"}
+        self._actor_manager = SimpleNamespace(
+            _live_actors_to_ray_actors_resources={"tracked": ("the process", None)}
+        )
+
+
+class OnlyKey:
+    """A trial that can be a key."""
+
+    def __init__(self, trial: Any) -> None:
+        self.__dict__.update(vars(trial))
+
+
+def seconds_until_killed(
+    monkeypatch: pytest.MonkeyPatch, timeout: float | None, *, begun: bool, tick: float = 0.5
+) -> float | None:
+    killed: list[Any] = []
+    monkeypatch.setattr(ray, "kill", killed.append)
+    clock = Clock(monkeypatch, ray_link)
+    link, controller = Link(None), OneTrial(timeout)  # type: ignore[arg-type]
+    link._ticked = clock.now
+    if begun:
+        link.began(controller.trial)
+    for _ in range(2000):
+        link.tick(controller)
+        if killed:
+            assert killed == ["the process"]
+            return clock.now - 1000.0
+        clock.now += tick
+    return None
+
+
+@pytest.mark.parametrize(
+    ("timeout", "begun", "expected"),
+    [
+        (None, True, None),
+        (30.0, True, 30.0 + GRACE_SECONDS),
+        (30.0, False, START_SECONDS + GRACE_SECONDS),
+        (400.0, False, 400.0 + GRACE_SECONDS),
+    ],
+)
+def test_a_silent_process_is_ended_after_its_own_watch_would_have_done_it(
+    monkeypatch: pytest.MonkeyPatch, timeout: float | None, begun: bool, expected: float | None
+) -> None:
+    killed_after = seconds_until_killed(monkeypatch, timeout, begun=begun)
+    assert killed_after == (None if expected is None else pytest.approx(expected, abs=1.0))
+
+
+def test_time_in_which_the_driver_itself_was_stopped_is_nobodys_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An hour between two looks counts as one second."""
+    killed_after = seconds_until_killed(monkeypatch, 30.0, begun=True, tick=3600.0)
+    assert killed_after is not None
+    assert killed_after >= 3600.0 * 30
+
+
+@pytest.fixture
+def health(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A cluster that answers as long as ``answers`` holds, and its clock."""
+    clock = Clock(monkeypatch, ray_health)
+    cluster = SimpleNamespace(answers=True, nodes=[node("mine"), node("other")], clock=clock)
+
+    def nodes() -> list[dict[str, Any]]:
+        if not cluster.answers:
+            raise RuntimeError("no answer")
+        return list(cluster.nodes)
+
+    monkeypatch.setattr(ray, "nodes", nodes)
+    context = SimpleNamespace(get_node_id=lambda: "mine")
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    cluster.health = RayHealth(is_ours=False)
+    return cluster
+
+
+def look(cluster: Any, seconds: float, step: float = 1.0) -> str | None:
+    until = cluster.clock.now + seconds
+    while cluster.clock.now < until:
+        cluster.clock.now += step
+        trouble: str | None = cluster.health.trouble()
+        if cluster.health._asking is not None:
+            cluster.health._asking.join()
+        if trouble is not None:
+            return trouble
+    return None
+
+
+def test_a_head_that_answers_is_well_and_one_that_is_silent_for_long_is_given_up(
+    health: Any,
+) -> None:
+    assert look(health, 600) is None
+    health.answers = False
+    assert look(health, HEAD_SECONDS / 2) is None
+    health.answers = True
+    assert look(health, 600) is None
+    health.answers = False
+    assert "head of the cluster has not answered for 60 s" in (look(health, 600) or "")
+
+
+def test_a_driver_that_was_stopped_for_an_hour_does_not_give_the_head_up(health: Any) -> None:
+    health.answers = False
+    assert look(health, 7200, step=3600) is None
+
+
+def test_other_nodes_may_go_but_not_the_drivers_own(health: Any) -> None:
+    health.nodes = [node("mine"), node("other", alive=False)]
+    assert look(health, 60) is None
+    health.nodes = [node("mine", alive=False), node("other")]
+    assert "lost the node that this command runs on" in (look(health, 60) or "")
