@@ -4,6 +4,7 @@ import contextlib
 import faulthandler
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, Final, TextIO
 from ray import tune
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 
+from hsweep.redaction import redact
 from hsweep.trial import Assignment
 from hsweep.worker import TrialSession
 
@@ -99,7 +101,7 @@ class TrialActor(tune.Trainable):
 
     def _begin(self, config: dict[str, Any]) -> None:
         self._assignment: Assignment = config[PARCEL].assignment
-        with self._ended_if_it_hangs(at_least=START_SECONDS):
+        with self._ended_if_it_hangs(at_least=START_SECONDS), _without_secrets():
             self._session = TrialSession(self._assignment)
 
     def where(self) -> Place:
@@ -114,7 +116,7 @@ class TrialActor(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """Train up to the next report."""
         assert self._session is not None
-        with self._ended_if_it_hangs():
+        with self._ended_if_it_hangs(), _without_secrets():
             return {REPORT: self._session.next_report()}
 
     def finish(self) -> None:
@@ -150,6 +152,22 @@ class TrialActor(tune.Trainable):
     def __repr__(self) -> str:
         # Shown in Ray's dashboard. An actor outlives its trials, so it is named as what it is.
         return "hsweep-worker"
+
+
+@contextlib.contextmanager
+def _without_secrets() -> Iterator[None]:
+    """Let no error out whose text holds a secret: Tune writes it into the study's folder."""
+    try:
+        yield
+    except Exception:
+        text = traceback.format_exc()
+        shown = redact(text)
+        if shown == text:
+            raise
+    else:
+        return
+    # Not while the other is handled, which would be kept as this one's context.
+    raise RuntimeError(shown)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from driving import Workplace
 from mlflow_stores import runs_by_key
 from tiny_studies import SWEEP_FILE
 
@@ -235,3 +236,20 @@ def test_pages_for_others_are_served_only_when_asked_and_with_a_warning(
     )
     assert served == ["127.0.0.1", "0.0.0.0"]
     shutil.rmtree(home.root)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("canaries")
+def test_rays_own_files_of_a_trial_that_failed_hold_no_secret(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "work").mkdir()
+    workplace = Workplace(tmp_path / "work")
+    workplace.sweep.write_text(FAILING.replace("from tiny ", "from tiny_beside "))
+    driver = workplace.start("run", str(workplace.sweep), "--study", "mine")
+    driver.wait()
+    assert "failed" in driver.stdout(), driver.stderr()
+    errors = list((workplace.study("mine") / "ray").rglob("error.txt"))
+    assert any(HIDDEN in path.read_text() for path in errors)
+    assert "canary-" not in driver.stdout() + driver.stderr()
+    assert written_with_canary(workplace.home) == []
