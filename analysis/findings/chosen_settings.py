@@ -3,9 +3,11 @@
 import dataclasses
 import typing
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from hsweep.errors import UserError, unknown_name
+
+_MOST: Final = 1_000_000
 
 Settings = TypeVar("Settings")
 
@@ -42,7 +44,11 @@ def _read(hint: Any, name: str, text: str) -> Any:
         return text
     kind = int if hint is int else float
     try:
-        return kind(text)
+        value = kind(text)
     except ValueError:
         what = "a whole number" if kind is int else "a number"
         raise UserError(f"setting {name} is {what}, not {text!r}") from None
+    # Whole numbers are counts of draws and the like: more would take for ever, and tell no more.
+    if kind is int and abs(value) > _MOST:
+        raise UserError(f"setting {name} is at most {_MOST:,}, not {text!r}")
+    return value

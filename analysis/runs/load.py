@@ -4,7 +4,7 @@ A run is a result only if it trained for its full budget. A run that was stopped
 what it would have reached, never its last value.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,14 @@ def read_table(path: Path | str) -> pd.DataFrame:
         raise UserError(f"cannot read {file} as {ending[1:]}: {error}") from error
     if frame.empty:
         raise UserError(f"the table at {file} is empty: it has no rows")
-    return frame
+    return frame.apply(_texts_if_nested)
+
+
+def _texts_if_nested(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Return a column of lists and the like as their texts, which can be compared and grouped."""
+    if column.dtype != object or all(isinstance(value, Hashable) for value in column):
+        return column
+    return column.map(lambda value: value if isinstance(value, Hashable) else str(value))
 
 
 def canonical(
