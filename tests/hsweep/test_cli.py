@@ -111,7 +111,7 @@ class TestPlan:
             (["--max-params", "many"], "'many' is no amount; write 60M"),
             (["--max-memory", "8GiB"], "'8GiB' is no amount"),
             (["--max-params", "1"], "num_params 6 is above --max-params 1"),
-            (["--seed", "-1"], "-1 is not in the range x>=0"),
+            (["--seed", "-1"], "-1 is not in the range 0<=x<"),
             (["--nonsense"], "No such option"),
         ],
     )
