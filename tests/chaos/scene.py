@@ -194,7 +194,7 @@ class Scene:
     def home(self, study: str) -> Path:
         """A home of its own for each study: none takes over what another has finished."""
         home = self.root / f"home-{study}"
-        if not home.exists() and self._store is not None:
+        if not (home / "mlflow").exists() and self._store is not None:
             (home / "mlflow").mkdir(parents=True)
             shutil.copy(self._store, home / "mlflow" / "mlflow.db")
         return home

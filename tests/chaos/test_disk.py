@@ -61,7 +61,8 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    folder = tmp_path / "disk"
+    # Where the scene has the home of a study called "full".
+    folder = tmp_path / "home-full"
     folder.mkdir()
     disk = Disk(folder)
     if os.getuid() != 0 or shutil.which("mount") is None:
@@ -83,7 +84,13 @@ def assert_paused(scene: Scene, study: str, driver: Process) -> None:
     assert scene.look(study) is not None or code == 2
 
 
-@pytest.mark.parametrize("how", [("--runner", "inline"), ("--max-concurrent", "2")], ids=str)
+@pytest.mark.parametrize(
+    ("how", "number"),
+    [
+        pytest.param(("--runner", "inline"), 3, id="inline"),
+        pytest.param(("--max-concurrent", "2"), 1, id="ray"),
+    ],
+)
 def test_a_disk_that_fills_up(
     scene: Scene,
     calm: Endings,
@@ -91,12 +98,12 @@ def test_a_disk_that_fills_up(
     fault: Callable[[str], Fault],
     disk: Disk,
     how: tuple[str, ...],
+    number: int,
 ) -> None:
     """The whole home lies on it: record, checkpoints and the MLflow store."""
-    tried = fault(f"disk full while a study runs, {' '.join(how)}")
-    scene.home("full").rename(disk.folder / "home")
-    scene.home("full").symlink_to(disk.folder / "home")
-    for _ in range(3 if "inline" in how else 1):
+    tried = fault(f"disk full while a study runs, {'inline' if 'inline' in how else 'on Ray'}")
+    assert scene.home("full") == disk.folder
+    for _ in range(number):
         driver = scene.go_on("full", *how)
         scene.wait_for_report("full", driver)
         driver.runs_until(driver.seconds() + rng.uniform(0.0, 3.0))
