@@ -13,7 +13,10 @@ import pytest
 from click.testing import Result
 from tiny_studies import SWEEP_FILE, finish, new_study, recording
 
+from hsweep import request
+from hsweep.coordinator import Coordinator
 from hsweep.paths import Home
+from hsweep.runner import InlineRunner
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -170,6 +173,7 @@ class TestRunAndResume:
             (["--time-budget", "soon"], "'soon' is no time; write 90s, 30m, 2h or 1h30m"),
             (["--runner", "inline", "--address", "auto"], "--address auto is for the ray runner"),
             (["--runner", "inline", "--max-concurrent", "2"], "one trial at a time"),
+            (["--runner", "inline", "--report-timeout", "9m"], "540 s without a report"),
             (["--runner", "slurm"], "'slurm' is not one of 'ray', 'inline'"),
             (["--max-concurrent", "0"], "0 is not in the range x>=1"),
             (["--runner", "inline", "--study", "../x"], "starts with a letter or digit"),
@@ -181,6 +185,29 @@ class TestRunAndResume:
         path = write(tmp_path, SWEEP_FILE)
         assert message in refusal(hsweep("run", path, *arguments))
         assert not any(home.studies.glob("*"))
+
+    @pytest.mark.parametrize(("given", "used"), [((), 7.0), (("--report-timeout", "10m"), 600.0)])
+    def test_a_report_timeout_given_for_a_run_outranks_the_sweeps(
+        self,
+        hsweep: Invoke,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        given: tuple[str, ...],
+        used: float,
+    ) -> None:
+        seen: list[float | None] = []
+
+        class Looking(InlineRunner):
+            def run(self, coordinator: Coordinator) -> None:
+                assignment = coordinator.take()
+                assert assignment is not None
+                seen.append(assignment.report_timeout)
+                coordinator.request_stop("seen")
+
+        monkeypatch.setattr(request, "make_runner", lambda *_: Looking())
+        source = SWEEP_FILE.replace("tiny_sweep()", "tiny_sweep(report_timeout=7.0)")
+        hsweep("run", write(tmp_path, source), *given)
+        assert seen == [used]
 
     def test_a_taken_name_says_how_far_that_study_is_and_offers_to_resume(
         self, hsweep: Invoke, tmp_path: Path, home: Home
