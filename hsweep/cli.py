@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from hsweep.data_cli import data_verbs
+from hsweep.domain import is_text
 from hsweep.errors import UserError, shown
 from hsweep.evidence_cli import compare
 from hsweep.options import (
@@ -17,7 +18,6 @@ from hsweep.options import (
     edit_options,
     exit_with,
     home_option,
-    is_text,
     json_option,
     refuse_given,
     run_options,

@@ -133,6 +133,15 @@ class Interval:
 Domain = Choice | IntRange | Interval
 
 
+def is_text(value: str) -> bool:
+    """Return whether a string can be written as UTF-8: what came from other bytes cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def as_choice(values: Sequence[AxisValue] | AxisValue) -> Choice:
     """Return the finite domain of a list of values, or of a single one."""
     if isinstance(values, (list, range, tuple)) and bool(values[MAX_VALUES:]):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from hsweep.domain import is_text
 from hsweep.errors import UserError, shown
 from hsweep.paths import Home
 
@@ -117,15 +118,6 @@ class AxisValues(click.ParamType[dict[str, Any]]):
                 self.fail(f"{shown(part)} is not of the form NAME=VALUE", param, ctx)
             found[name.strip()] = as_value(values[0])
         return found
-
-
-def is_text(value: str) -> bool:
-    """Return whether a string can be written as UTF-8: what came from other bytes cannot."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class HomeFolder(click.ParamType[Home]):

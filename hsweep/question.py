@@ -33,6 +33,8 @@ class Transition:
 
     def __post_init__(self) -> None:
         _check_axes(("x", self.x), *((("by", self.by),) if self.by is not None else ()))
+        if self.x == self.by:
+            raise UserError(f"x and by must be different axes; both are {self.x!r}")
         _check_scale(self.scale)
         if self.eval_size is not None and (type(self.eval_size) is not int or self.eval_size < 1):
             raise UserError(
@@ -68,9 +70,13 @@ class Lean:
         if not isinstance(self.margin, (int, float)) or not 0 < self.margin < math.inf:
             raise UserError(f"margin must be positive, not {shown(self.margin)}")
         pairs: object = self.baseline
-        if not isinstance(pairs, tuple) or not all(
-            isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)
-            for pair in pairs
+        if (
+            not isinstance(pairs, tuple)
+            or not pairs
+            or not all(
+                isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)
+                for pair in pairs
+            )
         ):
             raise UserError(
                 "baseline must be pairs of an axis and its value, as lean({...}) makes them, not "

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from hsweep.errors import UserError
+from hsweep.errors import UserError, shown
 from hsweep.question import Goal
 
 
@@ -35,8 +35,22 @@ class Search:
             raise UserError(
                 f"a {self.method} search needs num_points of at least 1, not {self.num_points!r}"
             )
+        if self.num_points is not None and type(self.num_points) is not int:
+            raise UserError(f"num_points must be a whole number, not {shown(self.num_points)}")
         if self.also and self.method != "optuna":
             raise UserError("further objectives need an optuna search")
+        objectives: object = self.also
+        if not isinstance(objectives, tuple) or not all(
+            isinstance(each, tuple)
+            and len(each) == 2
+            and isinstance(each[0], str)
+            and each[1] in ("min", "max")
+            for each in objectives
+        ):
+            raise UserError(
+                "also must be pairs of a column and 'min' or 'max', as (('num_params', 'min'),), "
+                f"not {shown(objectives)}"
+            )
 
 
 def grid_search() -> Search:

@@ -7,7 +7,7 @@ from types import MappingProxyType, NoneType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from hsweep.budget import Budget
-from hsweep.domain import AxisValue
+from hsweep.domain import AxisValue, is_text
 from hsweep.errors import UserError, shown, unknown_name
 from hsweep.paths import check_study_name
 from hsweep.question import Goal, Lean, Question, Transition
@@ -177,6 +177,11 @@ class Sweep:
             raise UserError(
                 f"checkpoint_seconds must be a number of at least 0, not {self.checkpoint_seconds}"
             )
+        for name, most in (("max_failures", 1_000_000), ("report_timeout", 10**9)):
+            if (getattr(self, name) or 0) > most:
+                raise UserError(f"{name} must be at most {most:,}")
+        if not is_text(self.description):
+            raise UserError(f"description must be UTF-8 text, not {shown(self.description)}")
         for name in self.presets:
             if not isinstance(name, str):
                 raise UserError(f"presets are named by text, not {shown(name)}")
