@@ -17,6 +17,7 @@ from tiny_runs import coordinating, histories, planned
 from tiny_searches import adaptive, searching
 
 from hsweep import Asha, Recipe, epochs, grid
+from hsweep.coordinator import Coordinator
 from hsweep.errors import UserError
 from hsweep.ray_environment import prepare_ray
 from hsweep.runner import InlineRunner
@@ -333,6 +334,34 @@ def test_a_process_out_of_reach_for_a_moment_costs_the_trial_nothing(
     with coordinating(sweep, tmp_path / "calm") as undisturbed:
         InlineRunner().run(undisturbed)
     assert histories(tmp_path / "study") == histories(tmp_path / "calm")
+
+
+def test_a_process_that_dies_between_two_trials_is_held_against_neither(
+    monkeypatch: pytest.MonkeyPatch, runner: RayRunner, tmp_path: Path
+) -> None:
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2]), task=NotingTask(folder=str(traces)), max_failures=0
+    )
+    take, killed = Coordinator.take, []
+
+    def take_and_kill(self: Coordinator) -> Any:
+        assignment = take(self)
+        if assignment is not None and not killed:
+            for trace in traces.iterdir():
+                killed.append(int(trace.name.split("-")[1]))
+                os.kill(killed[0], signal.SIGKILL)
+        return assignment
+
+    monkeypatch.setattr(Coordinator, "take", take_and_kill)
+    runner.max_concurrent = 1
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        runner.run(coordinator)
+        rows = coordinator.journal.trials()
+    assert len(killed) == 1
+    assert [(row.status, row.failures) for row in rows] == [("finished", 0)] * 2
+    assert sorted(row.attempt for row in rows) == [1, 2]
 
 
 def test_tunes_own_files_are_not_needed(runner: RayRunner, tmp_path: Path) -> None:
