@@ -165,7 +165,7 @@ def run(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Plan SWEEP, train it and answer its question."""
+    """Plan SWEEP, train it and answer its question. SWEEP is code and runs with your rights."""
     from hsweep import request
     from hsweep.conclusion import Conclusion, fill_missing, finish
     from hsweep.prepare import prepare
