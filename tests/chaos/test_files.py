@@ -1,5 +1,6 @@
 """Files that are lost or damaged between two runs."""
 
+import math
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -76,7 +77,8 @@ def test_checkpoints(
     tried = fault("checkpoints cut, garbled or removed after a kill")
     torment = Torment(scene, "spoilt", ("--runner", "inline"), rng, tried, start=4.0)
     for driver in torment.drivers(5):
-        torment.kill(driver)
+        # What is damaged is lost, however much it is.
+        torment.kill(driver, most=math.inf)
         for file in files_below(scene.study("spoilt") / "checkpoints"):
             if rng.random() < 0.3:
                 file.unlink()

@@ -18,8 +18,8 @@ RAY = ("--max-concurrent", "2")
 
 @pytest.fixture
 def scene(tmp_path: Path, store: Path) -> Scene:
-    """Trials that are tried again as often as it takes, and count as hung after two seconds."""
-    return Scene(tmp_path, store=store, more="max_failures=20,\n    report_timeout=2.0,")
+    """Trials that are tried again as often as it takes, and count as hung after eight seconds."""
+    return Scene(tmp_path, store=store, more="max_failures=20,\n    report_timeout=8.0,")
 
 
 def strike(
@@ -55,6 +55,8 @@ def test_workers(
     how = "killed (kill -9)" if sign == signal.SIGKILL else "stopped (hangs, report_timeout)"
     tried = fault(f"worker {how} at random moments")
     driver = scene.go_on("struck", *RAY)
+    # Where nothing trains at all yet, a study pauses after three processes that die alike.
+    scene.wait_for_report("struck", driver)
     strike(scene, driver, rng, tried, number, sign)
     assert driver.wait() == 0, driver.output
     assert driver.left_behind() == []

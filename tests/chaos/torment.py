@@ -105,12 +105,12 @@ class Torment:
         assert process.wait() == 0, process.output
         return self._at_its_end()
 
-    def kill(self, process: Process) -> None:
+    def kill(self, process: Process, most: float = CHECKPOINT_SECONDS + REPORT_SECONDS) -> None:
         """Kill a driver, look before and after, and hold what is lost against what may be."""
         self.scene.look(self.study)
         process.kill()
         assert process.left_behind() == []
-        self.weigh(CHECKPOINT_SECONDS + REPORT_SECONDS)
+        self.weigh(most)
 
     def weigh(self, most: float) -> None:
         """Hold what running trials have lost against what they may have lost."""
