@@ -153,19 +153,19 @@ def test_any_command_line_is_understood_or_refused(words: list[str]) -> None:
 
 
 @given(NAMES, VALUES)
-@many(3000)
+@many(1200)
 def test_any_setting_at_length(name: str, value: str) -> None:
     a_setting(name, value)
 
 
 @given(st.one_of(VALUES, st.tuples(NAMES, VALUES).map("=".join)))
-@many(1500)
+@many(700)
 def test_any_point_at_length(text: str) -> None:
     a_point(text)
 
 
 @given(st.sampled_from(PLAIN_OPTIONS), VALUES, st.sampled_from(RUN_OPTIONS))
-@many(1500)
+@many(700)
 def test_any_option_at_length(option: str, value: str, other: Any) -> None:
     an_option(option, value)
     a_run(other, value)

@@ -99,7 +99,7 @@ def test_any_request_is_met_or_refused(line: list[str]) -> None:
 
 
 @given(lines())
-@many(1000)
+@many(300)
 def test_any_request_at_length(line: list[str]) -> None:
     done_or_refused(line)
 

@@ -43,6 +43,7 @@ NAMES = [
 ]
 READING = [
     ("show",), ("resume",), ("analyze",), ("report",), ("paper",), ("compare",),
+    ("recover",), ("sync",),
     ("export", "out.csv"),
 ]  # fmt: skip
 

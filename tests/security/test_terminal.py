@@ -19,12 +19,12 @@ from hsweep import Recipe, Sweep, epochs, grid
 from tiny import TinyTask, tiny_model
 
 def model(point):
-    if point.note != "plain":
+    if point.word != "plain":
         raise ValueError({reason!r})
     return tiny_model(point)
 
 SWEEP = Sweep(
-    name="noted", space=grid(width=[1, 2], note=["plain", {value!r}]), task=TinyTask(),
+    name="noted", space=grid(width=[1, 2], word=["plain", {value!r}]), task=TinyTask(),
     model=model, recipe=Recipe(lr=0.05, batch_size=8), metric="nmse", goal="min",
     budget=epochs(1),
 )
