@@ -64,7 +64,8 @@ def resolved(data: str) -> str:
     if root := data_root():
         for name in (data, path.name, path.name.lower()):
             found = root / name
-            if found.exists():
+            # A name leads to what lies under the root, never out of it.
+            if ".." not in Path(name).parts and found.exists():
                 return str(found.resolve())
     return data
 
