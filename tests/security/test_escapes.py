@@ -16,6 +16,7 @@ from hsweep.cli import main
 from hsweep.errors import UserError
 from hsweep.paths import Home, check_study_name
 from hsweep.study import Study
+from tasks.sources.hub import resolved
 
 Verb = Callable[..., Result]
 
@@ -222,3 +223,16 @@ def test_arguments_that_are_no_text_are_refused(hsweep: Verb, argument: str) -> 
         result = hsweep(*line)
         assert result.exit_code == 2, result.output
         assert "UTF-8 text" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["../secret", "a/../../secret"])
+def test_a_data_sets_name_leads_to_nothing_outside_the_data_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for folder in ("root/a", "secret", "deep/here"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "deep" / "here")
+    monkeypatch.setenv("HSWEEP_DATA", str(tmp_path / "root"))
+    assert (tmp_path / "root" / name).exists()
+    assert resolved(name) == name
+    assert resolved("a") == str(tmp_path / "root" / "a")
