@@ -8,7 +8,7 @@ import sys
 
 from hsweep.ray_environment import prepare_ray
 
-prepare_ray()
+prepare_ray(joins_cluster=True)
 
 from ray.cluster_utils import Cluster  # noqa: E402
 
