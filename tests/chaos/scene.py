@@ -205,6 +205,10 @@ class Scene:
     def store(self, study: str) -> str:
         return f"sqlite:///{self.home(study)}/mlflow/mlflow.db"
 
+    def variables(self, pace: float = PACE) -> dict[str, str]:
+        """Return what the processes that train take from their environment."""
+        return {"CHAOS_TRACES": str(self.traces), "CHAOS_PACE": str(pace)}
+
     def start(self, *arguments: object, pace: float = PACE, **variables: str) -> Process:
         environment = {
             name: value
@@ -218,8 +222,7 @@ class Scene:
                 **environment,
                 "OMP_NUM_THREADS": "1",
                 "PYTHONPATH": str(TESTS.parent),
-                "CHAOS_TRACES": str(self.traces),
-                "CHAOS_PACE": str(pace),
+                **self.variables(pace),
                 **variables,
             },
         )

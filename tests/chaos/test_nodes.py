@@ -4,7 +4,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,10 +18,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 class Nodes:
     """Ray's test cluster, in a process of its own."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, variables: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
             [sys.executable, str(TESTS / "chaos" / "cluster.py"), str(number)],
-            env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
+            env={**os.environ, "PYTHONPATH": str(TESTS.parent), **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -48,8 +48,8 @@ class Nodes:
 
 
 @pytest.fixture
-def nodes() -> Iterator[Nodes]:
-    nodes = Nodes(2)
+def nodes(scene: Scene) -> Iterator[Nodes]:
+    nodes = Nodes(2, scene.variables())
     yield nodes
     nodes.close()
 
