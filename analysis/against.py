@@ -23,8 +23,8 @@ from analysis.runs.load import clean_runs
 from analysis.runs.scale import FloatArray
 from analysis.statistics.moderated import moderate
 from analysis.statistics.printed_values import compare, on_scale, reading_sd
+from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
-from hsweep.question import Goal, Scale
 
 CRITICAL: Final = "critical_heads"
 _SCALES: Final[Mapping[str, tuple[Scale, Goal]]] = {

@@ -32,8 +32,8 @@ from analysis.words.surrogate_wording import surrogate_sentence
 from analysis.words.tables import varying_columns
 from analysis.words.wording import answer_sentence, groups_sentence
 from hsweep.errors import UserError, unknown_name
-from hsweep.study import Study
-from hsweep.tables import frame
+from hsweep.record.study import Study
+from hsweep.record.tables import frame
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,10 +21,10 @@ from analysis.words.conditioning_wording import conditioning_sentence
 from analysis.words.effect_wording import effects_sentence
 from analysis.words.surrogate_wording import surrogate_sentence
 from analysis.words.wording import answer_sentence
+from hsweep.design.question import Goal, Scale
+from hsweep.design.space import parse_values
 from hsweep.errors import UserError, unknown_name
-from hsweep.question import Goal, Scale
-from hsweep.space import parse_values
-from hsweep.tables import is_probed, trials_columns
+from hsweep.record.tables import is_probed, trials_columns
 
 _BOOKKEEPING: Final = frozenset(trials_columns())
 """Columns of a study's own table that are neither axis nor metric."""

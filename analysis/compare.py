@@ -24,10 +24,10 @@ from analysis.statistics.volumes import Volume, volume_difference, volume_interv
 from analysis.transition import common_dimension
 from analysis.words.tables import varying_columns
 from analysis.words.wording import NONE
+from hsweep.design.question import Goal
 from hsweep.errors import UserError
-from hsweep.question import Goal
-from hsweep.study import Study
-from hsweep.tables import frame
+from hsweep.record.study import Study
+from hsweep.record.tables import frame
 
 _CLAIMS: Final = ("transition", "jump_only", "threshold")
 _MOST_DIFF_LINES: Final = 400

@@ -38,8 +38,8 @@ from analysis.runs.load import clean_runs
 from analysis.runs.scale import transform
 from analysis.statistics.conditioning_verdict import correlate, judge
 from analysis.statistics.permutation import rank_test
+from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
-from hsweep.question import Goal, Scale
 
 CONDITION: Final = "condition_number"
 PREDICTION: Final = "predicted_condition_number"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from analysis.findings.results import Config, LeanResult
 from analysis.lean import confirming_seeds
 from analysis.lean_groups import LeanGroups
-from hsweep.study import Study
+from hsweep.record.study import Study
 
 _LIMIT_OPTIONS: Final = {
     "max_params": "--max-params",

@@ -32,8 +32,8 @@ from analysis.runs.shape_runs import TASK_AXES, Shape, ShapeRuns, read_shapes, t
 from analysis.statistics.contrasts import Contrast, Spread, Unit, are_matched, average, holm
 from analysis.statistics.equal_cost import compare_equal_cost
 from analysis.statistics.matched_grid import Step, lines, pairs, squares
+from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
-from hsweep.question import Goal, Scale
 
 _DEFAULT_SETTINGS = EffectsSettings()
 _MATCHED = (

@@ -16,8 +16,8 @@ from analysis.findings.results import AxisValue, Interval, LeanResult, LeanRow, 
 from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import Configuration, Grouped, describe, group_configurations
 from analysis.statistics.moderated import Moderated, moderate
+from hsweep.design.question import Goal
 from hsweep.errors import UserError
-from hsweep.question import Goal
 
 _DEFAULT_SETTINGS = LeanSettings()
 _MOST_SEEDS = 200

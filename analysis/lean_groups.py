@@ -16,8 +16,8 @@ import pandas as pd
 from analysis import lean, pareto
 from analysis.findings.jsonable import Jsonable
 from analysis.findings.results import AxisValue, LeanResult, LeanSettings, ParetoResult
+from hsweep.design.question import Goal
 from hsweep.errors import UserError
-from hsweep.question import Goal
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from analysis.runs.scale import FloatArray
 from analysis.statistics.attainment import attainment
 from analysis.statistics.moderated import Moderated, moderate
 from analysis.statistics.optional import moocore
-from hsweep.question import Goal
+from hsweep.design.question import Goal
 
 _DEFAULT_SETTINGS = ParetoSettings()
 

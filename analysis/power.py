@@ -27,8 +27,8 @@ from analysis.findings.power_results import (
 from analysis.findings.results import Interval, LeanResult, TransitionResult, TransitionSettings
 from analysis.runs.load import RunTable
 from analysis.runs.scale import THRESHOLDS, FloatArray
+from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
-from hsweep.question import Goal, Scale
 
 _DECADES_OF_MIN_DROP: Final = 0.5
 """The drop that a scale asks for stands for half a decade of error; sizes are scaled by it."""

@@ -57,7 +57,7 @@ from analysis.words.wording import (
     groups_sentences,
     verdict_badge,
 )
-from hsweep.question import Goal, Scale
+from hsweep.design.question import Goal, Scale
 
 __all__ = ["ReportInput", "answer_sentence", "build_report", "write_report"]
 
@@ -91,7 +91,7 @@ class ReportInput:
         warnings: what a reader has to know besides.
         budget_unit: what ``unit`` counts: epochs or steps.
         orphaned: how many trials are no longer part of the study, by the reason.
-        revisions: how the study's sweep was edited while it ran (see ``hsweep.edit``).
+        revisions: how the study's sweep was edited while it ran (see ``hsweep.running.edit``).
         conditioning: what a probe's condition numbers say, where there are any.
         published: the study beside the published results that it repeats, if there are any.
         effects: what each axis does, where at least two of numbers vary.

@@ -10,9 +10,9 @@ from analysis.findings.effect_results import EffectsResult, EffectsSettings
 from analysis.findings.results import AxisValue
 from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
 from analysis.runs.shape_runs import TASK_AXES, plain
+from hsweep.design.space import parse_values
 from hsweep.errors import UserError
-from hsweep.space import parse_values
-from hsweep.study import Manifest
+from hsweep.record.study import Manifest
 
 
 def study_effects(

@@ -31,8 +31,8 @@ from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, read_shapes, to_metri
 from analysis.statistics.gaussian_process import group_means
 from analysis.statistics.moderated import moderate
 from analysis.statistics.surrogate_model import SurrogateModel
+from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
-from hsweep.question import Goal, Scale
 
 _DEFAULT_SETTINGS = SurrogateSettings()
 _FEWEST_SHAPES = 5

@@ -35,8 +35,8 @@ from analysis.statistics.coverage import (
 from analysis.statistics.pruning import examine
 from analysis.statistics.reading import Context, read
 from analysis.statistics.verdict import Limits
+from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
-from hsweep.question import Goal, Scale
 
 _DEFAULT_SETTINGS = TransitionSettings()
 

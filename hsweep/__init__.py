@@ -9,13 +9,12 @@ from hsweep.workspace import pin_imports
 # that has its own `models` or `tasks`.
 pin_imports()
 
-from hsweep.budget import Budget, epochs, seconds, steps  # noqa: E402
-from hsweep.errors import UserError  # noqa: E402
-from hsweep.question import Lean, Transition, lean  # noqa: E402
-from hsweep.recipe import Recipe  # noqa: E402
-from hsweep.schedule import Asha, SizeBand  # noqa: E402
-from hsweep.search import grid_search, optuna_search, random_search  # noqa: E402
-from hsweep.space import (  # noqa: E402
+from hsweep.design.budget import Budget, epochs, seconds, steps  # noqa: E402
+from hsweep.design.early_stopping import Asha, SizeBand  # noqa: E402
+from hsweep.design.question import Lean, Transition, lean  # noqa: E402
+from hsweep.design.recipe import Recipe  # noqa: E402
+from hsweep.design.search import grid_search, optuna_search, random_search  # noqa: E402
+from hsweep.design.space import (  # noqa: E402
     Point,
     Space,
     choice,
@@ -25,8 +24,9 @@ from hsweep.space import (  # noqa: E402
     uniform,
     zipped,
 )
-from hsweep.sweep import Preset, Sweep, preset  # noqa: E402
-from hsweep.trial import Resources  # noqa: E402
+from hsweep.design.sweep import Preset, Sweep, preset  # noqa: E402
+from hsweep.design.trial import Resources  # noqa: E402
+from hsweep.errors import UserError  # noqa: E402
 
 __all__ = [
     "Asha",

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import click
 
-from hsweep.data_cli import data_verbs
-from hsweep.domain import is_text
+from hsweep.design.domain import is_text
 from hsweep.errors import UserError, shown
-from hsweep.evidence_cli import compare
-from hsweep.options import (
+from hsweep.paths import Home
+from hsweep.verbs.data import data_verbs
+from hsweep.verbs.evidence import compare
+from hsweep.verbs.options import (
     RUN_OPTIONS,
     console_for,
     edit_options,
@@ -24,9 +25,8 @@ from hsweep.options import (
     sweep_options,
     tracking_option,
 )
-from hsweep.paths import Home
-from hsweep.recovery_cli import recover
-from hsweep.tracking_cli import sync
+from hsweep.verbs.recover import recover
+from hsweep.verbs.sync import sync
 
 EXIT_NOTHING_USABLE: Final = 1
 EXIT_USAGE: Final = 2
@@ -125,10 +125,10 @@ def plan(
     **chosen: Any,
 ) -> None:
     """Show every trial of SWEEP before any trains: shape, parameters, FLOPs, memory."""
-    from hsweep import request
-    from hsweep.evidence_cli import show_power
-    from hsweep.prepare import prepare
-    from hsweep.render import print_json, show_plan
+    from hsweep.planning.prepare import prepare
+    from hsweep.running import request
+    from hsweep.verbs.evidence import show_power
+    from hsweep.verbs.render import print_json, show_plan
 
     if not power and (study_name is not None or jumps):
         raise UserError("--study and --jump belong to --power")
@@ -166,9 +166,9 @@ def run(
     **given: Any,
 ) -> None:
     """Plan SWEEP, train it and answer its question. SWEEP is code and runs with your rights."""
-    from hsweep import request
-    from hsweep.conclusion import Conclusion, fill_missing, finish
-    from hsweep.prepare import prepare
+    from hsweep.planning.prepare import prepare
+    from hsweep.running import request
+    from hsweep.verbs.conclusion import Conclusion, fill_missing, finish
 
     console = console_for(as_json=as_json)
     how = {name: given.pop(name) for name in RUN_OPTIONS}
@@ -209,12 +209,12 @@ def resume(
     task, recipe, budget and code are unchanged stay, the others are set aside. What that comes to
     is shown first; with --dry-run nothing else happens.
     """
-    from hsweep import request
-    from hsweep.conclusion import Conclusion, finish
-    from hsweep.edit import Asked, go_on_edited
-    from hsweep.recovery import open_whole
-    from hsweep.render import print_json
-    from hsweep.study import Study
+    from hsweep.record.recovery import open_whole
+    from hsweep.record.study import Study
+    from hsweep.running import request
+    from hsweep.running.edit import Asked, go_on_edited
+    from hsweep.verbs.conclusion import Conclusion, finish
+    from hsweep.verbs.render import print_json
 
     console = console_for(as_json=as_json)
     study = Study.open(home, study_name) if dry_run else open_whole(home, study_name, console.print)
@@ -239,8 +239,8 @@ def resume(
 @json_option
 def list_(home: Home, as_json: bool) -> None:
     """List the studies of the home."""
-    from hsweep.render import print_json, show_studies
-    from hsweep.study import Study, list_studies
+    from hsweep.record.study import Study, list_studies
+    from hsweep.verbs.render import print_json, show_studies
 
     rows: list[dict[str, Any]] = []
     for paths in list_studies(home):
@@ -265,8 +265,8 @@ def list_(home: Home, as_json: bool) -> None:
 @json_option
 def show(study_name: str, home: Home, as_json: bool) -> None:
     """Show how STUDY and its trials stand, also while it runs."""
-    from hsweep.render import print_json, show_study
-    from hsweep.study import Study
+    from hsweep.record.study import Study
+    from hsweep.verbs.render import print_json, show_study
 
     study = Study.open(home, study_name)
     status = study.status()
@@ -345,8 +345,8 @@ def analyze(
     from analysis.ask import ask_table
     from analysis.findings.result_files import write_answer
     from analysis.words.summary import show_answer
-    from hsweep.render import print_json
-    from hsweep.study import Study, write_json
+    from hsweep.record.study import Study, write_json
+    from hsweep.verbs.render import print_json
 
     if (study_name is None) == (table is None):
         raise UserError("give the name of a study, or a table with --table FILE --kind KIND")
@@ -385,10 +385,10 @@ def analyze(
 def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str | None) -> None:
     """Write the report of STUDY: one HTML file that needs no network."""
     from analysis.answer import answer_study, report_input
-    from hsweep import request
-    from hsweep.conclusion import write_study_report
-    from hsweep.study import Study
-    from hsweep.tracking import tracking_target
+    from hsweep.record.study import Study
+    from hsweep.running import request
+    from hsweep.tracking.tracker import tracking_target
+    from hsweep.verbs.conclusion import write_study_report
 
     study = Study.open(home, study_name)
     uri = tracking_uri or request.recorded_tracking_uri(study)
@@ -419,8 +419,8 @@ def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str 
 @home_option
 def export(study_name: str, file: Path, what: str, orphaned: bool, home: Home) -> None:
     """Write the trials of STUDY to FILE (.parquet, .csv or .json)."""
-    from hsweep.study import Study
-    from hsweep.tables import write_table
+    from hsweep.record.study import Study
+    from hsweep.record.tables import write_table
 
     study = Study.open(home, study_name)
     trials, reports = study.tables(orphaned=orphaned)
@@ -438,7 +438,7 @@ def export(study_name: str, file: Path, what: str, orphaned: bool, home: Home) -
 @tracking_option
 def ui(host: str, port: int, home: Home, tracking_uri: str | None) -> None:
     """Serve the MLflow UI on the home's store."""
-    from hsweep.tracking import serve_ui, tracking_target
+    from hsweep.tracking.tracker import serve_ui, tracking_target
 
     if host not in ("127.0.0.1", "localhost", "::1"):
         click.echo(
@@ -459,8 +459,8 @@ def doctor(quick: bool, home: Home, tracking_uri: str | None, as_json: bool) -> 
     """Check this machine, and say what to do about each problem."""
     from dataclasses import asdict
 
-    from hsweep.doctor import diagnose
-    from hsweep.render import print_json, show_checks
+    from hsweep.verbs.doctor import diagnose
+    from hsweep.verbs.render import print_json, show_checks
 
     checks = diagnose(home, quick=quick, tracking_uri=tracking_uri)
     if as_json:
@@ -490,7 +490,8 @@ def paper(
 
     Without STUDY: the lean paper's parameter counts beside those of the models built here.
     """
-    from hsweep.paper import (
+    from hsweep.record.study import Study
+    from hsweep.verbs.paper import (
         compare,
         published_presets,
         rows_of,
@@ -498,8 +499,7 @@ def paper(
         show_paper,
         study_beside_paper,
     )
-    from hsweep.render import print_json
-    from hsweep.study import Study
+    from hsweep.verbs.render import print_json
 
     if study_name is not None:
         if table is not None:

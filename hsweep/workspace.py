@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from hsweep.errors import UserError, shown, told
 
 if TYPE_CHECKING:
-    from hsweep.sweep import Sweep
+    from hsweep.design.sweep import Sweep
 
 PACKAGES: Final = ("hsweep", "models", "tasks", "analysis", "sweeps")
 SIBLINGS_VARIABLE: Final = "HSWEEP_SWEEP_FOLDER"
@@ -124,7 +124,7 @@ def load_sweep(path: Path, *, siblings: Path | None = None) -> LoadedSweep:
     Raises:
         UserError: the file is missing, fails, or defines no ``SWEEP``.
     """
-    from hsweep.sweep import Sweep
+    from hsweep.design.sweep import Sweep
 
     pin_imports()
     if not path.is_file():

@@ -17,10 +17,10 @@ from typing import Any, Final
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 
-from hsweep.journal import Journal, TrialRow
-from hsweep.mlflow_store import initialise_database
-from hsweep.tracking_target import TrackingTarget, ui_command
-from hsweep.trial import Report, TrialStatus
+from hsweep.design.trial import Report, TrialStatus
+from hsweep.record.journal import Journal, TrialRow
+from hsweep.tracking.store import initialise_database
+from hsweep.tracking.target import TrackingTarget, ui_command
 
 DEADLINE: Final = 200.0
 """Seconds, far above what anything here takes."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hsweep.ray_environment import prepare_ray
+from hsweep.ray_tune.environment import prepare_ray
 
 prepare_ray()
 
@@ -28,8 +28,8 @@ from tiny import TinyData, TinyTask, tiny_sweep  # noqa: E402
 from tiny_runs import coordinating  # noqa: E402
 
 from hsweep import Recipe, Sweep, epochs, grid  # noqa: E402
-from hsweep.ray_runner import RayRunner  # noqa: E402
-from hsweep.trial import Resources  # noqa: E402
+from hsweep.design.trial import Resources  # noqa: E402
+from hsweep.ray_tune.runner import RayRunner  # noqa: E402
 
 TESTS = Path(__file__).resolve().parent
 

@@ -12,10 +12,10 @@ from tiny_runs import History, coordinating, histories, status_log, statuses, va
 from torch import nn
 
 from hsweep import Asha, Recipe, Sweep, epochs, grid
-from hsweep.coordinator import Coordinator
-from hsweep.journal import Journal
-from hsweep.runner import InlineRunner, Runner
-from hsweep.trial import Report, Trial, TrialStatus
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.runner import InlineRunner, Runner
+from hsweep.design.trial import Report, Trial, TrialStatus
+from hsweep.record.journal import Journal
 
 FINISHED = TrialStatus.FINISHED
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hsweep.micro_batches import Parts, parts_of
+from hsweep.training.micro_batches import Parts, parts_of
 from tasks.base import FurtherEvaluated, Metric, Task, TaskData
 
 PROJECT = Path(__file__).resolve().parents[1]

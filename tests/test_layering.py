@@ -22,26 +22,34 @@ MAY_IMPORT = {
     "tasks": ("tasks", "models.torchvision_compat"),
     "models": ("models",),
     "analysis": (
-        *("analysis", "hsweep.question", "hsweep.trial", "hsweep.study", "hsweep.tables"),
-        *("hsweep.errors", "hsweep.paths", "hsweep.journal", "hsweep.space", "hsweep.endings"),
+        *("analysis", "hsweep.errors", "hsweep.paths"),
+        *("hsweep.design.question", "hsweep.design.trial", "hsweep.design.space"),
+        *("hsweep.record.study", "hsweep.record.tables", "hsweep.record.journal"),
+        "hsweep.record.endings",
     ),
 }
 # The verbs, and the one verb that holds every family of models against what is printed of it.
 MAY_CALL_ANYTHING = (
-    *("hsweep/cli.py", "hsweep/data_cli.py", "hsweep/evidence_cli.py"),
-    *("hsweep/conclusion.py", "hsweep/paper.py"),
+    *("hsweep/cli.py", "hsweep/verbs/data.py", "hsweep/verbs/evidence.py"),
+    *("hsweep/verbs/conclusion.py", "hsweep/verbs/paper.py"),
 )
 OWNERS = {
-    "ray": ("hsweep/ray_*.py",),
-    "mlflow": ("hsweep/tracking.py", "hsweep/mlflow_*.py"),
-    "optuna": ("hsweep/space.py", "hsweep/search.py", "hsweep/ray_*.py"),
+    "ray": ("hsweep/ray_tune/*.py",),
+    "mlflow": ("hsweep/tracking/*.py",),
+    "optuna": ("hsweep/design/space.py", "hsweep/design/search.py", "hsweep/ray_tune/*.py"),
     "matplotlib": ("analysis/pictures/*plots.py", "analysis/pictures/plotting.py"),
 }
 TORCH_AT_THE_TOP = (
     *("models/*.py", "tasks/*.py"),
-    *("hsweep/train.py", "hsweep/trial_state.py", "hsweep/checkpoints.py"),
-    *("hsweep/memory.py", "hsweep/micro_batches.py"),
+    *("hsweep/training/train.py", "hsweep/training/trial_state.py"),
+    *("hsweep/training/checkpoints.py", "hsweep/training/memory.py"),
+    "hsweep/training/micro_batches.py",
 )
+ROOMS = (
+    *("design", "training", "record", "planning", "coordination", "tracking", "ray_tune"),
+    *("running", "verbs"),
+)
+"""The folders of hsweep; each uses those before it and none after it."""
 
 
 class Import(NamedTuple):
@@ -98,6 +106,39 @@ def test_a_package_imports_only_the_packages_below_it(package: str) -> None:
         and not (file in MAY_CALL_ANYTHING and found.when != "import")
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_folder_of_hsweep_imports_only_those_before_it(room: str) -> None:
+    above = tuple(f"hsweep.{other}" for other in (*ROOMS[ROOMS.index(room) + 1 :], "cli"))
+    wrong = [
+        (file, found.module)
+        for file, all_found in FILES.items()
+        for found in all_found
+        if file.startswith(f"hsweep/{room}/")
+        and found.when != "never"
+        and within(found.module, above)
+    ]
+    assert wrong == []
+
+
+def test_every_module_of_hsweep_is_in_a_folder_but_what_all_of_them_use() -> None:
+    folders = {path.name for path in (ROOT / "hsweep").iterdir() if (path / "__init__.py").exists()}
+    assert folders == set(ROOMS)
+    alone = {file for file in FILES if file.startswith("hsweep/") and file.count("/") == 1}
+    names = [
+        "__init__",
+        "__main__",
+        "cli",
+        "errors",
+        "paths",
+        "quiet",
+        "redaction",
+        "seeding",
+        "terminal",
+        "workspace",
+    ]
+    assert alone == {f"hsweep/{name}.py" for name in names}
 
 
 @pytest.mark.parametrize("library", OWNERS)

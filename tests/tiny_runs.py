@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from hsweep import Sweep
-from hsweep.coordinator import Coordinator
-from hsweep.journal import Journal
-from hsweep.plan import make_plan
-from hsweep.trial import Assignment, Report, Trial, TrialStatus
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.design.trial import Assignment, Report, Trial, TrialStatus
+from hsweep.planning.plan import make_plan
+from hsweep.record.journal import Journal
 
 History = list[tuple[int, int, dict[str, float | None]]]
 """(unit, step, metrics) of every report of a trial, in the order of the record."""

@@ -7,13 +7,13 @@ from typing import Any
 from tiny import METRICS, tiny_sweep
 
 from hsweep import Sweep
-from hsweep.coordinator import planned_row
-from hsweep.identity import describe
-from hsweep.journal import Journal
+from hsweep.coordination.coordinator import planned_row
+from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
-from hsweep.plan import make_plan
-from hsweep.study import Manifest, Study
-from hsweep.trial import Report, Trial, TrialStatus
+from hsweep.planning.identity import describe
+from hsweep.planning.plan import make_plan
+from hsweep.record.journal import Journal
+from hsweep.record.study import Manifest, Study
 
 SWEEP_FILE = '''"""A tiny question."""
 from tiny import tiny_sweep

@@ -5,7 +5,7 @@ from typing import Literal
 
 from analysis.findings.jsonable import Jsonable
 from analysis.findings.results import AxisValue
-from hsweep.question import Goal, Scale
+from hsweep.design.question import Goal, Scale
 
 Standing = Literal["alike", "better", "worse", "untested"]
 

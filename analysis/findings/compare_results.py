@@ -11,7 +11,7 @@ from analysis.findings.results import (
     TransitionResult,
 )
 from analysis.lean_groups import LeanGroups
-from hsweep.question import Goal
+from hsweep.design.question import Goal
 
 
 @dataclass(frozen=True, slots=True)

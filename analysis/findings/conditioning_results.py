@@ -6,7 +6,7 @@ from typing import Final, Literal
 from analysis.findings.jsonable import Jsonable, Number
 from analysis.findings.losses import NONE_LOST, Losses
 from analysis.findings.results import Config, Interval
-from hsweep.question import Goal, Scale
+from hsweep.design.question import Goal, Scale
 
 ConditioningVerdict = Literal["supported", "contradicted", "undecided"]
 Course = Literal["falls", "rises", "constant", "has a peak", "has a trough", "varies"]

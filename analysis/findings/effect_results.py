@@ -9,8 +9,8 @@ from typing import Literal
 
 from analysis.findings.jsonable import Jsonable, Number
 from analysis.findings.results import Config, Interval
+from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
-from hsweep.question import Goal, Scale
 
 EffectVerdict = Literal["helps", "hurts", "unclear", "untested"]
 

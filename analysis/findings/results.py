@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from analysis.findings.jsonable import Jsonable, Number, encode
 from analysis.findings.losses import NONE_LOST, Losses
 from analysis.findings.pruning_results import Pruning
-from hsweep.question import Goal, Scale
+from hsweep.design.question import Goal, Scale
 
 Verdict = Literal["transition", "jump_only", "threshold", "none", "inconclusive"]
 NoneKind = Literal["above_range", "below_range"]

@@ -21,7 +21,7 @@ from analysis.findings.results import (
 from analysis.lean_groups import LeanGroups
 from analysis.pictures import palette
 from analysis.words.wording import NONE, cost_text, cost_title, number_text, percent_text
-from hsweep.question import Goal, Scale
+from hsweep.design.question import Goal, Scale
 
 MAX_FOREST_ROWS: Final = 40
 MAX_RUN_POINTS: Final = 1500

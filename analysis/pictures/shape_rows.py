@@ -8,7 +8,7 @@ from analysis.findings.jsonable import Number, number
 from analysis.findings.results import Interval
 from analysis.findings.surrogate_results import SurfacePoint, SurrogateResult
 from analysis.words.wording import MINUS, cost_text, number_text
-from hsweep.question import Scale
+from hsweep.design.question import Scale
 
 MAX_ROWS = 40
 

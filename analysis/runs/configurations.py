@@ -13,8 +13,8 @@ from analysis.runs.columns import RunColumns
 from analysis.runs.load import clean_runs
 from analysis.runs.scale import FloatArray
 from analysis.statistics.moderated import screen_crashes
+from hsweep.design.question import Goal
 from hsweep.errors import UserError, unknown_name
-from hsweep.question import Goal
 
 
 @dataclass(frozen=True, slots=True)

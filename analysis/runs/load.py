@@ -16,8 +16,8 @@ from analysis.runs.columns import as_numbers, numbers_if_all_are, replicate_word
 from analysis.runs.history import read_history, with_history
 from analysis.runs.scale import FloatArray, check_goal, transform
 from analysis.runs.statuses import read_statuses
+from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
-from hsweep.question import Goal, Scale
 
 
 @dataclass(frozen=True)

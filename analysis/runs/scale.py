@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
-from hsweep.question import Goal, Scale
 
 FloatArray = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -21,8 +21,8 @@ from analysis.runs.configurations import describe
 from analysis.runs.load import clean_runs
 from analysis.runs.scale import check_goal, transform
 from analysis.statistics.moderated import screen_crashes
+from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
-from hsweep.question import Goal, Scale
 
 
 @dataclass(frozen=True, slots=True)

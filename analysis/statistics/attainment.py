@@ -14,7 +14,7 @@ import numpy as np
 from analysis.findings.results import AttainmentSurface
 from analysis.runs.configurations import Configuration
 from analysis.statistics.optional import moocore
-from hsweep.question import Goal
+from hsweep.design.question import Goal
 
 _MOST_COSTS: Final = 2
 """moocore computes the function in two and three dimensions."""

@@ -16,7 +16,7 @@ from analysis.findings.conditioning_results import (
 from analysis.runs.scale import FloatArray
 from analysis.statistics.permutation import partial_rank_test, rank_test
 from analysis.words.wording import cost_title, number_text, p_text, percent_text
-from hsweep.question import Goal
+from hsweep.design.question import Goal
 
 
 @dataclass(frozen=True, slots=True)

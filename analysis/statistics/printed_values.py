@@ -21,7 +21,7 @@ from scipy import stats
 from analysis.findings.against_results import AgainstSettings, Standing
 from analysis.papers.published_results import PublishedResult
 from analysis.runs.scale import FloatArray
-from hsweep.question import Goal, Scale
+from hsweep.design.question import Goal, Scale
 
 
 def on_scale(values: FloatArray, scale: Scale) -> FloatArray:

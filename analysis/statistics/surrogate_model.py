@@ -15,8 +15,8 @@ from analysis.runs.shape_runs import to_metric, to_quality
 from analysis.statistics.cost_model import CostModel
 from analysis.statistics.gaussian_process import GaussianProcess, Mixture
 from analysis.statistics.shape_space import ShapeSpace
+from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
-from hsweep.question import Goal, Scale
 
 _MOST_NUMBERS = 2e7
 _WORST_COST_ERROR = 0.05

@@ -18,7 +18,7 @@ from analysis.runs.configurations import Configuration
 from analysis.runs.scale import FloatArray
 from analysis.statistics.moderated import moderate
 from analysis.statistics.optional import moocore
-from hsweep.question import Goal
+from hsweep.design.question import Goal
 
 
 @dataclass(frozen=True, slots=True)

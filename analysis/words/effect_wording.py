@@ -17,7 +17,7 @@ from analysis.words.wording import (
     p_text,
     percent_text,
 )
-from hsweep.question import Scale
+from hsweep.design.question import Scale
 
 _MOST_NAMED = 3
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.words.tables import Table, varying_columns
 from analysis.words.wording import number_text
-from hsweep.endings import TrialEnd, happenings
+from hsweep.record.endings import TrialEnd, happenings
 
 _COUNTS: Final = {
     "kept": "kept",

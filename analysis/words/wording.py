@@ -14,7 +14,7 @@ from analysis.findings.results import (
     TransitionResult,
 )
 from analysis.lean_groups import LeanGroups
-from hsweep.question import Scale
+from hsweep.design.question import Scale
 
 Tone = Literal["found", "partial", "absent", "unknown"]
 """How a verdict is coloured: an established finding, part of one, none, or no verdict at all."""

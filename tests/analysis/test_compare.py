@@ -27,7 +27,7 @@ from hsweep import Sweep, Transition, grid, lean
 from hsweep.cli import main
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.study import Study
+from hsweep.record.study import Study
 
 QUICK = CompareSettings(draws=300)
 

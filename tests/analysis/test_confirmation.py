@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 
 from hsweep.paths import Home
-from hsweep.study import Study
+from hsweep.record.study import Study
 
 SHAPES = '''"""Is a narrower map as good?"""
 from hsweep import epochs, grid, lean

@@ -17,10 +17,10 @@ from analysis.lean_groups import LeanGroups, fit_groups
 from analysis.report import build_report, pictures
 from analysis.words.summary import show_answer
 from hsweep import Asha, Sweep, UserError, grid, lean
+from hsweep.design.early_stopping import PROTECTED
 from hsweep.paths import Home
-from hsweep.plan import make_plan
-from hsweep.schedule import PROTECTED
-from hsweep.study import Study
+from hsweep.planning.plan import make_plan
+from hsweep.record.study import Study
 
 AXES = ("family", "variant", "depth")
 WORSE = {"equal": 0.0, "worse": 0.1}

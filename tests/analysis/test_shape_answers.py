@@ -27,7 +27,7 @@ from analysis.shape_answers import read_shapes_to_predict
 from hsweep.cli import main
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.study import Study
+from hsweep.record.study import Study
 
 OPTIONS: dict[str, Any] = {"config": ["heads", "depth"], "metric": "score"}
 QUICK = SurrogateSettings(draws=64, permutations=39)

@@ -11,9 +11,9 @@ from tiny_studies import new_study, recording
 from analysis.answer import answer_study
 from analysis.runs.history import study_history
 from hsweep import Sweep, Transition, grid
+from hsweep.design.trial import Report, TrialStatus
 from hsweep.paths import Home
-from hsweep.study import Study
-from hsweep.trial import Report, TrialStatus
+from hsweep.record.study import Study
 
 
 def stopped_study(home: Home) -> tuple[Study, Sweep]:

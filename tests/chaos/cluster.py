@@ -6,7 +6,7 @@ for each line of its input.
 
 import sys
 
-from hsweep.ray_environment import prepare_ray
+from hsweep.ray_tune.environment import prepare_ray
 
 prepare_ray(joins_cluster=True)
 

@@ -81,8 +81,8 @@ def within_the_bound(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty MLflow database, made once."""
-    from hsweep.mlflow_store import initialise_database
-    from hsweep.tracking import TrackingTarget
+    from hsweep.tracking.store import initialise_database
+    from hsweep.tracking.tracker import TrackingTarget
 
     file = tmp_path_factory.mktemp("store") / "mlflow.db"
     initialise_database(TrackingTarget(f"sqlite:///{file}", None, "none"))

@@ -29,8 +29,14 @@ _MADE: Final = re.compile(r"CREATE .*IF NOT EXISTS (\w+)")
 _PRELOADED: Final = (
     *("mlflow.tracking.client", "mlflow.store.tracking.sqlalchemy_store", "pandas"),
     *("pyarrow.fs", "pyarrow.parquet", "torch._dynamo", "analysis.answer", "analysis.report"),
-    *("hsweep.cli", "hsweep.conclusion", "hsweep.edit", "hsweep.recovery", "hsweep.train"),
-    *("hsweep.tracking_end", "hsweep.worker"),
+    *(
+        "hsweep.cli",
+        "hsweep.verbs.conclusion",
+        "hsweep.running.edit",
+        "hsweep.record.recovery",
+        "hsweep.training.train",
+    ),
+    *("hsweep.tracking.farewell", "hsweep.training.worker"),
 )
 _HALF: Final = b'{"half of it'
 
@@ -145,7 +151,8 @@ class Writes:
 
     def _watch_pyarrow(self) -> None:
         """Count what pyarrow writes, which Python does not see: checkpoints and tables."""
-        from hsweep import checkpoints, tables
+        from hsweep.record import tables
+        from hsweep.training import checkpoints
 
         find, write = checkpoints.file_system, tables._write
 
@@ -219,7 +226,7 @@ class _Untracked:
         pass
 
     def __getattr__(self, name: str) -> Any:
-        from hsweep.tracking import TrackingSummary
+        from hsweep.tracking.tracker import TrackingSummary
 
         return lambda *arguments, **named: TrackingSummary(delivered=0, pending=0)
 
@@ -230,9 +237,9 @@ def _prepare() -> None:
         importlib.import_module(name)
     import torch
 
-    from hsweep.identity import training_code_version
-    from hsweep.recipe import Recipe
-    from hsweep.train import build_optimizer
+    from hsweep.design.recipe import Recipe
+    from hsweep.planning.identity import training_code_version
+    from hsweep.training.train import build_optimizer
 
     training_code_version()
     build_optimizer(torch.nn.Linear(1, 1), Recipe())
@@ -244,7 +251,8 @@ def _prepare() -> None:
 
 def _look_round_once() -> None:
     """Ask once for the commit, the packages and the machine, which every command would ask for."""
-    from hsweep import launch, provenance
+    from hsweep.record import provenance
+    from hsweep.running import launch
 
     found = provenance.collect(command=["hsweep"], sweep_file=None)
     hardware = provenance.hardware()
@@ -253,17 +261,17 @@ def _look_round_once() -> None:
 
 
 def _child(root: Path, request: dict[str, Any]) -> int:
-    import hsweep.conclusion
-    import hsweep.launch
+    import hsweep.running.launch
+    import hsweep.verbs.conclusion
     from hsweep.cli import main
 
     output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
     if not request["tracks"]:
-        hsweep.launch.Tracker = _Untracked  # type: ignore[assignment, misc]
+        hsweep.running.launch.Tracker = _Untracked  # type: ignore[assignment, misc]
     if not request["concludes"]:
-        hsweep.conclusion.Conclusion.__call__ = lambda self, study: []  # type: ignore[method-assign]
+        hsweep.verbs.conclusion.Conclusion.__call__ = lambda self, study: []  # type: ignore[method-assign]
     arguments = [str(argument) for argument in request["arguments"]]
     sys.argv = ["hsweep", *arguments]
     writes = Writes(root, request["dies_at"], torn=request["torn"])

@@ -16,7 +16,7 @@ from hsweep.cli import main
 
 SWEEP = """
 from hsweep import Lean, grid, lean
-from hsweep.sweep import preset
+from hsweep.design.sweep import preset
 from tiny import tiny_sweep
 
 SWEEP = tiny_sweep(

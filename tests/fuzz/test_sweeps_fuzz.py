@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from hsweep import *
 from hsweep import Sweep, Recipe, epochs, steps, seconds, grid, choice, int_range, uniform
 from hsweep import log_uniform, zipped, random_search, optuna_search, Transition, lean
-from hsweep.budget import Budget
-from hsweep.question import Lean
-from hsweep.schedule import Asha, SizeBand
-from hsweep.search import Search
-from hsweep.sweep import preset
-from hsweep.trial import Resources
+from hsweep.design.budget import Budget
+from hsweep.design.question import Lean
+from hsweep.design.early_stopping import Asha, SizeBand
+from hsweep.design.search import Search
+from hsweep.design.sweep import preset
+from hsweep.design.trial import Resources
 from models.conditioning import Conditioning
 from tasks.base import DataError
 from tiny import TinyModel, TinyTask, tiny_model, tiny_sweep

@@ -21,10 +21,10 @@ def one_thread() -> Iterator[None]:
 def local_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One Ray for all tests; its workers find the modules beside the tests as they would find
     those beside a sweep file."""
-    from hsweep.ray_environment import prepare_ray
+    from hsweep.ray_tune.environment import prepare_ray
 
     prepare_ray()
-    from hsweep.ray_runner import RayRunner
+    from hsweep.ray_tune.runner import RayRunner
 
     runner = RayRunner(
         scratch=str(tmp_path_factory.mktemp("ray")), sweep_folder=Path(__file__).parents[1]

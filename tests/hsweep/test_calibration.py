@@ -7,9 +7,9 @@ import pytest
 from tiny import tiny_sweep
 
 from hsweep import Recipe, Resources, epochs, grid
-from hsweep.calibration import Calibration
-from hsweep.plan import make_plan
-from hsweep.trial import Trial
+from hsweep.design.trial import Trial
+from hsweep.planning.calibration import Calibration
+from hsweep.planning.plan import make_plan
 
 MACHINE = {"cpu": "slow", "cores": 2}
 

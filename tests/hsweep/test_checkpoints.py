@@ -13,8 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsweep.checkpoints import CheckpointStore, file_system
 from hsweep.errors import UserError
+from hsweep.training.checkpoints import CheckpointStore, file_system
 
 CPU = torch.device("cpu")
 

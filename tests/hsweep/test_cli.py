@@ -13,10 +13,10 @@ import pytest
 from click.testing import Result
 from tiny_studies import SWEEP_FILE, finish, new_study, recording
 
-from hsweep import request
-from hsweep.coordinator import Coordinator
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.runner import InlineRunner
 from hsweep.paths import Home
-from hsweep.runner import InlineRunner
+from hsweep.running import request
 
 TESTS = Path(__file__).resolve().parents[1]
 

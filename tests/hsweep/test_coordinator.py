@@ -14,9 +14,9 @@ from tiny import TinyTask, tiny_sweep
 from tiny_runs import coordinating, histories, planned, status_log, statuses, values
 
 from hsweep import Asha, Sweep, epochs, grid
-from hsweep.coordinator import Coordinator, stop_after
-from hsweep.journal import Journal, LogRow
-from hsweep.trial import Assignment, Report, Setback, Trial, TrialStatus
+from hsweep.coordination.coordinator import Coordinator, stop_after
+from hsweep.design.trial import Assignment, Report, Setback, Trial, TrialStatus
+from hsweep.record.journal import Journal, LogRow
 
 SWEEP = tiny_sweep(budget=epochs(4), max_failures=2)
 RACE = tiny_sweep(

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from hsweep import checks, doctor, probes
-from hsweep.checks import Check
 from hsweep.paths import Home
-from hsweep.probes import Probe
+from hsweep.verbs import checks, doctor, probes
+from hsweep.verbs.checks import Check
+from hsweep.verbs.probes import Probe
 
 HANG = "import json, threading; print(json.dumps({}), flush=True); threading.Event().wait()"
 
@@ -174,7 +174,7 @@ def test_a_probe_runs_our_packages_wherever_it_is_started(
     code = "import json, models; print(json.dumps({'file': models.__file__}))"
     facts = probes.run(Probe(("-c", code))).facts
     assert facts is not None
-    assert Path(facts["file"]).parents[1] == Path(probes.__file__).parents[1]
+    assert Path(facts["file"]).parents[1] == Path(probes.__file__).parents[2]
 
 
 def test_torch_on_gpus_names_each_with_its_memory() -> None:

@@ -15,20 +15,21 @@ import tiny
 from click.testing import Result
 from tiny_runs import History, histories
 
-from hsweep import Recipe, pending
-from hsweep.continuation import length_dependence
-from hsweep.coordinator import Coordinator
-from hsweep.edit import Asked, Edit, plan_edit
+from hsweep import Recipe
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.runner import InlineRunner
+from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
-from hsweep.journal import Journal, TrialRow
-from hsweep.launch import new_manifest
 from hsweep.paths import Home
-from hsweep.prepare import prepare, prepare_again
-from hsweep.request import refuse_changed
-from hsweep.runner import InlineRunner
-from hsweep.study import Study
-from hsweep.tracking import TrackingTarget, tracking_target
-from hsweep.trial import TrialStatus
+from hsweep.planning.continuation import length_dependence
+from hsweep.planning.prepare import prepare, prepare_again
+from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.study import Study
+from hsweep.running import pending
+from hsweep.running.edit import Asked, Edit, plan_edit
+from hsweep.running.launch import new_manifest
+from hsweep.running.request import refuse_changed
+from hsweep.tracking.tracker import TrackingTarget, tracking_target
 
 SWEEP = '''"""A tiny question."""
 from dataclasses import dataclass

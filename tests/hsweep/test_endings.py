@@ -10,12 +10,12 @@ from tiny import tiny_sweep
 from tiny_studies import manifest
 
 from hsweep import Sweep, Transition, grid
-from hsweep.coordinator import planned_row
-from hsweep.endings import TrialEnd, counts_in_words, happenings, last_line
+from hsweep.coordination.coordinator import planned_row
+from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
-from hsweep.plan import make_plan
-from hsweep.study import Study
-from hsweep.trial import Report, Trial, TrialStatus
+from hsweep.planning.plan import make_plan
+from hsweep.record.endings import TrialEnd, counts_in_words, happenings, last_line
+from hsweep.record.study import Study
 
 Invoke = Callable[..., Result]
 

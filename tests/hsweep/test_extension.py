@@ -12,16 +12,16 @@ from tiny_runs import status_log
 from tiny_studies import finish, new_study, recording
 
 from hsweep import Sweep, grid, zipped
-from hsweep.coordinator import Coordinator
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.runner import InlineRunner
+from hsweep.design.early_stopping import Asha
+from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
-from hsweep.extension import Wanted, plan_extension, with_extensions
-from hsweep.journal import Journal, TrialRow
 from hsweep.paths import Home
-from hsweep.plan import Limits, Plan, make_plan
-from hsweep.runner import InlineRunner
-from hsweep.schedule import Asha
-from hsweep.study import Study
-from hsweep.trial import TrialStatus
+from hsweep.planning.extension import Wanted, plan_extension, with_extensions
+from hsweep.planning.plan import Limits, Plan, make_plan
+from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.study import Study
 
 PRUNED = '''"""Does the error collapse?"""
 from hsweep import Asha, Transition, epochs, grid
@@ -291,7 +291,7 @@ def test_what_cannot_be_run_says_why(
 
 
 def test_an_adaptive_search_cannot_be_filled() -> None:
-    from hsweep.search import optuna_search
+    from hsweep.design.search import optuna_search
 
     plan = planned(search=optuna_search(4))
     with pytest.raises(UserError, match="proposed one by one"):

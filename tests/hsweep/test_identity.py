@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tiny import TinyModel, TinyTask, tiny_sweep
 
 from hsweep import Recipe, UserError, epochs, grid, steps
-from hsweep.identity import (
+from hsweep.planning.identity import (
     _modules_hash,
     _source_hash,
     code_version,
@@ -26,7 +26,7 @@ from hsweep.identity import (
     describe,
     trial_key,
 )
-from hsweep.plan import make_plan
+from hsweep.planning.plan import make_plan
 from hsweep.seeding import replicate_seeds
 
 CLAIM = settings(deadline=None, derandomize=True, max_examples=100)
@@ -180,7 +180,7 @@ class TestTrialKey:
 
     def test_it_is_the_same_in_every_process(self) -> None:
         program = (
-            "from tiny import *; from hsweep.plan import make_plan\n"
+            "from tiny import *; from hsweep.planning.plan import make_plan\n"
             "print(*(t.key for t in make_plan(tiny_sweep(), preset='quick', study_seed=0).trials))"
         )
         planned = make_plan(tiny_sweep(), preset="quick", study_seed=0)

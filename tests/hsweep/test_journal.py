@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsweep import UserError
-from hsweep.journal import Journal, LogRow, TrialRow
-from hsweep.trial import Report, TrialStatus
+from hsweep.design.trial import Report, TrialStatus
+from hsweep.record.journal import Journal, LogRow, TrialRow
 
 KEYS = ("ta", "tb", "tc")
 
@@ -193,8 +193,8 @@ class TestBesideAWriter:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from hsweep.journal import Journal
-from hsweep.trial import Report, TrialStatus
+from hsweep.record.journal import Journal
+from hsweep.design.trial import Report, TrialStatus
 
 path, when = Path(sys.argv[1]), sys.argv[2]
 journal = Journal(path)

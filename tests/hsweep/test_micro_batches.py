@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hsweep import Recipe, epochs, grid, steps
-from hsweep.checkpoints import CheckpointStore
-from hsweep.journal import Journal
-from hsweep.memory import asked_bytes, is_out_of_memory, shown
-from hsweep.micro_batches import parts_of
-from hsweep.runner import InlineRunner
-from hsweep.train import train
-from hsweep.trial import Assignment, Report, Setback, Trial
+from hsweep.coordination.runner import InlineRunner
+from hsweep.design.trial import Assignment, Report, Setback, Trial
+from hsweep.record.journal import Journal
+from hsweep.training.checkpoints import CheckpointStore
+from hsweep.training.memory import asked_bytes, is_out_of_memory, shown
+from hsweep.training.micro_batches import parts_of
+from hsweep.training.train import train
 
 CPU = torch.device("cpu")
 PLAIN = TinyTask().open(data_seed=1, sampling_seed=2, batch_size=8, device=CPU)

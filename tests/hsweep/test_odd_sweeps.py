@@ -11,12 +11,12 @@ from click.testing import Result
 from tiny import TinyModel, TinyTask, tiny_sweep
 
 from hsweep import grid, int_range, lean, log_uniform, random_search, uniform, zipped
-from hsweep.budget import Budget, epochs
+from hsweep.design.budget import Budget, epochs
+from hsweep.design.question import Transition
+from hsweep.design.search import Search
+from hsweep.design.sweep import preset
 from hsweep.errors import UserError, shown, told, unknown_name
-from hsweep.plan import MAX_TRIALS, make_plan
-from hsweep.question import Transition
-from hsweep.search import Search
-from hsweep.sweep import preset
+from hsweep.planning.plan import MAX_TRIALS, make_plan
 
 
 class Odd:

@@ -25,7 +25,7 @@ from hsweep import (
     optuna_search,
     random_search,
 )
-from hsweep.plan import Limits, Plan, make_plan
+from hsweep.planning.plan import Limits, Plan, make_plan
 from hsweep.seeding import replicate_seeds
 from models.base import Counts
 from tasks.base import DataError, Metric
@@ -305,7 +305,7 @@ class TestJson:
     def test_planning_needs_neither_ray_nor_a_gpu_nor_a_tracker(self) -> None:
         program = (
             "import sys\n"
-            "from tiny import tiny_sweep; from hsweep.plan import make_plan\n"
+            "from tiny import tiny_sweep; from hsweep.planning.plan import make_plan\n"
             "make_plan(tiny_sweep(), preset='quick', study_seed=0).to_json()\n"
             "import torch; assert not torch.cuda.is_initialized()\n"
             "print({'ray', 'mlflow', 'optuna', 'pandas'} & set(sys.modules))"

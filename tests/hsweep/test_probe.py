@@ -18,15 +18,15 @@ from tiny_runs import assignment_of, content, coordinating, histories, planned, 
 from torch import nn
 
 from hsweep import Asha, UserError, epochs, grid, preset
-from hsweep.checkpoints import CheckpointStore
 from hsweep.cli import main
-from hsweep.journal import Journal
+from hsweep.coordination.runner import InlineRunner
+from hsweep.design.trial import Assignment, Report, Trial, TrialStatus
 from hsweep.paths import Home
-from hsweep.runner import InlineRunner
-from hsweep.study import Study
-from hsweep.tables import study_tables
-from hsweep.train import train
-from hsweep.trial import Assignment, Report, Trial, TrialStatus
+from hsweep.record.journal import Journal
+from hsweep.record.study import Study
+from hsweep.record.tables import study_tables
+from hsweep.training.checkpoints import CheckpointStore
+from hsweep.training.train import train
 from models.conditioning import METRICS, Conditioning, is_probed, layer_metric
 from tasks.base import Metric
 

@@ -10,10 +10,10 @@ from tiny import TinyTask, tiny_sweep
 from tiny_runs import coordinating, planned
 
 from hsweep import Asha, Sweep, epochs, grid
-from hsweep.coordinator import Coordinator
-from hsweep.progress import Progress, duration, number, point_label, varying_axes
-from hsweep.runner import InlineRunner
-from hsweep.trial import Report, TrialStatus
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.progress import Progress, duration, number, point_label, varying_axes
+from hsweep.coordination.runner import InlineRunner
+from hsweep.design.trial import Report, TrialStatus
 
 SWEEP = tiny_sweep(space=grid(width=[1, 2, 3], lr=[0.05]), budget=epochs(4), max_failures=1)
 
@@ -170,7 +170,7 @@ def test_every_axis_is_named_if_none_varies() -> None:
 
 
 def test_every_status_has_a_style() -> None:
-    from hsweep.progress import STATUS_STYLES
+    from hsweep.coordination.progress import STATUS_STYLES
 
     assert set(STATUS_STYLES) == set(TrialStatus)
 

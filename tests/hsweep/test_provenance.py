@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsweep.provenance import collect, git_state, hardware, package_versions
+from hsweep.record.provenance import collect, git_state, hardware, package_versions
 from hsweep.redaction import redact, redact_command
 
 SECRET = "s3cr3t-XyZ"

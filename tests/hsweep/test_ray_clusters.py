@@ -12,7 +12,7 @@ import pytest
 from ray_programs import waiting_sweep
 from tiny_runs import coordinating, histories, statuses
 
-from hsweep.runner import InlineRunner
+from hsweep.coordination.runner import InlineRunner
 from hsweep.workspace import ROOT
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -11,7 +11,7 @@ import pytest
 from tiny import tiny_sweep
 from tiny_runs import assignment_of, planned
 
-from hsweep.ray_environment import prepare_ray
+from hsweep.ray_tune.environment import prepare_ray
 from hsweep.workspace import ROOT
 
 prepare_ray()
@@ -24,8 +24,8 @@ from ray.exceptions import (  # noqa: E402
     TaskPlacementGroupRemoved,
 )
 
-from hsweep.ray_actor import Place, hang_file  # noqa: E402
-from hsweep.ray_failures import Circumstances, failure_of, hang_trace  # noqa: E402
+from hsweep.ray_tune.actor import Place, hang_file  # noqa: E402
+from hsweep.ray_tune.failures import Circumstances, failure_of, hang_trace  # noqa: E402
 
 TESTS = Path(__file__).resolve().parents[1]
 PLACE = Place(node="n1", host="alpha", pid=77)
@@ -34,9 +34,9 @@ TRIAL = planned(tiny_sweep())[0]
 HANGING = """
 import ctypes, sys
 from pathlib import Path
-from hsweep.ray_environment import prepare_ray
+from hsweep.ray_tune.environment import prepare_ray
 prepare_ray()
-from hsweep.ray_actor import TrialActor
+from hsweep.ray_tune.actor import TrialActor
 from test_ray_failures import TRIAL, assigned
 
 class Hanging:
@@ -101,7 +101,7 @@ def test_a_process_that_hangs_without_giving_up_the_interpreter_ends_itself_and_
     assert first.startswith("no report for 0.5 s (report_timeout): the process was ended ")
     assert "process 77 on alpha" in first
     assert re.search(r"; it was at <string>, line \d+, in never_returns$", first)
-    assert any("ray_actor.py" in line and "in step" in line for line in stack)
+    assert any("actor.py" in line and "in step" in line for line in stack)
 
 
 def test_a_process_that_reports_in_time_is_left_alone(tmp_path: Path) -> None:

@@ -9,17 +9,19 @@ import pytest
 from tiny import tiny_sweep
 from tiny_runs import assignment_of, planned
 
-from hsweep.ray_environment import prepare_ray
-from hsweep.trial import Resources
+from hsweep.design.trial import Resources
+from hsweep.ray_tune.environment import prepare_ray
 
 prepare_ray()
 
 import ray  # noqa: E402
 
-from hsweep import ray_health, ray_link, ray_runner  # noqa: E402
-from hsweep.ray_actor import PARCEL, START_SECONDS, Parcel, TrialActor  # noqa: E402
-from hsweep.ray_health import HEAD_SECONDS, RayHealth  # noqa: E402
-from hsweep.ray_link import GRACE_SECONDS, Link  # noqa: E402
+from hsweep.ray_tune import health as ray_health  # noqa: E402
+from hsweep.ray_tune import link as ray_link  # noqa: E402
+from hsweep.ray_tune import runner as ray_runner  # noqa: E402
+from hsweep.ray_tune.actor import PARCEL, START_SECONDS, Parcel, TrialActor  # noqa: E402
+from hsweep.ray_tune.health import HEAD_SECONDS, RayHealth  # noqa: E402
+from hsweep.ray_tune.link import GRACE_SECONDS, Link  # noqa: E402
 
 TRIAL = planned(tiny_sweep())[0]
 

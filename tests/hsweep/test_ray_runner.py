@@ -17,11 +17,11 @@ from tiny_runs import coordinating, histories, planned
 from tiny_searches import adaptive, searching
 
 from hsweep import Asha, Recipe, epochs, grid
-from hsweep.coordinator import Coordinator
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.runner import InlineRunner
+from hsweep.design.trial import Resources
 from hsweep.errors import UserError
-from hsweep.ray_environment import prepare_ray
-from hsweep.runner import InlineRunner
-from hsweep.trial import Resources
+from hsweep.ray_tune.environment import prepare_ray
 
 prepare_ray()
 
@@ -35,8 +35,10 @@ from ray.exceptions import (  # noqa: E402
     RayTaskError,
 )
 
-from hsweep import ray_failures, ray_link, ray_runner  # noqa: E402
-from hsweep.ray_runner import RayRunner  # noqa: E402
+from hsweep.ray_tune import failures as ray_failures  # noqa: E402
+from hsweep.ray_tune import link as ray_link  # noqa: E402
+from hsweep.ray_tune import runner as ray_runner  # noqa: E402
+from hsweep.ray_tune.runner import RayRunner  # noqa: E402
 
 __all__ = ["expected"]
 

@@ -13,12 +13,12 @@ from tiny_runs import histories, statuses
 from tiny_searches import SPACE, adaptive, searching
 
 from hsweep import Asha, Recipe, choice, epochs, int_range
-from hsweep.coordinator import Coordinator
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.runner import InlineRunner
+from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
-from hsweep.journal import Journal
-from hsweep.ray_search import OptunaProposer
-from hsweep.runner import InlineRunner
-from hsweep.trial import TrialStatus
+from hsweep.ray_tune.search import OptunaProposer
+from hsweep.record.journal import Journal
 from models.conditioning import Conditioning
 
 

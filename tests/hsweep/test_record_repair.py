@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from hsweep import UserError
-from hsweep.journal import Journal, LogRow, TrialRow
-from hsweep.record_copy import (
+from hsweep.design.trial import Report, TrialStatus
+from hsweep.record.journal import Journal, LogRow, TrialRow
+from hsweep.record.repair import repair_journal
+from hsweep.record.text_copy import (
     LogLine,
     MetaLine,
     RecordCopy,
@@ -25,8 +27,6 @@ from hsweep.record_copy import (
     decode,
     read_lines,
 )
-from hsweep.record_repair import repair_journal
-from hsweep.trial import Report, TrialStatus
 
 KEYS = ("ta", "tb", "tc")
 PAGE = 4096
@@ -157,14 +157,15 @@ class TestTheCopy:
             def full(_file: int, data: bytes) -> int:
                 raise OSError(28, "No space left on device")
 
-            monkeypatch.setattr("hsweep.record_copy.os.write", full)
+            monkeypatch.setattr("hsweep.record.text_copy.os.write", full)
             journal.record("ta", 1, report(1), 0.5)
             assert journal.copy_problem == "No space left on device"
             monkeypatch.undo()
             halves = iter([7, 10**9])
             write = os.write
             monkeypatch.setattr(
-                "hsweep.record_copy.os.write", lambda file, data: write(file, data[: next(halves)])
+                "hsweep.record.text_copy.os.write",
+                lambda file, data: write(file, data[: next(halves)]),
             )
             journal.record("ta", 1, report(2), 0.5)
             assert journal.copy_problem == "no space left"
@@ -231,9 +232,9 @@ def write_version_1(path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from hsweep import record_copy
-from hsweep.journal import Journal
-from hsweep.trial import Report, TrialStatus
+from hsweep.record import text_copy as record_copy
+from hsweep.record.journal import Journal
+from hsweep.design.trial import Report, TrialStatus
 
 written = int(sys.argv[2])
 journal = Journal(Path(sys.argv[1]))

@@ -19,14 +19,14 @@ from tiny_runs import coordinating, histories, statuses
 from tiny_studies import SWEEP_FILE, finish, new_study, recording
 
 from hsweep import Transition, UserError
-from hsweep.calibration import Calibration
-from hsweep.journal import Journal
+from hsweep.coordination.runner import InlineRunner
 from hsweep.paths import Home, StudyPaths
-from hsweep.plan import make_plan
-from hsweep.recovery import open_readable, open_whole, recover
-from hsweep.runner import InlineRunner
-from hsweep.study import Study, list_studies
-from hsweep.study_lock import StudyLock
+from hsweep.planning.calibration import Calibration
+from hsweep.planning.plan import make_plan
+from hsweep.record.journal import Journal
+from hsweep.record.recovery import open_readable, open_whole, recover
+from hsweep.record.study import Study, list_studies
+from hsweep.record.study_lock import StudyLock
 
 Invoke = Callable[..., Result]
 
@@ -274,7 +274,7 @@ class TestFromTheCommandLine:
         def full(*_: object) -> None:
             raise sqlite3.OperationalError("database or disk is full")
 
-        monkeypatch.setattr("hsweep.study.Study.status", full)
+        monkeypatch.setattr("hsweep.record.study.Study.status", full)
         result = hsweep("show", "mine")
         assert result.exit_code == 2
         assert "a record cannot be read or written (database or disk is full)" in result.stderr
@@ -307,7 +307,7 @@ HOLD = """
 import os, sys
 from pathlib import Path
 from hsweep.paths import Home
-from hsweep.study import Study
+from hsweep.record.study import Study
 with Study.open(Home(Path(sys.argv[1])), "mine").locked():
     if len(sys.argv) > 2 and not (child := os.fork()):
         sys.stdin.read()

@@ -16,16 +16,17 @@ from tiny import TinyTask, tiny_sweep
 from tiny_runs import assignment_of, content, planned
 from tiny_studies import new_study
 
-from hsweep import Recipe, epochs, grid, launch, seconds, steps
-from hsweep import checkpoints as storing
-from hsweep import train as training
-from hsweep.checkpoints import CheckpointStore, StorageError
-from hsweep.coordinator import Coordinator
+from hsweep import Recipe, epochs, grid, seconds, steps
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.runner import InlineRunner
+from hsweep.design.trial import Assignment, Report, Setback, Trial
 from hsweep.paths import Home
-from hsweep.runner import InlineRunner
-from hsweep.train import train
-from hsweep.trial import Assignment, Report, Setback, Trial
-from hsweep.worker import TrialSession
+from hsweep.running import launch
+from hsweep.training import checkpoints as storing
+from hsweep.training import train as training
+from hsweep.training.checkpoints import CheckpointStore, StorageError
+from hsweep.training.train import train
+from hsweep.training.worker import TrialSession
 
 CPU = torch.device("cpu")
 

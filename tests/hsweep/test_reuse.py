@@ -15,14 +15,14 @@ from tiny_runs import planned
 from tiny_studies import manifest
 
 from hsweep import Sweep, lean, seconds
-from hsweep.coordinator import planned_row
-from hsweep.identity import describe
-from hsweep.journal import LogRow, TrialRow
+from hsweep.coordination.coordinator import planned_row
+from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
-from hsweep.plan import make_plan
-from hsweep.reuse import Reuse
-from hsweep.study import Study
-from hsweep.trial import Report, Trial, TrialStatus
+from hsweep.planning.identity import describe
+from hsweep.planning.plan import make_plan
+from hsweep.record.journal import LogRow, TrialRow
+from hsweep.record.study import Study
+from hsweep.running.reuse import Reuse
 from models.conditioning import METRICS as PROBED
 from models.conditioning import Conditioning
 

@@ -6,8 +6,8 @@ import pytest
 from runner_contract import SWEEP, RunnerContract, expected
 from tiny_runs import History, coordinating, statuses
 
-from hsweep.runner import InlineRunner
-from hsweep.trial import TrialStatus
+from hsweep.coordination.runner import InlineRunner
+from hsweep.design.trial import TrialStatus
 
 __all__ = ["expected"]
 

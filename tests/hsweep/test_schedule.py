@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsweep import Asha, Budget, SizeBand, UserError, epochs
-from hsweep.schedule import PROTECTED, StratifiedAsha, Verdict
+from hsweep.coordination.rungs import StratifiedAsha, Verdict
+from hsweep.design.early_stopping import PROTECTED
 
 CLAIM = settings(deadline=None, derandomize=True, max_examples=100)
 BUDGET = epochs(9)

@@ -22,9 +22,9 @@ from hsweep import (
     uniform,
     zipped,
 )
-from hsweep.journal import Journal
-from hsweep.plan import Planner
-from hsweep.ray_environment import prepare_ray
+from hsweep.planning.plan import Planner
+from hsweep.ray_tune.environment import prepare_ray
+from hsweep.record.journal import Journal
 
 prepare_ray()
 
@@ -50,7 +50,7 @@ def from_optuna(space: Space, seed: int, count: int) -> list[Point]:
 
 
 def from_tune(space: Space, seed: int, count: int) -> list[Point]:
-    from hsweep.ray_search import tune_space
+    from hsweep.ray_tune.search import tune_space
 
     domains: dict[str, Any] = tune_space(space)
     rng = np.random.RandomState(seed)
@@ -90,7 +90,7 @@ def test_continuous_axes_stay_within_their_ends(sampler: str, seed: int) -> None
 
 @pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
 def test_a_resumed_search_takes_up_the_very_points_it_had_proposed(tmp_path: Path) -> None:
-    from hsweep.ray_search import OptunaProposer
+    from hsweep.ray_tune.search import OptunaProposer
 
     sweep = tiny_sweep(
         space=grid(width=[1, 2, 3], betas=[(0.9, 0.99), (0.8, 0.9)]) * log_uniform(lr=(1e-3, 1)),
@@ -111,7 +111,7 @@ def test_a_resumed_search_takes_up_the_very_points_it_had_proposed(tmp_path: Pat
 
 
 def test_the_parameters_have_the_same_names_everywhere() -> None:
-    from hsweep.ray_search import tune_space
+    from hsweep.ray_tune.search import tune_space
 
     for space in (*SPACES.values(), CONTINUOUS):
         assert set(space.to_optuna()) == set(space.parameters()) == set(tune_space(space))

@@ -204,7 +204,7 @@ class TestSearch:
                 search(0)
 
     def test_only_optuna_takes_further_objectives(self) -> None:
-        from hsweep.search import Search
+        from hsweep.design.search import Search
 
         assert optuna_search(3, also=(("num_params", "min"),)).also == (("num_params", "min"),)
         with pytest.raises(UserError, match="need an optuna search"):

@@ -25,7 +25,7 @@ from hsweep import (
     uniform,
     zipped,
 )
-from hsweep.space import parse_values
+from hsweep.design.space import parse_values
 
 CLAIM = settings(deadline=None, derandomize=True, max_examples=60)
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tiny_studies import SWEEP_FILE, finish, manifest, new_study, recording
 
 from hsweep import UserError
-from hsweep.journal import Journal, LogRow
+from hsweep.design.trial import TrialStatus
 from hsweep.paths import Home, check_study_name
-from hsweep.study import Study, list_studies, write_json
-from hsweep.trial import TrialStatus
+from hsweep.record.journal import Journal, LogRow
+from hsweep.record.study import Study, list_studies, write_json
 
 
 @pytest.fixture
@@ -92,13 +92,13 @@ class TestCreate:
         def killed(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("hsweep.study.Journal", killed)
+        monkeypatch.setattr("hsweep.record.study.Journal", killed)
         with pytest.raises(KeyboardInterrupt):
             new_study(home)
         monkeypatch.undo()
         assert list_studies(home) == []
         # The same process would meet its own draft; another has another number.
-        monkeypatch.setattr("hsweep.study.os.getpid", lambda: 1)
+        monkeypatch.setattr("hsweep.record.study.os.getpid", lambda: 1)
         assert new_study(home).name == "mine"
 
 
@@ -133,7 +133,7 @@ HOLD = """
 import os, sys
 from pathlib import Path
 from hsweep.paths import Home
-from hsweep.study import Study
+from hsweep.record.study import Study
 with Study.open(Home(Path(sys.argv[1])), "mine").locked():
     print(os.getpid(), flush=True)
     sys.stdin.read()
@@ -173,7 +173,7 @@ class TestLock:
         self, home: Home, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # As whoever asks whether the study is running does.
-        monkeypatch.setattr("hsweep.study_lock.LOCK_SECONDS", 60)
+        monkeypatch.setattr("hsweep.record.study_lock.LOCK_SECONDS", 60)
         study = new_study(home)
         asking = FileLock(study.paths.lock, thread_local=False)
         asking.acquire()

@@ -28,10 +28,10 @@ from hsweep import (
     steps,
     zipped,
 )
-from hsweep.plan import apply_settings, make_plan
-from hsweep.space import parse_values
-from hsweep.sweep import RESERVED_AXES, resolve
-from hsweep.tables import reports_schema, trials_schema
+from hsweep.design.space import parse_values
+from hsweep.design.sweep import RESERVED_AXES, resolve
+from hsweep.planning.plan import apply_settings, make_plan
+from hsweep.record.tables import reports_schema, trials_schema
 
 
 class TestWhatItRefuses:

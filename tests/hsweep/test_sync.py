@@ -15,9 +15,15 @@ from rich.console import Console
 from tiny_studies import SWEEP_FILE, finish, manifest, new_study, recording
 
 from hsweep.paths import Home
-from hsweep.study import Study
-from hsweep.tracking import Refusal, Tracker, TrackingSummary, TrackingTarget, tracking_target
-from hsweep.tracking_end import Farewell, sync_line, tracking_lines
+from hsweep.record.study import Study
+from hsweep.tracking.farewell import Farewell, sync_line, tracking_lines
+from hsweep.tracking.tracker import (
+    Refusal,
+    Tracker,
+    TrackingSummary,
+    TrackingTarget,
+    tracking_target,
+)
 
 
 @pytest.fixture
@@ -158,8 +164,8 @@ def test_a_run_beside_a_server_that_never_answers_ends_and_names_what_delivers_t
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hsweep.tracking_end._DRAIN_SECONDS", 0.2)
-    monkeypatch.setattr("hsweep.tracking_end._CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("hsweep.tracking.farewell._DRAIN_SECONDS", 0.2)
+    monkeypatch.setattr("hsweep.tracking.farewell._CLOSE_SECONDS", 0.2)
     sweep = tmp_path / "sweep.py"
     sweep.write_text(SWEEP_FILE)
     run = ("run", sweep, "--runner", "inline", "--study", "mine", "--set", "replicates=1")

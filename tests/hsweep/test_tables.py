@@ -11,8 +11,9 @@ import pyarrow.parquet
 import pytest
 
 from hsweep import UserError
-from hsweep.journal import Journal, TrialRow
-from hsweep.tables import (
+from hsweep.design.trial import Report, TrialStatus
+from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.tables import (
     EXPORT_FORMATS,
     axis_kinds,
     frame,
@@ -21,7 +22,6 @@ from hsweep.tables import (
     trials_schema,
     write_table,
 )
-from hsweep.trial import Report, TrialStatus
 
 COUNTS = {
     "num_params": 6,

@@ -23,11 +23,12 @@ from mlflow_stores import (
     runs_by_key,
 )
 
+from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
-from hsweep.journal import Journal
-from hsweep.mlflow_delivery import Delivery
-from hsweep.mlflow_store import initialise_database
-from hsweep.tracking import (
+from hsweep.record.journal import Journal
+from hsweep.tracking.delivery import Delivery
+from hsweep.tracking.store import initialise_database
+from hsweep.tracking.tracker import (
     LOCAL_UI,
     Tracker,
     TrackingSummary,
@@ -38,7 +39,6 @@ from hsweep.tracking import (
     run_urls,
     sync,
 )
-from hsweep.trial import TrialStatus
 
 
 @pytest.fixture
@@ -313,7 +313,7 @@ def test_more_than_one_batch_is_delivered_in_order(
     target: TrackingTarget,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hsweep.mlflow_delivery._ROWS_AT_ONCE", 3)
+    monkeypatch.setattr("hsweep.tracking.delivery._ROWS_AT_ONCE", 3)
     plan(journal, "a")
     journal.begin_attempt("a")
     report(journal, "a", range(1, 8), TrialStatus.FINISHED)

@@ -23,9 +23,9 @@ from mlflow_stores import (
     runs_by_key,
 )
 
-from hsweep.journal import Journal
-from hsweep.tracking import Tracker, TrackingSummary, TrackingTarget, run_ids, sync
-from hsweep.trial import TrialStatus
+from hsweep.design.trial import TrialStatus
+from hsweep.record.journal import Journal
+from hsweep.tracking.tracker import Tracker, TrackingSummary, TrackingTarget, run_ids, sync
 
 pytestmark = pytest.mark.slow
 

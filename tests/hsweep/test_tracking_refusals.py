@@ -28,9 +28,9 @@ from mlflow_stores import (
     runs_of,
 )
 
-from hsweep.journal import Journal
-from hsweep.tracking import Tracker, TrackingSummary, TrackingTarget, run_ids, sync
-from hsweep.trial import Report, TrialStatus
+from hsweep.design.trial import Report, TrialStatus
+from hsweep.record.journal import Journal
+from hsweep.tracking.tracker import Tracker, TrackingSummary, TrackingTarget, run_ids, sync
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsweep.errors import UserError
-from hsweep.journal import TrialRow
 from hsweep.paths import Home
-from hsweep.tracking_names import run_name, run_params, safe_names
-from hsweep.tracking_target import TrackingTarget, tracking_target, ui_command
+from hsweep.record.journal import TrialRow
+from hsweep.tracking.names import run_name, run_params, safe_names
+from hsweep.tracking.target import TrackingTarget, tracking_target, ui_command
 
 
 @pytest.fixture

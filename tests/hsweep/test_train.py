@@ -15,10 +15,10 @@ from tiny_runs import assignment_of, content, planned
 from torch import nn
 
 from hsweep import Recipe, epochs, grid, seconds, steps
-from hsweep import train as training
-from hsweep.checkpoints import CheckpointStore
-from hsweep.train import build_optimizer, train
-from hsweep.trial import Assignment, Report, Trial
+from hsweep.design.trial import Assignment, Report, Trial
+from hsweep.training import train as training
+from hsweep.training.checkpoints import CheckpointStore
+from hsweep.training.train import build_optimizer, train
 
 CPU = torch.device("cpu")
 

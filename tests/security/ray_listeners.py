@@ -7,14 +7,14 @@ import json
 import sys
 from typing import Any
 
-from hsweep.ray_environment import prepare_ray
+from hsweep.ray_tune.environment import prepare_ray
 
 prepare_ray()
 
 import psutil  # noqa: E402
 import ray  # noqa: E402
 
-from hsweep.ray_runner import RayRunner  # noqa: E402
+from hsweep.ray_tune.runner import RayRunner  # noqa: E402
 
 
 def answer() -> int:

@@ -143,7 +143,7 @@ def test_pages_escape_and_nothing_else_makes_html() -> None:
 
 
 def test_a_local_ray_names_the_address_of_its_dashboard() -> None:
-    for file in ("hsweep/ray_runner.py", "hsweep/ray_probe.py"):
+    for file in ("hsweep/ray_tune/runner.py", "hsweep/ray_tune/probe.py"):
         dictionaries = [
             ast.literal_eval(node)
             for node in ast.walk(TREES[file])
@@ -158,7 +158,7 @@ class _Planted:
 
 
 def test_a_pickle_in_place_of_a_checkpoint_runs_nothing(tmp_path: Path) -> None:
-    from hsweep.checkpoints import CheckpointStore
+    from hsweep.training.checkpoints import CheckpointStore
 
     store = CheckpointStore(str(tmp_path), "t0", attempt=1)
     store.save(1, {"weights": torch.ones(2)})

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hsweep.cli import main
 from hsweep.errors import UserError
 from hsweep.paths import Home, check_study_name
-from hsweep.study import Study
+from hsweep.record.study import Study
 from tasks.sources.hub import resolved
 
 Verb = Callable[..., Result]
@@ -132,7 +132,7 @@ def test_every_verb_refuses_the_name_and_writes_nothing(
 def test_a_preset_cannot_lead_out_either(hsweep: Verb, tmp_path: Path, home: Home) -> None:
     file = tmp_path / "sly.py"
     file.write_text(
-        "from hsweep.sweep import preset\nfrom tiny import tiny_sweep\n"
+        "from hsweep.design.sweep import preset\nfrom tiny import tiny_sweep\n"
         "SWEEP = tiny_sweep(presets={'/../../out': preset(replicates=1)})\n"
     )
     result = hsweep("run", file, "--preset", "/../../out", "--runner", "inline")

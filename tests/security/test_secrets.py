@@ -11,12 +11,12 @@ from driving import Workplace
 from mlflow_stores import runs_by_key
 from tiny_studies import SWEEP_FILE
 
-from hsweep import probes
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.redaction import HIDDEN, redact, refuse_secrets
-from hsweep.tracking import serve_ui
-from hsweep.tracking_target import TrackingTarget, tracking_target
+from hsweep.tracking.target import TrackingTarget, tracking_target
+from hsweep.tracking.tracker import serve_ui
+from hsweep.verbs import probes
 
 ENVIRONMENT = {
     "MLFLOW_TRACKING_PASSWORD": "canary-mlflow",
@@ -228,7 +228,9 @@ def test_pages_for_others_are_served_only_when_asked_and_with_a_warning(
     home: Home, hsweep: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served: list[str] = []
-    monkeypatch.setattr("hsweep.tracking.serve_ui", lambda _, host, port: served.append(host))
+    monkeypatch.setattr(
+        "hsweep.tracking.tracker.serve_ui", lambda _, host, port: served.append(host)
+    )
     assert hsweep("ui").stderr == ""
     assert (
         "anyone who reaches 0.0.0.0:5000 can read and delete"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from hsweep.ray_environment import prepare_ray
+from hsweep.ray_tune.environment import prepare_ray
 from hsweep.workspace import ROOT
 
 HERE = Path(__file__).resolve().parent
@@ -59,7 +59,9 @@ def test_pages_served_to_others_come_with_a_warning(
     hsweep: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     served: list[str] = []
-    monkeypatch.setattr("hsweep.tracking.serve_ui", lambda target, host, port: served.append(host))
+    monkeypatch.setattr(
+        "hsweep.tracking.tracker.serve_ui", lambda target, host, port: served.append(host)
+    )
     result = hsweep("ui", "--host", host)
     assert result.exit_code == 0
     assert "can read and delete these runs" in result.stderr
@@ -71,7 +73,9 @@ def test_pages_served_to_this_machine_do_not(
     hsweep: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
 ) -> None:
     served: list[str] = []
-    monkeypatch.setattr("hsweep.tracking.serve_ui", lambda target, host, port: served.append(host))
+    monkeypatch.setattr(
+        "hsweep.tracking.tracker.serve_ui", lambda target, host, port: served.append(host)
+    )
     result = hsweep("ui", *given)
     assert (result.exit_code, result.stderr) == (0, "")
     assert served == [given[1] if given else "127.0.0.1"]

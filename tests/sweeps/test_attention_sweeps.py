@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from analysis.papers.published import PUBLISHED_ROWS
-from hsweep.domain import AxisValue
-from hsweep.paper import published_presets
-from hsweep.plan import Plan
-from hsweep.prepare import prepare
+from hsweep.design.domain import AxisValue
+from hsweep.planning.plan import Plan
+from hsweep.planning.prepare import prepare
+from hsweep.verbs.paper import published_presets
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 

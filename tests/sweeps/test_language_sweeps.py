@@ -9,11 +9,11 @@ import pytest
 import torch
 from tiny_runs import assignment_of, content
 
-from hsweep.domain import AxisValue
-from hsweep.plan import Plan
-from hsweep.prepare import prepare
-from hsweep.train import train
-from hsweep.trial import Report, Trial
+from hsweep.design.domain import AxisValue
+from hsweep.design.trial import Report, Trial
+from hsweep.planning.plan import Plan
+from hsweep.planning.prepare import prepare
+from hsweep.training.train import train
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 SHARED = Path(__file__).parents[3] / "shared" / "data"

@@ -10,10 +10,10 @@ import torch
 
 from analysis.papers.published import PUBLISHED_ROWS
 from hsweep import UserError
-from hsweep.domain import AxisValue
-from hsweep.paper import published_presets
-from hsweep.plan import Plan
-from hsweep.prepare import prepare
+from hsweep.design.domain import AxisValue
+from hsweep.planning.plan import Plan
+from hsweep.planning.prepare import prepare
+from hsweep.verbs.paper import published_presets
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 FILES = {"vision_families": "T4", "vision_large": "T5"}

@@ -11,9 +11,9 @@ from task_contract import CPU
 from tiny_runs import assignment_of, content, planned
 
 from hsweep import Recipe, Sweep, epochs, grid
-from hsweep.checkpoints import CheckpointStore
-from hsweep.train import train
-from hsweep.trial import Report, Trial
+from hsweep.design.trial import Report, Trial
+from hsweep.training.checkpoints import CheckpointStore
+from hsweep.training.train import train
 from models.rank_encoder import nearest_neighbor_encoder
 from models.retrieval import RetrievalTransformer
 from models.vit import ViT

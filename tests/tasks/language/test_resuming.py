@@ -12,10 +12,10 @@ from text_tables import sentences, write_table
 from tiny_runs import assignment_of, content, planned
 
 from hsweep import Recipe, Sweep, grid, lean, seconds, steps
-from hsweep import train as training
-from hsweep.checkpoints import CheckpointStore
-from hsweep.train import train
-from hsweep.trial import Report, Trial
+from hsweep.design.trial import Report, Trial
+from hsweep.training import train as training
+from hsweep.training.checkpoints import CheckpointStore
+from hsweep.training.train import train
 from models.decoder import Decoder
 from models.encoder import CrammedBert
 from tasks.base import Task

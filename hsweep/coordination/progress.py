@@ -1,0 +1,227 @@
+"""What a running study shows: a live table on a terminal, one line an event elsewhere."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.standing import Snapshot
+from hsweep.design.trial import Report, Trial, TrialStatus
+
+_MAX_STRATA: Final = 12
+STATUS_STYLES: Final = {
+    TrialStatus.FINISHED: "green",
+    TrialStatus.STOPPED_EARLY: "yellow",
+    TrialStatus.DIVERGED: "magenta",
+    TrialStatus.TOO_LARGE: "red",
+    TrialStatus.FAILED: "red",
+    TrialStatus.RUNNING: "cyan",
+    TrialStatus.PLANNED: "default",
+}
+
+
+def point_label(point: Mapping[str, Any], varying: tuple[str, ...] | None = None) -> str:
+    """Return a point as text, only the given axes of it."""
+    axes = point if varying is None else [axis for axis in varying if axis in point]
+    return " ".join(
+        f"{axis}={value:.4g}" if isinstance(value := point[axis], float) else f"{axis}={value}"
+        for axis in axes
+    )
+
+
+class HasPoint(Protocol):
+    """A trial, or the record's row of one."""
+
+    @property
+    def point(self) -> Mapping[str, Any]:
+        """The axis values."""
+        ...
+
+
+def varying_axes(trials: Iterable[HasPoint]) -> tuple[str, ...]:
+    """Return the axes that take more than one value, all of them if none does."""
+    values: dict[str, set[str]] = {}
+    for trial in trials:
+        for axis, value in trial.point.items():
+            values.setdefault(axis, set()).add(repr(value))
+    varying = tuple(axis for axis, found in values.items() if len(found) > 1)
+    return varying or tuple(values)
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people write it: 8.2 s, 3 min 05 s, 2 h 10 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def number(value: float | None) -> str:
+    """Return a metric with four significant digits, a dash if it is missing."""
+    return "-" if value is None else f"{value:.4g}"
+
+
+class Progress:
+    """Shows a study while it runs; an observer of its coordinator.
+
+    Args:
+        console: where to show it.
+        metric: the study's metric.
+        trials: as planned, to know which axes to name.
+        expected: how many trials there will be at least.
+    """
+
+    def __init__(
+        self, console: Console, metric: str, trials: list[Trial], expected: int = 0
+    ) -> None:
+        self._expected = expected
+        self._console = console
+        self._metric = metric
+        self._varying = varying_axes(trials)
+        self._started = time.monotonic()
+        self._units_before: int | None = None
+        self._coordinator: Coordinator | None = None
+        self._is_live = False
+        self._begun: set[str] = set()
+        self._tried_again: set[str] = set()
+        self._micro_batches: dict[str, int | None] = {}
+
+    @contextmanager
+    def showing(self, coordinator: Coordinator) -> Iterator[None]:
+        """Show the study while the block runs."""
+        self._coordinator = coordinator
+        self._units_before = coordinator.snapshot().units_done
+        if not self._console.is_terminal:
+            yield
+            return
+        self._is_live = True
+        with Live(
+            console=self._console,
+            get_renderable=self._render,
+            refresh_per_second=2,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        ):
+            yield
+        self._is_live = False
+
+    def started(self, trial: Trial, attempt: int) -> None:
+        """Say that a trial is tried again, or goes on where an earlier run of the study left it.
+
+        A first start shows in the table, and one that waited at a rung just goes on.
+        """
+        is_news = trial.key in self._tried_again or trial.key not in self._begun
+        self._begun.add(trial.key)
+        if attempt > 1 and is_news and not self._is_live:
+            self._line(trial, f"attempt {attempt} starts")
+
+    def reported(self, trial: Trial, report: Report) -> None:
+        """Say what a report remarks; the table shows how far each trial is."""
+        if report.micro_batch != self._micro_batches.get(trial.key):
+            self._micro_batches[trial.key] = report.micro_batch
+            if report.micro_batch is not None:
+                self._line(trial, f"computes {report.micro_batch} examples at once: memory")
+        if report.note:
+            self._line(trial, report.note)
+
+    def ended(self, trial: Trial, status: TrialStatus, reason: str) -> None:
+        """Say how a trial ended."""
+        row = self._last_value(trial)
+        is_planned = status is TrialStatus.PLANNED
+        (self._tried_again.add if is_planned else self._tried_again.discard)(trial.key)
+        word = "will be tried again" if is_planned else str(status).replace("_", " ")
+        why = reason.strip().splitlines()[-1] if reason.strip() else ""
+        self._line(
+            trial,
+            f"{word}{f'  {self._metric} {number(row)}' if row is not None else ''}"
+            f"{f'  ({why})' if why else ''}",
+            STATUS_STYLES[status],
+        )
+
+    def _last_value(self, trial: Trial) -> float | None:
+        assert self._coordinator is not None
+        return self._coordinator.value(trial.key)
+
+    def _line(self, trial: Trial, what: str, style: str = "default") -> None:
+        assert self._coordinator is not None
+        counts = self._coordinator.snapshot().counts
+        done = sum(number for status, number in counts.items() if status.is_final)
+        total = max(self._expected, sum(counts.values()))
+        label = f"{point_label(trial.point, self._varying)} #{trial.replicate}"
+        text = Text(f"[{done:>{len(str(total))}}/{total}] {label}  ")
+        self._console.print(text.append(what, style=style), soft_wrap=True)
+
+    def _render(self) -> Group:
+        assert self._coordinator is not None
+        snapshot = self._coordinator.snapshot()
+        parts: list[Any] = [self._summary(snapshot)]
+        if snapshot.running:
+            parts.append(self._running_table(snapshot))
+        if snapshot.best:
+            parts.append(self._best_table(snapshot))
+        return Group(*parts)
+
+    def _summary(self, snapshot: Snapshot) -> Text:
+        elapsed = time.monotonic() - self._started
+        text = Text()
+        for status, name in (
+            (TrialStatus.FINISHED, "finished"),
+            (TrialStatus.RUNNING, "running"),
+            (TrialStatus.STOPPED_EARLY, "stopped early"),
+            (TrialStatus.DIVERGED, "diverged"),
+            (TrialStatus.TOO_LARGE, "too large"),
+            (TrialStatus.FAILED, "failed"),
+            (TrialStatus.PLANNED, "waiting"),
+        ):
+            text.append(f"{snapshot.counts[status]} {name}  ", style=STATUS_STYLES[status])
+        text.append(f"elapsed {duration(elapsed)}")
+        since = snapshot.units_done - (self._units_before or 0)
+        if since > 0:
+            left = snapshot.units_planned - snapshot.units_done
+            text.append(f"  remaining about {duration(elapsed * left / since)}")
+        return text
+
+    def _running_table(self, snapshot: Snapshot) -> Table:
+        assert self._coordinator is not None
+        trials = {trial.key: trial for trial in self._coordinator.planned_trials()}
+        table = Table(box=None, pad_edge=False)
+        for heading in ("running", "done", self._metric):
+            table.add_column(heading, justify="left" if heading == "running" else "right")
+        for key, unit in snapshot.running.items():
+            trial = trials[key]
+            table.add_row(
+                f"{point_label(trial.point, self._varying)} #{trial.replicate}",
+                f"{unit}/{trial.budget.amount} {trial.budget.unit}",
+                number(self._coordinator.value(key)),
+            )
+        return table
+
+    def _best_table(self, snapshot: Snapshot) -> Table:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("best so far, by stratum")
+        table.add_column(self._metric, justify="right")
+        strata = sorted(snapshot.best.items(), key=lambda item: _natural(item[0]))
+        for stratum, (value, _) in strata[:_MAX_STRATA]:
+            table.add_row(stratum or "all", number(value))
+        if len(strata) > _MAX_STRATA:
+            table.add_row(f"and {len(strata) - _MAX_STRATA} more", "")
+        return table
+
+
+def _natural(text: str) -> list[tuple[int, int, str]]:
+    """Order labels as people do: seq_len=8 before seq_len=16."""
+    import re
+
+    return [
+        (0, int(part), "") if part.isdigit() else (1, 0, part)
+        for part in re.split(r"(\d+)", text)
+        if part
+    ]

@@ -1,0 +1,109 @@
+"""Early stopping as a sweep asks for it: rungs, strata and survivors."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from hsweep.design.budget import Budget
+from hsweep.errors import UserError, unknown_name
+
+_DEFAULT_MIN_SURVIVORS: Final = 3
+PROTECTED: Final = "baseline"
+"""The stratum of trials that are never stopped: what a study compares everything with."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeBand:
+    """Strata for a Pareto study: trials compete with models of about their own size.
+
+    Attributes:
+        factor: the upper end of a band over its lower end, in parameters.
+
+    Raises:
+        UserError: a factor not above 1.
+    """
+
+    factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.factor > 1:
+            raise UserError(f"a size band's factor must be above 1, not {self.factor!r}")
+
+    def label(self, num_params: int) -> str:
+        """Return the band of a model, named by its ends."""
+        # The small constant keeps a count that is an exact power in the band it opens.
+        band = math.floor(math.log(max(1, num_params)) / math.log(self.factor) + 1e-9)
+        low, high = self.factor**band, self.factor ** (band + 1)
+        return f"num_params={low:.3g}..{high:.3g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asha:
+    """Early stopping by successive halving within strata.
+
+    Attributes:
+        grace: budget units before the first rung; nothing is stopped earlier.
+        reduction_factor: a rung keeps the best 1/reduction_factor of its stratum.
+        strata: axes whose values make a stratum, or a ``SizeBand``; an empty tuple lets all
+            trials compete, which is wrong for a transition study.
+        min_survivors: contenders of every stratum that are left to run to the full budget; three
+            keep the transition fit's answer at a third of the compute.
+        compete: ``trials`` each for itself, or ``points``: shapes, by the mean of their replicates.
+        decide: ``together``: a rung is decided once, when all its contenders are there or gone;
+            ``on_arrival``: each trial at once, by those that came before it (the stopping variant
+            of ASHA), where the first to arrive always go on. A search that proposes its points
+            while it runs cannot know who is still to come and decides on arrival.
+
+    Raises:
+        UserError: a value outside its range.
+    """
+
+    grace: int
+    reduction_factor: int = 3
+    strata: tuple[str, ...] | SizeBand = ()
+    min_survivors: int = _DEFAULT_MIN_SURVIVORS
+    compete: Literal["trials", "points"] = "trials"
+    decide: Literal["together", "on_arrival"] = "together"
+
+    def __post_init__(self) -> None:
+        for what, value, least in (
+            ("the grace period", self.grace, 1),
+            ("the reduction factor", self.reduction_factor, 2),
+            ("min_survivors", self.min_survivors, 1),
+        ):
+            if type(value) is not int or value < least:
+                raise UserError(f"{what} must be a whole number of at least {least}, not {value!r}")
+        strata: object = self.strata
+        if isinstance(strata, str):
+            raise UserError(f"strata are a tuple of axes; write ({strata!r},)")
+        if self.compete not in ("trials", "points"):
+            raise UserError(f"compete must be 'trials' or 'points', not {self.compete!r}")
+        if self.decide not in ("together", "on_arrival"):
+            raise UserError(f"decide must be 'together' or 'on_arrival', not {self.decide!r}")
+
+    def milestones(self, budget: Budget) -> list[int]:
+        """Return the units at which trials are compared: grace * reduction_factor**k, each moved
+        up to the next report, below the full budget."""
+        units = budget.report_units()
+        rungs: list[int] = []
+        target = self.grace
+        while target < budget.amount:
+            unit = next(unit for unit in units if unit >= target)
+            if unit < budget.amount and unit not in rungs:
+                rungs.append(unit)
+            target *= self.reduction_factor
+        return rungs
+
+    def stratum(self, point: Mapping[str, Any], num_params: int) -> str:
+        """Return the label of the group a trial competes in.
+
+        Raises:
+            UserError: a stratum axis that the space does not have.
+        """
+        if isinstance(self.strata, SizeBand):
+            return self.strata.label(num_params)
+        for axis in self.strata:
+            if axis not in point:
+                raise unknown_name("axis in early_stopping strata", axis, point)
+        return ",".join(f"{axis}={point[axis]}" for axis in self.strata)

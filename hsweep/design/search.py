@@ -1,0 +1,68 @@
+"""How points are chosen from a space."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hsweep.design.question import Goal
+from hsweep.errors import UserError, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The order and choice of points.
+
+    Attributes:
+        method: ``grid`` runs every point of a finite space; ``random`` draws; ``optuna`` lets a
+            tree-structured Parzen estimator propose, learning from the trials that ended.
+        num_points: points to draw or propose; None for a grid.
+        also: further objectives, as (column, goal), for a multi-objective search; the columns are
+            metrics or ``num_params``, ``flops_per_example``, ``train_memory_bytes``.
+
+    Raises:
+        UserError: a search without a number of points, or objectives it cannot use.
+    """
+
+    method: Literal["grid", "random", "optuna"] = "grid"
+    num_points: int | None = None
+    also: tuple[tuple[str, Goal], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.method not in ("grid", "random", "optuna"):
+            raise UserError(
+                f"search method must be 'grid', 'random' or 'optuna', not {self.method!r}"
+            )
+        if self.method != "grid" and (self.num_points is None or self.num_points < 1):
+            raise UserError(
+                f"a {self.method} search needs num_points of at least 1, not {self.num_points!r}"
+            )
+        if self.num_points is not None and type(self.num_points) is not int:
+            raise UserError(f"num_points must be a whole number, not {shown(self.num_points)}")
+        if self.also and self.method != "optuna":
+            raise UserError("further objectives need an optuna search")
+        objectives: object = self.also
+        if not isinstance(objectives, tuple) or not all(
+            isinstance(each, tuple)
+            and len(each) == 2
+            and isinstance(each[0], str)
+            and each[1] in ("min", "max")
+            for each in objectives
+        ):
+            raise UserError(
+                "also must be pairs of a column and 'min' or 'max', as (('num_params', 'min'),), "
+                f"not {shown(objectives)}"
+            )
+
+
+def grid_search() -> Search:
+    """Return the search that runs every point of a finite space."""
+    return Search()
+
+
+def random_search(num_points: int) -> Search:
+    """Return the search that draws ``num_points`` different points."""
+    return Search("random", num_points)
+
+
+def optuna_search(num_points: int, *, also: tuple[tuple[str, Goal], ...] = ()) -> Search:
+    """Return the search that lets Optuna propose ``num_points`` points, one after another."""
+    return Search("optuna", num_points, also)

@@ -1,0 +1,579 @@
+"""Search spaces: an algebra of frozen values.
+
+A space is built from axes with ``*`` (every combination), ``+`` (either), ``zipped`` (in step),
+``.where`` (only those for which) and ``.derive`` (computed from the others). A finite space lists
+its points in a fixed order; any space can be sampled with a seed, and translates into Optuna's
+distributions and Ray Tune's domains through one flat set of *parameters*.
+"""
+
+import ast
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from hsweep.design.domain import AxisValue, Choice, Domain, Interval, IntRange, as_choice, as_value
+from hsweep.errors import UserError, shown, told, unknown_name
+
+if TYPE_CHECKING:
+    import numpy as np
+    from optuna.distributions import BaseDistribution
+
+_MAX_REJECTIONS: Final = 10_000
+_MAX_LISTED: Final = 200_000
+_MAX_COMBINATIONS: Final = 1_000_000
+
+
+class Point(Mapping[str, Any]):
+    """One combination of axis values: an immutable mapping, its axes also readable as attributes.
+
+    Raises:
+        UserError: on reading an axis that the space does not have.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "_values", dict(values))
+
+    def __getitem__(self, axis: str) -> Any:
+        try:
+            return self._values[axis]
+        except KeyError:
+            raise unknown_name("axis", axis, self._values) from None
+
+    def __getattr__(self, axis: str) -> Any:
+        if axis.startswith("_"):
+            raise AttributeError(axis)
+        return self[axis]
+
+    def __setattr__(self, axis: str, value: object) -> None:
+        raise AttributeError(f"a point cannot be changed (tried to set {axis!r})")
+
+    def __contains__(self, axis: object) -> bool:
+        # Mapping's own version relies on KeyError, which reading an unknown axis does not raise.
+        return axis in self._values
+
+    def get(self, axis: str, default: Any = None) -> Any:
+        """Return the axis's value, or ``default`` if the space does not have it."""
+        return self._values.get(axis, default)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return f"Point({', '.join(f'{axis}={value!r}' for axis, value in self._values.items())})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Point, (self._values,)
+
+
+class Space(ABC):
+    """A set of points. Build one with ``grid``, ``choice``, ``int_range``, ``uniform``,
+    ``log_uniform`` or ``zipped``, and combine them."""
+
+    @property
+    @abstractmethod
+    def axes(self) -> tuple[str, ...]:
+        """Names of all axes, derived ones included, in order."""
+
+    @abstractmethod
+    def parameters(self, prefix: str = "") -> dict[str, Domain]:
+        """Return the independent choices that determine a point, for samplers."""
+
+    @abstractmethod
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        """Return the point that the parameters' values stand for, None if it is excluded."""
+
+    @abstractmethod
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        """Yield every point of a finite space."""
+
+    @abstractmethod
+    def override(self, axis: str, values: Sequence[AxisValue]) -> "Space":
+        """Return the same space with other values on one axis.
+
+        Raises:
+            UserError: an axis the space does not have, or one that cannot take these values.
+        """
+
+    @abstractmethod
+    def _most_points(self) -> float:
+        """Return how many combinations there are to list, infinity for an infinite space."""
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the points can be listed."""
+        return not self._infinite()
+
+    def _infinite(self) -> list[str]:
+        return [name for name, d in self.parameters().items() if isinstance(d, Interval)]
+
+    def points(self) -> Iterator[Point]:
+        """Yield every point, in an order that depends on the space alone.
+
+        Raises:
+            UserError: the space is infinite, or has more combinations than can be listed.
+        """
+        infinite = self._infinite()
+        if infinite:
+            raise UserError(
+                f"axis {infinite[0]!r} has infinitely many values, so the space cannot be listed; "
+                "use search=random_search(...) or optuna_search(...), or give it a list of values"
+            )
+        number = self._most_points()
+        if number > _MAX_COMBINATIONS:
+            raise UserError(
+                f"the space has {number:,} combinations, of which at most {_MAX_COMBINATIONS:,} "
+                "can be listed; use search=random_search(...) or optuna_search(...), or shorten "
+                "its axes"
+            )
+        return map(Point, self._enumerate())
+
+    def sample(self, num_points: int, seed: int) -> list[Point]:
+        """Draw ``num_points`` different points (fewer, if a finite space has no more).
+
+        Raises:
+            UserError: next to no draw satisfies the space's ``where`` conditions.
+        """
+        import numpy as np
+
+        rng = np.random.default_rng(seed)
+        found: dict[Point, None] = {}
+        rejected = 0
+        can_list = self._num_combinations() <= _MAX_LISTED
+        patience = _MAX_REJECTIONS // 10 if can_list else _MAX_REJECTIONS
+        while len(found) < num_points:
+            point = self.draw(rng)
+            if point is None or point in found:
+                rejected += 1
+                if rejected >= patience:
+                    break
+                continue
+            found[point] = None
+        if len(found) < num_points and can_list:
+            # Points too rare to be drawn, or the last ones of many.
+            rest = [point for point in self.points() if point not in found]
+            for index in rng.permutation(len(rest))[: num_points - len(found)]:
+                found[rest[index]] = None
+        if not found and num_points > 0:
+            raise UserError(
+                f"none of {rejected} draws satisfies the space's where(...) conditions; "
+                "loosen them or narrow the axes"
+            )
+        return list(found)
+
+    def _num_combinations(self) -> float:
+        """Return how many combinations of parameter values there are."""
+        return math.prod(map(_num_values, self.parameters().values()))
+
+    def draw(self, rng: "np.random.Generator") -> Point | None:
+        """Draw one point; None if the draw is excluded by a ``where`` condition."""
+        decoded = self.decode({name: d.draw(rng) for name, d in self.parameters().items()})
+        return None if decoded is None else Point(decoded)
+
+    def to_optuna(self) -> "dict[str, BaseDistribution]":
+        """Return Optuna's distributions of the space's parameters (see ``decode``)."""
+        from optuna import distributions as optuna
+
+        def distribution(domain: Domain) -> "BaseDistribution":
+            if isinstance(domain, Choice):
+                return optuna.CategoricalDistribution(cast(Any, domain.values))
+            if isinstance(domain, IntRange):
+                highest = domain.high - (domain.high - domain.low) % domain.step
+                return optuna.IntDistribution(domain.low, highest, step=domain.step)
+            return optuna.FloatDistribution(domain.low, domain.high, log=domain.log)
+
+        return {name: distribution(domain) for name, domain in self.parameters().items()}
+
+    def __mul__(self, other: "Space") -> "Space":
+        """Every combination of a point of each."""
+        return Product(self, other)
+
+    def __add__(self, other: "Space") -> "Space":
+        """The points of either."""
+        return Union(self, other)
+
+    def where(self, condition: Callable[[Point], bool]) -> "Space":
+        """Only the points for which ``condition`` holds."""
+        return Where(self, condition)
+
+    def derive(self, **axes: Callable[[Point], AxisValue]) -> "Space":
+        """Add axes computed from the others, for example
+        ``derive(embed_dim=lambda p: p.heads * p.head_dim)``."""
+        space: Space = self
+        for name, compute in axes.items():
+            space = Derived(space, name, compute)
+        return space
+
+
+@dataclass(frozen=True)
+class Axes(Space):
+    """Independent axes, each with its own domain."""
+
+    domains: tuple[tuple[str, Domain], ...]
+
+    def __post_init__(self) -> None:
+        for name, _ in self.domains:
+            if not name.isidentifier():
+                raise UserError(f"an axis name is a Python identifier; got {name!r}")
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.domains)
+
+    def parameters(self, prefix: str = "") -> dict[str, Domain]:
+        return {prefix + name: domain for name, domain in self.domains}
+
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        return {name: values[prefix + name] for name, _ in self.domains}
+
+    def _most_points(self) -> float:
+        return math.prod(_num_values(domain) for _, domain in self.domains)
+
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        points: list[dict[str, Any]] = [{}]
+        for name, domain in self.domains:
+            values = domain.finite() or ()
+            points = [{**point, name: value} for point in points for value in values]
+        return iter(points)
+
+    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
+        _require_axis(self, axis)
+        return Axes(
+            tuple(
+                (name, as_choice(list(values)) if name == axis else domain)
+                for name, domain in self.domains
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Zipped(Space):
+    """Axes that change in step, like ``zip``: different rows, each with a value for every axis."""
+
+    names: tuple[str, ...]
+    rows: tuple[tuple[AxisValue, ...], ...]
+
+    def __post_init__(self) -> None:
+        Axes(tuple((name, Choice((None,))) for name in self.names))
+        seen: set[tuple[AxisValue, ...]] = set()
+        for row in self.rows:
+            if row in seen:
+                combination = dict(zip(self.names, row, strict=True))
+                raise UserError(f"the zipped combination {shown(combination)} is listed twice")
+            seen.add(row)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.names
+
+    @property
+    def _parameter(self) -> str:
+        return "zip:" + ",".join(self.names)
+
+    def parameters(self, prefix: str = "") -> dict[str, Domain]:
+        return {prefix + self._parameter: IntRange(0, len(self.rows) - 1)}
+
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        row = self.rows[values[prefix + self._parameter]]
+        return dict(zip(self.names, row, strict=True))
+
+    def _most_points(self) -> float:
+        return len(self.rows)
+
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        return (dict(zip(self.names, row, strict=True)) for row in self.rows)
+
+    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
+        _require_axis(self, axis)
+        if len(values) not in (1, len(self.rows)):
+            raise UserError(
+                f"axis {axis!r} is zipped with {', '.join(n for n in self.names if n != axis)}: "
+                f"give 1 or {len(self.rows)} values, not {len(values)}"
+            )
+        columns = dict(zip(self.names, zip(*self.rows, strict=True), strict=True))
+        if len(values) > 1:
+            return zipped(**{**columns, axis: values})
+        del columns[axis]
+        fixed = Axes(((axis, as_choice(list(values))),))
+        if not columns:
+            return fixed
+        # Rows that differed on this axis alone are now the same.
+        rows = tuple(dict.fromkeys(zip(*columns.values(), strict=True)))
+        return Product(Zipped(tuple(columns), rows), fixed)
+
+
+@dataclass(frozen=True)
+class Product(Space):
+    """Every combination of a point of each side."""
+
+    left: Space
+    right: Space
+
+    def __post_init__(self) -> None:
+        both = set(self.left.axes) & set(self.right.axes)
+        if both:
+            raise UserError(
+                f"axis {min(both)!r} stands on both sides of a product; name it on one side only"
+            )
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.left.axes + self.right.axes
+
+    def parameters(self, prefix: str = "") -> dict[str, Domain]:
+        return {**self.left.parameters(prefix), **self.right.parameters(prefix)}
+
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        left = self.left.decode(values, prefix)
+        right = self.right.decode(values, prefix)
+        return None if left is None or right is None else {**left, **right}
+
+    def _most_points(self) -> float:
+        return self.left._most_points() * self.right._most_points()
+
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        right = list(self.right._enumerate())
+        return ({**one, **other} for one in self.left._enumerate() for other in right)
+
+    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
+        if axis in self.left.axes:
+            return replace(self, left=self.left.override(axis, values))
+        _require_axis(self, axis)
+        return replace(self, right=self.right.override(axis, values))
+
+
+@dataclass(frozen=True)
+class Union(Space):
+    """The points of either side; a point on both sides counts once."""
+
+    left: Space
+    right: Space
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.left.axes + self.right.axes))
+
+    @property
+    def _parameter(self) -> str:
+        # Named by its axes, so that the unions of a product choose independently.
+        return "side:" + ",".join(self.axes)
+
+    def parameters(self, prefix: str = "") -> dict[str, Domain]:
+        return {
+            prefix + self._parameter: Choice(("left", "right")),
+            **self.left.parameters(f"{prefix}left."),
+            **self.right.parameters(f"{prefix}right."),
+        }
+
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        if values[prefix + self._parameter] == "left":
+            return self.left.decode(values, f"{prefix}left.")
+        return self.right.decode(values, f"{prefix}right.")
+
+    def _most_points(self) -> float:
+        return self.left._most_points() + self.right._most_points()
+
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        seen = set()
+        for side in (self.left, self.right):
+            for values in side._enumerate():
+                point = Point(values)
+                if point not in seen:
+                    seen.add(point)
+                    yield values
+
+    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
+        _require_axis(self, axis)
+        sides = (
+            side.override(axis, values) if axis in side.axes else side
+            for side in (self.left, self.right)
+        )
+        return Union(*sides)
+
+
+@dataclass(frozen=True)
+class Where(Space):
+    """The points of ``inner`` that satisfy a condition."""
+
+    inner: Space
+    condition: Callable[[Point], bool]
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.inner.axes
+
+    def parameters(self, prefix: str = "") -> dict[str, Domain]:
+        return self.inner.parameters(prefix)
+
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        point = self.inner.decode(values, prefix)
+        return None if point is None or not self._holds(point) else point
+
+    def _holds(self, point: dict[str, Any]) -> bool:
+        return _of_sweep("a where(...)", lambda given: bool(self.condition(given)), point)
+
+    def _most_points(self) -> float:
+        return self.inner._most_points()
+
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        return filter(self._holds, self.inner._enumerate())
+
+    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
+        return replace(self, inner=self.inner.override(axis, values))
+
+
+@dataclass(frozen=True)
+class Derived(Space):
+    """``inner`` with one more axis, computed from the others."""
+
+    inner: Space
+    name: str
+    compute: Callable[[Point], AxisValue]
+
+    def __post_init__(self) -> None:
+        if self.name in self.inner.axes:
+            raise UserError(
+                f"axis {self.name!r} exists already, so it cannot be derived; choose another name"
+            )
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return (*self.inner.axes, self.name)
+
+    def _with_axis(self, point: dict[str, Any]) -> dict[str, Any]:
+        computed = _of_sweep("a derive(...)", self.compute, point)
+        try:
+            value = as_value(computed)
+        except UserError as error:
+            raise UserError(f"derived axis {self.name!r} at {point}: {error}") from error
+        return {**point, self.name: value}
+
+    def _most_points(self) -> float:
+        return self.inner._most_points()
+
+    def parameters(self, prefix: str = "") -> dict[str, Domain]:
+        return self.inner.parameters(prefix)
+
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        point = self.inner.decode(values, prefix)
+        return None if point is None else self._with_axis(point)
+
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        return map(self._with_axis, self.inner._enumerate())
+
+    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
+        if axis == self.name:
+            raise UserError(
+                f"axis {axis!r} is derived from {', '.join(self.inner.axes)}; set one of those"
+            )
+        return replace(self, inner=self.inner.override(axis, values))
+
+
+Computed = TypeVar("Computed")
+
+
+def _of_sweep(what: str, function: Callable[[Point], Computed], point: dict[str, Any]) -> Computed:
+    """Call a function of a sweep file, which may fail in any way, or try to end the process."""
+    try:
+        return function(Point(point))
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserError(
+            f"{what} function of the sweep's space failed at {point}: {told(error)}"
+        ) from error
+
+
+def _num_values(domain: Domain) -> float:
+    if isinstance(domain, Interval):
+        return math.inf
+    if isinstance(domain, Choice):
+        return len(domain.values)
+    return (domain.high - domain.low) // domain.step + 1
+
+
+def _require_axis(space: Space, axis: str) -> None:
+    if axis not in space.axes:
+        raise unknown_name("axis", axis, space.axes)
+
+
+def grid(**axes: Sequence[AxisValue] | AxisValue) -> Space:
+    """Return every combination of the listed values; a single value fixes its axis."""
+    return Axes(tuple((name, as_choice(values)) for name, values in axes.items()))
+
+
+choice = grid
+"""The same set of points as ``grid``; the name to use for axes that are to be sampled."""
+
+
+def int_range(**axes: tuple[int, int] | tuple[int, int, int]) -> Space:
+    """Return whole-number axes, each given as (low, high) or (low, high, step), ends included."""
+    return Axes(tuple((name, IntRange(*ends)) for name, ends in axes.items()))
+
+
+def log_uniform(**axes: tuple[float, float]) -> Space:
+    """Return real axes drawn evenly in their logarithm, each given as (low, high)."""
+    return Axes(tuple((name, Interval(*ends, log=True)) for name, ends in axes.items()))
+
+
+def uniform(**axes: tuple[float, float]) -> Space:
+    """Return real axes drawn evenly, each given as (low, high)."""
+    return Axes(tuple((name, Interval(*ends)) for name, ends in axes.items()))
+
+
+def zipped(**axes: Sequence[AxisValue]) -> Space:
+    """Return axes that change in step: the first values together, then the second, and so on.
+
+    An axis may repeat a value; no combination may be listed twice.
+    """
+    lengths = {name: len(values) for name, values in axes.items()}
+    if not lengths or 0 in lengths.values():
+        raise UserError(f"zipped needs at least one axis, and at least one value each; got {axes}")
+    if len(set(lengths.values())) > 1:
+        raise UserError(f"zipped axes need equally many values; got {lengths}")
+    columns = (map(as_value, values) for values in axes.values())
+    return Zipped(tuple(axes), tuple(zip(*columns, strict=True)))
+
+
+# All that ast.literal_eval says it may raise: besides wrong syntax, `{[]}` and deep nesting.
+_NO_LITERAL: Final = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
+
+
+def parse_values(text: str) -> list[AxisValue]:
+    """Read the VALUE of ``--set NAME=VALUE``: one value, or several with commas between.
+
+    Each is a Python literal (number, True, None, a tuple in parentheses), else a plain string.
+    """
+    # Python warns of oddities in literals (1if, "\\d") that are the user's text here.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _literals(text.strip())
+
+
+def _literals(stripped: str) -> list[Any]:
+    try:
+        literal = ast.literal_eval(stripped)
+    except _NO_LITERAL:
+        return [_literal_or_text(part.strip()) for part in stripped.split(",")]
+    is_list = isinstance(literal, list) or (
+        isinstance(literal, tuple)
+        and (not stripped.startswith("(") or all(isinstance(part, tuple) for part in literal))
+    )
+    return list(literal) if is_list else [literal]
+
+
+def _literal_or_text(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except _NO_LITERAL:
+        return text

@@ -1,0 +1,299 @@
+"""A sweep: one question as a frozen value, and its variants."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType, NoneType
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+from hsweep.design.budget import Budget
+from hsweep.design.domain import AxisValue, is_text
+from hsweep.design.early_stopping import Asha
+from hsweep.design.question import Goal, Lean, Question, Transition
+from hsweep.design.recipe import Recipe
+from hsweep.design.search import Search
+from hsweep.design.space import Point, Space
+from hsweep.design.trial import Resources
+from hsweep.errors import UserError, shown, unknown_name
+from hsweep.paths import check_study_name
+from models.base import AnyModelConfig
+from models.conditioning import Conditioning, is_probed
+from tasks.base import Task
+
+DEFAULT_PRESET: Final = "quick"
+RESERVED_AXES: Final = frozenset(
+    {
+        "key", "study", "sweep", "preset", "ordinal", "seed", "stratum", "status", "reason",
+        "attempt", "failures", "reused_from", "orphaned", "micro_batch", "note",
+        "reached", "budget", "num_params", "flops_per_example",
+        "train_flops_per_example", "train_memory_bytes",
+        "wall_seconds", "train_seconds", "data_seconds", "latency_seconds",
+        "mlflow_run_id", "mlflow_url", "unit", "step", "epochs", "steps", "seconds",
+        "report_every", "replicates", "cpus", "gpus", "num_points",
+    }
+)  # fmt: skip
+"""Names with a meaning of their own in tables and on the command line."""
+
+T = TypeVar("T")
+PerPoint: TypeAlias = T | Callable[[Point], T]
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A variant of a sweep: the fields it replaces, and what to know before running it."""
+
+    changes: Mapping[str, Any]
+    note: str = ""
+
+
+def preset(note: str = "", **changes: Any) -> Preset:
+    """Return a variant that replaces the given fields of a sweep.
+
+    Raises:
+        UserError: a field that a sweep does not have, or its name or presets.
+    """
+    known = {each.name for each in fields(Sweep)} - {"name", "presets"}
+    for name in changes:
+        if name not in known:
+            raise unknown_name("sweep field in a preset", name, known)
+    return Preset(MappingProxyType(dict(changes)), note)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What to vary, on what, and which question the results shall answer.
+
+    ``task``, ``model``, ``recipe`` and ``resources`` are values, or functions of the point. A
+    function that raises ValueError declares its point impossible: the plan lists it with the
+    reason, and it is not run.
+
+    Attributes:
+        name: also the default name of its studies.
+        space: the points.
+        task: what is learned.
+        model: how a point becomes a model.
+        metric: the task's metric that decides.
+        goal: whether smaller or larger is better.
+        budget: how long a trial trains when nothing stops it.
+        question: what the analysis shall answer; None draws curves only.
+        recipe: optimizer and schedule.
+        replicates: seeds a point runs with.
+        early_stopping: None lets every trial run to its end.
+        resources: what one trial occupies.
+        search: how points are chosen.
+        max_failures: restarts of a trial that fails, before it is recorded as failed.
+        checkpoint_seconds: work at risk: the most training time between two checkpoints of a trial,
+            which follow reports; where these are further apart, each has one.
+        report_timeout: seconds without a report after which a trial counts as hung: its process is
+            ended and the trial tried again from its checkpoint; None waits for ever. Preparing the
+            data counts as time to the first report, starting a process does not (it has 5 minutes
+            at least). For the Ray runner: the inline runner cannot end itself.
+        probe: what to measure, now and then, of the conditioning of each model's attention (see
+            ``models.conditioning``); None measures nothing. The trials are the same with and
+            without it, and so are their other numbers, but its time counts as theirs.
+        presets: variants by name; the sweep as it stands is the preset ``quick``.
+        description: the lab note; the loader fills in the file's docstring.
+
+    Raises:
+        UserError: fields that do not go together.
+    """
+
+    name: str
+    space: Space
+    task: PerPoint[Task]
+    model: PerPoint[AnyModelConfig]
+    metric: str
+    goal: Goal
+    budget: Budget
+    question: Question | None = None
+    recipe: PerPoint[Recipe] = field(default_factory=Recipe)
+    replicates: int = 1
+    early_stopping: Asha | None = None
+    resources: PerPoint[Resources] = field(default_factory=Resources)
+    search: Search = field(default_factory=Search)
+    max_failures: int = 2
+    checkpoint_seconds: float = 30.0
+    report_timeout: float | None = None
+    probe: Conditioning | None = None
+    presets: Mapping[str, Preset] = field(default_factory=dict)
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        check_study_name(self.name)
+        self._check_kinds()
+        if not isinstance(self.space, Space):
+            raise UserError(
+                f"space must be built with grid(...), choice(...) and the like, not {self.space!r}"
+            )
+        taken = RESERVED_AXES & set(self.space.axes)
+        if taken:
+            raise UserError(
+                f"axis name {min(taken)!r} has a meaning of its own in tables; choose another"
+            )
+        if self.probe is not None:
+            self._check_probe()
+        if self.goal not in ("min", "max"):
+            raise UserError(f"goal must be 'min' or 'max', not {self.goal!r}")
+        if type(self.replicates) is not int or self.replicates < 1:
+            raise UserError(f"replicates must be at least 1, not {shown(self.replicates)}")
+        if self.max_failures < 0:
+            raise UserError(f"max_failures must not be negative, not {self.max_failures!r}")
+        if self.report_timeout is not None and not self.report_timeout > 0:
+            raise UserError(
+                f"report_timeout must be a positive number of seconds or None, not "
+                f"{self.report_timeout!r}"
+            )
+        for name, variant in self.presets.items():
+            if not isinstance(variant, Preset):
+                raise UserError(f"preset {name!r} must be made by preset(...), not {variant!r}")
+        if self.search.also and self.early_stopping is not None:
+            raise UserError(
+                "a search with several objectives cannot stop trials early, since a rung compares "
+                "one number; set early_stopping=None"
+            )
+        if self.search.method == "grid" and not self.space.is_finite:
+            next(iter(self.space.points()))  # raises, naming the infinite axis
+        self._check_question()
+
+    def _check_kinds(self) -> None:
+        """Refuse fields of another type, which would fail far from where they were given."""
+        number = (int, float)
+        for name, kinds, what in (
+            ("metric", str, "the name of a metric of the task"),
+            ("budget", Budget, "epochs(...), steps(...) or seconds(...)"),
+            ("question", (Transition, Lean, NoneType), "a Transition, lean(...) or None"),
+            ("early_stopping", (Asha, NoneType), "an Asha(...) or None"),
+            ("search", Search, "random_search(...), optuna_search(...) or grid_search()"),
+            ("max_failures", int, "a whole number of at least 0"),
+            ("checkpoint_seconds", number, "a number of seconds"),
+            ("report_timeout", (*number, NoneType), "a number of seconds or None"),
+            ("presets", Mapping, "a dictionary of preset(...) by name"),
+            ("description", str, "text"),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                raise UserError(f"{name} must be {what}, not {shown(value)}")
+        if not (math.isfinite(self.checkpoint_seconds) and self.checkpoint_seconds >= 0):
+            raise UserError(
+                f"checkpoint_seconds must be a number of at least 0, not {self.checkpoint_seconds}"
+            )
+        for name, most in (("max_failures", 1_000_000), ("report_timeout", 10**9)):
+            if (getattr(self, name) or 0) > most:
+                raise UserError(f"{name} must be at most {most:,}")
+        if not is_text(self.description):
+            raise UserError(f"description must be UTF-8 text, not {shown(self.description)}")
+        for name in self.presets:
+            if not isinstance(name, str):
+                raise UserError(f"presets are named by text, not {shown(name)}")
+
+    def _check_probe(self) -> None:
+        if not isinstance(self.probe, Conditioning):
+            raise UserError(f"probe must be a Conditioning or None, not {self.probe!r}")
+        for axis in self.space.axes:
+            if is_probed(axis):
+                raise UserError(f"axis {axis!r} is also what the probe measures; choose another")
+
+    def _check_question(self) -> None:
+        axes = self.space.axes
+        if isinstance(self.question, Transition):
+            for axis in (self.question.x, self.question.by):
+                if axis is not None and axis not in axes:
+                    raise unknown_name("axis in the sweep's question", axis, axes)
+        elif isinstance(self.question, Lean):
+            for axis, _ in self.question.baseline:
+                if axis not in axes:
+                    raise unknown_name("axis in the lean question's baseline", axis, axes)
+            if self.question.within is not None and self.question.within not in axes:
+                raise unknown_name("axis in the lean question", self.question.within, axes)
+
+    def with_preset(self, name: str | None) -> "Sweep":
+        """Return the variant called ``name`` (None: the default, ``quick``).
+
+        Raises:
+            UserError: no such variant.
+        """
+        if name is None or (name == DEFAULT_PRESET and name not in self.presets):
+            name = DEFAULT_PRESET
+            if name not in self.presets:
+                return self
+        if name not in self.presets:
+            raise unknown_name("preset", name, {DEFAULT_PRESET, *self.presets})
+        return replace(self, **cast(dict[str, Any], dict(self.presets[name].changes)))
+
+    def with_setting(self, name: str, values: Sequence[AxisValue]) -> "Sweep":
+        """Return the sweep with one axis or budget replaced, as by ``--set NAME=VALUE``.
+
+        Raises:
+            UserError: an unknown name, or values it cannot take.
+        """
+        if name in self.space.axes:
+            return replace(self, space=self.space.override(name, values))
+        settable = {"report_every", "replicates", "cpus", "gpus", self.budget.unit}
+        if self.search.method != "grid":
+            settable.add("num_points")
+        if name not in settable:
+            raise unknown_name("setting", name, settable | set(self.space.axes))
+        if (
+            len(values) != 1
+            or isinstance(values[0], bool)
+            or not isinstance(values[0], (int, float))
+        ):
+            raise UserError(f"{name} takes one number, not {list(values)!r}")
+        number = values[0]
+        if name in ("cpus", "gpus"):
+            return replace(self, resources=_with_resource(self.resources, name, number))
+        if not isinstance(number, int):
+            raise UserError(f"{name} takes a whole number, not {number!r}")
+        if name == "replicates":
+            return replace(self, replicates=number)
+        if name == "num_points":
+            return replace(self, search=replace(self.search, num_points=number))
+        if name == "report_every":
+            return replace(self, budget=replace(self.budget, report_every=number))
+        every = min(self.budget.report_every, max(1, number))
+        return replace(self, budget=replace(self.budget, amount=number, report_every=every))
+
+    def with_points(self, points: Sequence[Mapping[str, Any]]) -> "Sweep":
+        """Return the sweep restricted to the points that have all the values of one of ``points``.
+
+        None given restricts nothing.
+
+        Raises:
+            UserError: an axis the space does not have, or values that none of its points has.
+        """
+        if not points:
+            return self
+        for wanted in points:
+            for axis in wanted:
+                if axis not in self.space.axes:
+                    raise unknown_name("axis in --point", axis, self.space.axes)
+
+        def has(point: Point, wanted: Mapping[str, Any]) -> bool:
+            return all(point.get(axis) == value for axis, value in wanted.items())
+
+        if self.space.is_finite:
+            listed = list(self.space.points())
+            for wanted in points:
+                if not any(has(point, wanted) for point in listed):
+                    named = ",".join(f"{axis}={value}" for axis, value in wanted.items())
+                    raise UserError(
+                        f"no point of the space has {named} (--set gives an axis other values)"
+                    )
+        kept = self.space.where(lambda point: any(has(point, wanted) for wanted in points))
+        return replace(self, space=kept)
+
+
+def _with_resource(resources: PerPoint[Resources], name: str, number: float) -> PerPoint[Resources]:
+    if isinstance(resources, Resources):
+        return replace(resources, **{name: number})
+    per_point = resources
+    return lambda point: replace(per_point(point), **{name: number})
+
+
+def resolve(value: PerPoint[T], point: Point) -> T:
+    """Return what a field of a sweep is at ``point``."""
+    # Models and tasks are values that may themselves be callable, but a sweep's functions are not
+    # dataclasses.
+    if callable(value) and not hasattr(value, "__dataclass_fields__"):
+        return value(point)
+    return cast(T, value)

@@ -1,0 +1,204 @@
+"""A trial: one point of the space, one replicate, and what became of it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+from hsweep.design.budget import Budget
+from hsweep.design.question import Goal
+from hsweep.design.recipe import Recipe
+from hsweep.errors import UserError
+from hsweep.seeding import Seeds
+from models.base import AnyModelConfig, Counts
+from models.conditioning import Conditioning
+from tasks.base import Task
+
+
+class TrialStatus(StrEnum):
+    """Where a trial stands. All but the first two are final: such a trial is never trained again.
+
+    ``too_large`` is a trial that did not fit its device even alone and with one example at once.
+    """
+
+    PLANNED = "planned"
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED_EARLY = "stopped_early"
+    DIVERGED = "diverged"
+    FAILED = "failed"
+    TOO_LARGE = "too_large"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether a trial in this state is done with."""
+        return self not in (TrialStatus.PLANNED, TrialStatus.RUNNING)
+
+
+FINAL_STATUSES: Final = tuple(status for status in TrialStatus if status.is_final)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one trial occupies while it trains.
+
+    Attributes:
+        cpus: processor cores; a trial on the CPU computes with this many threads.
+        gpus: devices, possibly a fraction of one; above 0 the trial trains on CUDA.
+
+    Raises:
+        UserError: an amount that is negative or not finite, none at all, or more than one device
+            that is not whole.
+    """
+
+    cpus: float = 1
+    gpus: float = 0
+
+    def __post_init__(self) -> None:
+        is_usable = math.isfinite(self.cpus + self.gpus) and self.cpus >= 0 and self.gpus >= 0
+        if not is_usable or self.cpus + self.gpus == 0:
+            raise UserError(
+                "a trial needs cpus or gpus, neither negative nor infinite; "
+                f"got cpus={self.cpus}, gpus={self.gpus}"
+            )
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise UserError(f"gpus above 1 must be a whole number, not {self.gpus}")
+
+    @property
+    def num_threads(self) -> int:
+        """Threads a trial computes with on the CPU."""
+        return max(1, int(self.cpus))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Everything that determines a trial, and nothing that depends on how it is run.
+
+    Attributes:
+        key: content hash of all that determines the result (see ``hsweep.planning.identity``).
+        ordinal: position in the plan, from 0.
+        point: the axis values.
+        replicate: number of the seed, from 0.
+        stratum: the group whose trials compete in early stopping; empty when all do.
+        parts: what the key is made of, part by part (see ``hsweep.planning.identity``).
+    """
+
+    key: str
+    ordinal: int
+    point: Mapping[str, Any]
+    replicate: int
+    stratum: str
+    task: Task
+    model: AnyModelConfig
+    recipe: Recipe
+    budget: Budget
+    seeds: Seeds
+    resources: Resources
+    metric: str
+    goal: Goal
+    counts: Counts
+    train_memory_bytes: int
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def can_be_lengthened(self) -> bool:
+        """Whether a longer budget can go on from where this trial ends, to the same result as if
+        it had been that long from the start: so its last checkpoint is written and kept.
+
+        The learning rate must not depend on the budget's length, and the result not on the clock.
+        """
+        return self.recipe.is_open_ended and self.budget.unit != "seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A trial handed to a worker.
+
+    Attributes:
+        attempt: 1 for the first start; a later attempt outranks an earlier one's leftovers.
+        recorded_through: the last unit whose report the record already holds (0: none); reports
+            of later units that a checkpoint remembers are sent again.
+        checkpoints: URI or path of the folder that holds every trial's checkpoints.
+        checkpoint_seconds: work at risk: the most training time between two checkpoints; where
+            reports are further apart, each has one.
+        probe: what to measure of the model's attention beside the task's metrics. It changes
+            nothing about the training, so it is no part of the trial.
+        is_alone: nothing else of the study trains meanwhile, and a share of a device becomes a
+            whole one: the trial did not fit beside others.
+        continues: key of the same training with a shorter budget, whose checkpoints it goes on
+            from as long as it has none of its own; None for none.
+        report_timeout: seconds without a report after which the process counts as hung and is
+            ended; None waits for ever.
+    """
+
+    trial: Trial
+    attempt: int
+    recorded_through: int
+    checkpoints: str
+    checkpoint_seconds: float
+    probe: Conditioning | None = None
+    is_alone: bool = False
+    continues: str | None = None
+    report_timeout: float | None = None
+
+    @property
+    def resources(self) -> Resources:
+        """What the trial occupies in this attempt."""
+        wanted = self.trial.resources
+        return (
+            replace(wanted, gpus=max(1.0, wanted.gpus)) if self.is_alone and wanted.gpus else wanted
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a trial says at one point of its budget.
+
+    Attributes:
+        unit: budget units done (epochs or steps).
+        step: optimizer updates done.
+        metrics: every metric, and what a probe measured if one was due; a non-finite value is
+            None, never a made-up number.
+        wall_seconds: time so far, evaluation included, over all attempts.
+        train_seconds: the part of it spent on updates and on their data.
+        data_seconds: the part of that spent waiting for data.
+        latency_seconds: of a forward pass over one training batch, loss included and gradients
+            not; measured once the budget is used up, None before.
+        is_last: the budget is used up.
+        diverged_at: the first update with a non-finite loss or the update after which a metric
+            of the task was not finite; None while all is well.
+        micro_batch: examples computed at once, where memory did not suffice for a whole batch and
+            gradients were accumulated over it; None for whole batches.
+        note: what a reader of the record should know of this report; empty for nothing.
+    """
+
+    unit: int
+    step: int
+    metrics: Mapping[str, float | None]
+    wall_seconds: float
+    is_last: bool
+    diverged_at: int | None = None
+    train_seconds: float = 0.0
+    data_seconds: float = 0.0
+    latency_seconds: float | None = None
+    micro_batch: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """What a trial says instead of a report when it cannot go on where it is.
+
+    It is nobody's failure: the trial itself is sound, and what it had reported stays.
+
+    Attributes:
+        kind: ``memory``: one example at once did not fit the device beside what else is there;
+            ``storage``: checkpoints cannot be written (full, read-only, not permitted).
+        message: what happened, for people: the rule, the value and what to do.
+        needed_bytes: of device memory, as far as known: what was in use and what was asked for.
+    """
+
+    kind: Literal["memory", "storage"]
+    message: str
+    needed_bytes: int | None = None

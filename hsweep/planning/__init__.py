@@ -1,0 +1,1 @@
+"""Every trial before any trains, and what a change of the sweep comes to."""

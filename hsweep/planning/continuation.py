@@ -1,0 +1,198 @@
+"""A longer budget: which trials go on from what a shorter one has trained, and why others cannot.
+
+The budget is part of a trial's key, so with another budget every trial is another. Where the
+learning rate does not depend on the length of the training, the longer trial begins with exactly
+the shorter one: its reports are taken over and it goes on from the checkpoint.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from hsweep.design.budget import Budget, BudgetUnit
+from hsweep.design.recipe import Recipe
+from hsweep.design.trial import Trial, TrialStatus
+from hsweep.errors import UserError
+from hsweep.planning.identity import trial_key
+from hsweep.record.journal import TrialRow
+
+_GOES_ON = (TrialStatus.FINISHED, TrialStatus.PLANNED, TrialStatus.RUNNING)
+_STAYS = (TrialStatus.DIVERGED, TrialStatus.STOPPED_EARLY)
+
+
+def length_dependence(recipe: Recipe) -> str:
+    """Return why the learning rate depends on how long the training is; empty if it does not."""
+    if recipe.schedule != "constant":
+        return f"the {recipe.schedule} schedule spreads the learning rate over the whole budget"
+    if recipe.warmup_fraction:
+        return f"the warm-up takes {recipe.warmup_fraction:.3g} of the whole budget"
+    return ""
+
+
+def obstacle(before: Budget, after: Budget, recipe: Recipe) -> str:
+    """Return why a trial with the budget ``after`` cannot go on from one with ``before``.
+
+    Empty if it can.
+    """
+    if before.unit != after.unit:
+        return f"{before.unit} and {after.unit} are not the same measure"
+    if after.amount <= before.amount:
+        return "a shorter training is not cut out of a longer one, whose last report came later"
+    if after.unit == "seconds":
+        return "how many updates a second holds depends on the machine"
+    dependence = length_dependence(recipe)
+    if dependence:
+        return dependence
+    if before.report_every != after.report_every:
+        return (
+            f"reports every {after.report_every} {after.unit} instead of every "
+            f"{before.report_every} divide the training otherwise"
+        )
+    if before.amount % before.report_every:
+        return (
+            f"the old end at {before.amount} {before.unit} is no multiple of report_every "
+            f"{before.report_every}, so the longer training has no report there"
+        )
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """A trial that begins with what a shorter one has trained.
+
+    Attributes:
+        trial: with the longer budget.
+        source: the trial on record whose reports it takes over.
+        checkpoints: key of the trial whose checkpoints it goes on from; empty for none.
+        status: where that leaves it.
+    """
+
+    trial: Trial
+    source: TrialRow
+    checkpoints: str
+    status: TrialStatus
+
+    @property
+    def reason(self) -> str:
+        """What the record says of its status."""
+        if self.status is TrialStatus.PLANNED:
+            return f"goes on from {self.source.unit} {self.trial.budget.unit}"
+        return self.source.reason
+
+    @property
+    def how(self) -> str:
+        """What happens to it, in words."""
+        if self.status is not TrialStatus.PLANNED:
+            return f"{str(self.status).replace('_', ' ')}, as before"
+        whole = self.source.status is TrialStatus.FINISHED
+        return "finished, now longer" if whole else "unfinished, goes on"
+
+
+@dataclass(frozen=True, slots=True)
+class Shorter:
+    """What the record holds of a trial's training with other budgets.
+
+    Attributes:
+        continued: what it goes on from; None for nothing.
+        row: the trial with another budget alone; None if there is none.
+        why: why it is trained anew nevertheless; empty if it is continued or there is nothing.
+    """
+
+    continued: Continued | None = None
+    row: TrialRow | None = None
+    why: str = ""
+
+
+class BudgetHistory:
+    """The budgets that a study has had, and what trained with them.
+
+    Args:
+        budgets: as recorded, in any order.
+        rows: the study's record, orphans included.
+        checkpoint_units: returns the budget units of the checkpoints that a trial has.
+        same_rungs: whether early stopping is as it was.
+    """
+
+    def __init__(
+        self,
+        budgets: Iterable[Mapping[str, Any]],
+        rows: Mapping[str, TrialRow],
+        checkpoint_units: "CheckpointUnits",
+        *,
+        same_rungs: bool,
+    ) -> None:
+        self._budgets = {budget_of(content) for content in budgets}
+        self._rows = rows
+        self._checkpoint_units = checkpoint_units
+        self._same_rungs = same_rungs
+
+    def shorter(self, trial: Trial) -> Shorter:
+        """Find what a planned trial can go on from."""
+        same = [
+            (budget, row)
+            for budget in self._budgets - {trial.budget}
+            if (row := self._rows.get(_key_with(trial, budget))) is not None
+        ]
+        if not same:
+            return Shorter()
+        same.sort(key=lambda each: (not each[1].orphaned, each[1].unit, each[0].amount))
+        usable = [row for budget, row in same if not obstacle(budget, trial.budget, trial.recipe)]
+        if not usable:
+            budget, row = same[-1]
+            return Shorter(None, row, obstacle(budget, trial.budget, trial.recipe))
+        source = max(usable, key=lambda row: (row.unit, row.budget))
+        if source.unit == 0:
+            return Shorter(None, source)
+        if source.status in _STAYS:
+            if source.status is TrialStatus.STOPPED_EARLY and not self._same_rungs:
+                return Shorter(None, source, "it was stopped early, and early stopping has changed")
+            return Shorter(Continued(trial, source, "", source.status), source)
+        if source.status not in _GOES_ON:
+            words = str(source.status).replace("_", " ")
+            return Shorter(None, source, f"it had ended as {words}")
+        units = {row.key: max(self._checkpoint_units(row.key), default=0) for row in usable}
+        best = max(units, key=lambda key: (units[key], key == source.key))
+        if units[best] == 0 and source.status is TrialStatus.FINISHED:
+            return Shorter(None, source, "its last checkpoint is gone")
+        continued = Continued(trial, source, best, TrialStatus.PLANNED)
+        return Shorter(continued, source)
+
+
+class CheckpointUnits:
+    """Tells which checkpoints the trials of a study have.
+
+    Args:
+        root: folder or URI that holds every trial's checkpoints.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def __call__(self, key: str) -> Sequence[int]:
+        """Return the budget units of a trial's checkpoints, ascending."""
+        from hsweep.training.checkpoints import CheckpointStore
+
+        try:
+            return CheckpointStore(self._root, key, attempt=0).units()
+        except (OSError, UserError):
+            return ()
+
+
+def budget_of(content: Mapping[str, Any]) -> Budget:
+    """Return a budget from what a study recorded of it."""
+    return Budget(
+        int(content["amount"]),
+        cast(BudgetUnit, content["unit"]),
+        int(content.get("report_every", 1)),
+    )
+
+
+def _key_with(trial: Trial, budget: Budget) -> str:
+    return trial_key(
+        model=trial.model,
+        task=trial.task,
+        fingerprint=trial.parts["data"],
+        recipe=trial.recipe,
+        budget=budget,
+        seeds=trial.seeds,
+    )

@@ -1,0 +1,266 @@
+"""More trials for a study that has run: those its analysis says are missing, and no others.
+
+An analysis that refuses to answer lists the cells that lack full-budget runs. Here that list
+becomes trials: those on record that did not run to their end come first, in the order of their
+replicates and never by how good they looked; new seeds and new axis values follow.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hsweep.design.domain import as_value
+from hsweep.design.space import Point
+from hsweep.design.trial import Trial, TrialStatus
+from hsweep.errors import UserError
+from hsweep.planning.identity import content_hash
+from hsweep.planning.plan import Limits, Plan, Planner
+from hsweep.record.journal import TrialRow
+
+_TAKEN_UP = (
+    (TrialStatus.RUNNING, "continued"),
+    (TrialStatus.PLANNED, "begun"),
+    (TrialStatus.STOPPED_EARLY, "stopped early, now run to the end"),
+    (TrialStatus.FAILED, "failed, tried again"),
+)
+"""Which recorded trials can become full-budget runs, first choice first. One that diverged cannot:
+the same seed would diverge again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Full-budget runs that an analysis asks for in one cell.
+
+    Attributes:
+        at: the cell, by axis values.
+        trials: how many.
+        why: what the analysis lacks.
+    """
+
+    at: Mapping[str, int | float]
+    trials: int
+    why: str
+
+    @property
+    def label(self) -> str:
+        """The cell in words."""
+        return " ".join(f"{axis}={value:g}" for axis, value in self.at.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A trial that a cell is given.
+
+    Attributes:
+        how: in words, whether it is new or goes on.
+        is_recorded: the study's record has it already.
+    """
+
+    cell: str
+    trial: Trial
+    how: str
+    is_recorded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """What is run so that a study can be answered.
+
+    Attributes:
+        plan: the study's plan with the new trials.
+        wanted: the cells, as asked for.
+        additions: the trials that are run.
+        problems: what cannot be run, with the reason.
+    """
+
+    plan: Plan
+    wanted: tuple[Wanted, ...]
+    additions: tuple[Addition, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Keys of the trials that are run."""
+        return frozenset(addition.trial.key for addition in self.additions)
+
+    def lines(self) -> list[str]:
+        """Return what is run and why, a line a cell."""
+        lines = []
+        for wanted in self.wanted:
+            ways: dict[str, int] = {}
+            for addition in self.additions:
+                if addition.cell == wanted.label:
+                    ways[addition.how] = ways.get(addition.how, 0) + 1
+            if ways:
+                how = ", ".join(f"{number} {way}" for way, number in ways.items())
+                lines.append(f"{wanted.label}: {how} ({wanted.why})")
+        return [*lines, *(f"not run: {problem}" for problem in self.problems)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the extension as plain JSON content: what was asked for and what is run."""
+        return {
+            "wanted": [
+                {"at": dict(cell.at), "trials": cell.trials, "why": cell.why}
+                for cell in self.wanted
+            ],
+            "trials": [
+                {
+                    "key": addition.trial.key,
+                    "point": dict(addition.trial.point),
+                    "replicate": addition.trial.replicate,
+                    "how": addition.how,
+                }
+                for addition in self.additions
+            ],
+            "problems": list(self.problems),
+        }
+
+
+def plan_extension(
+    plan: Plan, limits: Limits, recorded: Sequence[TrialRow], wanted: Iterable[Wanted]
+) -> Extension:
+    """Find the trials that give every wanted cell its full-budget runs.
+
+    Where several points lie in a cell (settings that compete in it), each is given as many runs:
+    the other cells had the choice among all of them.
+
+    Args:
+        plan: everything planned so far, earlier extensions included.
+        limits: the study's bounds on what a trial may cost.
+        recorded: the study's record.
+        wanted: the cells.
+
+    Raises:
+        UserError: the study's trials are proposed one by one, so no cell can be filled.
+    """
+    if plan.is_adaptive:
+        raise UserError(
+            f"the trials of {plan.sweep.name!r} are proposed one by one during the search; cells "
+            "can be filled in a sweep that lists or draws its points"
+        )
+    wanted = tuple(wanted)
+    planner = Planner.following(plan, limits)
+    trials = {trial.key: trial for trial in plan.trials}
+    finder = _Finder(plan, recorded)
+    additions: list[Addition] = []
+    problems: list[str] = []
+    for cell in wanted:
+        try:
+            points = finder.points_in(cell)
+        except UserError as error:
+            problems.append(f"{cell.label}: {error}")
+            continue
+        for point in points:
+            found, problem = _fill(cell, point, finder.rows_of(point), trials, planner)
+            additions += found
+            if problem:
+                problems.append(f"{cell.label}: {problem}")
+    added = tuple(each.trial for each in additions if not each.is_recorded)
+    return Extension(_grown(plan, planner, added), wanted, tuple(additions), tuple(problems))
+
+
+def with_extensions(plan: Plan, limits: Limits, extensions: Iterable[Mapping[str, Any]]) -> Plan:
+    """Return a study's plan with the trials of its recorded extensions.
+
+    Args:
+        plan: of the sweep alone.
+        limits: the study's bounds on what a trial may cost.
+        extensions: as ``Extension.to_json`` wrote them, oldest first.
+    """
+    planner = Planner.following(plan, limits)
+    known = {trial.key for trial in plan.trials}
+    added: list[Trial] = []
+    for extension in extensions:
+        for entry in extension["trials"]:
+            if entry["key"] not in known:
+                point = Point({axis: as_value(value) for axis, value in entry["point"].items()})
+                added += planner.plan_point(point, replicates=[int(entry["replicate"])])
+    return _grown(plan, planner, tuple(added))
+
+
+def _grown(plan: Plan, planner: Planner, added: tuple[Trial, ...]) -> Plan:
+    problems = (*plan.data_problems, *planner.data_problems)
+    return replace(
+        plan, trials=(*plan.trials, *added), data_problems=tuple(dict.fromkeys(problems))
+    )
+
+
+def _fill(
+    cell: Wanted,
+    point: Point,
+    rows: Sequence[TrialRow],
+    trials: Mapping[str, Trial],
+    planner: Planner,
+) -> tuple[list[Addition], str]:
+    """Return the trials one point is given, and why there are fewer than asked for."""
+    order = [status for status, _ in _TAKEN_UP]
+    words = dict(_TAKEN_UP)
+    usable = sorted(
+        (row for row in rows if row.status in words and row.key in trials),
+        key=lambda row: (order.index(row.status), row.replicate),
+    )
+    found = [
+        Addition(cell.label, trials[row.key], words[row.status], is_recorded=True)
+        for row in usable[: cell.trials]
+    ]
+    lacking = cell.trials - len(found)
+    if not lacking:
+        return found, ""
+    first = max((row.replicate for row in rows), default=-1) + 1
+    skipped = len(planner.skipped)
+    how = "with a new seed" if rows else "new"
+    new = planner.plan_point(point, replicates=range(first, first + lacking))
+    found += [Addition(cell.label, trial, how, is_recorded=False) for trial in new]
+    if len(planner.skipped) > skipped:
+        return found, planner.skipped[-1].reason
+    if len(new) < lacking:
+        return found, f"{lacking - len(new)} trials would repeat others of the study"
+    return found, ""
+
+
+class _Finder:
+    """Finds the points of a cell: those on record, else those of the sweep's space."""
+
+    def __init__(self, plan: Plan, recorded: Sequence[TrialRow]) -> None:
+        self._sweep = plan.sweep
+        self._rows: dict[str, list[TrialRow]] = {}
+        self._points: dict[str, Point] = {}
+        for row in recorded:
+            point = Point({axis: as_value(value) for axis, value in row.point.items()})
+            identity = content_hash(dict(point))
+            self._points.setdefault(identity, point)
+            self._rows.setdefault(identity, []).append(row)
+
+    def rows_of(self, point: Point) -> list[TrialRow]:
+        """Return a point's trials on record."""
+        return self._rows.get(content_hash(dict(point)), [])
+
+    def points_in(self, cell: Wanted) -> list[Point]:
+        """Return the points of a cell.
+
+        Raises:
+            UserError: the space has none there, or does not say which.
+        """
+        known = [point for point in self._points.values() if _lies_in(point, cell)]
+        if known:
+            return known
+        sweep = self._sweep
+        for axis, value in cell.at.items():
+            sweep = sweep.with_setting(axis, [value])
+        points = [point for point in sweep.space.points() if _lies_in(point, cell)]
+        if not points:
+            raise UserError("the sweep's space has no point there")
+        per_cell: dict[tuple[Any, ...], int] = {}
+        for point in self._points.values():
+            at = tuple(point.get(axis) for axis in cell.at)
+            per_cell[at] = per_cell.get(at, 0) + 1
+        if len(points) > max(per_cell.values(), default=len(points)):
+            raise UserError(
+                f"the sweep's space has {len(points)} points there, more than any cell of the "
+                "study: its axes change in step, and no row says how they go on"
+            )
+        return points
+
+
+def _lies_in(point: Mapping[str, Any], cell: Wanted) -> bool:
+    return all(point.get(axis) == value for axis, value in cell.at.items())

@@ -1,0 +1,309 @@
+"""An edited sweep beside what a study has on record: what stays, what is new, what falls out.
+
+Two trials are the same if their keys are. What is on record and no longer planned is orphaned: it
+keeps its results and counts again if it is ever planned again.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hsweep.design.domain import as_value
+from hsweep.design.space import Point
+from hsweep.design.trial import Trial
+from hsweep.planning.continuation import Continued, Shorter
+from hsweep.planning.identity import content_hash
+from hsweep.planning.plan import Limits, Plan, Planner
+from hsweep.record.journal import Journal, TrialRow
+
+NOT_IN_SPACE: Final = "no longer in the space"
+_NOT_A_REPLICATE: Final = "its seed is no longer one of the sweep's"
+_UNKNOWN: Final = "its code, data or settings have changed"
+_PARTS: Final = {
+    "model": "model",
+    "task": "task",
+    "data": "data",
+    "recipe": "recipe",
+    "budget": "budget",
+    "seeds": "seeds",
+    "model_code": "model code",
+    "task_code": "task code",
+    "training_code": "training code",
+}
+_EXAMPLES: Final = 4
+
+_Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A trial on record that is no longer part of the study, and why."""
+
+    row: TrialRow
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What an edited sweep makes of a study.
+
+    Attributes:
+        plan: of the edited sweep, recorded extensions included.
+        num_before: trials that were part of the study.
+        kept: trials on record that are part of it as they were.
+        back: orphans of before that are part of it again.
+        new: trials that are not on record, those that continue others included.
+        orphaned: trials that fall out of it.
+        continued: new trials that begin with what a shorter one has trained.
+    """
+
+    plan: Plan
+    num_before: int
+    kept: tuple[TrialRow, ...]
+    back: tuple[TrialRow, ...]
+    new: tuple[Trial, ...]
+    orphaned: tuple[Orphan, ...]
+    continued: tuple[Continued, ...]
+
+    @property
+    def changes_trials(self) -> bool:
+        """Whether it is not the same trials as before."""
+        return bool(self.back or self.new or self.orphaned)
+
+    @property
+    def untouched(self) -> tuple[Trial, ...]:
+        """The new trials that begin at the beginning."""
+        continued = {each.trial.key for each in self.continued}
+        return tuple(trial for trial in self.new if trial.key not in continued)
+
+    def reasons(self) -> dict[str, list[Orphan]]:
+        """Return the orphans by the reason why they are."""
+        return _by_reason(self.orphaned)
+
+    def lines(self) -> list[str]:
+        """Return what stays, what is new and what falls out, a line each."""
+        now = len(self.kept) + len(self.back) + len(self.new)
+        lines = [f"{now} trials, {self.num_before} before"]
+        if self.kept:
+            lines.append(f"kept       {len(self.kept)} ({_statuses(self.kept)})")
+        if self.back:
+            lines.append(
+                f"back       {len(self.back)} ({_statuses(self.back)}): {_examples(self.back)}"
+            )
+        if self.untouched:
+            lines.append(f"new        {len(self.untouched)}: {_examples(self.untouched)}")
+        if self.continued:
+            ways = Counter(each.how for each in self.continued)
+            told = ", ".join(f"{number} {way}" for way, number in ways.items())
+            budget = self.plan.sweep.budget
+            trials = [each.trial for each in self.continued]
+            lines.append(
+                f"continued  {len(self.continued)} with a budget of {budget.amount} {budget.unit} "
+                f"({told}): {_examples(trials)}"
+            )
+        sources = {each.source.key for each in self.continued}
+        left = [orphan for orphan in self.orphaned if orphan.row.key not in sources]
+        for why, orphans in _by_reason(left).items():
+            rows = [orphan.row for orphan in orphans]
+            lines.append(f"orphaned   {len(rows)} ({_statuses(rows)}), {why}: {_examples(rows)}")
+        if left:
+            lines.append(
+                "Orphaned trials keep their results on record and count again when they are "
+                "planned again."
+            )
+        return lines
+
+    def counts(self) -> dict[str, int]:
+        """Return how many trials there are of each kind."""
+        return {
+            "before": self.num_before,
+            "kept": len(self.kept),
+            "back": len(self.back),
+            "new": len(self.untouched),
+            "continued": len(self.continued),
+            "orphaned": len(self.orphaned),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the revision as plain JSON content."""
+        return {
+            **self.counts(),
+            "reasons": {why: len(orphans) for why, orphans in self.reasons().items()},
+            "trials": [
+                *(_entry(row, "kept") for row in self.kept),
+                *(_entry(row, "back") for row in self.back),
+                *(_entry(trial, "new") for trial in self.untouched),
+                *(
+                    {**_entry(each.trial, "continued"), "from": each.source.key, "how": each.how}
+                    for each in self.continued
+                ),
+                *({**_entry(each.row, "orphaned"), "why": each.why} for each in self.orphaned),
+            ],
+        }
+
+
+def compare(
+    plan: Plan, rows: Sequence[TrialRow], shorter: Callable[[Trial], Shorter] | None = None
+) -> Revision:
+    """Compare a plan with the record by the trials' keys.
+
+    Args:
+        plan: everything the study shall consist of.
+        rows: the record, orphans included.
+        shorter: finds what a new trial can go on from; None looks for nothing.
+    """
+    planned = {trial.key: trial for trial in plan.trials}
+    recorded = {row.key: row for row in rows}
+    present = [row for row in rows if not row.orphaned]
+    new = tuple(trial for trial in plan.trials if trial.key not in recorded)
+    found = {trial.key: shorter(trial) for trial in new} if shorter is not None else {}
+    continued = tuple(each.continued for each in found.values() if each.continued is not None)
+    why = _Why(plan, found.values())
+    return Revision(
+        plan=plan,
+        num_before=len(present),
+        kept=tuple(row for row in present if row.key in planned),
+        back=tuple(row for row in rows if row.orphaned and row.key in planned),
+        new=new,
+        orphaned=tuple(Orphan(row, why(row)) for row in present if row.key not in planned),
+        continued=continued,
+    )
+
+
+def changed_parts(row: TrialRow, trial: Trial) -> list[str]:
+    """Return what differs between a trial on record and a planned one, in words.
+
+    Empty if the record does not say what the trial was made of.
+    """
+    if not row.parts or not trial.parts:
+        return []
+    return [words for part, words in _PARTS.items() if row.parts.get(part) != trial.parts[part]]
+
+
+class _Why:
+    """Says why a trial on record is not planned any more."""
+
+    def __init__(self, plan: Plan, found: Iterable[Shorter]) -> None:
+        self._plan = plan
+        self._at: dict[_Place, Trial] = {
+            _place(trial.point, trial.replicate): trial for trial in plan.trials
+        }
+        self._points = {place for place, _ in self._at}
+        self._skipped = {content_hash(dict(each.point)): each.reason for each in plan.skipped}
+        self._shorter = {each.row.key: each for each in found if each.row is not None}
+
+    def __call__(self, row: TrialRow) -> str:
+        budget = self._plan.sweep.budget
+        if row.key in self._shorter:
+            shorter = self._shorter[row.key]
+            if shorter.continued is not None:
+                return f"continued with a budget of {budget.amount} {budget.unit}"
+            anew = f", and it is trained anew: {shorter.why}" if shorter.why else ""
+            return f"its budget is now {budget.amount} {budget.unit}{anew}"
+        place = _place(row.point, row.replicate)
+        if place not in self._at:
+            point, _ = place
+            if point in self._skipped:
+                return f"skipped, {self._skipped[point]}"
+            return _NOT_A_REPLICATE if point in self._points else NOT_IN_SPACE
+        parts = changed_parts(row, self._at[place])
+        if not parts:
+            return _UNKNOWN
+        verb = "has" if len(parts) == 1 and parts[0] not in ("data", "seeds") else "have"
+        return f"its {_listed(parts)} {verb} changed"
+
+
+def carried_extensions(extensions: Sequence[Mapping[str, Any]], plan: Plan) -> list[dict[str, Any]]:
+    """Return the recorded extensions that an edited sweep's plan leaves standing.
+
+    A trial that was added stays if its point is in the edited space, or was never in the space and
+    still has the space's axes: then nobody has taken it out.
+
+    Args:
+        extensions: as recorded, oldest first.
+        plan: of the edited sweep alone.
+    """
+    points = {content_hash(dict(trial.point)) for trial in plan.trials}
+    axes = {frozenset(trial.point) for trial in plan.trials}
+    carried = []
+    for extension in extensions:
+        trials = []
+        for entry in extension["trials"]:
+            point = content_hash(entry["point"])
+            in_space = point in points
+            if in_space or (entry["how"] == "new" and frozenset(entry["point"]) in axes):
+                # Once in the space, it is the space that decides.
+                is_taken_in = in_space and entry["how"] == "new"
+                trials.append({**entry, "how": "in the sweep since"} if is_taken_in else entry)
+        carried.append({**extension, "trials": trials})
+    return carried
+
+
+def with_keys_of(extensions: Sequence[Mapping[str, Any]], plan: Plan) -> list[dict[str, Any]]:
+    """Return extensions with the keys that their trials have in a plan."""
+    keys = {_place(trial.point, trial.replicate): trial.key for trial in plan.trials}
+    return [
+        {
+            **extension,
+            "trials": [
+                {**entry, "key": keys[place]}
+                for entry in extension["trials"]
+                if (place := _place(entry["point"], int(entry["replicate"]))) in keys
+            ],
+        }
+        for extension in extensions
+    ]
+
+
+def proposed_trials(plan: Plan, limits: Limits, journal: Journal) -> list[Trial]:
+    """Return the trials that an adaptive search's recorded proposals lead to."""
+    planner = Planner(plan.sweep, plan.study_seed, limits)
+    trials: list[Trial] = []
+    for _, text in sorted(journal.metas("proposal:").items()):
+        point = json.loads(text)["point"]
+        trials += planner.plan_point(
+            Point({axis: as_value(value) for axis, value in point.items()})
+        )
+    return trials
+
+
+def _by_reason(orphans: Iterable[Orphan]) -> dict[str, list[Orphan]]:
+    found: dict[str, list[Orphan]] = {}
+    for orphan in orphans:
+        found.setdefault(orphan.why, []).append(orphan)
+    return found
+
+
+def _place(point: Mapping[str, Any], replicate: int) -> _Place:
+    return content_hash(dict(point)), replicate
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _statuses(rows: Iterable[TrialRow]) -> str:
+    counts = Counter(str(row.status).replace("_", " ") for row in rows)
+    return ", ".join(f"{number} {status}" for status, number in counts.items())
+
+
+def _examples(trials: Sequence[Trial | TrialRow]) -> str:
+    labels = list(
+        dict.fromkeys(
+            " ".join(f"{axis}={value}" for axis, value in trial.point.items()) for trial in trials
+        )
+    )
+    shown = ", ".join(labels[:_EXAMPLES])
+    return shown if len(labels) <= _EXAMPLES else f"{shown}, ... ({len(labels)} points)"
+
+
+def _entry(trial: Trial | TrialRow, what: str) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "key": trial.key,
+        "what": what,
+        "point": dict(trial.point),
+        "replicate": trial.replicate,
+    }
+    return entry if isinstance(trial, Trial) else {**entry, "status": str(trial.status)}

@@ -1,0 +1,1 @@
+"""Ray Tune as a stateless executor."""

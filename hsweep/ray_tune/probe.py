@@ -1,0 +1,50 @@
+"""Start Ray once, or join the cluster of ``RAY_ADDRESS``, run one task and print what was found.
+
+Run as ``python -m hsweep.ray_tune.probe``, in a process of its own: Ray can hang, and can only be
+configured once a process.
+"""
+
+import json
+import os
+from typing import Any
+
+import ray
+
+
+def _answer() -> int:
+    return os.getpid()
+
+
+def probe() -> dict[str, Any]:
+    """Start or join Ray, wait for a worker's answer, and shut down again.
+
+    Returns:
+        ``version``, ``address`` (empty when Ray was started here), ``nodes``, ``cpus``, ``gpus``
+        and ``dashboard`` (its URL, empty if there is none).
+    """
+    address = os.environ.get("RAY_ADDRESS", "")
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if not address:  # a cluster has its own size, and asking for one when joining is an error
+        options |= {
+            "num_cpus": 1,
+            "include_dashboard": True,
+            "dashboard_host": "127.0.0.1",
+        }
+    context = ray.init(address=address or "local", **options)
+    try:
+        ray.get(ray.remote(_answer).remote())
+        resources = ray.cluster_resources()
+        return {
+            "version": ray.__version__,
+            "address": address,
+            "nodes": len(ray.nodes()),
+            "cpus": int(resources.get("CPU", 0)),
+            "gpus": int(resources.get("GPU", 0)),
+            "dashboard": str(context.dashboard_url or ""),
+        }
+    finally:
+        ray.shutdown()
+
+
+if __name__ == "__main__":
+    print(json.dumps(probe()))  # noqa: T201 - standard output is how a probe answers

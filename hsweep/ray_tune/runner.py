@@ -1,0 +1,306 @@
+"""Ray Tune as a stateless executor: it places, starts and stops trials, and remembers nothing.
+
+Every start of a study, first or resumed, is a fresh Tuner under a new run name. Which trials run
+comes from the coordinator through a searcher; whether they go on is the coordinator's decision
+through a scheduler; checkpoints lie where the trial's key says. Tune's own experiment state is
+never read back.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+from ray import tune
+from ray.tune.experiment import Trial as TuneTrial
+
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.design.trial import Resources
+from hsweep.errors import UserError
+from hsweep.ray_tune.actor import PARCEL, Parcel, TrialActor
+from hsweep.ray_tune.failures import repair_tune
+from hsweep.ray_tune.health import RayHealth
+from hsweep.ray_tune.link import (
+    CoordinatedScheduler,
+    CoordinatedSearcher,
+    Link,
+    ProcessCallback,
+    StopWhenAsked,
+    alive_nodes,
+    slots_of,
+)
+from hsweep.workspace import worker_environment
+
+ROOMLESS_SECONDS: Final = 600.0
+"""How long to wait for a node that could hold a trial, where there is none."""
+
+_LOOK_SECONDS: Final = 1.0
+_LEAVE_SECONDS: Final = 15.0
+_EXPLAINING_SECONDS: Final = 25.0
+
+
+@dataclass(slots=True)
+class RayRunner:
+    """Runs trials on Ray, local or on an existing cluster.
+
+    Attributes:
+        scratch: folder or URI for Tune's own files; on several nodes one they all see.
+        address: an existing cluster; None starts one on this machine.
+        max_concurrent: trials at once; None for as many as the resources allow.
+        own_modules: modules that travel to workers whole.
+        sweep_folder: put last on the workers' import path.
+        dashboard_url: set by ``connect``.
+    """
+
+    scratch: str
+    address: str | None = None
+    max_concurrent: int | None = None
+    own_modules: tuple[Any, ...] = ()
+    sweep_folder: Path | None = None
+    dashboard_url: str | None = field(default=None, init=False)
+    _checked: set[Resources] = field(default_factory=set, init=False)
+
+    def connect(self) -> None:
+        """Start Ray, or join the cluster.
+
+        Raises:
+            UserError: the cluster cannot be reached.
+        """
+        if ray.is_initialized():
+            return
+        environment = {**worker_environment(self.sweep_folder), "RAY_CHDIR_TO_TRIAL_DIR": "0"}
+        local: dict[str, Any] = {"include_dashboard": True, "dashboard_host": "127.0.0.1"}
+        if self.address is None:
+            local["num_cpus"] = len(os.sched_getaffinity(0))
+        try:
+            context = ray.init(
+                address=self.address or "local",
+                runtime_env={
+                    "worker_process_setup_hook": "hsweep.workspace.set_up_worker",
+                    "env_vars": environment,
+                },
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+                **({} if self.address else local),
+            )
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            where = f"the cluster at {self.address}" if self.address else "a local Ray"
+            raise UserError(
+                f"cannot connect to {where}: {error}. Is it running, and does RAY_AUTH_TOKEN or "
+                "~/.ray/auth_token hold its token?"
+            ) from error
+        url = context.dashboard_url
+        self.dashboard_url = f"http://{url}" if url else None
+
+    def check(self, requests: Mapping[str, Resources]) -> None:
+        """Refuse requests that no node can meet, and storage that some node cannot see.
+
+        Args:
+            requests: what trials need, by trial key.
+
+        Raises:
+            UserError: naming the trial or the node.
+        """
+        nodes = alive_nodes()
+        for key, request in requests.items():
+            if not any(slots_of(node["Resources"], request) for node in nodes):
+                largest = {
+                    name: max(node["Resources"].get(name, 0) for node in nodes)
+                    for name in ("CPU", "GPU")
+                }
+                raise UserError(
+                    f"trial {key} needs {request.cpus:g} cpus and {request.gpus:g} gpus, but the "
+                    f"largest node has {largest['CPU']:g} cpus and {largest['GPU']:g} gpus; lower "
+                    "the sweep's resources (--set cpus=..., --set gpus=...) or join a larger node"
+                )
+        if len(nodes) > 1:
+            _check_shared(self.scratch, nodes)
+        self._checked = set(requests.values())
+
+    def slots(self, request: Resources) -> int:
+        """Return how many trials of this size fit the cluster at once."""
+        return sum(slots_of(node["Resources"], request) for node in alive_nodes())
+
+    def run(self, coordinator: Coordinator) -> None:
+        """Return when the coordinator is exhausted, or when Ray can do no more."""
+        self.connect()
+        repair_tune()
+        for module in self.own_modules:
+            ray.cloudpickle.register_pickle_by_value(module)
+        # An adaptive search has no trial before it starts, but draws of it were checked.
+        requests = {trial.resources for trial in coordinator.planned_trials()} | self._checked
+        concurrent = self.max_concurrent or max(
+            (self.slots(request) for request in requests), default=1
+        )
+        link = Link(coordinator)
+        run_name = f"run-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+        tune_thread = _TuneThread(self.scratch, run_name, link, max(1, concurrent))
+        tune_thread.start()
+        try:
+            _watch(tune_thread, link, RayHealth(is_ours=self.address is None))
+        except BaseException:
+            # An interrupt that nobody turned into a request: Tune shall not go on alone.
+            coordinator.request_stop("interrupted")
+            raise
+        link.wait_for_explanations(_EXPLAINING_SECONDS)
+        if tune_thread.error is not None and not coordinator.is_exhausted:
+            coordinator.request_stop(_ending(tune_thread.error), is_trouble=True)
+
+    def close(self) -> None:
+        """Leave the cluster; a local one ends."""
+        if ray.is_initialized():
+            ray.shutdown()
+
+
+class _TuneThread(threading.Thread):
+    """Runs Tune beside the main thread, which can leave it if it never returns.
+
+    Attributes:
+        error: what ended it before its time; None if nothing did.
+    """
+
+    def __init__(self, scratch: str, run_name: str, link: Link, concurrent: int) -> None:
+        super().__init__(name="tune", daemon=True)
+        self.error: BaseException | None = None
+        self._scratch, self._run_name = scratch, run_name
+        self._link, self._concurrent = link, concurrent
+
+    def run(self) -> None:
+        """Run the experiment."""
+        try:
+            with _quiet_tune():
+                self._tuner().fit()
+        except BaseException as error:
+            self.error = error
+
+    def _tuner(self) -> tune.Tuner:
+        link = self._link
+        return tune.Tuner(
+            TrialActor,
+            tune_config=tune.TuneConfig(
+                search_alg=CoordinatedSearcher(link),
+                scheduler=CoordinatedScheduler(link),
+                num_samples=-1,
+                max_concurrent_trials=self._concurrent,
+                reuse_actors=True,
+                trial_name_creator=_trial_name,
+                trial_dirname_creator=_trial_name,
+            ),
+            run_config=tune.RunConfig(
+                name=self._run_name,
+                storage_path=self._scratch,
+                verbose=0,
+                failure_config=tune.FailureConfig(max_failures=0),
+                # Asked for by default, which fails every trial as it ends: ours are our own.
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                callbacks=[ProcessCallback(link)],
+                stop=StopWhenAsked(link),
+                log_to_file=False,
+            ),
+        )
+
+
+def _watch(tune_thread: threading.Thread, link: Link, health: "RayHealth") -> None:
+    """Wait for Tune; ask for the end, and at last leave it alone, where it can never go on."""
+    without_room = 0.0
+    while tune_thread.is_alive():
+        tune_thread.join(_LOOK_SECONDS)
+        trouble = health.trouble()
+        has_room = link.num_live > 0 or _fits_somewhere(link.waiting, health.nodes)
+        without_room = 0.0 if has_room else without_room + _LOOK_SECONDS
+        if trouble is None and without_room > ROOMLESS_SECONDS:
+            trouble = _no_room(link.waiting)
+        if trouble is not None:
+            link.coordinator.request_stop(trouble, is_trouble=True)
+            tune_thread.join(_LEAVE_SECONDS)
+            return
+
+
+def _fits_somewhere(waiting: Iterable[Parcel], nodes: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether some node could hold a trial that waits for one, were it empty."""
+    parcels = list(waiting)
+    return not parcels or any(
+        slots_of(node["Resources"], parcel.assignment.resources)
+        for node in nodes
+        for parcel in parcels
+        if node["Alive"] and node["NodeID"] not in parcel.avoided
+    )
+
+
+def _no_room(waiting: Iterable[Parcel]) -> str:
+    needs = " or ".join(
+        sorted({_amounts(parcel.assignment.resources) for parcel in waiting}) or ["nothing"]
+    )
+    return (
+        f"no node of the cluster has been able to hold a trial for {ROOMLESS_SECONDS / 60:g} "
+        f"minutes (one needs {needs}): nodes were lost and none came back"
+    )
+
+
+def _amounts(request: Resources) -> str:
+    return f"{request.cpus:g} cpus and {request.gpus:g} gpus"
+
+
+def _ending(error: BaseException) -> str:
+    """Return why a run ended, for people: Tune wraps what it catches in whole tracebacks."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"Ray ended the run: {lines[-1] if lines else type(error).__name__}"
+
+
+def _trial_name(trial: TuneTrial) -> str:
+    return f"{trial.config[PARCEL]!r}-{trial.trial_id}"
+
+
+def _check_shared(scratch: str, nodes: list[dict[str, Any]]) -> None:
+    """Write a marker and let every node read it."""
+    from hsweep.training.checkpoints import file_system
+
+    files, base = file_system(scratch)
+    files.create_dir(base, recursive=True)
+    marker = f"{base}/.seen-by-all-{uuid.uuid4().hex[:8]}"
+    with files.open_output_stream(marker) as stream:
+        stream.write(b"hsweep")
+
+    @ray.remote(num_cpus=0, max_retries=0)
+    def can_read(root: str, path: str) -> bool:
+        from pyarrow.fs import FileType
+
+        return bool(file_system(root)[0].get_file_info(path).type is FileType.File)
+
+    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    try:
+        seen = {
+            node["NodeManagerHostname"]: can_read.options(
+                scheduling_strategy=strategy(node["NodeID"], soft=False)
+            ).remote(scratch, marker)
+            for node in nodes
+        }
+        for host, answer in seen.items():
+            if not ray.get(answer):
+                raise UserError(
+                    f"node {host} does not see {scratch}; give --storage a folder or URI that "
+                    "every node reaches (a shared file system, s3://bucket/folder, ...)"
+                )
+    finally:
+        files.delete_file(marker)
+
+
+@contextlib.contextmanager
+def _quiet_tune() -> Any:
+    """Keep Tune's own messages off the terminal; failures reach the record."""
+    loggers = [logging.getLogger(name) for name in ("ray.tune", "ray.air", "ray.train")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,206 @@
+"""Adaptive search through Tune's OptunaSearch, corrected where it misleads the sampler.
+
+Left to itself OptunaSearch tells a trial that was stopped early as complete with its low-budget
+value, and leaves a trial that ends in NaN running for ever, which repels the sampler. Here a
+stopped trial is told as pruned at its rung and a diverged or failed one as failed. A point is told
+once, by the mean over its replicates. Proposals are part of the study's record, so a resumed
+search knows everything the interrupted one knew.
+"""
+
+import json
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import optuna
+from ray import tune
+from ray.tune.search.optuna import OptunaSearch
+
+from hsweep.design.domain import Choice, Domain, IntRange
+from hsweep.design.space import Point, Space
+from hsweep.design.sweep import Sweep
+from hsweep.design.trial import Trial, TrialStatus
+from hsweep.errors import UserError
+from hsweep.planning.plan import Planner, cost_columns
+from hsweep.record.journal import Journal
+
+_MAX_REJECTIONS: Final = 1_000
+_META_PREFIX: Final = "proposal:"
+
+
+def tune_space(space: Space) -> dict[str, Any]:
+    """Return Ray Tune's domains of the space's parameters; ``Space.decode`` reads their values."""
+
+    def domain_of(domain: Domain) -> Any:
+        if isinstance(domain, Choice):
+            return tune.choice(list(domain.values))
+        if isinstance(domain, IntRange):
+            if domain.step == 1:
+                return tune.randint(domain.low, domain.high + 1)
+            return tune.choice(list(domain.finite()))
+        return (tune.loguniform if domain.log else tune.uniform)(domain.low, domain.high)
+
+    return {name: domain_of(domain) for name, domain in space.parameters().items()}
+
+
+class _HonestOptunaSearch(OptunaSearch):
+    """OptunaSearch that tells its study what really happened."""
+
+    def tell_complete(self, trial_id: str, values: list[float]) -> None:
+        """Tell a point's objectives."""
+        self._ot_study.tell(self._ot_trials[trial_id], values)
+
+    def tell_pruned(self, trial_id: str, value: float, unit: int) -> None:
+        """Tell a point whose replicates were all stopped early, at the last one's rung."""
+        trial = self._ot_trials[trial_id]
+        trial.report(value, step=unit)
+        self._ot_study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+
+    def tell_failed(self, trial_id: str) -> None:
+        """Tell a point that gave no value."""
+        self._ot_study.tell(self._ot_trials[trial_id], state=optuna.trial.TrialState.FAIL)
+
+    def suggest_again(self, trial_id: str, parameters: Mapping[str, Any]) -> None:
+        """Take up a proposal of an earlier run under its old name."""
+        self._ot_study.enqueue_trial(dict(parameters))
+        suggested = self.suggest(trial_id)
+        assert suggested is not None
+
+
+@dataclass(slots=True)
+class _Proposal:
+    """One proposed point: its trials, and how each ended."""
+
+    name: str
+    open_keys: set[str]
+    finished: list[list[float]] = field(default_factory=list)
+    stopped: list[tuple[int, float]] = field(default_factory=list)
+
+
+class OptunaProposer:
+    """Proposes points through OptunaSearch, and tells it how they ended.
+
+    Args:
+        sweep: with an ``optuna`` search.
+        planner: turns points into trials.
+        journal: where proposals are recorded.
+        seed: of the sampler.
+
+    Attributes:
+        known_trials: trials of proposals made by earlier runs of the study.
+
+    Raises:
+        UserError: an axis whose values Optuna cannot hold.
+    """
+
+    def __init__(self, sweep: Sweep, planner: Planner, journal: Journal, seed: int) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        objectives = [(sweep.metric, sweep.goal), *sweep.search.also]
+        is_single = len(objectives) == 1
+        self._sweep, self._planner, self._journal = sweep, planner, journal
+        self._objectives = objectives
+        try:
+            space = sweep.space.to_optuna()
+        except ValueError as error:
+            raise UserError(f"Optuna cannot search this space: {error}") from error
+        self._search = _HonestOptunaSearch(
+            space=space,
+            metric=sweep.metric if is_single else [name for name, _ in objectives],
+            mode=sweep.goal if is_single else [goal for _, goal in objectives],
+            seed=seed % 2**32,
+        )
+        self._by_key: dict[str, _Proposal] = {}
+        self._num_proposed = 0
+        self.known_trials: list[Trial] = []
+        self._recall()
+
+    def propose(self) -> list[Trial]:
+        """Return the trials of the next point; none once all points are proposed."""
+        assert self._sweep.search.num_points is not None
+        for rejected in range(_MAX_REJECTIONS):
+            if self._num_proposed >= self._sweep.search.num_points:
+                return []
+            name = f"{self._num_proposed}:{rejected}"
+            parameters = self._search.suggest(name)
+            decoded = self._sweep.space.decode(parameters)
+            if decoded is None:
+                self._search.tell_failed(name)
+                continue
+            trials = self._planner.plan_point(Point(decoded))
+            if not trials:
+                # Impossible, out of bounds, or proposed before: nothing to learn from again.
+                self._search.tell_failed(name)
+                continue
+            record = {"id": name, "parameters": parameters, "point": decoded}
+            self._journal.set_meta(f"{_META_PREFIX}{self._num_proposed:06d}", json.dumps(record))
+            self._enter(name, trials)
+            return trials
+        return []
+
+    def tell(self, trial: Trial, status: TrialStatus, value: float | None) -> None:
+        """Learn how a trial ended; the point is told when all its replicates have."""
+        proposal = self._by_key.pop(trial.key, None)
+        if proposal is None:
+            return
+        proposal.open_keys.discard(trial.key)
+        if status is TrialStatus.FINISHED and value is not None:
+            proposal.finished.append(
+                [self._objective(trial, name, value) for name, _ in self._objectives]
+            )
+        elif status is TrialStatus.STOPPED_EARLY and value is not None:
+            rows = {row.key: row.unit for row in self._journal.trials()}
+            proposal.stopped.append((rows[trial.key], value))
+        if proposal.open_keys:
+            return
+        if proposal.finished:
+            means = [statistics.fmean(column) for column in zip(*proposal.finished, strict=True)]
+            if all(map(math.isfinite, means)):
+                self._search.tell_complete(proposal.name, means)
+                return
+        elif proposal.stopped:
+            unit = max(unit for unit, _ in proposal.stopped)
+            at_rung = [value for reached, value in proposal.stopped if reached == unit]
+            self._search.tell_pruned(proposal.name, statistics.fmean(at_rung), unit)
+            return
+        self._search.tell_failed(proposal.name)
+
+    def _objective(self, trial: Trial, name: str, value: float) -> float:
+        if name == self._sweep.metric:
+            return value
+        costs = cost_columns(trial)
+        if name in costs:
+            return float(costs[name])
+        for entry in reversed(list(self._journal.reports(trial.key))):
+            if name in entry.payload["metrics"]:
+                found = entry.payload["metrics"][name]
+                return math.nan if found is None else float(found)
+        return math.nan
+
+    def _enter(self, name: str, trials: list[Trial]) -> None:
+        proposal = _Proposal(name, {trial.key for trial in trials})
+        self._by_key.update(dict.fromkeys(proposal.open_keys, proposal))
+        self._num_proposed += 1
+
+    def _recall(self) -> None:
+        """Replay the proposals of earlier runs and how their trials ended."""
+        rows = {row.key: row for row in self._journal.trials()}
+        number = 0
+        while (text := self._journal.meta(f"{_META_PREFIX}{number:06d}")) is not None:
+            record = json.loads(text)
+            point = Point({name: _plain(value) for name, value in record["point"].items()})
+            trials = self._planner.plan_point(point)
+            parameters = {name: _plain(value) for name, value in record["parameters"].items()}
+            self._search.suggest_again(record["id"], parameters)
+            self._enter(record["id"], trials)
+            self.known_trials.extend(trials)
+            for trial in trials:
+                row = rows.get(trial.key)
+                if row is not None and row.status.is_final:
+                    self.tell(trial, row.status, row.value)
+            number += 1
+
+
+def _plain(value: Any) -> Any:
+    return tuple(map(_plain, value)) if isinstance(value, list) else value

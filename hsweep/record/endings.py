@@ -1,0 +1,223 @@
+"""What became of a study's trials besides their numbers, in words: for the terminal and the report.
+
+A trial that gave no number is named with how many of its replicates gave none (2 of 5 diverged),
+and one whose number came about in another way than planned says in which.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from hsweep.design.trial import TrialStatus
+from hsweep.record.journal import LogRow, TrialRow
+
+WAITS_AT_RUNG: Final = "waits at rung"
+"""How the reason of a planned trial begins that early stopping has paused."""
+
+_MOST_SHAPES: Final = 8
+_MOST_REASONS: Final = 3
+_LONGEST_REASON: Final = 200
+
+_LOST: Final = (
+    (TrialStatus.DIVERGED, "diverged"),
+    (TrialStatus.FAILED, "failed"),
+    (TrialStatus.TOO_LARGE, "too large for the device"),
+)
+
+Value = TypeVar("Value", int, str)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnd:
+    """How a trial stands.
+
+    Attributes:
+        shape: its point in words, the same for all its replicates.
+        status: of the trial.
+        reason: for it.
+        failures: attempts that failed.
+        micro_batch: examples computed at once in the last report; None for whole batches.
+        reused_from: the study that trained it, if another one did; else empty.
+        notes: of its reports.
+    """
+
+    shape: str
+    status: str
+    reason: str = ""
+    failures: int = 0
+    micro_batch: int | None = None
+    reused_from: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits at a rung for the other trials of its stratum."""
+        return self.status == TrialStatus.PLANNED and self.reason.startswith(WAITS_AT_RUNG)
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that befell several trials.
+
+    Attributes:
+        what: it is, after a number of trials: ``diverged``, ``computed 8 examples at once``.
+        trials: how many.
+        details: which, and why.
+    """
+
+    what: str
+    trials: int
+    details: str
+
+    @property
+    def line(self) -> str:
+        """The happening in one line."""
+        return f"{self.trials} {self.what}: {self.details}"
+
+
+def trial_ends(
+    rows: Iterable[TrialRow],
+    remarked: Iterable[LogRow],
+    label: Callable[[Mapping[str, Any]], str],
+) -> list[TrialEnd]:
+    """Return how trials stand by a study's record.
+
+    Args:
+        rows: the trials.
+        remarked: their reports with a note or a micro-batch, in the order of the record.
+        label: what to call a point.
+    """
+    parts: dict[str, tuple[int | None, int | None]] = {}
+    notes: dict[str, list[str]] = {}
+    for entry in remarked:
+        parts[entry.key] = (entry.unit, entry.payload.get("micro_batch"))
+        if note := entry.payload.get("note"):
+            notes.setdefault(entry.key, []).append(note)
+    ends = []
+    for row in rows:
+        unit, micro_batch = parts.get(row.key, (None, None))
+        ends.append(
+            TrialEnd(
+                shape=label(row.point),
+                status=row.status,
+                reason=row.reason,
+                failures=row.failures,
+                micro_batch=micro_batch if unit == row.unit else None,
+                reused_from=row.reused_from,
+                notes=tuple(notes.get(row.key, ())),
+            )
+        )
+    return ends
+
+
+def happenings(ends: Iterable[TrialEnd]) -> list[Happening]:
+    """Return what befell the trials of a study, what was lost first; nothing where all went as
+    planned."""
+    ends = list(ends)
+    sizes = Counter(end.shape for end in ends if end.status != TrialStatus.PLANNED)
+    found = []
+    for status, what in _LOST:
+        lost = [end for end in ends if end.status == status]
+        if lost:
+            details = f"{_shapes(lost, sizes)}{_reasons(lost)}"
+            found.append(Happening(what, len(lost), details))
+    again = [end for end in ends if end.failures and end.status != TrialStatus.FAILED]
+    if again:
+        failures = sum(end.failures for end in again)
+        times = f"{failures} failed attempt{'' if failures == 1 else 's'} in all"
+        found.append(
+            Happening("tried again after failing", len(again), f"{_shapes(again)}; {times}")
+        )
+    for size, group in _groups(ends, lambda end: end.micro_batch):
+        examples = f"{size} example{'' if size == 1 else 's'}"
+        what = f"computed {examples} at once (memory did not suffice for a whole batch)"
+        found.append(Happening(what, len(group), _shapes(group)))
+    for study, group in _groups(ends, lambda end: end.reused_from or None):
+        found.append(
+            Happening(f"taken from study {study} (trained there)", len(group), _shapes(group))
+        )
+    waiting = [end for end in ends if end.is_waiting]
+    if waiting:
+        what = "waiting at a rung for the others of their stratum"
+        found.append(Happening(what, len(waiting), _shapes(waiting)))
+    notes = dict.fromkeys(note for end in ends for note in end.notes)
+    for note in notes:
+        group = [end for end in ends if note in end.notes]
+        found.append(Happening(f"with the note “{note}”", len(group), _shapes(group)))
+    return found
+
+
+def orphaned_lines(rows: Iterable[TrialRow]) -> list[str]:
+    """Return how many trials are no longer part of a study, a line for each reason."""
+    return [
+        f"{number} orphaned: {why} (kept; export --orphaned shows them)"
+        for why, number in Counter(row.orphaned for row in rows if row.orphaned).items()
+    ]
+
+
+def counts_in_words(
+    counts: Sequence[tuple[str, int]], reused_from: Iterable[str] = (), waiting: int = 0
+) -> str:
+    """Return how many trials ended how: ``3 finished (2 taken from study first), 1 diverged``.
+
+    Args:
+        counts: words and numbers, in order; zeros are left out.
+        reused_from: the study that trained it, of each trial that another one trained.
+        waiting: planned trials that wait at a rung.
+    """
+    taken = Counter(reused_from)
+    said = ", ".join(f"{number} taken from study {study}" for study, number in taken.items())
+    behind = {
+        TrialStatus.FINISHED: said,
+        TrialStatus.PLANNED: f"{waiting} waiting at a rung" if waiting else "",
+    }
+    parts = []
+    for word, number in counts:
+        if number:
+            more = next((text for status, text in behind.items() if word == status), "")
+            parts.append(f"{number} {word.replace('_', ' ')}{f' ({more})' if more else ''}")
+    return ", ".join(parts)
+
+
+def last_line(reason: str) -> str:
+    """Return what a reason comes to: of an error with its traceback the last line."""
+    lines = reason.strip().splitlines()
+    said = lines[-1].strip() if lines else ""
+    return said if len(said) <= _LONGEST_REASON else f"{said[: _LONGEST_REASON - 1]}…"
+
+
+def _groups(
+    ends: Sequence[TrialEnd], value_of: Callable[[TrialEnd], Value | None]
+) -> list[tuple[Value, list[TrialEnd]]]:
+    found: dict[Value, list[TrialEnd]] = {}
+    for end in ends:
+        value = value_of(end)
+        if value is not None:
+            found.setdefault(value, []).append(end)
+    return sorted(found.items(), key=lambda item: item[0])
+
+
+def _shapes(ends: Sequence[TrialEnd], sizes: "Counter[str] | None" = None) -> str:
+    """Return the shapes of trials, each with how many of its replicates they are."""
+    counted = Counter(end.shape for end in ends)
+    said = [
+        (f"{number} of {sizes[shape]} at " if sizes is not None else "")
+        + (shape or "the only point")
+        + (f" ({number} times)" if sizes is None and number > 1 else "")
+        for shape, number in list(counted.items())[:_MOST_SHAPES]
+    ]
+    left = len(counted) - len(said)
+    return ", ".join([*said, *([f"and {left} more points"] if left else [])])
+
+
+def _reasons(ends: Sequence[TrialEnd]) -> str:
+    counted = Counter(last_line(end.reason) for end in ends if end.reason.strip())
+    if not counted:
+        return ""
+    said = [
+        f"{reason} ({number} times)" if number > 1 else reason
+        for reason, number in counted.most_common(_MOST_REASONS)
+    ]
+    left = len(counted) - len(said)
+    return "; " + "; ".join([*said, *([f"and {left} other reasons"] if left else [])])

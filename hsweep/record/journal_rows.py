@@ -1,0 +1,85 @@
+"""Rows of a study's record, as they are read from it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hsweep.design.trial import TrialStatus
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """A planned trial and where it stands.
+
+    Attributes:
+        counts: ``num_params``, ``flops_per_example``, ``train_memory_bytes``.
+        attempt: how often it was started.
+        unit: budget units of the last recorded report.
+        value: the study's metric at that report, None if there is none or it was not finite.
+        reason: why it failed, diverged or was stopped.
+        failures: attempts that failed, all runs of the study together.
+        alone: whether it must train with nothing beside it.
+        orphaned: why it is no longer part of the study; empty while it is.
+        reused_from: the study that trained it, if this one did not.
+        continues: key of the trial with a shorter budget that it goes on from; empty for none.
+        parts: what the key is made of, part by part; empty in records of before there were any.
+    """
+
+    key: str
+    ordinal: int
+    point: Mapping[str, Any]
+    replicate: int
+    stratum: str
+    budget: int
+    counts: Mapping[str, int]
+    status: TrialStatus = TrialStatus.PLANNED
+    reason: str = ""
+    attempt: int = 0
+    unit: int = 0
+    value: float | None = None
+    wall_seconds: float = 0.0
+    failures: int = 0
+    alone: bool = False
+    orphaned: str = ""
+    reused_from: str = ""
+    continues: str = ""
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    def planned_columns(self) -> tuple[Any, ...]:
+        """Return what was planned, as the record holds it (``PLANNED_COLUMNS``)."""
+        return (
+            self.key, self.ordinal, json.dumps(dict(self.point)), self.replicate, self.stratum,
+            self.budget, json.dumps(dict(self.counts)), json.dumps(dict(self.parts)),
+        )  # fmt: skip
+
+    def state_columns(self) -> tuple[Any, ...]:
+        """Return where the trial stands, as the record holds it (``STATE_COLUMNS``)."""
+        return (
+            str(self.status), self.reason, self.attempt, self.unit, self.value, self.wall_seconds,
+            self.failures, int(self.alone), self.orphaned, self.reused_from, self.continues,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """One entry of the log.
+
+    Attributes:
+        kind: ``report`` (payload: step, metrics, wall_seconds) or ``status`` (payload: status,
+            reason).
+        unit: budget units, for reports.
+    """
+
+    seq: int
+    time: float
+    key: str
+    attempt: int
+    kind: Literal["report", "status"]
+    unit: int | None
+    payload: Mapping[str, Any]
+
+    def columns(self) -> tuple[Any, ...]:
+        """Return the entry without its trial, as the record holds it (``LOG_COLUMNS``)."""
+        payload = json.dumps(dict(self.payload))
+        return (self.seq, self.time, self.attempt, self.kind, self.unit, payload)

@@ -1,0 +1,153 @@
+"""What was asked for when a study began, and the file that holds it, with a checksum."""
+
+import contextlib
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+_VERSION: Final = 1
+_CHECKSUM: Final = "checksum"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What was asked for when the study began.
+
+    Attributes:
+        name: of the study.
+        sweep: of its sweep.
+        preset: the variant.
+        settings: what ``--set`` replaced, in order: (name, values).
+        limits: the plan's bounds, by name.
+        seed: the study seed.
+        metric, goal, metrics: what decides, and all that is reported.
+        budget: of every trial, as plain content.
+        question: the analysis asked for, as plain content; None for none.
+        description: the lab note.
+        axes: of the space.
+        sweep_folder: whose modules the sweep file may import.
+        storage: where checkpoints lie; None for the study's own folder.
+        tracking_uri: of the MLflow store, without secrets.
+        command: that started the study, without secrets.
+        created: seconds since the epoch.
+        provenance: versions, hardware, commits and data fingerprints.
+        points: axis values that the space was restricted to; empty for all of it.
+        probe: what is measured of the models' attention, as plain content; None for nothing.
+        extensions: what was added after the study had run, oldest first (see
+            ``hsweep.planning.extension``), each with its time, command and provenance.
+        revisions: edited sweeps that were taken over, oldest first (see ``hsweep.running.edit``),
+            each with its time, command, provenance and what it replaced.
+    """
+
+    name: str
+    sweep: str
+    preset: str
+    settings: Sequence[tuple[str, Sequence[Any]]]
+    limits: Mapping[str, int | None]
+    seed: int
+    metric: str
+    goal: str
+    metrics: Sequence[str]
+    budget: Mapping[str, Any]
+    question: Mapping[str, Any] | None
+    description: str
+    axes: Sequence[str]
+    sweep_folder: str
+    storage: str | None
+    tracking_uri: str
+    command: str
+    created: float
+    provenance: Mapping[str, Any]
+    version: int = _VERSION
+    points: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    extensions: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    probe: Mapping[str, Any] | None = None
+    revisions: Sequence[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def added_keys(self) -> frozenset[str]:
+        """Keys of the trials that extensions asked to run to their end."""
+        return frozenset(
+            entry["key"] for extension in self.extensions for entry in extension["trials"]
+        )
+
+    @property
+    def later_commands(self) -> list[str]:
+        """The commands that added to the study or edited it after it began, in their order."""
+        later = sorted([*self.extensions, *self.revisions], key=lambda each: each.get("time", 0))
+        return [str(each.get("command", "")) for each in later]
+
+
+_TEXTS: Final = ("name", "sweep", "preset", "metric", "goal", "description", "sweep_folder",
+                 "tracking_uri", "command")  # fmt: skip
+_LISTS: Final = ("settings", "metrics", "axes", "points", "extensions")
+_MAPPINGS: Final = ("limits", "budget", "provenance")
+
+
+def manifest_content(manifest: Manifest) -> dict[str, Any]:
+    """Return a manifest as plain content; ``Manifest(**content)`` is the manifest again."""
+    return {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__}
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """Return a manifest as it stands in its file."""
+    plain = json.loads(json.dumps(manifest_content(manifest), default=str))
+    return json.dumps({**plain, _CHECKSUM: _checksum(plain)}, indent=1) + "\n"
+
+
+def parse_manifest(text: str) -> Manifest:
+    """Return the manifest that a file's text holds.
+
+    Raises:
+        ValueError: it holds none, or another than was written; says what is wrong.
+    """
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds {type(content).__name__} instead of an object")
+    # Files of before there was a checksum have none.
+    checksum = content.pop(_CHECKSUM, None)
+    if checksum is not None and checksum != _checksum(content):
+        raise ValueError(
+            "its checksum does not match its content; if you changed it yourself, remove the "
+            f"line {_CHECKSUM!r}"
+        )
+    try:
+        manifest = Manifest(**content)
+    except TypeError as error:
+        raise ValueError(str(error).replace("Manifest.__init__() ", "")) from error
+    for names, kind in ((_TEXTS, str), (_LISTS, list), (_MAPPINGS, dict)):
+        for name in names:
+            if not isinstance(getattr(manifest, name), kind):
+                raise ValueError(f"{name} must be a {kind.__name__}, not {content[name]!r}")
+    if not isinstance(manifest.created, (int, float)) or not isinstance(manifest.seed, int):
+        raise ValueError("created and seed must be numbers")
+    return manifest
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file under a temporary name, then rename it.
+
+    Raises:
+        OSError: it cannot be written; what was there before stays.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write plain content under a temporary name, then rename it."""
+    write_text(path, json.dumps(content, indent=1, default=str) + "\n")

@@ -1,0 +1,251 @@
+"""A study on disk: one folder that holds everything needed to read it, resume it, repeat it."""
+
+import contextlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from hsweep.design.trial import TrialStatus
+from hsweep.errors import UserError
+from hsweep.paths import Home, StudyPaths
+from hsweep.record.journal import Journal
+from hsweep.record.journal_file import recover_line
+from hsweep.record.manifest import (
+    Manifest,
+    manifest_content,
+    manifest_text,
+    parse_manifest,
+    write_json,
+    write_text,
+)
+from hsweep.record.study_lock import StudyLock
+from hsweep.record.tables import study_tables, write_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "Manifest",
+    "Study",
+    "holds_a_study",
+    "list_studies",
+    "manifest_content",
+    "write_json",
+]
+
+MANIFEST_META: Final = "study.json"
+SWEEP_META: Final = "sweep.py"
+"""Under these names the record keeps the study's two files, to restore them from."""
+
+
+class Study:
+    """A study's folder.
+
+    Args:
+        paths: where it lies.
+        manifest: what was asked for.
+    """
+
+    def __init__(self, paths: StudyPaths, manifest: Manifest) -> None:
+        self.paths = paths
+        self.manifest = manifest
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return self.paths.name
+
+    @classmethod
+    def create(
+        cls, home: Home, manifest: Manifest, *, sweep_source: str, plan: Mapping[str, Any]
+    ) -> "Study":
+        """Make a new study's folder.
+
+        Raises:
+            UserError: the name is taken.
+        """
+        paths = home.study(manifest.name)
+        # Made under a name that no study can have, so that a kill leaves none half made.
+        draft = StudyPaths(home.studies / f".{manifest.name}.{os.getpid()}.tmp")
+        draft.root.mkdir(parents=True)
+        try:
+            draft.sweep_source.write_text(sweep_source)
+            write_json(draft.plan, plan)
+            with Journal(draft.journal, create=True) as journal:
+                journal.set_meta(MANIFEST_META, manifest_text(manifest))
+                journal.set_meta(SWEEP_META, sweep_source)
+            write_text(draft.manifest, manifest_text(manifest))
+            draft.root.rename(paths.root)
+        except (OSError, sqlite3.Error, UserError) as error:
+            shutil.rmtree(draft.root, ignore_errors=True)
+            if holds_a_study(paths):
+                raise UserError(
+                    f"a study called {manifest.name!r} exists in {home.root}; go on with it by "
+                    f"`hsweep resume {manifest.name}`, or start another with --study NAME"
+                ) from None
+            why = getattr(error, "strerror", None) or str(error)
+            raise UserError(
+                f"the study's folder {paths.root} cannot be made ({why}); if something else is "
+                "there remove it, or choose another name with --study NAME; on a full disk free "
+                "some space"
+            ) from error
+        return cls(paths, manifest)
+
+    @classmethod
+    def open(cls, home: Home, name: str) -> "Study":
+        """Open an existing study.
+
+        Raises:
+            UserError: there is none of that name, or it cannot be read.
+        """
+        paths = home.study(name)
+        if not holds_a_study(paths):
+            known = [study.name for study in list_studies(home)]
+            listed = f"studies there: {', '.join(known)}" if known else "it holds no study yet"
+            raise UserError(f"no study called {name!r} in {home.root}; {listed}")
+        paths.refuse_links_out()
+        return cls.at(paths)
+
+    @classmethod
+    def at(cls, paths: StudyPaths) -> "Study":
+        """Open the study in a folder, wherever that lies.
+
+        Raises:
+            UserError: the folder holds no study, or one that cannot be read.
+        """
+        try:
+            return cls(paths, parse_manifest(paths.manifest.read_text()))
+        except PermissionError as error:
+            raise UserError(
+                f"the study {paths.name!r} cannot be read: {paths.manifest}: {error.strerror}"
+            ) from error
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise UserError(
+                f"the study {paths.name!r} cannot be read: {paths.manifest}: {why}; "
+                f"`{recover_line(paths.root)}` restores it from the study's record"
+            ) from error
+
+    def extend(self, entry: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+        """Record an extension, and the plan it leads to."""
+        self.manifest = replace(self.manifest, extensions=[*self.manifest.extensions, dict(entry)])
+        write_text(self.paths.manifest, manifest_text(self.manifest))
+        write_json(self.paths.plan, plan)
+
+    def revise(self, manifest: Manifest, plan: Mapping[str, Any]) -> None:
+        """Record what the study is from now on, and its plan."""
+        write_json(self.paths.plan, plan)
+        self.manifest = manifest
+        write_text(self.paths.manifest, manifest_text(manifest))
+
+    def renew_plan(self, plan: Mapping[str, Any]) -> None:
+        """Write the plan if its file has got lost; nothing is read back from it."""
+        if not self.paths.plan.exists():
+            with contextlib.suppress(OSError):
+                write_json(self.paths.plan, plan)
+
+    def journal(self, *, read_only: bool = True) -> Journal:
+        """Open the record; for writing, it also keeps what the study is run with."""
+        journal = Journal(self.paths.journal, read_only=read_only)
+        if not read_only:
+            journal.set_meta(MANIFEST_META, manifest_text(self.manifest))
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                journal.set_meta(SWEEP_META, self.paths.sweep_source.read_text())
+        return journal
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold the study for this process; the lock of a dead process does not count.
+
+        Raises:
+            UserError: another process holds it, or its folder cannot be written to.
+        """
+        return StudyLock(self.paths).hold()
+
+    def is_running(self) -> bool:
+        """Whether a living process of this machine runs the study."""
+        return StudyLock(self.paths).is_held()
+
+    def checkpoints(self) -> str:
+        """Return the folder or URI that holds the checkpoints."""
+        if self.manifest.storage is None:
+            return str(self.paths.checkpoints.absolute())
+        return f"{self.manifest.storage.rstrip('/')}/{self.name}/checkpoints"
+
+    def scratch(self) -> str:
+        """Return the folder or URI for the scheduler's own files."""
+        if self.manifest.storage is None:
+            return str(self.paths.ray.absolute())
+        return f"{self.manifest.storage.rstrip('/')}/{self.name}/ray"
+
+    def tables(self, *, orphaned: bool = False) -> "tuple[pa.Table, pa.Table]":
+        """Return the trials and the reports as they stand; ``orphaned`` adds those of trials that
+        are no longer part of the study."""
+        with self.journal() as journal, journal.snapshot():
+            return study_tables(journal, self.name, self.manifest.metrics, orphaned=orphaned)
+
+    def write_tables(self) -> None:
+        """Write ``trials.parquet`` and ``reports.parquet``."""
+        trials, reports = self.tables()
+        write_table(trials, self.paths.trials_table)
+        write_table(reports, self.paths.reports_table)
+
+    def status(self) -> dict[str, Any]:
+        """Return how the study stands, as plain content."""
+        running = self.is_running()
+        with self.journal() as journal, journal.snapshot():
+            counts = journal.status_counts()
+            everything = journal.trials(orphaned=True)
+            data_wait_share = journal.data_wait_share()
+        rows = [row for row in everything if not row.orphaned]
+        total = sum(counts.values())
+        open_trials = counts[TrialStatus.PLANNED] + counts[TrialStatus.RUNNING]
+        state = "running" if running else "complete" if open_trials == 0 else "interrupted"
+        budget = max((row.budget for row in rows), default=0)
+        return {
+            "study": self.name,
+            "sweep": self.manifest.sweep,
+            "preset": self.manifest.preset,
+            "state": state,
+            "created": self.manifest.created,
+            "trials": total,
+            **{str(status): number for status, number in counts.items()},
+            "reused": sum(bool(row.reused_from) for row in rows),
+            "tried_again": sum(row.failures > 0 for row in rows),
+            "orphaned": len(everything) - len(rows),
+            "units_done": sum(row.unit for row in rows),
+            "budget": budget,
+            "wall_seconds": sum(row.wall_seconds for row in rows if not row.reused_from),
+            "data_wait_share": data_wait_share,
+            "folder": str(self.paths.root),
+        }
+
+
+def list_studies(home: Home) -> list[StudyPaths]:
+    """Return the studies of a home, newest first."""
+    if not home.studies.is_dir():
+        return []
+    found = [
+        paths
+        for paths in map(StudyPaths, home.studies.iterdir())
+        if not paths.name.startswith(".") and holds_a_study(paths)
+    ]
+    return sorted(found, key=_age)
+
+
+def holds_a_study(paths: StudyPaths) -> bool:
+    """Whether a folder holds a study, whole or damaged."""
+    try:
+        return any(path.is_file() for path in (paths.manifest, paths.journal, paths.journal_copy))
+    except OSError:
+        return False
+
+
+def _age(paths: StudyPaths) -> float:
+    for path in (paths.manifest, paths.root):
+        with contextlib.suppress(OSError):
+            return -path.stat().st_mtime
+    return 0.0

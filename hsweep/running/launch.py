@@ -1,0 +1,430 @@
+"""From a plan to a finished study: the one place where all the parts of a run meet."""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from rich.console import Console
+
+from hsweep.coordination.coordinator import Coordinator, Proposer, stop_after
+from hsweep.coordination.progress import Progress, duration, point_label, varying_axes
+from hsweep.coordination.runner import InlineRunner, Runner
+from hsweep.design.trial import Trial, TrialStatus
+from hsweep.errors import UserError
+from hsweep.paths import Home
+from hsweep.planning.calibration import Calibration
+from hsweep.planning.extension import Extension
+from hsweep.planning.identity import describe
+from hsweep.planning.plan import Limits, Plan, Planner
+from hsweep.ray_tune.environment import prepare_ray
+from hsweep.record.endings import counts_in_words, happenings, orphaned_lines, trial_ends
+from hsweep.record.journal import Journal
+from hsweep.record.provenance import collect, hardware
+from hsweep.record.study import Manifest, Study
+from hsweep.running.reuse import Reuse, reuse_for
+from hsweep.tracking.farewell import Farewell, tracking_lines
+from hsweep.tracking.tracker import Tracker, TrackingSummary, TrackingTarget, study_tags
+from hsweep.training.checkpoints import CheckpointStore, file_system
+from hsweep.workspace import LoadedSweep
+from models.conditioning import METRICS as PROBED_METRICS
+
+if TYPE_CHECKING:
+    from hsweep.ray_tune.runner import RayRunner
+
+Conclude = Callable[[Study], Sequence[Path]]
+"""Writes what is to be said of a study, and returns the files to keep with its tracked run."""
+
+EXIT_INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a study is run; none of it changes a result.
+
+    Attributes:
+        runner: Ray, or one trial after another in this process.
+        max_concurrent: trials at once; None for as many as fit.
+        address: an existing Ray cluster.
+        time_budget: seconds after which the run ends, its trials checkpointed.
+        target: the MLflow store.
+        report_timeout: seconds without a report after which a trial counts as hung; None for what
+            the sweep says.
+        retry_failed: whether trials that had failed or were too large are tried again.
+        reuse: whether trials that another study of the home has finished are taken from there.
+    """
+
+    runner: Literal["ray", "inline"]
+    max_concurrent: int | None
+    address: str | None
+    time_budget: float | None
+    target: TrackingTarget
+    reuse: bool = True
+    retry_failed: bool = False
+    report_timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        counts: trials by status.
+        stop_reason: why it ended before its trials did; None if it did not.
+        was_interrupted: by the user.
+        is_in_trouble: it ended because something does not work, such as a full disk.
+        problem: what of the results could not be written; empty for nothing.
+        tracking: what reached the tracker.
+        wall_seconds: of this run.
+    """
+
+    counts: dict[TrialStatus, int]
+    stop_reason: str | None
+    was_interrupted: bool
+    is_in_trouble: bool
+    problem: str
+    tracking: TrackingSummary
+    wall_seconds: float
+
+    @property
+    def has_results(self) -> bool:
+        """Whether any trial ran to its end."""
+        return self.counts[TrialStatus.FINISHED] > 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every trial reached a final state."""
+        return not (self.counts[TrialStatus.PLANNED] or self.counts[TrialStatus.RUNNING])
+
+
+def new_manifest(
+    name: str,
+    loaded: LoadedSweep,
+    plan: Plan,
+    *,
+    settings: list[tuple[str, list[Any]]],
+    limits: Limits,
+    storage: str | None,
+    target: TrackingTarget,
+    points: Sequence[Mapping[str, Any]] = (),
+) -> Manifest:
+    """Return what to record of a study before it begins."""
+    sweep = plan.sweep
+    provenance = _provenance(loaded.path, plan.trials)
+    return Manifest(
+        name=name,
+        sweep=sweep.name,
+        preset=plan.preset,
+        settings=settings,
+        limits=asdict(limits),
+        seed=plan.study_seed,
+        metric=sweep.metric,
+        goal=sweep.goal,
+        metrics=[
+            *(metric.name for metric in plan.trials[0].task.metrics),
+            *(PROBED_METRICS if sweep.probe is not None else ()),
+        ],
+        budget=describe(sweep.budget),
+        question=describe(sweep.question),
+        description=sweep.description,
+        axes=list(sweep.space.axes),
+        sweep_folder=str(loaded.folder),
+        storage=storage,
+        tracking_uri=target.shown_uri,
+        command=" ".join(provenance["command"]),
+        created=time.time(),
+        provenance=provenance,
+        points=[dict(point) for point in points],
+        probe=describe(sweep.probe),
+    )
+
+
+def extension_entry(extension: Extension, sweep_file: Path) -> dict[str, Any]:
+    """Return what to record of an extension before it begins."""
+    provenance = _provenance(sweep_file, [each.trial for each in extension.additions])
+    return {
+        "time": time.time(),
+        "command": " ".join(provenance["command"]),
+        **extension.to_json(),
+        "provenance": provenance,
+    }
+
+
+def _provenance(sweep_file: Path, trials: Sequence[Trial]) -> dict[str, Any]:
+    """Return versions, hardware and commits, and what data the trials learn from."""
+    tasks = {repr(trial.task): trial.task for trial in trials}
+    return {
+        **collect(command=sys.argv, sweep_file=sweep_file),
+        "data": [
+            {"task": describe(task), "fingerprint": task.fingerprint()} for task in tasks.values()
+        ],
+    }
+
+
+def make_runner(
+    options: RunOptions, home: Home, name: str, storage: str | None, loaded: LoadedSweep
+) -> "RayRunner | InlineRunner":
+    """Return the runner that the options ask for.
+
+    Raises:
+        UserError: a storage that cannot be used.
+    """
+    if storage is not None:
+        file_system(f"{storage.rstrip('/')}/{name}")
+    if options.runner == "inline":
+        return InlineRunner()
+    prepare_ray(joins_cluster=options.address is not None)
+    from hsweep.ray_tune.runner import RayRunner
+
+    scratch = (
+        f"{storage.rstrip('/')}/{name}/ray" if storage else str(home.study(name).ray.absolute())
+    )
+    return RayRunner(
+        scratch=scratch,
+        address=options.address,
+        max_concurrent=options.max_concurrent,
+        own_modules=tuple(loaded.own_modules()),
+        sweep_folder=loaded.folder,
+    )
+
+
+def prepare_runner(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
+    """Connect, and refuse what cannot run before anything is recorded.
+
+    Raises:
+        UserError: the cluster cannot be reached or cannot hold a trial.
+    """
+    if isinstance(runner, InlineRunner):
+        return
+    runner.connect()
+    runner.check({trial.key: trial.resources for trial in plan.trials})
+
+
+def run_study(
+    study: Study,
+    plan: Plan,
+    planner: Planner,
+    runner: Runner,
+    options: RunOptions,
+    console: Console,
+    home: Home,
+    conclude: Conclude,
+    only: frozenset[str] | None = None,
+) -> Outcome:
+    """Run everything of a study that is not finished, then conclude it.
+
+    With ``only``, the trials of these keys and no others.
+
+    Raises:
+        UserError: another process runs it.
+    """
+    started = time.monotonic()
+    with study.locked(), study.journal(read_only=False) as journal:
+        if options.retry_failed:
+            journal.reopen(_given_up(journal), "asked for again")
+        reuse = reuse_for(
+            study, journal, home, probe=plan.sweep.probe, only=only, is_wanted=options.reuse
+        )
+        coordinator = _coordinator(study, plan, planner, journal, only, reuse)
+        if options.report_timeout is not None:
+            coordinator.sweep = replace(coordinator.sweep, report_timeout=options.report_timeout)
+        trials = coordinator.planned_trials()
+        for line in reuse.lines(len(trials)) if reuse is not None else ():
+            console.print(line, soft_wrap=True)
+        # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.
+        progress = Progress(
+            console, plan.sweep.metric, trials or list(plan.trials), expected=len(plan.trials)
+        )
+        coordinator.observer = progress
+        tracker = Tracker(
+            study.paths.journal,
+            options.target,
+            study=study.name,
+            tags=study_tags(study.manifest),
+            metric=plan.sweep.metric,
+        )
+        study.renew_plan(plan.to_json())
+        tracker.attach(study.paths.plan)
+        tracker.start()
+        timer = stop_after(coordinator, options.time_budget) if options.time_budget else None
+        try:
+            with _stopping_on_signals(coordinator, study), progress.showing(coordinator):
+                runner.run(coordinator)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            coordinator.settle()
+        problem = "; ".join(filter(None, (_write_tables(study), journal.copy_problem)))
+        _remove_checkpoints(study, coordinator)
+        _calibrate(home, journal, trials)
+        counts = journal.status_counts()
+        # The report links to the runs, so they should be there.
+        farewell = Farewell(
+            tracker, console, is_interrupted=coordinator.stop_reason == _INTERRUPTED
+        )
+        farewell.catch_up()
+        for path in conclude(study):
+            tracker.attach(path)
+        summary = farewell.close()
+    return Outcome(
+        counts=counts,
+        stop_reason=coordinator.stop_reason,
+        was_interrupted=coordinator.stop_reason == _INTERRUPTED,
+        is_in_trouble=coordinator.is_in_trouble,
+        problem=problem,
+        tracking=summary,
+        wall_seconds=time.monotonic() - started,
+    )
+
+
+def _given_up(journal: Journal) -> list[str]:
+    """Return the keys of the trials that ended without a result and could do better now."""
+    given_up = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)
+    return [row.key for row in journal.trials() if row.status in given_up]
+
+
+def _coordinator(
+    study: Study,
+    plan: Plan,
+    planner: Planner,
+    journal: Journal,
+    only: frozenset[str] | None,
+    reuse: Reuse | None,
+) -> Coordinator:
+    trials: list[Trial] = list(plan.trials)
+    proposer: Proposer | None = None
+    if plan.is_adaptive:
+        from hsweep.ray_tune.search import OptunaProposer
+
+        adaptive = OptunaProposer(plan.sweep, planner, journal, plan.study_seed)
+        trials, proposer = adaptive.known_trials, adaptive
+    return Coordinator(
+        journal=journal,
+        sweep=plan.sweep,
+        trials=trials,
+        checkpoints=study.checkpoints(),
+        proposer=proposer,
+        only=only,
+        kept=study.manifest.added_keys,
+        reuse=reuse,
+    )
+
+
+_INTERRUPTED: Final = "interrupted"
+
+
+@contextlib.contextmanager
+def _stopping_on_signals(coordinator: Coordinator, study: Study) -> Iterator[None]:
+    """Let the first interrupt end the study cleanly, and the second at once."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if coordinator.stop_requested:
+            sys.stderr.write(f"\nstopped at once; go on by: {resume_line(study)}\n")
+            sys.stderr.flush()
+            os._exit(EXIT_INTERRUPTED)
+        coordinator.request_stop(_INTERRUPTED)
+        sys.stderr.write("\nending cleanly: trials write their checkpoints (again: stop at once)\n")
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before: dict[signal.Signals, Callable[..., Any] | int | None] = {}
+    try:
+        for number in numbers:
+            before[number] = signal.signal(number, handle)
+    except ValueError:
+        # Not in the main thread: whoever runs us there has the signals.
+        before.clear()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def resume_line(study: Study) -> str:
+    """Return the command that goes on with a study."""
+    return f"hsweep resume {study.name} --home {study.paths.root.parent.parent}"
+
+
+def _write_tables(study: Study) -> str:
+    """Write the study's tables; return why that failed, empty if it did not."""
+    try:
+        study.write_tables()
+    except (UserError, OSError) as error:
+        return f"{error}; the record has everything, and resuming writes the tables again"
+    return ""
+
+
+def _remove_checkpoints(study: Study, coordinator: Coordinator) -> None:
+    """Remove what no trial can go on from, in this study or under a longer budget; a failure to
+    remove costs only space."""
+    root = study.checkpoints()
+    finished = {
+        row.key for row in coordinator.journal.trials() if row.status is TrialStatus.FINISHED
+    }
+    kept = {
+        trial.key
+        for trial in coordinator.planned_trials()
+        if trial.key in finished and trial.can_be_lengthened
+    }
+    with contextlib.suppress(OSError):
+        for key in coordinator.final_keys():
+            store = CheckpointStore(root, key, attempt=0)
+            if key in kept:
+                store.remove_but_newest()
+            else:
+                store.remove()
+
+
+def _calibrate(home: Home, journal: Journal, trials: list[Trial]) -> None:
+    by_key = {trial.key: trial for trial in trials}
+    measured = [
+        (by_key[row.key], row.wall_seconds, row.unit)
+        for row in journal.trials()
+        if row.status is TrialStatus.FINISHED and row.key in by_key and not row.reused_from
+    ]
+    with contextlib.suppress(OSError):
+        Calibration(home.calibration, hardware()).add(measured)
+
+
+def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> list[str]:
+    """Return what to say at the end of a run, before the answer."""
+    with study.journal() as journal:
+        everything = journal.trials(orphaned=True)
+        remarked = list(journal.remarked_reports())
+    rows = [row for row in everything if not row.orphaned]
+    varying = varying_axes(rows)
+    ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
+    counts = counts_in_words(
+        [(str(status), number) for status, number in outcome.counts.items()],
+        [end.reused_from for end in ends if end.reused_from],
+        sum(end.is_waiting for end in ends),
+    )
+    lines = [f"{counts} in {duration(outcome.wall_seconds)}"]
+    if outcome.problem:
+        lines.append(outcome.problem)
+    lines += [each.line for each in happenings(ends)]
+    lines += orphaned_lines(everything)
+    lines += tracking_lines(outcome.tracking, study, target)
+    if not outcome.is_complete:
+        how = "paused" if outcome.is_in_trouble else "ended early"
+        why = f"{how}: {outcome.stop_reason}" if outcome.stop_reason else "trials are left"
+        lines.append(f"{why}; go on by: {resume_line(study)}")
+    return lines
+
+
+def sweep_source(path: Path) -> str:
+    """Return a sweep file's text.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the sweep file {path} cannot be read: {error}") from error

@@ -1,0 +1,290 @@
+"""From what a user asked for to a study that runs."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from rich.console import Console
+
+from hsweep.design.trial import TrialStatus
+from hsweep.errors import UserError
+from hsweep.paths import Home
+from hsweep.planning.calibration import Calibration
+from hsweep.planning.plan import Plan, Planner
+from hsweep.planning.prepare import Prepared, prepare_again, refuse_unread_data
+from hsweep.planning.revision import compare, proposed_trials
+from hsweep.record.journal import Journal
+from hsweep.record.provenance import hardware
+from hsweep.record.study import Study
+from hsweep.redaction import HIDDEN, refuse_secrets
+from hsweep.running.launch import (
+    Conclude,
+    Outcome,
+    RunOptions,
+    make_runner,
+    new_manifest,
+    prepare_runner,
+    run_study,
+    sweep_source,
+)
+from hsweep.running.pending import complete, is_pending
+from hsweep.tracking.target import has_login
+from hsweep.tracking.tracker import TrackingTarget, tracking_target
+
+if TYPE_CHECKING:
+    from hsweep.coordination.runner import InlineRunner
+    from hsweep.ray_tune.runner import RayRunner
+
+
+def estimate(plan: Plan, home: Home) -> float | None:
+    """Return the training seconds of a plan by what was measured on this machine, if anything."""
+    return Calibration(home.calibration, hardware()).estimate(plan.trials)
+
+
+def run_options(
+    home: Home,
+    sweep: str,
+    *,
+    runner: str,
+    max_concurrent: int | None,
+    address: str | None,
+    time_budget: float | None,
+    tracking_uri: str | None,
+    reuse: bool = True,
+    retry_failed: bool = False,
+    report_timeout: float | None = None,
+) -> RunOptions:
+    """Check how a study shall be run.
+
+    Raises:
+        UserError: options that do not go together, or a tracking URI of no use.
+    """
+    if runner == "inline" and address is not None:
+        raise UserError(f"--address {address} is for the ray runner; leave out --runner inline")
+    if runner == "inline" and max_concurrent not in (None, 1):
+        raise UserError(
+            f"the inline runner trains one trial at a time; --max-concurrent {max_concurrent} "
+            "needs --runner ray"
+        )
+    if runner == "inline" and report_timeout is not None:
+        raise UserError(
+            "the inline runner trains in this process, which cannot end itself after "
+            f"{report_timeout:g} s without a report; --report-timeout needs --runner ray"
+        )
+    return RunOptions(
+        runner=cast(Literal["ray", "inline"], runner),
+        max_concurrent=max_concurrent,
+        address=address,
+        time_budget=time_budget,
+        target=tracking_target(tracking_uri, home, sweep),
+        reuse=reuse,
+        retry_failed=retry_failed,
+        report_timeout=report_timeout,
+    )
+
+
+def recorded_tracking_uri(study: Study) -> str:
+    """Return the store a study reports to.
+
+    Raises:
+        UserError: its URI held a secret, which is not recorded.
+    """
+    uri = study.manifest.tracking_uri
+    if has_login():
+        uri = uri.replace(f"://{HIDDEN}@", "://") if uri.startswith("http") else uri
+    if HIDDEN in uri:
+        raise UserError(
+            f"the study {study.name!r} reports to {uri}, whose password is not kept; give it again "
+            "with --tracking-uri, or a server's in MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD"
+        )
+    return uri
+
+
+def start(
+    prepared: Prepared,
+    options: RunOptions,
+    home: Home,
+    name: str | None,
+    storage: str | None,
+    console: Console,
+    conclude: Conclude,
+) -> tuple[Study, Outcome]:
+    """Begin a new study and run it.
+
+    Raises:
+        UserError: anything that stands in the way before the first trial.
+    """
+    plan = prepared.plan
+    refuse_unread_data(plan)
+    home.create()
+    name = f"{plan.sweep.name}-{plan.preset}" if name is None else name
+    _refuse_taken(home, name, prepared.loaded.path)
+    storage = _absolute(storage)
+    runner = make_runner(options, home, name, storage, prepared.loaded)
+    try:
+        prepare_runner(runner, plan)
+        study = Study.create(
+            home,
+            new_manifest(
+                name,
+                prepared.loaded,
+                plan,
+                settings=prepared.settings,
+                limits=prepared.limits,
+                storage=storage,
+                target=options.target,
+                points=prepared.points,
+            ),
+            sweep_source=sweep_source(prepared.loaded.path),
+            plan=plan.to_json(),
+        )
+        return study, train(study, prepared, runner, options, home, console, conclude)
+    finally:
+        close(runner)
+
+
+def go_on(
+    study: Study, options: RunOptions, home: Home, console: Console, conclude: Conclude
+) -> Outcome:
+    """Resume a study from its own record.
+
+    Raises:
+        UserError: its code or data have changed, so that its trials are no longer the same.
+    """
+    if is_pending(study):
+        with study.locked():
+            complete(study, console)
+    prepared = prepare_again(study)
+    plan = prepared.plan
+    refuse_unread_data(plan)
+    with study.journal() as journal:
+        refuse_changed(study, prepared, journal)
+    storage = study.manifest.storage
+    runner = make_runner(options, home, study.name, storage, prepared.loaded)
+    try:
+        prepare_runner(runner, plan)
+        return train(study, prepared, runner, options, home, console, conclude)
+    finally:
+        close(runner)
+
+
+def train(
+    study: Study,
+    prepared: Prepared,
+    runner: "RayRunner | InlineRunner",
+    options: RunOptions,
+    home: Home,
+    console: Console,
+    conclude: Conclude,
+    only: frozenset[str] | None = None,
+) -> Outcome:
+    """Say what is going to run, and run it; with ``only``, the trials of these keys alone."""
+    plan = prepared.plan
+    _greet(console, study, plan, runner, browse_line(options.target, home), only)
+    planner = Planner(plan.sweep, plan.study_seed, prepared.limits)
+    return run_study(study, plan, planner, runner, options, console, home, conclude, only)
+
+
+def _refuse_taken(home: Home, name: str, file: Path) -> None:
+    if home.study(name).manifest.exists():
+        status = Study.open(home, name).status()
+        done = status["trials"] - status["planned"] - status["running"]
+        raise UserError(
+            f"a study called {name!r} exists in {home.root} ({done} of {status['trials']} trials "
+            f"done); go on with it by `hsweep resume {name}`, "
+            f"with an edited sweep by `hsweep resume {name} --sweep {file}`, or start another with "
+            "--study NAME"
+        )
+
+
+def refuse_changed(study: Study, prepared: Prepared, journal: Journal) -> None:
+    """Refuse to go on with trials that are no longer the same as those on record.
+
+    Raises:
+        UserError: with what has changed, and how to go on all the same.
+    """
+    plan = prepared.plan
+    if plan.is_adaptive:
+        plan = replace(plan, trials=tuple(proposed_trials(plan, prepared.limits, journal)))
+    revision = compare(plan, journal.trials())
+    # A study killed before its first trial has nothing on record to differ from.
+    gone = revision.orphaned
+    if not gone:
+        return
+    finished = sum(orphan.row.status is TrialStatus.FINISHED for orphan in gone)
+    reasons = "; ".join(f"{why} ({len(orphans)})" for why, orphans in revision.reasons().items())
+    accept = (
+        ""
+        if plan.is_adaptive
+        else (
+            f", or accept the change by `hsweep resume {study.name} --sweep "
+            f"{study.paths.sweep_source}`: these trials are set aside with their results, "
+            f"{len(revision.new)} are planned in their place (--dry-run only shows it)"
+        )
+    )
+    raise UserError(
+        f"{len(gone)} of {revision.num_before} trials of {study.name!r} are no longer the same, "
+        f"{finished} of them finished: {reasons}. Their results could not be compared with what "
+        "is trained now. Restore what has changed (the study's commit is in "
+        f"{study.paths.manifest}){accept}, or start a new study with `hsweep run`"
+    )
+
+
+def browse_line(target: TrackingTarget, home: Home) -> str:
+    """Return how to look at the tracked runs: a server's address, or the command for a store."""
+    if target.is_server:
+        return target.shown_uri
+    if target.sqlite_file == home.mlflow_database:
+        return f"hsweep ui --home {home.root}"
+    return f"hsweep ui --tracking-uri {target.shown_uri}"
+
+
+def _absolute(storage: str | None) -> str | None:
+    """A relative folder would mean another place on every node."""
+    if storage == "":
+        raise UserError("--storage is a folder or a URI, not an empty text; leave it out for none")
+    if storage is None or "://" in storage:
+        refuse_secrets(
+            [storage],
+            "--storage",
+            "Give keys to every node another way: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a "
+            "profile, or the role of the machine.",
+        )
+        return storage
+    return str(Path(storage).expanduser().absolute())
+
+
+def _greet(
+    console: Console,
+    study: Study,
+    plan: Plan,
+    runner: Any,
+    browse: str,
+    only: frozenset[str] | None,
+) -> None:
+    budget = plan.sweep.budget
+    of_all = "" if only is None else f"{len(only)} of "
+    console.print(
+        f"study {study.name}: {of_all}{len(plan.trials)} trials of {budget.amount} {budget.unit}"
+        f"{', proposed one by one' if plan.is_adaptive else ''}",
+        style="bold",
+        soft_wrap=True,
+    )
+    for skipped in plan.skipped[:5]:
+        console.print(f"skipped {dict(skipped.point)}: {skipped.reason}", soft_wrap=True)
+    if len(plan.skipped) > 5:
+        console.print(f"... {len(plan.skipped)} points skipped in all (hsweep plan lists them)")
+    url = getattr(runner, "dashboard_url", None)
+    if url:
+        console.print(
+            f"Ray dashboard  {url}  (it asks for a token: ray get-auth-token)", soft_wrap=True
+        )
+    console.print(f"MLflow UI      {browse}", soft_wrap=True)
+
+
+def close(runner: Any) -> None:
+    """Let go of what a runner holds."""
+    close = getattr(runner, "close", None)
+    if close is not None:
+        close()

@@ -1,0 +1,1 @@
+"""From a study's record to MLflow, beside the training."""

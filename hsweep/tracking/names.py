@@ -1,0 +1,48 @@
+"""How trials, metrics and parameters are called in an MLflow store."""
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from hsweep.record.journal import TrialRow
+
+# MLflow allows 250; the rest is room for a prefix.
+_LONGEST_NAME: Final = 240
+
+
+def safe_names(names: Iterable[str]) -> dict[str, str]:
+    """Map metric or parameter names to ones MLflow accepts, different ones to different ones.
+
+    MLflow allows letters, digits and ``_ - . /`` and space, and wants a name to be its own
+    normalised path.
+    """
+    chosen: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: (_safe_name(name) != name, name)):
+        safe = _safe_name(name)
+        if len(safe) > _LONGEST_NAME or safe in chosen.values():
+            digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+            safe = f"{safe[: _LONGEST_NAME - 9]}_{digest}"
+        chosen[name] = safe
+    return chosen
+
+
+def _safe_name(name: str) -> str:
+    safe = re.sub(r"[^\w.\- /]", "_", name) or "_"
+    if safe.startswith(("/", "..")) or safe in (".", "..") or posixpath.normpath(safe) != safe:
+        safe = re.sub(r"[/.]", "_", safe)
+    return safe
+
+
+def run_name(trial: TrialRow) -> str:
+    """Return a readable name, for example ``heads=3 seq_len=16 #1`` for the second replicate."""
+    shape = " ".join(f"{axis}={value}" for axis, value in trial.point.items())
+    return f"{shape} #{trial.replicate}".strip()
+
+
+def run_params(trial: TrialRow) -> dict[str, str]:
+    """Return what runs are compared by: every axis, the replicate, and what the model costs."""
+    values = {**trial.point, "replicate": trial.replicate, **trial.counts}
+    names = safe_names(values)
+    return {names[name]: str(value) for name, value in values.items()}

@@ -1,0 +1,258 @@
+"""Checkpoints: where they lie, how they are written and which one counts.
+
+A checkpoint is one file named ``<unit>-<attempt>-<digest>.pt`` under its trial's folder, on any
+file system that pyarrow reaches (a local or shared folder, an object store). It is written under a
+temporary name and renamed, and its name carries a digest of its content, so a half-written or
+damaged file is never mistaken for a whole one. The newest valid one wins. An attempt reads what
+earlier attempts left and removes only what is not newer than itself, so that a worker believed
+dead cannot destroy its successor's work.
+"""
+
+import contextlib
+import errno
+import hashlib
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pickle import UnpicklingError
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from hsweep.errors import UserError
+from hsweep.training.memory import is_out_of_memory
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+_NAME: Final = re.compile(r"(\d{9})-(\d{5})-([0-9a-f]{16})\.pt")
+_TEMPORARY: Final = re.compile(r"\.\d{9}-(\d{5})-[0-9a-f]{16}\.pt\.tmp")
+_KEPT: Final = 2
+
+LAST_ATTEMPT: Final = 99_999
+"""Reads what every attempt left."""
+
+_ADVICE: Final = {
+    errno.ENOSPC: "free space there",
+    errno.EDQUOT: "free space there, or have the quota raised",
+    errno.EROFS: "mount it writable",
+    errno.EACCES: "give yourself the right to read and write there",
+    errno.EPERM: "give yourself the right to read and write there",
+}
+
+
+class StorageError(OSError):
+    """Checkpoints cannot be written or read; the message says where, why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Entry:
+    unit: int
+    attempt: int
+    digest: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.unit:09d}-{self.attempt:05d}-{self.digest}.pt"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search for a trial's newest checkpoint came to.
+
+    Attributes:
+        unit: budget units done at the newest valid checkpoint; 0 where there is none.
+        state: its content; None where there is none.
+        damaged: units of newer ones that were passed over, the newest first.
+    """
+
+    unit: int
+    state: dict[str, Any] | None
+    damaged: tuple[int, ...]
+
+
+class CheckpointStore:
+    """One trial's checkpoints.
+
+    Args:
+        root: folder or URI that holds every trial's checkpoints.
+        key: the trial.
+        attempt: this attempt's number.
+
+    Raises:
+        UserError: a URI that pyarrow cannot use.
+    """
+
+    def __init__(self, root: str, key: str, attempt: int) -> None:
+        self._files, base = file_system(root)
+        self._folder = f"{base}/{key}"
+        self._attempt = attempt
+
+    def save(self, unit: int, state: Mapping[str, Any]) -> None:
+        """Write a checkpoint, then remove older ones but the last before it.
+
+        Args:
+            unit: budget units done.
+            state: tensors, numbers, strings, lists and dictionaries.
+
+        Raises:
+            StorageError: it cannot be written; earlier ones are as they were.
+        """
+        buffer = io.BytesIO()
+        torch.save(dict(state), buffer)
+        content = buffer.getbuffer()
+        entry = _Entry(unit, self._attempt, _digest(content))
+        temporary = f"{self._folder}/.{entry.name}.tmp"
+        with self._saying_why("written"):
+            try:
+                self._files.create_dir(self._folder, recursive=True)
+                with self._files.open_output_stream(temporary) as stream:
+                    stream.write(content)
+                self._files.move(temporary, f"{self._folder}/{entry.name}")
+            except OSError:
+                self._delete(temporary)
+                raise
+        # What cannot be removed costs only space.
+        with contextlib.suppress(OSError):
+            self._remove_superseded(entry)
+
+    def _remove_superseded(self, entry: _Entry) -> None:
+        names = self._names()
+        # Files ahead of this one are damaged, or another attempt's: not what it supersedes.
+        superseded = [e for e in _entries(names) if e.attempt <= self._attempt and e <= entry]
+        for old in superseded[:-_KEPT]:
+            self._delete(f"{self._folder}/{old.name}")
+        # What an earlier attempt was writing when it died.
+        for name in names:
+            half = _TEMPORARY.fullmatch(name)
+            if half and int(half[1]) < self._attempt:
+                self._delete(f"{self._folder}/{name}")
+
+    def newest(self, device: torch.device) -> dict[str, Any] | None:
+        """Return the newest valid checkpoint, None if there is none (see ``search``)."""
+        return self.search(device).state
+
+    def search(
+        self, device: torch.device, is_usable: Callable[[dict[str, Any]], bool] | None = None
+    ) -> Found:
+        """Return the newest valid checkpoint, and what was passed over for it.
+
+        Passed over is a file whose content does not match its name, that holds anything but plain
+        data (loading never runs code), or that is not usable.
+
+        Args:
+            device: where tensors are wanted.
+            is_usable: whether the caller can use this content; None for whatever it is.
+
+        Raises:
+            StorageError: the folder or a file in it cannot be read.
+        """
+        damaged: list[int] = []
+        with self._saying_why("read"):
+            for entry in reversed(_entries(self._names())):
+                if entry.attempt > self._attempt:
+                    continue
+                try:
+                    with self._files.open_input_stream(f"{self._folder}/{entry.name}") as stream:
+                        content = stream.read()
+                except FileNotFoundError:
+                    # A later attempt has superseded it meanwhile.
+                    continue
+                state = _loaded(content, entry.digest, device)
+                if state is not None and (is_usable is None or is_usable(state)):
+                    return Found(entry.unit, state, tuple(damaged))
+                damaged.append(entry.unit)
+        return Found(0, None, tuple(damaged))
+
+    def units(self) -> list[int]:
+        """Return the budget units of the checkpoints that lie there, valid or not, ascending.
+
+        Raises:
+            StorageError: the folder cannot be read.
+        """
+        with self._saying_why("read"):
+            return [entry.unit for entry in _entries(self._names())]
+
+    def remove(self) -> None:
+        """Remove every checkpoint of the trial.
+
+        Raises:
+            StorageError: they cannot be removed.
+        """
+        from pyarrow.fs import FileType
+
+        with self._saying_why("removed"):
+            if self._files.get_file_info(self._folder).type is FileType.Directory:
+                self._files.delete_dir(self._folder)
+
+    def remove_but_newest(self) -> None:
+        """Remove every checkpoint of the trial but its newest.
+
+        Raises:
+            StorageError: the folder cannot be read.
+        """
+        with self._saying_why("removed"):
+            for old in _entries(self._names())[:-1]:
+                self._delete(f"{self._folder}/{old.name}")
+
+    def _names(self) -> list[str]:
+        from pyarrow.fs import FileSelector
+
+        found = self._files.get_file_info(FileSelector(self._folder, allow_not_found=True))
+        return [info.base_name for info in found]
+
+    def _delete(self, path: str) -> None:
+        with contextlib.suppress(OSError):
+            self._files.delete_file(path)
+
+    @contextlib.contextmanager
+    def _saying_why(self, done: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            advice = _ADVICE.get(error.errno or 0, "see to it that the storage works")
+            raise StorageError(
+                f"checkpoints in {self._folder} cannot be {done} ({error}); {advice}, then resume"
+            ) from error
+
+
+def file_system(root: str) -> "tuple[FileSystem, str]":
+    """Return the file system of a folder or URI, and the path on it.
+
+    Raises:
+        UserError: a URI that pyarrow cannot use.
+    """
+    from pyarrow import ArrowInvalid
+    from pyarrow.fs import FileSystem
+
+    try:
+        files, path = FileSystem.from_uri(root)
+    except (ArrowInvalid, OSError) as error:
+        raise UserError(
+            f"the storage {root!r} cannot be used ({error}); give an absolute folder that every "
+            "node sees, or a URI such as s3://bucket/folder"
+        ) from error
+    return files, str(path).rstrip("/")
+
+
+def _entries(names: list[str]) -> list[_Entry]:
+    matches = (_NAME.fullmatch(name) for name in names)
+    return sorted(_Entry(int(match[1]), int(match[2]), match[3]) for match in matches if match)
+
+
+def _loaded(content: bytes, digest: str, device: torch.device) -> dict[str, Any] | None:
+    """Return what a file holds, None if that is not what was once written, or not plain data."""
+    if _digest(content) != digest:
+        return None
+    try:
+        state = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+    except (UnpicklingError, EOFError, ValueError, KeyError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
+        return None
+    return state if isinstance(state, dict) else None
+
+
+def _digest(content: bytes | memoryview) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

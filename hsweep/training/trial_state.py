@@ -1,0 +1,219 @@
+"""What a trial's training consists of at a report, and its way to a checkpoint and back."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from hsweep.design.trial import Assignment, Report
+from hsweep.errors import UserError
+from hsweep.training.checkpoints import LAST_ATTEMPT, CheckpointStore, StorageError
+
+
+class TrialState:
+    """All that changes while a trial trains, and its way to disk and back.
+
+    Neither the schedule nor the random generators are part of it: both are functions of the step.
+
+    Args:
+        model: what is trained.
+        optimizer: what trains it.
+        assignment: the trial, and where its checkpoints lie.
+        clock: seconds, from any start.
+
+    Attributes:
+        model: what is trained.
+        optimizer: what trains it.
+        history: every report so far.
+        train_seconds: time spent on updates and their data, over all attempts.
+        data_seconds: the part of it spent waiting for data.
+
+    Raises:
+        StorageError: the storage cannot be used from here.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        assignment: Assignment,
+        clock: Callable[[], float],
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.history: list[Report] = []
+        self._assignment = assignment
+        self._clock = clock
+        self._trial = assignment.trial
+        self._store = _store(assignment.checkpoints, assignment.trial.key, assignment.attempt)
+        self.train_seconds = 0.0
+        self.data_seconds = 0.0
+        self._seconds_before = 0.0
+        self._seconds_saved = 0.0
+        self._saved_unit = 0
+        self._note = ""
+        self.resume_clock()
+
+    @property
+    def unit(self) -> int:
+        """Budget units done."""
+        return self.history[-1].unit if self.history else 0
+
+    def seconds(self) -> float:
+        """Training time so far, over all attempts."""
+        return self._seconds_before + self._clock() - self._resumed_at
+
+    def resume_clock(self) -> None:
+        """Count time again: waiting for the driver's decision is not training."""
+        self._resumed_at = self._clock()
+
+    def take_note(self, unit: int) -> str:
+        """Return what the first report that is new to the record has to tell of the restart."""
+        if unit <= self._assignment.recorded_through:
+            return ""
+        note, self._note = self._note, ""
+        return note
+
+    def add(self, report: Report) -> StorageError | None:
+        """Note a report, and write a checkpoint if enough work is at risk, or a longer budget may
+        go on from here.
+
+        Work is at risk until the next report, which is taken to be as far away as the one before:
+        so no more than ``checkpoint_seconds`` is lost, or one report if those take longer.
+
+        Returns:
+            Why the checkpoint could not be written.
+        """
+        until_next = report.wall_seconds - self._seconds_before
+        self.history.append(report)
+        self._seconds_before = report.wall_seconds
+        at_risk = report.wall_seconds - self._seconds_saved
+        limit = self._assignment.checkpoint_seconds
+        if report.is_last:
+            is_due = self._trial.can_be_lengthened and report.diverged_at is None
+        else:
+            is_due = at_risk >= limit or at_risk + until_next > limit
+        if is_due:
+            try:
+                self.save()
+            except StorageError as error:
+                return error
+        return None
+
+    def save(self) -> None:
+        """Write a checkpoint, unless this state is already on disk.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        if self._saved_unit == self.unit:
+            return
+        self._store.save(
+            self.unit,
+            {
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "history": [_row(report) for report in self.history],
+            },
+        )
+        self._saved_unit, self._seconds_saved = self.unit, self._seconds_before
+
+    def save_if_possible(self) -> None:
+        """Write a checkpoint, or leave the trial to an older one."""
+        with contextlib.suppress(StorageError):
+            self.save()
+
+    def restore(self, device: torch.device) -> None:
+        """Continue from the newest valid checkpoint, if there is one.
+
+        Raises:
+            StorageError: it cannot be looked for.
+        """
+        found = self._store.search(device, self._is_usable)
+        damaged = found.damaged
+        other = self._assignment.continues
+        if found.state is None and other is not None:
+            shorter = _store(self._assignment.checkpoints, other, LAST_ATTEMPT)
+            found = shorter.search(device, self._is_usable)
+            damaged += found.damaged
+        saved = found.state
+        if saved is not None:
+            self.model.load_state_dict(saved["model"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+            self.history = [self._report(row) for row in saved["history"]]
+            self._seconds_before = self._seconds_saved = self.history[-1].wall_seconds
+            self._saved_unit = self.unit
+            self.train_seconds = self.history[-1].train_seconds
+            self.data_seconds = self.history[-1].data_seconds
+        self._note = self._restart_note(damaged)
+        self.resume_clock()
+
+    def _is_usable(self, saved: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint is one of this model, at a report of this budget."""
+        try:
+            units = [row["unit"] for row in saved["history"]]
+            weights = _shapes(saved["model"])
+            groups = [len(group["params"]) for group in saved["optimizer"]["param_groups"]]
+        except (KeyError, TypeError, AttributeError):
+            return False
+        return (
+            bool(units)
+            and units == self._trial.budget.report_units()[: len(units)]
+            and weights == _shapes(self.model.state_dict())
+            and groups == [len(group["params"]) for group in self.optimizer.param_groups]
+        )
+
+    def _report(self, row: Mapping[str, Any]) -> Report:
+        report = Report(**row, is_last=row["unit"] == self._trial.budget.amount)
+        # The last report of a shorter budget is one among others of a longer one.
+        return report if report.is_last else replace(report, latency_seconds=None)
+
+    def _restart_note(self, damaged: tuple[int, ...]) -> str:
+        """Return what is to be said of where the trial goes on; empty where that is as usual."""
+        again = f"trained again from unit {self.unit}" if self.unit else "trained from the start"
+        if damaged:
+            units = " and ".join(map(str, damaged))
+            found = f"checkpoint of unit {units} is"
+            if len(damaged) > 1:
+                found = f"checkpoints of units {units} are"
+            return f"the {found} damaged: {again}"
+        recorded, limit = self._assignment.recorded_through, self._assignment.checkpoint_seconds
+        if not recorded:
+            return ""
+        if not self.unit:
+            return f"no checkpoint is left, with unit {recorded} on record: {again}"
+        pace = self.history[-1].wall_seconds / self.unit
+        usual = max(limit, pace * self._trial.budget.report_every)
+        if (recorded - self.unit) * pace <= 2 * usual:
+            return ""
+        return f"the newest checkpoint left is of unit {self.unit} of {recorded} on record: {again}"
+
+
+def _store(root: str, key: str, attempt: int) -> CheckpointStore:
+    try:
+        return CheckpointStore(root, key, attempt)
+    except UserError as error:
+        # The same storage was fine where the study was begun.
+        raise StorageError(str(error)) from error
+
+
+def _shapes(weights: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: getattr(value, "shape", None) for name, value in weights.items()}
+
+
+def _row(report: Report) -> dict[str, Any]:
+    return {
+        "unit": report.unit,
+        "step": report.step,
+        "metrics": dict(report.metrics),
+        "wall_seconds": report.wall_seconds,
+        "train_seconds": report.train_seconds,
+        "data_seconds": report.data_seconds,
+        "latency_seconds": report.latency_seconds,
+        "diverged_at": report.diverged_at,
+        "micro_batch": report.micro_batch,
+        "note": report.note,
+    }

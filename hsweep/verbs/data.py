@@ -1,0 +1,178 @@
+"""``hsweep data``: what tasks learn from, whether it is here and readable, and its caches."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from hsweep.errors import UserError
+from hsweep.verbs.options import (
+    console_for,
+    data_root_option,
+    exit_with,
+    json_option,
+    sweep_options,
+)
+
+if TYPE_CHECKING:
+    from hsweep.planning.plan import Plan
+    from tasks.base import Task
+
+EXIT_DATA_PROBLEM: Final = 2
+
+_SWEEP = click.argument("sweep_file", metavar="SWEEP", type=click.Path(path_type=Path))
+
+
+@click.group("data")
+def data_verbs() -> None:
+    """List, check and prepare the data that sweeps need. Nothing is downloaded unasked."""
+
+
+@data_verbs.command("list")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option(
+    "--fingerprint",
+    is_flag=True,
+    help="Also hash what was found, which reads every byte of it.",
+)
+@data_root_option
+@json_option
+def list_data(names: tuple[str, ...], fingerprint: bool, as_json: bool) -> None:
+    """List the data sets that tasks know, which tasks need them, and where they were found."""
+    from hsweep.verbs.render import print_json, show_data_sets
+    from tasks.base import DataError
+    from tasks.sources.catalogue import CATALOGUE, by_name, find
+    from tasks.sources.hub import data_root, downloads_allowed
+
+    try:
+        found = [find(by_name(name)) for name in names] or [find(each) for each in CATALOGUE]
+        hashes = {each.data_set.name: each.fingerprint() for each in found if fingerprint}
+    except DataError as error:
+        raise UserError(str(error)) from error
+    rows = [
+        {
+            "name": each.data_set.name,
+            "content": each.data_set.content,
+            "tasks": list(each.data_set.tasks),
+            "licence": each.data_set.licence,
+            "origin": each.data_set.origin,
+            "source": each.data_set.source,
+            "is_there": each.is_there,
+            "folder": None if each.folder is None else str(each.folder),
+            "num_files": each.num_files,
+            "num_bytes": each.num_bytes,
+        }
+        | ({"fingerprint": hashes[each.data_set.name]} if fingerprint else {})
+        for each in found
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        show_data_sets(console_for(as_json=False), rows, data_root(), downloads_allowed())
+
+
+@data_verbs.command()
+@_SWEEP
+@sweep_options
+@json_option
+def check(sweep_file: Path, as_json: bool, **chosen: Any) -> None:
+    """Read what SWEEP's trials learn from, as far as planning does, and fingerprint it."""
+    from hsweep.planning.prepare import prepare as prepare_sweep
+    from hsweep.verbs.render import print_json, show_task_data
+
+    rows = [_checked(task) for task, _ in _tasks(prepare_sweep(sweep_file, **chosen).plan)]
+    if as_json:
+        print_json(rows)
+    else:
+        show_task_data(console_for(as_json=False), rows)
+    if any(row["problem"] for row in rows):
+        exit_with(EXIT_DATA_PROBLEM)
+
+
+@data_verbs.command()
+@_SWEEP
+@sweep_options
+def prepare(sweep_file: Path, **chosen: Any) -> None:
+    """Build every cache that SWEEP's trials need, so that none of them waits for it.
+
+    What is complete is not built again, so a preparation that was interrupted goes on. It is read
+    whole and held against the hash taken when it was built; what differs is built anew.
+    """
+    import torch
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from hsweep.planning.prepare import prepare as prepare_sweep
+    from hsweep.seeding import replicate_seeds
+    from tasks.sources.cache import cache_folder
+    from tasks.sources.progress import telling
+    from tasks.sources.seals import inspecting
+
+    plan = prepare_sweep(sweep_file, **chosen).plan
+    tasks = _tasks(plan)
+    console = console_for(as_json=False)
+    columns = (
+        *Progress.get_default_columns()[:2],
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[now]}", markup=False),
+    )
+    with Progress(*columns, console=console) as progress, inspecting() as inspection:
+        bar = progress.add_task("preparing", total=len(tasks), now="")
+
+        def show(what: str, done: int, wanted: int) -> None:
+            progress.update(bar, now=f"{done:,} of {wanted:,} {what}")
+
+        for task, batch_size in tasks:
+            progress.update(bar, now=task.name)
+            # What is generated is generated anew for every replicate.
+            for replicate in range(plan.sweep.replicates):
+                seeds = replicate_seeds(plan.study_seed, replicate)
+                try:
+                    with telling(show):
+                        task.open(
+                            data_seed=seeds.data,
+                            sampling_seed=seeds.sampling,
+                            batch_size=batch_size,
+                            device=torch.device("cpu"),
+                        )
+                except ValueError as error:
+                    raise UserError(f"{_label(task)}: {error}") from error
+            progress.advance(bar)
+        progress.update(bar, now="")
+    for path in inspection.made_anew:
+        console.print(
+            f"made anew, as it was damaged or not sealed: {path}", style="yellow", soft_wrap=True
+        )
+    console.print(
+        f"ready: {len(tasks)} of {len(tasks)} tasks; caches lie in {cache_folder()}", soft_wrap=True
+    )
+
+
+def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":
+    """Return the distinct tasks of a plan, in its order, each with a batch size it is used with."""
+    from hsweep.planning.identity import content_hash
+
+    used = {content_hash(trial.task): trial for trial in plan.trials}
+    return [(trial.task, trial.recipe.batch_size) for trial in used.values()]
+
+
+def _checked(task: "Task") -> dict[str, Any]:
+    from tasks.base import DataError
+
+    row = {"task": _label(task), "name": task.name, "data": getattr(task, "data", None)}
+    try:
+        return {**row, "fingerprint": task.fingerprint(), "problem": None}
+    except DataError as error:
+        return {**row, "fingerprint": None, "problem": str(error)}
+
+
+def _label(task: Any) -> str:
+    """Return a task's class and what it sets itself, defaults left out."""
+    from dataclasses import MISSING, fields, is_dataclass
+
+    changed = (
+        f"{field.name}={getattr(task, field.name)!r}"
+        for field in (fields(task) if is_dataclass(task) else ())
+        if field.default is MISSING or getattr(task, field.name) != field.default
+    )
+    return f"{type(task).__name__}({', '.join(changed)})"

@@ -1,0 +1,219 @@
+"""Verbs that weigh evidence: how much a sweep will give, and what several studies gave."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hsweep.errors import UserError
+from hsweep.paths import Home, StudyPaths
+from hsweep.verbs.options import console_for, home_option, json_option
+
+if TYPE_CHECKING:
+    from analysis.findings.power_results import LeanPowerResult, PowerResult
+    from hsweep.planning.plan import Plan
+    from hsweep.record.study import Study
+
+
+def show_power(
+    plan: "Plan",
+    home: Home,
+    study_name: str | None,
+    jumps: Sequence[float],
+    sweeps: int,
+    as_json: bool,
+) -> None:
+    """Print how likely a planned sweep is to find what it asks for, and what would be enough.
+
+    Raises:
+        UserError: a sweep without a question, or a study that asks another one.
+    """
+    from analysis.findings.power_results import LeanPowerResult
+    from analysis.words.power_words import (
+        lean_power_sentence,
+        lean_power_table,
+        power_sentence,
+        power_table,
+    )
+    from analysis.words.summary import print_table
+    from hsweep.record.study import Study
+    from hsweep.verbs.render import print_json
+
+    study = None if study_name is None else Study.open(home, study_name)
+    found = _power(plan, study, jumps, sweeps)
+    if as_json:
+        print_json({**plan.to_json(), "power": found.to_json()})
+        return
+    console = console_for(as_json=False)
+    if isinstance(found, LeanPowerResult):
+        sentence, table = lean_power_sentence(found), lean_power_table(found)
+    else:
+        sentence, table = power_sentence(found), power_table(found)
+    print_table(console, "power", table)
+    for warning in getattr(found, "warnings", ()):
+        console.print(f"note: {warning}", style="yellow", soft_wrap=True)
+    console.print(sentence, style="bold", soft_wrap=True)
+
+
+def _power(
+    plan: "Plan", study: "Study | None", jumps: Sequence[float], sweeps: int
+) -> "PowerResult | LeanPowerResult":
+    from hsweep.design.question import Lean, Transition
+
+    question = plan.sweep.question
+    if study is not None and study.manifest.question is not None:
+        asked = study.manifest.question["type"]
+        if question is not None and asked != type(question).__name__:
+            raise UserError(
+                f"the study {study.name!r} asks a {asked} question, this sweep another one; the "
+                "noise of one says nothing about the other"
+            )
+    if isinstance(question, Transition):
+        return _transition_power(plan, question, study, jumps, sweeps)
+    if isinstance(question, Lean):
+        return _lean_power(plan, question, study)
+    raise UserError(f"the sweep {plan.sweep.name!r} asks no question, so it has no power")
+
+
+def _transition_power(
+    plan: "Plan", question: Any, study: "Study | None", jumps: Sequence[float], sweeps: int
+) -> "PowerResult":
+    from rich.progress import Progress
+
+    from analysis.answer import answer_study
+    from analysis.findings.power_results import PowerSettings
+    from analysis.power import noise_of, plan_transition
+
+    points = [trial.point for trial in plan.trials]
+    noise = h_star = None
+    if study is not None:
+        seen = answer_study(study).transition
+        if seen is None or not seen.runs:
+            raise UserError(f"the study {study.name!r} has no full-budget run to learn noise from")
+        noise = noise_of(seen)
+        h_star = seen.h_star if seen.verdict in ("transition", "jump_only", "threshold") else None
+    by = question.by
+    with Progress(console=console_for(as_json=True), transient=True) as progress:
+        task = progress.add_task("simulating sweeps", total=None)
+        return plan_transition(
+            [point[question.x] for point in points],
+            [None] if by is None else [point[by] for point in points],
+            plan.sweep.replicates,
+            x=question.x,
+            by=by,
+            scale=question.scale,
+            noise=noise,
+            h_star=h_star,
+            jumps=list(jumps) or None,
+            settings=PowerSettings(sweeps=sweeps),
+            progressed=lambda done, of: progress.update(task, completed=done, total=of),
+        )
+
+
+def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowerResult":
+    from analysis.answer import answer_study
+    from analysis.power import plan_lean
+    from hsweep.planning.plan import cost_columns
+
+    seen = None
+    if study is not None:
+        answer = answer_study(study)
+        groups = list(answer.lean_groups.found.values()) if answer.lean_groups else []
+        # Of several comparisons the noisiest decides how many seeds are enough for all.
+        found = [result for result in (answer.lean, *groups) if result is not None]
+        seen = max(found, key=lambda result: result.sd or 0.0, default=None)
+        if seen is None:
+            raise UserError(
+                f"the study {study.name!r} has no baseline to learn noise from: {answer.sentence}"
+            )
+    first, baseline = question.costs[0], dict(question.baseline)
+    within = question.within
+    families: dict[Any, dict[str, float]] = {}
+    for trial in plan.trials:
+        costs: dict[str, float] = dict(cost_columns(trial))
+        label = str(dict(trial.point))
+        # A cost that only a run shows (latency) cannot tell yet who is cheaper: all may be.
+        cost = costs.get(first, 0.0)
+        is_baseline = all(trial.point.get(axis) == value for axis, value in baseline.items())
+        family = families.setdefault(trial.point.get(within) if within else None, {})
+        family["baseline" if is_baseline else label] = cost
+    counts = [
+        sum(
+            cost < family.get("baseline", float("inf")) or cost == 0.0
+            for label, cost in family.items()
+            if label != "baseline"
+        )
+        for family in families.values()
+    ]
+    return plan_lean(
+        margin=question.margin,
+        candidates=max(counts, default=0),
+        seeds=plan.sweep.replicates,
+        alpha=0.05 / max(1, len(families)),
+        seen=seen,
+    )
+
+
+@click.command()
+@click.argument("names", metavar="STUDY STUDY ...", nargs=-1, required=True)
+@click.option("--cost", "costs", multiple=True, help="Compare the fronts over this cost; repeat.")
+@click.option("--draws", type=click.IntRange(1), default=2000, show_default=True)
+@click.option(
+    "--report",
+    "page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write one HTML file with the pictures.",
+)
+@home_option
+@json_option
+def compare(
+    names: tuple[str, ...],
+    costs: tuple[str, ...],
+    draws: int,
+    page: Path | None,
+    home: Home,
+    as_json: bool,
+) -> None:
+    """Show studies side by side: answers, fronts, and what differs.
+
+    A STUDY is a name under the home, or a study's folder anywhere.
+    """
+    from analysis.compare import compare as compare_studies
+    from analysis.compare_page import write_comparison
+    from analysis.findings.compare_results import CompareSettings
+    from analysis.words.compare_words import comparison_sentences, comparison_tables
+    from analysis.words.summary import print_table
+    from hsweep.verbs.render import print_json
+
+    studies = [_study(home, name) for name in names]
+    found = compare_studies(studies, costs=costs, settings=CompareSettings(draws=draws))
+    console = console_for(as_json=as_json)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        for sentence in comparison_sentences(found):
+            console.print(sentence, style="bold", soft_wrap=True)
+        for title, table in comparison_tables(found):
+            console.print()
+            print_table(console, title.lower(), table)
+        for side in found.studies:
+            console.print()
+            console.print(f"{side.label}: {side.answer}", soft_wrap=True)
+        for warning in found.warnings:
+            console.print(f"note: {warning}", style="yellow", soft_wrap=True)
+    if page is not None:
+        console.print(str(write_comparison(found, page)), soft_wrap=True)
+
+
+def _study(home: Home, name: str) -> "Study":
+    """Return a study by its name under the home, or by its folder."""
+    from hsweep.record.study import Study
+
+    folder = Path(name).expanduser()
+    if ("/" in name or not home.studies.joinpath(name).is_dir()) and folder.is_dir():
+        paths = StudyPaths(folder.absolute())
+        if not paths.manifest.is_file():
+            raise UserError(f"{folder} holds no study: it has no {paths.manifest.name}")
+        return Study.at(paths)
+    return Study.open(home, name)

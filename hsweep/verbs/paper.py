@@ -1,0 +1,210 @@
+"""The papers beside what is here: parameter counts of the models, and a study's own results."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hsweep.errors import UserError, unknown_name
+from hsweep.verbs.render import quantity
+from models.base import Counts, ModelConfig
+from models.counts import checked_build, train_memory_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from analysis.findings.against_results import AgainstResult
+    from analysis.papers.published import PublishedRow
+    from hsweep.record.study import Study
+
+_PRECISION: Final = "bfloat16"
+_OPTIMIZER: Final = "adamw"
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """A published row and the model that stands for it.
+
+    Attributes:
+        published: what the paper prints.
+        model: the configuration of the row's shape.
+        counts: its costs; the parameters are those of the built model.
+    """
+
+    published: "PublishedRow"
+    model: ModelConfig
+    counts: Counts
+
+    @property
+    def num_params(self) -> int:
+        """Parameters of the model that is built."""
+        return self.counts.num_params
+
+    @property
+    def ratio(self) -> float:
+        """Built parameters over printed ones."""
+        return self.num_params / self.published.printed_params
+
+    @property
+    def train_memory_bytes(self) -> int:
+        """Peak memory of a training step with AdamW under bfloat16 autocast, estimated."""
+        return train_memory_bytes(
+            self.counts,
+            batch_size=self.published.batch_size,
+            optimizer=_OPTIMIZER,
+            precision=_PRECISION,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row as plain JSON content."""
+        row = self.published
+        return {
+            "table": row.table,
+            "row": row.row,
+            "printed": row.printed,
+            "printed_params": row.printed_params,
+            "num_params": self.num_params,
+            "ratio": self.ratio,
+            "note": row.note,
+            "source": row.source,
+            "family": type(self.model).__name__,
+            "model": row.model,
+            "settings": dict(row.settings),
+            "params": dict(self.counts.params),
+            "flops_per_example": self.counts.forward_flops,
+            "train_flops_per_example": self.counts.train_flops,
+            "batch_size": row.batch_size,
+            "train_memory_bytes": self.train_memory_bytes,
+            "printed_memory": row.memory,
+            "metric": row.metric,
+            "score": row.score,
+            "score_source": row.score_source,
+        }
+
+
+def published_presets() -> dict[str, Callable[..., ModelConfig]]:
+    """Return the functions of ``models`` that published rows name."""
+    from models.davit import davit_base, davit_large
+    from models.decoder import gpt2_tiny_stories
+    from models.encoder import crammed_bert
+    from models.nystromformer import lra
+    from models.tnt import tnt_base
+    from models.vit import deit_base, deit_large, vit_base, vit_large
+    from models.volo import volo_d3, volo_d4
+    from models.xcit import xcit_large, xcit_medium
+
+    presets: tuple[Callable[..., ModelConfig], ...] = (
+        *(vit_base, vit_large, deit_base, deit_large),
+        *(xcit_medium, xcit_large, tnt_base, volo_d3, volo_d4, davit_base, davit_large),
+        *(crammed_bert, gpt2_tiny_stories, lra),
+    )
+    return {preset.__name__: preset for preset in presets}
+
+
+def compare(
+    rows: "Iterable[PublishedRow]", presets: Mapping[str, Callable[..., ModelConfig]]
+) -> list[ComparedRow]:
+    """Build the model of every row on the meta device, without memory, and count it.
+
+    Args:
+        rows: what the paper prints.
+        presets: the functions that rows name.
+
+    Raises:
+        AssertionError: a model's counts are not those of the model that is built.
+    """
+    counted: dict[ModelConfig, Counts] = {}
+    compared = []
+    for row in rows:
+        model = presets[row.model](**row.settings)
+        if model not in counted:
+            checked_build(model)
+            counted[model] = model.counts()
+        compared.append(ComparedRow(row, model, counted[model]))
+    return compared
+
+
+def rows_of(table: str | None) -> "list[PublishedRow]":
+    """Return the published rows of ``table``; of all tables if it is None.
+
+    Raises:
+        UserError: no such table.
+    """
+    from analysis.papers.published import PUBLISHED_ROWS, TABLES
+
+    by_name = {name.lower(): name for name in TABLES}
+    if table is not None and table.lower() not in by_name:
+        raise unknown_name("table", table, TABLES)
+    return [row for row in PUBLISHED_ROWS if table is None or row.table == by_name[table.lower()]]
+
+
+def show_paper(console: "Console", compared: Iterable[ComparedRow]) -> None:
+    """Print the rows: what the paper prints, what is built, their ratio, and why they differ."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("table", "model (depth,heads)", "printed", "built", "built/printed", "note"):
+        left = heading in ("table", "model (depth,heads)", "note")
+        table.add_column(
+            heading,
+            justify="left" if left else "right",
+            no_wrap=heading != "note",
+            overflow="fold",
+        )
+    for row in compared:
+        table.add_row(
+            row.published.table,
+            row.published.row,
+            row.published.printed,
+            quantity(row.num_params),
+            f"{row.ratio:.4f}",
+            row.published.note,
+        )
+    console.print(table)
+
+
+def study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) -> "AgainstResult":
+    """Lay a study's results beside the published ones that it repeats.
+
+    Args:
+        study: what was run.
+        setup: which results; None finds them by the sweep's name or the task.
+        same_data: the user vouches that the data are those of the paper.
+
+    Raises:
+        UserError: nothing published is known to be about this study, or an unknown setup.
+    """
+    from analysis.answer import answer_study, beside_published
+    from analysis.papers.published_setups import SETUPS
+    from hsweep.record.tables import frame
+
+    trials, _ = study.tables()
+    result = beside_published(
+        frame(trials),
+        study,
+        answer_study(study).transition,
+        setup_name=setup,
+        same_data=same_data,
+    )
+    if result is None:
+        raise UserError(
+            f"no published result is known to be about the sweep {study.manifest.sweep!r}; name "
+            f"what it repeats by --as: {', '.join(each.name for each in SETUPS)}"
+        )
+    return result
+
+
+def show_beside(console: "Console", result: "AgainstResult") -> None:
+    """Print a study beside the published results."""
+    from analysis.words.against_wording import against_sentence, brief_table, missing_printed_table
+    from analysis.words.summary import print_table
+
+    console.print(against_sentence(result), style="bold", soft_wrap=True)
+    if not result.comparable:
+        return
+    for title, table in (
+        ("published and run", brief_table(result)),
+        ("published, not run", missing_printed_table(result)),
+    ):
+        if table.rows:
+            console.print()
+            print_table(console, title, table)

@@ -1,0 +1,249 @@
+"""Plans, studies and checks as tables for people."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hsweep.coordination.progress import STATUS_STYLES, duration, number, point_label, varying_axes
+from hsweep.design.trial import TrialStatus
+from hsweep.planning.plan import Plan
+from hsweep.record.endings import (
+    TrialEnd,
+    counts_in_words,
+    happenings,
+    last_line,
+    orphaned_lines,
+    trial_ends,
+)
+from hsweep.record.study import Study
+
+_MAX_ROWS: Final = 200
+_CHECK_STYLES: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+def print_json(content: Any) -> None:
+    """Write plain content to standard output, alone."""
+    json.dump(content, sys.stdout, indent=1, default=str, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def quantity(value: float, unit: str = "") -> str:
+    """Return a large number as people write it: 86.568 M, 1.2 G."""
+    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.3f} {prefix}{unit}".rstrip()
+    return f"{value:g} {unit}".rstrip()
+
+
+def show_plan(console: Console, plan: Plan, seconds: float | None) -> None:
+    """Print a plan."""
+    totals = plan.totals()
+    trials = list(plan.trials)
+    axes = varying_axes(trials)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("point")
+    for heading in ("seeds", "params", "FLOPs/example", "training memory"):
+        table.add_column(heading, justify="right")
+    points: dict[str, list[Any]] = {}
+    for trial in trials:
+        points.setdefault(point_label(trial.point, axes), []).append(trial)
+    for label, group in list(points.items())[:_MAX_ROWS]:
+        counts = group[0].counts
+        table.add_row(
+            label,
+            str(len(group)),
+            quantity(counts.num_params),
+            quantity(counts.forward_flops),
+            quantity(group[0].train_memory_bytes, "B"),
+        )
+    console.print(table)
+    if len(points) > _MAX_ROWS:
+        console.print(f"... and {len(points) - _MAX_ROWS} more points (--json lists all)")
+    for skipped in plan.skipped[:_MAX_ROWS]:
+        console.print(
+            f"skipped {point_label(skipped.point)}: {skipped.reason}",
+            style="yellow",
+            soft_wrap=True,
+        )
+    if plan.is_adaptive:
+        console.print("points are proposed during the run; these are random draws for orientation")
+    budget = plan.sweep.budget
+    console.print(
+        f"{totals['trials']} trials ({totals['points']} points) of {budget.amount} {budget.unit}; "
+        f"{totals['skipped']} points skipped, {totals['merged']} doubles merged"
+    )
+    if seconds is not None:
+        console.print(f"about {duration(seconds)} of training in all, by what was measured here")
+    for problem in plan.data_problems:
+        console.print(f"data: {problem}", style="yellow", soft_wrap=True)
+    preset = plan.sweep.presets.get(plan.preset)
+    if preset is not None and preset.note:
+        console.print(f"preset {plan.preset}: {preset.note}", soft_wrap=True)
+
+
+def show_studies(console: Console, studies: Sequence[Mapping[str, Any]]) -> None:
+    """Print one line a study."""
+    table = Table(box=None, pad_edge=False)
+    headings = ("study", "state", "finished", "stopped early", "lost", "trials", "created")
+    for heading in headings:
+        left = heading in ("study", "state", "created")
+        table.add_column(heading, justify="left" if left else "right")
+    for study in studies:
+        if "error" in study:
+            table.add_row(study["study"], "unreadable", "", "", "", "", study["error"])
+            continue
+        table.add_row(
+            study["study"],
+            study["state"],
+            _with(study["finished"], study["reused"], "({} reused)"),
+            str(study["stopped_early"]),
+            _lost_in_words(study),
+            _with(study["trials"], study["orphaned"], "(+{} orphaned)"),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(study["created"])),
+        )
+    console.print(table)
+
+
+def show_study(console: Console, study: Study, status: Mapping[str, Any]) -> None:
+    """Print a study and its trials."""
+    console.print(
+        f"{status['study']} ({status['sweep']}, preset {status['preset']}): {status['state']}",
+        style="bold",
+    )
+    with study.journal() as journal:
+        everything = journal.trials(orphaned=True)
+        remarked = list(journal.remarked_reports())
+    rows = [row for row in everything if not row.orphaned]
+    table = Table(box=None, pad_edge=False)
+    for heading in ("trial", "seed", "status", "done", study.manifest.metric, "time", "reason"):
+        left = heading in ("trial", "status", "reason")
+        table.add_column(heading, justify="left" if left else "right")
+    varying = varying_axes(rows)
+    ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
+    for row, end in zip(rows[:_MAX_ROWS], ends, strict=False):
+        shown = row.status
+        is_left_behind = shown is TrialStatus.RUNNING and status["state"] != "running"
+        word = (
+            "interrupted"
+            if is_left_behind
+            else "waiting"
+            if end.is_waiting
+            else str(shown).replace("_", " ")
+        )
+        table.add_row(
+            point_label(row.point, varying),
+            str(row.replicate),
+            Text(word, STATUS_STYLES[shown]),
+            f"{row.unit}/{row.budget}",
+            number(row.value),
+            duration(row.wall_seconds),
+            last_line(row.reason) or _how(end),
+        )
+    console.print(table)
+    if len(rows) > _MAX_ROWS:
+        console.print(f"... and {len(rows) - _MAX_ROWS} more trials (--json lists all)")
+    words = {TrialStatus.RUNNING: "running" if status["state"] == "running" else "interrupted"}
+    counts = counts_in_words(
+        [(words.get(each, str(each)), status[str(each)]) for each in TrialStatus],
+        [end.reused_from for end in ends if end.reused_from],
+        sum(end.is_waiting for end in ends),
+    )
+    console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
+    for line in [*(each.line for each in happenings(ends)), *orphaned_lines(everything)]:
+        console.print(line, soft_wrap=True)
+    if status["data_wait_share"] is not None:
+        console.print(f"{status['data_wait_share']:.1%} of the training time was waiting for data")
+
+
+def _how(end: TrialEnd) -> str:
+    """Return in which other way than planned a trial came to its number, if it did."""
+    if end.reused_from:
+        return f"taken from study {end.reused_from}"
+    return f"{end.micro_batch} examples at once: memory" if end.micro_batch else ""
+
+
+def _with(number: int, others: int, words: str) -> str:
+    """Return a number, and behind it that of others, if there are any."""
+    return f"{number} {words.format(others)}" if others else str(number)
+
+
+def _lost_in_words(study: Mapping[str, Any]) -> str:
+    """Return how many trials gave no number, and why: ``3: 2 diverged, 1 too large``."""
+    lost = [(word, study[word]) for word in ("failed", "diverged", "too_large") if study[word]]
+    number = sum(count for _, count in lost)
+    return f"{number}: {counts_in_words(lost)}" if lost else "0"
+
+
+def show_checks(console: Console, checks: Sequence[Any]) -> None:
+    """Print what the doctor found."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("check", "", "found", "what to do"):
+        table.add_column(heading, overflow="fold")
+    for check in checks:
+        style = _CHECK_STYLES[check.status]
+        table.add_row(check.name, Text(check.status, style), check.detail, check.remedy)
+    console.print(table)
+
+
+def show_data_sets(
+    console: Console, rows: Sequence[Mapping[str, Any]], root: Path | None, downloads: bool
+) -> None:
+    """Print the catalogue of data sets, and where they were looked for.
+
+    A few short lines each instead of a table: paths and terms fit into no column.
+    """
+    width = max((len(row["name"]) for row in rows), default=0) + 2
+    for row in rows:
+        where = _where(row)
+        console.print(
+            f"{row['name']:{width}}{where}",
+            style="bold" if row["is_there"] else "dim",
+            soft_wrap=True,
+        )
+        details = [f"{row['content']}; for {', '.join(row['tasks'])}"]
+        if row["origin"] != "generated":
+            details.append(f"{row['source']}; licence: {row['licence']}")
+        if row.get("fingerprint"):
+            details.append(f"fingerprint {row['fingerprint']}")
+        for detail in details:
+            # A line of its own for each, so that what is found in it is found whole.
+            console.print(f"    {detail}", soft_wrap=True)
+    if root is None:
+        looked = "nowhere: give --data-root, or set HSWEEP_DATA"
+    else:
+        looked = f"under {root}" + ("" if root.is_dir() else ", which is no folder")
+    console.print(f"looked {looked}", soft_wrap=True)
+    console.print(
+        "downloads from the Hugging Face hub are "
+        + ("on (HSWEEP_HUB=1)" if downloads else "off; HSWEEP_HUB=1 turns them on"),
+        soft_wrap=True,
+    )
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    """Return where a data set of the catalogue is, in a few words."""
+    if row["folder"]:
+        files = f"{row['num_files']} file" + ("" if row["num_files"] == 1 else "s")
+        return f"{quantity(row['num_bytes'], 'B')} in {files}, {row['folder']}"
+    if row["origin"] == "generated":
+        return "generated from the task's settings and seeds"
+    if row["origin"] == "installed":
+        return f"comes with {row['source']}"
+    return "not found"
+
+
+def show_task_data(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print what each task of a sweep learns from, and what is wrong with it."""
+    for row in rows:
+        if row["problem"]:
+            console.print(f"problem  {row['task']}", style="red", soft_wrap=True)
+            console.print(f"         {row['problem']}", soft_wrap=True)
+        else:
+            console.print(f"ok       {row['fingerprint'][:16]}  {row['task']}", soft_wrap=True)
