@@ -6,14 +6,13 @@ transaction. Nothing here raises into a runner: if the record cannot be written,
 handing out work and says why.
 """
 
-import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
 from hsweep.coordination.handing_out import HandingOut
-from hsweep.coordination.rungs import StratifiedAsha
+from hsweep.coordination.race import Race
 from hsweep.coordination.standing import Snapshot, Standing
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Assignment, Report, Setback, Trial, TrialStatus
@@ -89,7 +88,7 @@ class Coordinator:
     is_in_trouble: bool = False
     record_error: Exception | None = None
     _standing: Standing = field(init=False)
-    _asha: StratifiedAsha = field(init=False)
+    _race: Race = field(init=False)
     _queue: HandingOut = field(default_factory=HandingOut)
     _attempts: dict[str, int] = field(default_factory=dict)
     _lost: dict[str, int] = field(default_factory=dict)
@@ -99,12 +98,7 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self._standing = Standing(self.sweep.goal, self.only)
-        self._asha = StratifiedAsha(
-            self.sweep.early_stopping,
-            self.sweep.budget,
-            self.sweep.goal,
-            knows_all=self.proposer is None,
-        )
+        self._race = Race(self.sweep, self.kept, knows_all=self.proposer is None)
         trials = list(self.trials)
         self._enter(trials)
         self._recall({trial.key for trial in trials})
@@ -115,11 +109,9 @@ class Coordinator:
         self.journal.add_trials(planned_row(trial) for trial in trials)
         for trial in self._standing.enter(trials):
             self._attempts[trial.key] = 0
-            self._asha.add(trial.key, trial.stratum, self._contender(trial))
-            if trial.key in self.kept and self._contender(trial) is None:
-                self._asha.exempt(trial.key, trial.stratum)
+            self._race.enter(trial)
             if not self._standing.is_wanted(trial.key):
-                self._asha.end(trial.key, trial.stratum)
+                self._race.wait_no_longer(trial)
         return self.reuse(trials) if self.reuse is not None else ()
 
     def _recall(self, keys: Collection[str]) -> None:
@@ -140,14 +132,12 @@ class Coordinator:
                 self.journal.set_status(row.key, row.attempt, TrialStatus.PLANNED, "interrupted")
             elif row.status.is_final:
                 standing.move(row.key, row.status)
-                self._leave_race(trial, row.status, row.reason)
+                self._race.leave(trial, row.status, row.reason)
         for entry in self.journal.reports():
             trial = standing.trials.get(entry.key)
             if trial is not None and entry.key in keys and entry.unit is not None:
                 value = entry.payload["metrics"].get(self.sweep.metric)
-                self._asha.record(
-                    entry.key, trial.stratum, entry.unit, value, self._contender(trial)
-                )
+                self._race.record(trial, entry.unit, value)
                 standing.note_value(entry.key, value)
 
     def _line_up(self, trials: Iterable[Trial]) -> None:
@@ -157,7 +147,7 @@ class Coordinator:
             if self._standing.status[trial.key].is_final or not self._standing.is_wanted(trial.key):
                 continue
             unit = self._standing.units[trial.key]
-            if self._asha.waiting_place(unit) and trial.key not in self.kept:
+            if self._race.may_wait_at(trial, unit):
                 self._queue.pause(trial.key, trial.stratum, unit)
                 strata[trial.stratum] = None
             else:
@@ -171,7 +161,7 @@ class Coordinator:
         going_on = []
         for key, unit in self._queue.paused(stratum).items():
             trial = self._standing.trials[key]
-            verdict = self._asha.verdict(key, stratum, unit, self._contender(trial))
+            verdict = self._race.verdict(trial, unit)
             if verdict.wait:
                 continue
             self._queue.unpause(key, stratum)
@@ -265,8 +255,8 @@ class Coordinator:
         """End waiting trials whose shape was stopped meanwhile: they would be stopped as well."""
         while (key := self._queue.next) is not None:
             trial = self._standing.trials[key]
-            reason = self._asha.lost(key, trial.stratum, self._contender(trial))
-            if not reason or key in self.kept:
+            reason = self._race.lost(trial)
+            if not reason:
                 return
             self._queue.drop_next()
             self._stop_early(trial, reason)
@@ -327,11 +317,8 @@ class Coordinator:
             return TrialStatus.DIVERGED, f"not finite at step {report.diverged_at}"
         if report.is_last:
             return TrialStatus.FINISHED, ""
-        verdict = self._asha.decide(
-            trial.key, trial.stratum, report.unit, value, self._contender(trial)
-        )
-        if trial.key in self.kept:
-            return TrialStatus.RUNNING, ""
+        self._race.record(trial, report.unit, value)
+        verdict = self._race.verdict(trial, report.unit)
         if verdict.stop:
             return TrialStatus.STOPPED_EARLY, verdict.reason
         if verdict.wait:
@@ -444,27 +431,11 @@ class Coordinator:
 
     def _end(self, trial: Trial, status: TrialStatus, reason: str, value: float | None) -> None:
         self._standing.move(trial.key, status)
-        self._leave_race(trial, status, reason)
+        self._race.leave(trial, status, reason)
         if self.proposer is not None:
             proposer = self.proposer
             self._guarded(lambda: proposer.tell(trial, status, value))
         self._notify(lambda observer: observer.ended(trial, status, reason))
-
-    def _contender(self, trial: Trial) -> str | None:
-        """Return what a trial competes as: itself (None), or its point with all replicates."""
-        stopping = self.sweep.early_stopping
-        if stopping is None or stopping.compete == "trials":
-            return None
-        return json.dumps(dict(trial.point), default=str)
-
-    def _leave_race(self, trial: Trial, status: TrialStatus, reason: str) -> None:
-        self._asha.end(trial.key, trial.stratum)
-        if status is TrialStatus.FINISHED:
-            return
-        why = reason if status is TrialStatus.STOPPED_EARLY else ""
-        if why or self._contender(trial) is None:
-            # A shape whose replicate failed or diverged goes on with the others.
-            self._asha.leave(trial.key, trial.stratum, self._contender(trial), stopped=why)
 
     def _is_current(self, assignment: Assignment) -> bool:
         key = assignment.trial.key
