@@ -32,15 +32,9 @@ from hsweep.planning.revision import (
 from hsweep.record.journal import Journal
 from hsweep.record.study import Manifest, Study
 from hsweep.running import pending
-from hsweep.running.launch import (
-    Conclude,
-    Outcome,
-    RunOptions,
-    make_runner,
-    new_manifest,
-    prepare_runner,
-    sweep_source,
-)
+from hsweep.running.beginnings import new_manifest
+from hsweep.running.launch import Conclude, RunOptions, make_runner, prepare_runner, sweep_source
+from hsweep.running.outcome import Outcome
 from hsweep.running.request import close, train
 from hsweep.tracking.tracker import TrackingTarget
 from hsweep.workspace import load_sweep

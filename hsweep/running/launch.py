@@ -5,8 +5,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -14,34 +14,29 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from rich.console import Console
 
 from hsweep.coordination.coordinator import Coordinator, Proposer, stop_after
-from hsweep.coordination.progress import Progress, duration, point_label, varying_axes
+from hsweep.coordination.progress import Progress
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.calibration import Calibration
-from hsweep.planning.extension import Extension
-from hsweep.planning.identity import describe
-from hsweep.planning.plan import Limits, Plan, Planner
+from hsweep.planning.plan import Plan, Planner
 from hsweep.ray_tune.environment import prepare_ray
-from hsweep.record.endings import counts_in_words, happenings, orphaned_lines, trial_ends
 from hsweep.record.journal import Journal
-from hsweep.record.provenance import collect, hardware
-from hsweep.record.study import Manifest, Study
+from hsweep.record.provenance import hardware
+from hsweep.record.study import Study
+from hsweep.running.outcome import EXIT_INTERRUPTED, Outcome, resume_line
 from hsweep.running.reuse import Reuse, reuse_for
-from hsweep.tracking.farewell import Farewell, tracking_lines
-from hsweep.tracking.tracker import Tracker, TrackingSummary, TrackingTarget, study_tags
+from hsweep.tracking.farewell import Farewell
+from hsweep.tracking.tracker import Tracker, TrackingTarget, study_tags
 from hsweep.training.checkpoints import CheckpointStore, file_system
 from hsweep.workspace import LoadedSweep
-from models.conditioning import METRICS as PROBED_METRICS
 
 if TYPE_CHECKING:
     from hsweep.ray_tune.runner import RayRunner
 
 Conclude = Callable[[Study], Sequence[Path]]
 """Writes what is to be said of a study, and returns the files to keep with its tracked run."""
-
-EXIT_INTERRUPTED: Final = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,103 +63,6 @@ class RunOptions:
     reuse: bool = True
     retry_failed: bool = False
     report_timeout: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended.
-
-    Attributes:
-        counts: trials by status.
-        stop_reason: why it ended before its trials did; None if it did not.
-        was_interrupted: by the user.
-        is_in_trouble: it ended because something does not work, such as a full disk.
-        problem: what of the results could not be written; empty for nothing.
-        tracking: what reached the tracker.
-        wall_seconds: of this run.
-    """
-
-    counts: dict[TrialStatus, int]
-    stop_reason: str | None
-    was_interrupted: bool
-    is_in_trouble: bool
-    problem: str
-    tracking: TrackingSummary
-    wall_seconds: float
-
-    @property
-    def has_results(self) -> bool:
-        """Whether any trial ran to its end."""
-        return self.counts[TrialStatus.FINISHED] > 0
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every trial reached a final state."""
-        return not (self.counts[TrialStatus.PLANNED] or self.counts[TrialStatus.RUNNING])
-
-
-def new_manifest(
-    name: str,
-    loaded: LoadedSweep,
-    plan: Plan,
-    *,
-    settings: list[tuple[str, list[Any]]],
-    limits: Limits,
-    storage: str | None,
-    target: TrackingTarget,
-    points: Sequence[Mapping[str, Any]] = (),
-) -> Manifest:
-    """Return what to record of a study before it begins."""
-    sweep = plan.sweep
-    provenance = _provenance(loaded.path, plan.trials)
-    return Manifest(
-        name=name,
-        sweep=sweep.name,
-        preset=plan.preset,
-        settings=settings,
-        limits=asdict(limits),
-        seed=plan.study_seed,
-        metric=sweep.metric,
-        goal=sweep.goal,
-        metrics=[
-            *(metric.name for metric in plan.trials[0].task.metrics),
-            *(PROBED_METRICS if sweep.probe is not None else ()),
-        ],
-        budget=describe(sweep.budget),
-        question=describe(sweep.question),
-        description=sweep.description,
-        axes=list(sweep.space.axes),
-        sweep_folder=str(loaded.folder),
-        storage=storage,
-        tracking_uri=target.shown_uri,
-        command=" ".join(provenance["command"]),
-        created=time.time(),
-        provenance=provenance,
-        points=[dict(point) for point in points],
-        probe=describe(sweep.probe),
-    )
-
-
-def extension_entry(extension: Extension, sweep_file: Path) -> dict[str, Any]:
-    """Return what to record of an extension before it begins."""
-    provenance = _provenance(sweep_file, [each.trial for each in extension.additions])
-    return {
-        "time": time.time(),
-        "command": " ".join(provenance["command"]),
-        **extension.to_json(),
-        "provenance": provenance,
-    }
-
-
-def _provenance(sweep_file: Path, trials: Sequence[Trial]) -> dict[str, Any]:
-    """Return versions, hardware and commits, and what data the trials learn from."""
-    tasks = {repr(trial.task): trial.task for trial in trials}
-    return {
-        **collect(command=sys.argv, sweep_file=sweep_file),
-        "data": [
-            {"task": describe(task), "fingerprint": task.fingerprint()} for task in tasks.values()
-        ],
-    }
 
 
 def make_runner(
@@ -346,11 +244,6 @@ def _stopping_on_signals(coordinator: Coordinator, study: Study) -> Iterator[Non
             signal.signal(number, handler)
 
 
-def resume_line(study: Study) -> str:
-    """Return the command that goes on with a study."""
-    return f"hsweep resume {study.name} --home {study.paths.root.parent.parent}"
-
-
 def _write_tables(study: Study) -> str:
     """Write the study's tables; return why that failed, empty if it did not."""
     try:
@@ -390,32 +283,6 @@ def _calibrate(home: Home, journal: Journal, trials: list[Trial]) -> None:
     ]
     with contextlib.suppress(OSError):
         Calibration(home.calibration, hardware()).add(measured)
-
-
-def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> list[str]:
-    """Return what to say at the end of a run, before the answer."""
-    with study.journal() as journal:
-        everything = journal.trials(orphaned=True)
-        remarked = list(journal.remarked_reports())
-    rows = [row for row in everything if not row.orphaned]
-    varying = varying_axes(rows)
-    ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
-    counts = counts_in_words(
-        [(str(status), number) for status, number in outcome.counts.items()],
-        [end.reused_from for end in ends if end.reused_from],
-        sum(end.is_waiting for end in ends),
-    )
-    lines = [f"{counts} in {duration(outcome.wall_seconds)}"]
-    if outcome.problem:
-        lines.append(outcome.problem)
-    lines += [each.line for each in happenings(ends)]
-    lines += orphaned_lines(everything)
-    lines += tracking_lines(outcome.tracking, study, target)
-    if not outcome.is_complete:
-        how = "paused" if outcome.is_in_trouble else "ended early"
-        why = f"{how}: {outcome.stop_reason}" if outcome.stop_reason else "trials are left"
-        lines.append(f"{why}; go on by: {resume_line(study)}")
-    return lines
 
 
 def sweep_source(path: Path) -> str:

@@ -16,15 +16,9 @@ from hsweep.planning.extension import Extension, Wanted, plan_extension
 from hsweep.planning.prepare import Prepared, prepare_again, refuse_unread_data
 from hsweep.record.recovery import open_whole
 from hsweep.record.study import Study
-from hsweep.running.launch import (
-    Conclude,
-    Outcome,
-    RunOptions,
-    extension_entry,
-    make_runner,
-    prepare_runner,
-    sweep_source,
-)
+from hsweep.running.beginnings import extension_entry
+from hsweep.running.launch import Conclude, RunOptions, make_runner, prepare_runner, sweep_source
+from hsweep.running.outcome import Outcome
 from hsweep.running.pending import finish, is_pending
 from hsweep.running.request import close, refuse_changed, train
 from hsweep.workspace import load_sweep

@@ -17,16 +17,16 @@ from hsweep.record.journal import Journal
 from hsweep.record.provenance import hardware
 from hsweep.record.study import Study
 from hsweep.redaction import HIDDEN, refuse_secrets
+from hsweep.running.beginnings import new_manifest
 from hsweep.running.launch import (
     Conclude,
-    Outcome,
     RunOptions,
     make_runner,
-    new_manifest,
     prepare_runner,
     run_study,
     sweep_source,
 )
+from hsweep.running.outcome import Outcome
 from hsweep.running.pending import complete, is_pending
 from hsweep.tracking.target import has_login
 from hsweep.tracking.tracker import TrackingTarget, tracking_target

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from analysis.answer import Answer
     from hsweep.planning.extension import Extension, Wanted
     from hsweep.record.study import Study
-    from hsweep.running.launch import Outcome
+    from hsweep.running.outcome import Outcome
     from hsweep.tracking.tracker import TrackingTarget
 
 EXIT_NOTHING_USABLE: Final = 1
@@ -75,7 +75,7 @@ def finish(
 
     ``besides`` is added to what is printed as JSON.
     """
-    from hsweep.running.launch import EXIT_INTERRUPTED, closing_lines
+    from hsweep.running.outcome import EXIT_INTERRUPTED, closing_lines
     from hsweep.running.request import browse_line
     from hsweep.verbs.render import print_json
 

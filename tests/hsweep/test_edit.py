@@ -26,8 +26,8 @@ from hsweep.planning.prepare import prepare, prepare_again
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.study import Study
 from hsweep.running import pending
+from hsweep.running.beginnings import new_manifest
 from hsweep.running.edit import Asked, Edit, plan_edit
-from hsweep.running.launch import new_manifest
 from hsweep.running.request import refuse_changed
 from hsweep.tracking.tracker import TrackingTarget, tracking_target
 

@@ -1,0 +1,82 @@
+"""What is recorded of a study, or of an extension of it, before it begins."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hsweep.design.trial import Trial
+from hsweep.planning.extension import Extension
+from hsweep.planning.identity import describe
+from hsweep.planning.plan import Limits, Plan
+from hsweep.record.provenance import collect
+from hsweep.record.study import Manifest
+from hsweep.tracking.target import TrackingTarget
+from hsweep.workspace import LoadedSweep
+from models.conditioning import METRICS as PROBED_METRICS
+
+
+def new_manifest(
+    name: str,
+    loaded: LoadedSweep,
+    plan: Plan,
+    *,
+    settings: list[tuple[str, list[Any]]],
+    limits: Limits,
+    storage: str | None,
+    target: TrackingTarget,
+    points: Sequence[Mapping[str, Any]] = (),
+) -> Manifest:
+    """Return what to record of a study before it begins."""
+    sweep = plan.sweep
+    provenance = _provenance(loaded.path, plan.trials)
+    return Manifest(
+        name=name,
+        sweep=sweep.name,
+        preset=plan.preset,
+        settings=settings,
+        limits=asdict(limits),
+        seed=plan.study_seed,
+        metric=sweep.metric,
+        goal=sweep.goal,
+        metrics=[
+            *(metric.name for metric in plan.trials[0].task.metrics),
+            *(PROBED_METRICS if sweep.probe is not None else ()),
+        ],
+        budget=describe(sweep.budget),
+        question=describe(sweep.question),
+        description=sweep.description,
+        axes=list(sweep.space.axes),
+        sweep_folder=str(loaded.folder),
+        storage=storage,
+        tracking_uri=target.shown_uri,
+        command=" ".join(provenance["command"]),
+        created=time.time(),
+        provenance=provenance,
+        points=[dict(point) for point in points],
+        probe=describe(sweep.probe),
+    )
+
+
+def extension_entry(extension: Extension, sweep_file: Path) -> dict[str, Any]:
+    """Return what to record of an extension before it begins."""
+    provenance = _provenance(sweep_file, [each.trial for each in extension.additions])
+    return {
+        "time": time.time(),
+        "command": " ".join(provenance["command"]),
+        **extension.to_json(),
+        "provenance": provenance,
+    }
+
+
+def _provenance(sweep_file: Path, trials: Sequence[Trial]) -> dict[str, Any]:
+    """Return versions, hardware and commits, and what data the trials learn from."""
+    tasks = {repr(trial.task): trial.task for trial in trials}
+    return {
+        **collect(command=sys.argv, sweep_file=sweep_file),
+        "data": [
+            {"task": describe(task), "fingerprint": task.fingerprint()} for task in tasks.values()
+        ],
+    }

@@ -1,0 +1,77 @@
+"""How a run ended, and what is said of it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from hsweep.coordination.progress import duration, point_label, varying_axes
+from hsweep.design.trial import TrialStatus
+from hsweep.record.endings import counts_in_words, happenings, orphaned_lines, trial_ends
+from hsweep.record.study import Study
+from hsweep.tracking.farewell import tracking_lines
+from hsweep.tracking.tracker import TrackingSummary, TrackingTarget
+
+EXIT_INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        counts: trials by status.
+        stop_reason: why it ended before its trials did; None if it did not.
+        was_interrupted: by the user.
+        is_in_trouble: it ended because something does not work, such as a full disk.
+        problem: what of the results could not be written; empty for nothing.
+        tracking: what reached the tracker.
+        wall_seconds: of this run.
+    """
+
+    counts: dict[TrialStatus, int]
+    stop_reason: str | None
+    was_interrupted: bool
+    is_in_trouble: bool
+    problem: str
+    tracking: TrackingSummary
+    wall_seconds: float
+
+    @property
+    def has_results(self) -> bool:
+        """Whether any trial ran to its end."""
+        return self.counts[TrialStatus.FINISHED] > 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every trial reached a final state."""
+        return not (self.counts[TrialStatus.PLANNED] or self.counts[TrialStatus.RUNNING])
+
+
+def resume_line(study: Study) -> str:
+    """Return the command that goes on with a study."""
+    return f"hsweep resume {study.name} --home {study.paths.root.parent.parent}"
+
+
+def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> list[str]:
+    """Return what to say at the end of a run, before the answer."""
+    with study.journal() as journal:
+        everything = journal.trials(orphaned=True)
+        remarked = list(journal.remarked_reports())
+    rows = [row for row in everything if not row.orphaned]
+    varying = varying_axes(rows)
+    ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
+    counts = counts_in_words(
+        [(str(status), number) for status, number in outcome.counts.items()],
+        [end.reused_from for end in ends if end.reused_from],
+        sum(end.is_waiting for end in ends),
+    )
+    lines = [f"{counts} in {duration(outcome.wall_seconds)}"]
+    if outcome.problem:
+        lines.append(outcome.problem)
+    lines += [each.line for each in happenings(ends)]
+    lines += orphaned_lines(everything)
+    lines += tracking_lines(outcome.tracking, study, target)
+    if not outcome.is_complete:
+        how = "paused" if outcome.is_in_trouble else "ended early"
+        why = f"{how}: {outcome.stop_reason}" if outcome.stop_reason else "trials are left"
+        lines.append(f"{why}; go on by: {resume_line(study)}")
+    return lines
