@@ -1,9 +1,9 @@
 """What a running study shows: a live table on a terminal, one line an event elsewhere."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.standing import Snapshot
+from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import Report, Trial, TrialStatus
 
 _MAX_STRATA: Final = 12
@@ -24,34 +25,6 @@ STATUS_STYLES: Final = {
     TrialStatus.RUNNING: "cyan",
     TrialStatus.PLANNED: "default",
 }
-
-
-def point_label(point: Mapping[str, Any], varying: tuple[str, ...] | None = None) -> str:
-    """Return a point as text, only the given axes of it."""
-    axes = point if varying is None else [axis for axis in varying if axis in point]
-    return " ".join(
-        f"{axis}={value:.4g}" if isinstance(value := point[axis], float) else f"{axis}={value}"
-        for axis in axes
-    )
-
-
-class HasPoint(Protocol):
-    """A trial, or the record's row of one."""
-
-    @property
-    def point(self) -> Mapping[str, Any]:
-        """The axis values."""
-        ...
-
-
-def varying_axes(trials: Iterable[HasPoint]) -> tuple[str, ...]:
-    """Return the axes that take more than one value, all of them if none does."""
-    values: dict[str, set[str]] = {}
-    for trial in trials:
-        for axis, value in trial.point.items():
-            values.setdefault(axis, set()).add(repr(value))
-    varying = tuple(axis for axis, found in values.items() if len(found) > 1)
-    return varying or tuple(values)
 
 
 def duration(seconds: float) -> str:

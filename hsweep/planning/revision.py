@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hsweep.design.domain import as_value
+from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.space import Point
 from hsweep.design.trial import Trial
 from hsweep.planning.continuation import Continued, Shorter
@@ -84,16 +85,16 @@ class Revision:
 
     def lines(self) -> list[str]:
         """Return what stays, what is new and what falls out, a line each."""
+        varying = varying_axes([*self.plan.trials, *(orphan.row for orphan in self.orphaned)])
         now = len(self.kept) + len(self.back) + len(self.new)
         lines = [f"{now} trials, {self.num_before} before"]
         if self.kept:
             lines.append(f"kept       {len(self.kept)} ({_statuses(self.kept)})")
         if self.back:
-            lines.append(
-                f"back       {len(self.back)} ({_statuses(self.back)}): {_examples(self.back)}"
-            )
+            shown = _examples(self.back, varying)
+            lines.append(f"back       {len(self.back)} ({_statuses(self.back)}): {shown}")
         if self.untouched:
-            lines.append(f"new        {len(self.untouched)}: {_examples(self.untouched)}")
+            lines.append(f"new        {len(self.untouched)}: {_examples(self.untouched, varying)}")
         if self.continued:
             ways = Counter(each.how for each in self.continued)
             told = ", ".join(f"{number} {way}" for way, number in ways.items())
@@ -101,13 +102,14 @@ class Revision:
             trials = [each.trial for each in self.continued]
             lines.append(
                 f"continued  {len(self.continued)} with a budget of {budget.amount} {budget.unit} "
-                f"({told}): {_examples(trials)}"
+                f"({told}): {_examples(trials, varying)}"
             )
         sources = {each.source.key for each in self.continued}
         left = [orphan for orphan in self.orphaned if orphan.row.key not in sources]
         for why, orphans in _by_reason(left).items():
             rows = [orphan.row for orphan in orphans]
-            lines.append(f"orphaned   {len(rows)} ({_statuses(rows)}), {why}: {_examples(rows)}")
+            shown = _examples(rows, varying)
+            lines.append(f"orphaned   {len(rows)} ({_statuses(rows)}), {why}: {shown}")
         if left:
             lines.append(
                 "Orphaned trials keep their results on record and count again when they are "
@@ -289,12 +291,8 @@ def _statuses(rows: Iterable[TrialRow]) -> str:
     return ", ".join(f"{number} {status}" for status, number in counts.items())
 
 
-def _examples(trials: Sequence[Trial | TrialRow]) -> str:
-    labels = list(
-        dict.fromkeys(
-            " ".join(f"{axis}={value}" for axis, value in trial.point.items()) for trial in trials
-        )
-    )
+def _examples(trials: Sequence[Trial | TrialRow], varying: tuple[str, ...]) -> str:
+    labels = list(dict.fromkeys(point_label(trial.point, varying) for trial in trials))
     shown = ", ".join(labels[:_EXAMPLES])
     return shown if len(labels) <= _EXAMPLES else f"{shown}, ... ({len(labels)} points)"
 

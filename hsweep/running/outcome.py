@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from hsweep.coordination.progress import duration, point_label, varying_axes
+from hsweep.coordination.progress import duration
+from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import TrialStatus
 from hsweep.record.endings import counts_in_words, happenings, orphaned_lines, trial_ends
 from hsweep.record.study import Study

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hsweep.coordination.progress import STATUS_STYLES, duration, number, point_label, varying_axes
+from hsweep.coordination.progress import STATUS_STYLES, duration, number
+from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import TrialStatus
 from hsweep.planning.plan import Plan
 from hsweep.record.endings import (

@@ -11,8 +11,9 @@ from tiny_runs import coordinating, planned
 
 from hsweep import Asha, Sweep, epochs, grid
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.progress import Progress, duration, number, point_label, varying_axes
+from hsweep.coordination.progress import Progress, duration, number
 from hsweep.coordination.runner import InlineRunner
+from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import Report, TrialStatus
 
 SWEEP = tiny_sweep(space=grid(width=[1, 2, 3], lr=[0.05]), budget=epochs(4), max_failures=1)

@@ -1,0 +1,32 @@
+"""Points in words: the axes that tell the trials of a study apart, and no others."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+
+def point_label(point: Mapping[str, Any], varying: tuple[str, ...] | None = None) -> str:
+    """Return a point as text, only the given axes of it."""
+    axes = point if varying is None else [axis for axis in varying if axis in point]
+    return " ".join(
+        f"{axis}={value:.4g}" if isinstance(value := point[axis], float) else f"{axis}={value}"
+        for axis in axes
+    )
+
+
+class HasPoint(Protocol):
+    """A trial, or the record's row of one."""
+
+    @property
+    def point(self) -> Mapping[str, Any]:
+        """The axis values."""
+        ...
+
+
+def varying_axes(trials: Iterable[HasPoint]) -> tuple[str, ...]:
+    """Return the axes that take more than one value, all of them if none does."""
+    values: dict[str, set[str]] = {}
+    for trial in trials:
+        for axis, value in trial.point.items():
+            values.setdefault(axis, set()).add(repr(value))
+    varying = tuple(axis for axis, found in values.items() if len(found) > 1)
+    return varying or tuple(values)
