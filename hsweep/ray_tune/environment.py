@@ -15,13 +15,13 @@ _SETTINGS: Final = {
     # Token authentication is the default of current Ray, but only where it starts the cluster;
     # said aloud, an address given by the user works the same way.
     "RAY_AUTH_MODE": "token",
-    # Ray's client ends this process, without a word, when the cluster's head has been silent for
-    # this long (a minute by default); long before that we end the run ourselves.
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
+_PATIENCE: Final = "RAY_gcs_rpc_server_reconnect_timeout_s"
+"""Ray's client ends this process, without a word, when the cluster's head has been silent for so
+long (a minute by default); before that we end the run ourselves."""
 
 LOOPBACK_ONLY: Final = {
     # Ray listens on every interface with all but its dashboard, unless it takes this machine for
@@ -38,6 +38,10 @@ def prepare_ray(
     A Ray that is started here listens on the loopback interface alone; one that
     ``joins_cluster`` has to be reached by the other nodes.
     """
-    settings = _SETTINGS if joins_cluster else {**_SETTINGS, **LOOPBACK_ONLY}
+    if joins_cluster:
+        settings = {**_SETTINGS, _PATIENCE: "600"}
+    else:
+        # The agents of a Ray whose driver was killed look for its head for as long, too.
+        settings = {**_SETTINGS, _PATIENCE: "90", **LOOPBACK_ONLY}
     for name, value in settings.items():
         environment.setdefault(name, value)

@@ -28,6 +28,7 @@ REPORT_SECONDS: Final = 4 * PACE
 PATIENCE: Final = 150.0
 """Seconds after which something that should have happened counts as not happening."""
 
+_HELPERS: Final = ("dashboard", "DashboardAgent", "RuntimeEnvAgent", "log_monitor", "agent/main.py")
 _SWEEP: Final = '''
 """Twenty-four trials of a second each."""
 
@@ -142,11 +143,32 @@ class Process:
         return found
 
     def left_behind(self) -> list[str]:
-        """Wait until nothing of the session is left; end, and return, what stays for ever."""
-        deadline = time.monotonic() + PATIENCE / 2
-        while self.session() and time.monotonic() < deadline:
+        """Wait until nothing that could train is left of the session; end what stays for ever."""
+        return self._left(lambda process: not _is_helper(process))
+
+    def left_at_last(self) -> list[str]:
+        """Wait until nothing is left, Ray's helpers included; end what stays for ever.
+
+        They look for their head for a minute and a half, and do nothing else.
+        """
+        return self._left(lambda process: True)
+
+    def _left(self, counts: Callable[[psutil.Process], bool]) -> list[str]:
+        deadline = time.monotonic() + PATIENCE
+        while (left := [each for each in self.session() if counts(each)]) and (
+            time.monotonic() < deadline
+        ):
             time.sleep(0.1)
-        return [_end(process) for process in self.session()]
+        return [_end(process) for process in left]
+
+
+def _is_helper(process: psutil.Process) -> bool:
+    """Whether a process is one of Ray's that never train."""
+    try:
+        words = " ".join([process.name(), *process.cmdline()])
+    except psutil.NoSuchProcess:
+        return True
+    return any(word in words for word in _HELPERS)
 
 
 def _end(process: psutil.Process) -> str:
@@ -287,6 +309,10 @@ class Scene:
 
     def endings(self, study: str) -> Endings:
         return read_record(self.study(study)).endings()
+
+    def left_at_last(self) -> list[str]:
+        """Wait until nothing of all that was started is left; end, and return, what stays."""
+        return [each for process in self._processes for each in process.left_at_last()]
 
     def close(self) -> None:
         """Leave nothing running, whatever a test left."""

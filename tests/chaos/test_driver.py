@@ -36,6 +36,7 @@ def test_drivers_killed_ten_times_in_a_row(
     for driver in torment.drivers(10, at_the_end=2):
         torment.kill(driver)
     tried.settle(torment.end(calm))
+    assert scene.left_at_last() == []
 
 
 @RUNNERS

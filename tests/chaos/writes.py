@@ -164,8 +164,8 @@ class Writes:
             self.before("table", path, lambda: _leave_half(path))
             write(table, path, ending)
 
-        checkpoints.file_system = file_system  # type: ignore[assignment]
-        tables._write = counted_write
+        _replace(find, file_system)
+        _replace(write, counted_write)
 
 
 class _Files:
@@ -252,24 +252,37 @@ def _prepare() -> None:
 def _look_round_once() -> None:
     """Ask once for the commit, the packages and the machine, which every command would ask for."""
     from hsweep.record import provenance
-    from hsweep.running import launch
 
     found = provenance.collect(command=["hsweep"], sweep_file=None)
     hardware = provenance.hardware()
-    launch.collect = lambda **what: dict(found)  # type: ignore[assignment, attr-defined]
-    launch.hardware = lambda: dict(hardware)  # type: ignore[assignment, attr-defined]
+    _replace(provenance.collect, lambda **what: dict(found))
+    _replace(provenance.hardware, lambda: dict(hardware))
+
+
+def _replace(original: object, stand_in: object) -> None:
+    """Put something in the place of an object, under every name that the tool has for it."""
+    found = [
+        (module, name)
+        for module in list(sys.modules.values())
+        if module.__name__.split(".")[0] == "hsweep"
+        for name, value in list(vars(module).items())
+        if value is original
+    ]
+    assert found, original
+    for module, name in found:
+        setattr(module, name, stand_in)
 
 
 def _child(root: Path, request: dict[str, Any]) -> int:
-    import hsweep.running.launch
     import hsweep.verbs.conclusion
     from hsweep.cli import main
+    from hsweep.tracking.tracker import Tracker
 
     output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
     if not request["tracks"]:
-        hsweep.running.launch.Tracker = _Untracked  # type: ignore[assignment, misc]
+        _replace(Tracker, _Untracked)
     if not request["concludes"]:
         hsweep.verbs.conclusion.Conclusion.__call__ = lambda self, study: []  # type: ignore[method-assign]
     arguments = [str(argument) for argument in request["arguments"]]
