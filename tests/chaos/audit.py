@@ -4,6 +4,8 @@ Reads the record with SQL of its own: an auditor that used the tool's own readin
 what that leaves out.
 """
 
+import contextlib
+import hashlib
 import json
 import sqlite3
 from collections import Counter
@@ -272,13 +274,13 @@ def lost_work(study: Path) -> dict[str, float]:
 
 def whole_checkpoints(folder: Path) -> list[int]:
     """Return the units of the checkpoints in a trial's folder that are whole."""
-    import hashlib
-
     units = []
     for file in sorted(folder.glob("[0-9]*.pt")):
         unit, _, digest = file.stem.split("-")
-        if hashlib.sha256(file.read_bytes()).hexdigest().startswith(digest):
-            units.append(int(unit))
+        # A worker whose driver has just died may still be at work here.
+        with contextlib.suppress(FileNotFoundError):
+            if hashlib.sha256(file.read_bytes()).hexdigest().startswith(digest):
+                units.append(int(unit))
     return units
 
 

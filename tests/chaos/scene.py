@@ -310,6 +310,10 @@ class Scene:
     def endings(self, study: str) -> Endings:
         return read_record(self.study(study)).endings()
 
+    def left_behind(self) -> list[str]:
+        """Wait until nothing is left that could train; end, and return, what stays."""
+        return [each for process in self._processes for each in process.left_behind()]
+
     def left_at_last(self) -> list[str]:
         """Wait until nothing of all that was started is left; end, and return, what stays."""
         return [each for process in self._processes for each in process.left_at_last()]

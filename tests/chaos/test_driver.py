@@ -50,7 +50,7 @@ def test_one_interrupt_ends_a_driver_cleanly(
 ) -> None:
     tried = fault(f"one interrupt (Ctrl-C) at random moments, {by(how)}")
     torment = Torment(scene, "interrupted", how, rng, tried, start=start)
-    for driver in torment.drivers(4, at_the_end=1):
+    for driver in torment.drivers(3, at_the_end=1):
         driver.interrupt()
         code = driver.wait()
         assert driver.left_behind() == []
@@ -73,7 +73,7 @@ def test_two_interrupts_end_a_driver_at_once(
 ) -> None:
     tried = fault(f"two interrupts at random moments, {by(how)}")
     torment = Torment(scene, "hurried", how, rng, tried, start=start)
-    for driver in torment.drivers(4, at_the_end=1):
+    for driver in torment.drivers(3, at_the_end=1):
         driver.interrupt()
         driver.interrupt()
         driver.wait()

@@ -40,7 +40,7 @@ def test_the_files_of_ray(
 ) -> None:
     tried = fault("Ray's files removed or garbled after a kill")
     torment = Torment(scene, "rayless", ("--max-concurrent", "2"), rng, tried, start=12.0)
-    for driver in torment.drivers(3):
+    for driver in torment.drivers(2):
         torment.kill(driver)
         ray = scene.study("rayless") / "ray"
         if rng.random() < 0.5:

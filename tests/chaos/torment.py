@@ -109,7 +109,7 @@ class Torment:
         """Kill a driver, look before and after, and hold what is lost against what may be."""
         self.scene.look(self.study)
         process.kill()
-        assert process.left_behind() == []
+        # The next driver begins at once, beside what is left of this one.
         self.weigh(most)
 
     def weigh(self, most: float) -> None:
@@ -122,6 +122,7 @@ class Torment:
     def end(self, calm: Endings) -> Audit:
         """Let the study end, and audit it."""
         self.scene.end(self.study, *self.how)
+        assert self.scene.left_behind() == []
         found = audit(self.scene.study(self.study), calm, self.scene.seen)
         audit_tracking(found, self.scene.study(self.study), self.scene.store(self.study))
         return found
