@@ -19,11 +19,11 @@ test: $(READY_TO_TEST)
 	$(BIN)/pytest -m "not slow" -n logical --maxprocesses 4 --dist loadgroup
 
 test-slow: $(READY_TO_TEST)
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n 2 --dist loadgroup
 
 # Faults put to real studies; the table of what was tried goes into the document.
 chaos: $(READY_TO_TEST)
-	$(BIN)/pytest tests/chaos --chaos-table docs/reliability.md
+	$(BIN)/pytest tests/chaos -n 2 --dist loadgroup --chaos-table docs/reliability.md
 
 lint: $(READY_TO_TEST)
 	$(BIN)/ruff check

@@ -10,9 +10,15 @@ from click.testing import CliRunner, Result
 from hsweep.cli import main
 from hsweep.paths import Home
 
+pytest_plugins = ["chaos.reporting"]
+
 HERE = Path(__file__).parent
-TOGETHER = {"hsweep": "ray", "analysis/test_report_browser.py": "browser"}
-"""What one process runs alone: tests that share a Ray, and those that share a browser."""
+TOGETHER = {
+    "hsweep": "ray",
+    "analysis/test_report_browser.py": "browser",
+    "chaos/test_every_write.py": "writes",
+}
+"""What one process runs alone: tests that share a Ray, a browser, or a process that forks."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""The seed that faults are drawn from, the table of what was tried, and the bound on its time."""
+"""What the tests of faults share: seed, table, undisturbed runs, and the bound on their time."""
 
 import random
 import time
@@ -8,46 +8,17 @@ from typing import Final
 
 import pytest
 from chaos.audit import Endings
-from chaos.ledger import Fault, table, write_table
+from chaos.ledger import Fault
+from chaos.reporting import note
 from chaos.scene import STOPPING, Scene
 
 _MINUTES: Final = 20
-_DEFAULT_SEED: Final = 1
-_FAULTS: Final = pytest.StashKey[list[Fault]]()
 _BEGAN: Final = pytest.StashKey[float]()
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--chaos-seed", type=int, help="What moments and victims are drawn from.")
-    parser.addoption("--chaos-table", type=Path, help="A file to write the table into.")
-
-
-def pytest_report_header(config: pytest.Config) -> str:
-    return f"chaos: --chaos-seed {_seed(config)}"
-
-
-def _seed(config: pytest.Config) -> int:
-    # The option is known only where these tests are named on the command line.
-    given = config.getoption("--chaos-seed", default=None)
-    return _DEFAULT_SEED if given is None else int(given)
-
-
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    faults = config.stash.get(_FAULTS, [])
-    if not faults:
-        return
-    terminalreporter.section("faults")
-    terminalreporter.write_line(table(faults))
-    file = config.getoption("--chaos-table", default=None)
-    if file is not None:
-        write_table(faults, file)
 
 
 @pytest.fixture
 def chaos_seed(request: pytest.FixtureRequest) -> int:
-    return _seed(request.config)
+    return int(request.config.getoption("--chaos-seed"))
 
 
 @pytest.fixture
@@ -57,16 +28,18 @@ def rng(request: pytest.FixtureRequest, chaos_seed: int) -> random.Random:
 
 
 @pytest.fixture
-def fault(request: pytest.FixtureRequest, chaos_seed: int) -> Callable[[str], Fault]:
+def fault(request: pytest.FixtureRequest, chaos_seed: int) -> Iterator[Callable[[str], Fault]]:
     """Enter a fault into the table."""
-    faults = request.config.stash.setdefault(_FAULTS, [])
-    test = request.node.nodeid
+    entered: list[Fault] = []
 
     def enter(name: str) -> Fault:
-        faults.append(Fault(name, test, chaos_seed))
-        return faults[-1]
+        # Behind the @ is the group that xdist keeps in one process.
+        entered.append(Fault(name, request.node.nodeid.partition("@")[0], chaos_seed))
+        return entered[-1]
 
-    return enter
+    yield enter
+    for each in entered:
+        note(request.node, each)
 
 
 @pytest.fixture(autouse=True)
