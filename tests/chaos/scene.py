@@ -21,16 +21,16 @@ from click.testing import CliRunner
 from hsweep.cli import main
 
 TESTS: Final = Path(__file__).resolve().parents[1]
-PACE: Final = 0.03
-"""Seconds an update takes: a trial of 32 updates takes one, a report an eighth of it."""
-CHECKPOINT_SECONDS: Final = 0.6
+PACE: Final = 0.02
+"""Seconds an update takes, at least: a trial has 32 updates, and reports after every fourth."""
+CHECKPOINT_SECONDS: Final = 0.4
 REPORT_SECONDS: Final = 4 * PACE
 PATIENCE: Final = 150.0
 """Seconds after which something that should have happened counts as not happening."""
 
 _HELPERS: Final = ("dashboard", "DashboardAgent", "RuntimeEnvAgent", "log_monitor", "agent/main.py")
 _SWEEP: Final = '''
-"""Twenty-four trials of a second each."""
+"""Twenty-four trials of about a second each."""
 
 from hsweep import Asha, Recipe, Resources, Sweep, epochs, grid
 from paced_beside import PacedTask

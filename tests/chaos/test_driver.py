@@ -33,7 +33,7 @@ def test_drivers_killed_ten_times_in_a_row(
 ) -> None:
     tried = fault(f"driver killed (kill -9) at random moments, {by(how)}")
     torment = Torment(scene, "killed", how, rng, tried, start=start)
-    for driver in torment.drivers(10, at_the_end=2):
+    for driver in torment.drivers(10, at_the_end=1):
         torment.kill(driver)
     tried.settle(torment.end(calm))
     assert scene.left_at_last() == []
@@ -50,7 +50,7 @@ def test_one_interrupt_ends_a_driver_cleanly(
 ) -> None:
     tried = fault(f"one interrupt (Ctrl-C) at random moments, {by(how)}")
     torment = Torment(scene, "interrupted", how, rng, tried, start=start)
-    for driver in torment.drivers(3, at_the_end=1):
+    for driver in torment.drivers(3 if how is INLINE else 2, at_the_end=1):
         driver.interrupt()
         code = driver.wait()
         assert driver.left_behind() == []
@@ -73,7 +73,7 @@ def test_two_interrupts_end_a_driver_at_once(
 ) -> None:
     tried = fault(f"two interrupts at random moments, {by(how)}")
     torment = Torment(scene, "hurried", how, rng, tried, start=start)
-    for driver in torment.drivers(3, at_the_end=1):
+    for driver in torment.drivers(3):
         driver.interrupt()
         driver.interrupt()
         driver.wait()

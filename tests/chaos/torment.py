@@ -9,9 +9,9 @@ from chaos.ledger import Fault
 from chaos.scene import CHECKPOINT_SECONDS, REPORT_SECONDS, Process, Scene
 
 _LOG = logging.getLogger("chaos")
-TRAINING_SECONDS = 3.0
+TRAINING_SECONDS = 2.0
 """The longest that a driver trains before its end."""
-ENDING_SECONDS = 3.0
+ENDING_SECONDS = 2.0
 """The longest that it lives after its last trial has ended."""
 
 
