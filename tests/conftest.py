@@ -13,12 +13,9 @@ from hsweep.paths import Home
 pytest_plugins = ["chaos.reporting"]
 
 HERE = Path(__file__).parent
-TOGETHER = {
-    "hsweep": "ray",
-    "analysis/test_report_browser.py": "browser",
-    "chaos/test_every_write.py": "writes",
-}
-"""What one process runs alone: tests that share a Ray, a browser, or a process that forks."""
+TOGETHER = ("hsweep/", "analysis/test_report_browser.py", "chaos/test_every_write.py")
+"""Where the tests of one file stay in one process: they share a Ray, an MLflow store, a browser,
+or a process that forks."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -26,9 +23,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     for item in items:
         place = item.path.relative_to(HERE).as_posix()
-        for beginning, group in TOGETHER.items():
-            if place.startswith(beginning):
-                item.add_marker(pytest.mark.xdist_group(group))
+        if place.startswith(TOGETHER):
+            item.add_marker(pytest.mark.xdist_group(place))
 
 
 @pytest.fixture
