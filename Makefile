@@ -10,7 +10,7 @@ DEMO = $(shell n=1; while test -e "$${HSWEEP_HOME:-hsweep-home}/studies/demo-$$n
 READY_TO_RUN := .venv/.ready-to-run
 READY_TO_TEST := .venv/.ready-to-test
 
-.PHONY: demo test test-slow chaos lint clean
+.PHONY: demo test test-slow chaos bench lint clean
 
 demo: $(READY_TO_RUN)
 	$(BIN)/hsweep run sweeps/retrieval_heads.py --no-reuse --study $(DEMO)
@@ -24,6 +24,10 @@ test-slow: $(READY_TO_TEST)
 # Faults put to real studies; the table of what was tried goes into the document.
 chaos: $(READY_TO_TEST)
 	$(BIN)/pytest tests/chaos -n 2 --dist loadgroup --chaos-table docs/reliability.md
+
+# `make bench NAME=study` for one; all of them, and a table of all, without a name.
+bench: $(READY_TO_TEST)
+	$(BIN)/python -m benchmarks $(or $(NAME),suite)
 
 lint: $(READY_TO_TEST)
 	$(BIN)/ruff check

@@ -1,18 +1,57 @@
 """`python -m benchmarks`: measure the tool."""
 
+import importlib
 import json
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from analysis.findings.results import TransitionSettings
-from benchmarks.calibration import EVERY_FAMILY, Calibration, calibrate
+if TYPE_CHECKING:
+    from benchmarks.calibration import Calibration
+
+# The benchmarks of speed: each is a module with a click command named `command`, which imports
+# nothing heavy at its top. `suite` runs them in this order.
+SPEED = ("study",)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Lazy(click.Group):
+    """A group whose benchmarks of speed are imported only when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*SPEED, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in SPEED:
+            command = importlib.import_module(f"benchmarks.{cmd_name}").command
+            assert isinstance(command, click.Command)
+            return command
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Measure the tool."""
+
+
+@main.command()
+@click.option("--quick", is_flag=True, help="See that it works: tiny, no claims.")
+@click.option("--strict", is_flag=True, help="Exit with 1 if a bar is missed.")
+@click.option("--only", help="Names with commas between; all by default.")
+def suite(quick: bool, strict: bool, only: str | None) -> None:
+    """Measure everything that has to be fast, one after another, and end with one table."""
+    from benchmarks.suite import run
+
+    names = SPEED if only is None else tuple(only.split(","))
+    for name in names:
+        if name not in SPEED:
+            raise click.BadParameter(
+                f"unknown benchmark {name!r}; there are {', '.join(SPEED)}", param_hint="--only"
+            )
+    holds = run(names, quick=quick)
+    if strict and not holds:
+        sys.exit(1)
 
 
 @main.command()
@@ -38,6 +77,9 @@ def calibration(
     as_json: bool,
 ) -> None:
     """Measure how often the analysis is right, on simulated sweeps whose answer is known."""
+    from analysis.findings.results import TransitionSettings
+    from benchmarks.calibration import EVERY_FAMILY, calibrate
+
     names = tuple(EVERY_FAMILY) if families is None else tuple(families.split(","))
     for name in names:
         if name not in EVERY_FAMILY:
@@ -62,7 +104,7 @@ def calibration(
         sys.exit(1)
 
 
-def show(measured: Calibration) -> None:
+def show(measured: "Calibration") -> None:
     """Print the verdicts by family, and every rate beside its bar."""
     if measured.found:
         click.echo("| family | sweeps | verdicts |\n| --- | --- | --- |")

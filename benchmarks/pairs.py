@@ -1,0 +1,371 @@
+"""Two sides measured in turn: the ratio of every pair, the bar, one table and one line of JSON.
+
+A time alone says little on a machine that others use too. The two sides of a pair run right after
+one another, so what slows the machine down slows both, and the median of the pairs' ratios stands.
+"""
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+PACKAGES = ("torch", "ray", "mlflow", "optuna", "timm", "transformers", "numpy", "pyarrow")
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Our side beside another, measured in turn.
+
+    Attributes:
+        name: what was measured.
+        ours: what our side is.
+        theirs: what the other side is.
+        unit: unit of both values.
+        is_better: whether less or more of it is better.
+        pairs: value of our side and of the other, of each pair.
+        bar: least ratio to reach; ``None`` where there is none.
+        facts: whatever else belongs to the figures, JSON-ready.
+    """
+
+    name: str
+    ours: str
+    theirs: str
+    unit: str
+    is_better: Literal["less", "more"]
+    pairs: tuple[tuple[float, float], ...]
+    bar: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.pairs:
+            raise ValueError(f"{self.name}: there must be at least one pair")
+        for pair in self.pairs:
+            if not all(math.isfinite(value) and value > 0 for value in pair):
+                raise ValueError(f"{self.name}: both values must be above 0, these are {pair}")
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """How many times better our side is, in each pair."""
+        if self.is_better == "less":
+            return tuple(theirs / ours for ours, theirs in self.pairs)
+        return tuple(ours / theirs for ours, theirs in self.pairs)
+
+    @property
+    def ratio(self) -> float:
+        """Median of the pairs' ratios; above 1, our side is better."""
+        return statistics.median(self.ratios)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Lowest and highest ratio of a pair."""
+        return min(self.ratios), max(self.ratios)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bar is reached, or there is none."""
+        return self.bar is None or self.ratio >= self.bar
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the pairing as plain JSON content."""
+        return {
+            "name": self.name,
+            "ours": self.ours,
+            "theirs": self.theirs,
+            "unit": self.unit,
+            "is_better": self.is_better,
+            "pairs": [list(pair) for pair in self.pairs],
+            "ratio": self.ratio,
+            "range": list(self.range),
+            "bar": self.bar,
+            "holds": self.holds,
+            "facts": dict(self.facts),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A figure whose bar is no ratio of two sides (a share, a size, a time with a fixed limit).
+
+    Attributes:
+        name: what was measured.
+        value: its value.
+        unit: its unit.
+        bar: most it may be where less is better, least it must be where more is.
+        is_better: whether less or more of it is better.
+        facts: whatever else belongs to the figure, JSON-ready.
+    """
+
+    name: str
+    value: float
+    unit: str
+    bar: float | None = None
+    is_better: Literal["less", "more"] = "less"
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bar is reached, or there is none."""
+        if self.bar is None:
+            return True
+        return self.value <= self.bar if self.is_better == "less" else self.value >= self.bar
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the quantity as plain JSON content."""
+        return {
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "is_better": self.is_better,
+            "bar": self.bar,
+            "holds": self.holds,
+            "facts": dict(self.facts),
+        }
+
+
+def in_turn(
+    ours: Callable[[], float], theirs: Callable[[], float], pairs: int
+) -> tuple[tuple[float, float], ...]:
+    """Measure both sides ``pairs`` times, one right after the other.
+
+    The second pair begins with the other side, so that neither always comes first.
+
+    Args:
+        ours: measures our side once and returns the value.
+        theirs: the same for the other side.
+        pairs: how many pairs.
+
+    Returns:
+        The value of our side and of the other, of each pair.
+    """
+    if pairs < 1:
+        raise ValueError(f"pairs must be at least 1, it is {pairs}")
+    found: list[tuple[float, float]] = []
+    for number in range(pairs):
+        if number % 2 == 0:
+            first = ours()
+            found.append((first, theirs()))
+        else:
+            second = theirs()
+            found.append((ours(), second))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A process that came to its end.
+
+    Attributes:
+        seconds: from its start to its end.
+        output: what it printed.
+    """
+
+    seconds: float
+    output: str
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """JSON object on the last line of the output."""
+        found: dict[str, Any] = json.loads(self.output.strip().splitlines()[-1])
+        return found
+
+
+def in_process(
+    arguments: Sequence[str],
+    *,
+    folder: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> Ended:
+    """Run Python with ``arguments`` in a process of its own, and time it from start to end.
+
+    Args:
+        arguments: what follows ``python`` (``["-m", "benchmarks.baselines.x", ...]``).
+        folder: where it runs; the current one by default.
+        variables: set in its environment, beside our own.
+
+    Raises:
+        RuntimeError: it failed; the message holds the end of what it printed.
+    """
+    started = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, **(variables or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    seconds = time.monotonic() - started
+    if ended.returncode != 0:
+        said = f"{ended.stdout}\n{ended.stderr}".strip()[-3000:]
+        raise RuntimeError(f"{' '.join(arguments)} ended with {ended.returncode}:\n{said}")
+    return Ended(seconds, ended.stdout)
+
+
+def environment() -> dict[str, Any]:
+    """Return what the figures depend on: versions, processor, cores, memory, threads, load."""
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "versions": versions,
+        "cpu": _first(Path("/proc/cpuinfo"), "model name") or platform.processor() or "unknown",
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else
+        os.cpu_count(),
+        "memory_gb": _memory_gb(),
+        "omp_threads": os.environ.get("OMP_NUM_THREADS", "not set"),
+        "gpu": _gpu(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }  # fmt: skip
+
+
+def show(
+    title: str,
+    pairings: Sequence[Pairing],
+    environment: Mapping[str, Any],
+    *,
+    quantities: Sequence[Quantity] = (),
+) -> bool:
+    """Print what was measured: one table, then one line of JSON.
+
+    Args:
+        title: name of the benchmark.
+        pairings: what was measured beside another side.
+        environment: from :func:`environment`, taken before the first measurement.
+        quantities: figures whose bar is no ratio.
+
+    Returns:
+        Whether every bar is reached.
+    """
+    holds = all(row.holds for row in (*pairings, *quantities))
+    click.echo(f"{title}: {_described(environment)}\n")
+    click.echo(HEADER)
+    for row in table_rows([row.to_json() for row in (*pairings, *quantities)]):
+        click.echo(row)
+    click.echo()
+    click.echo(
+        json.dumps(
+            {
+                "benchmark": title,
+                "holds": holds,
+                "environment": dict(environment),
+                "pairings": [pairing.to_json() for pairing in pairings],
+                "quantities": [quantity.to_json() for quantity in quantities],
+            },
+            default=str,
+        )
+    )
+    return holds
+
+
+HEADER = "| measured | ours | theirs | ratio | range | bar | |\n| --- | --- | --- | --- | --- | --- | --- |"
+
+
+def table_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of the table for rows as :meth:`Pairing.to_json` gives them."""
+    return [_pairing_row(row) if "pairs" in row else _quantity_row(row) for row in rows]
+
+
+def _pairing_row(row: Mapping[str, Any]) -> str:
+    ours, theirs = (
+        statistics.median(pair[side] for pair in row["pairs"]) for side in (0, 1)
+    )  # fmt: skip
+    unit, low, high = row["unit"], *row["range"]
+    bar = "" if row["bar"] is None else f"at least {row['bar']:g}x"
+    return (
+        f"| {row['name']} | {row['ours']}: {ours:.4g} {unit} | {row['theirs']}: {theirs:.4g} {unit}"
+        f" | {_times(row['ratio'])} | {_times(low)} to {_times(high)} ({len(row['pairs'])})"
+        f" | {bar} | {'' if row['holds'] else 'missed'} |"
+    )
+
+
+def _quantity_row(row: Mapping[str, Any]) -> str:
+    unit = f" {row['unit']}" if row["unit"] else ""
+    bar = ""
+    if row["bar"] is not None:
+        bar = f"{'at most' if row['is_better'] == 'less' else 'at least'} {row['bar']:g}{unit}"
+    mark = "" if row["holds"] else "missed"
+    return f"| {row['name']} | {row['value']:.4g}{unit} | | | | {bar} | {mark} |"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.1f}x"
+
+
+def _described(environment: Mapping[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
+    return (
+        f"{environment['cpu']}, {environment['cores']} cores, {environment['memory_gb']} GB,"
+        f" GPU: {environment['gpu'] or 'none'}, OMP threads: {environment['omp_threads']},"
+        f" load average at the start: {environment['load_average'][0]}; {versions}"
+    )
+
+
+def _first(path: Path, key: str) -> str | None:
+    """Return what follows ``key:`` in a file of the kernel, if it has one."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), None)
+
+
+def _memory_gb() -> float | None:
+    total = _first(Path("/proc/meminfo"), "MemTotal")
+    return None if total is None else round(int(total.split()[0]) / 1024**2, 1)
+
+
+def _gpu() -> str | None:
+    """Return the name of the first GPU; asked from the driver, torch is not imported for it."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    asked = subprocess.run(
+        [program, "--query-gpu=name", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return asked.stdout.strip().splitlines()[0] if asked.returncode == 0 and asked.stdout else None
+
+
+def measured(pairs: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a click command the options that every benchmark has.
+
+    Args:
+        pairs: how many pairs it measures unless told.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        number = click.option(
+            "--pairs",
+            type=click.IntRange(1),
+            default=pairs,
+            show_default=True,
+            help="How often both sides are measured, in turn.",
+        )
+        tiny = click.option("--quick", is_flag=True, help="See that it works: tiny, no claims.")
+        bars = click.option("--strict", is_flag=True, help="Exit with 1 if a bar is missed.")
+        return number(tiny(bars(command)))
+
+    return decorate
+
+
+def conclude(holds: bool, *, strict: bool) -> None:
+    """End the command: with 1 if a bar is missed and ``strict`` is asked for."""
+    if strict and not holds:
+        sys.exit(1)
