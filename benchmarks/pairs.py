@@ -272,7 +272,7 @@ def show(
     return holds
 
 
-HEADER = "| measured | ours | theirs | ratio | range | bar | |\n| --- | --- | --- | --- | --- | --- | --- |"
+HEADER = "| measured | ours | theirs | ratio | range | bar | |\n|" + " --- |" * 7
 
 
 def table_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
