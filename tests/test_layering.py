@@ -43,7 +43,8 @@ TORCH_AT_THE_TOP = (
     *("models/*.py", "tasks/*.py"),
     *("hsweep/training/train.py", "hsweep/training/trial_state.py"),
     *("hsweep/training/checkpoints.py", "hsweep/training/memory.py"),
-    "hsweep/training/micro_batches.py",
+    *("hsweep/training/micro_batches.py", "hsweep/training/evaluation.py"),
+    *("hsweep/training/together.py", "hsweep/training/stack.py"),
 )
 ROOMS = (
     *("design", "training", "record", "planning", "coordination", "tracking", "ray_tune"),

@@ -26,7 +26,7 @@ _KEY_FORMAT: Final = 1
 _CODE_PACKAGES: Final = ("models", "tasks")
 _TRAINING_MODULES: Final = (
     *("hsweep.training.train", "hsweep.training.trial_state", "hsweep.training.micro_batches"),
-    *("hsweep.design.recipe", "hsweep.seeding"),
+    *("hsweep.training.evaluation", "hsweep.design.recipe", "hsweep.seeding"),
 )
 
 

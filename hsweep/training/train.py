@@ -1,12 +1,9 @@
 """The training loop: one generator that any runner can drive."""
 
-import contextlib
 import functools
-import math
-import statistics
 import time
-from collections.abc import Generator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Generator
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -15,10 +12,10 @@ from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Assignment, Report, Setback
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
+from hsweep.training.evaluation import evaluated, latency
 from hsweep.training.memory import (
     DoesNotFitError,
     fitting,
-    is_out_of_memory,
     measure_peak,
     needed_bytes,
     shown,
@@ -26,10 +23,7 @@ from hsweep.training.memory import (
 )
 from hsweep.training.micro_batches import Gradients, has_batch_statistics
 from hsweep.training.trial_state import TrialState
-from models.conditioning import Conditioning
-from tasks.base import Batch, FurtherEvaluated, TaskData
-
-_LATENCY_PASSES: Final = 6
+from tasks.base import Batch, TaskData
 
 
 def train(assignment: Assignment, device: torch.device) -> Generator[Report | Setback, None, None]:
@@ -62,22 +56,10 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report | Se
 
 def _reports(assignment: Assignment, device: torch.device) -> Generator[Report, None, None]:
     trial, recipe, budget = assignment.trial, assignment.trial.recipe, assignment.trial.budget
-    with fitting("the data"):
-        data = trial.task.open(
-            data_seed=trial.seeds.data,
-            sampling_seed=trial.seeds.sampling,
-            batch_size=recipe.batch_size,
-            device=device,
-        )
+    data, model, state = begin(assignment, device, _now)
     steps_per_unit = data.steps_per_epoch if budget.unit == "epochs" else 1
     num_steps = budget.amount * steps_per_unit
     by_time = budget.unit == "seconds"
-    with fitting("the model"):
-        torch.manual_seed(trial.seeds.init)
-        model = trial.model.build().to(device)
-        data.warm_start(model)
-        state = TrialState(model, build_optimizer(model, recipe), assignment, _now)
-        state.restore(device)
     yield from (r for r in state.history if r.unit > assignment.recorded_through)
     if state.history and state.history[-1].diverged_at is not None:
         return
@@ -127,7 +109,7 @@ def _reports(assignment: Assignment, device: torch.device) -> Generator[Report, 
         is_last = unit == budget.amount
         watched_by = probe if unit in probed else None
         evaluate = functools.partial(
-            _evaluated, data, model, autocast, watched_by, losses, step, is_last=is_last
+            evaluated, data, model, autocast, watched_by, losses, step, is_last=is_last
         )
         metrics, diverged_at = with_room("the evaluation", evaluate, gradients.clear, device)
         wall_seconds = state.seconds()
@@ -140,7 +122,7 @@ def _reports(assignment: Assignment, device: torch.device) -> Generator[Report, 
             diverged_at=diverged_at,
             train_seconds=state.train_seconds,
             data_seconds=state.data_seconds,
-            latency_seconds=_latency(model, data, batch, autocast)
+            latency_seconds=latency(model, data, batch, autocast)
             if is_last and batch is not None and diverged_at is None
             else None,
             micro_batch=gradients.at_once,
@@ -157,6 +139,49 @@ def _reports(assignment: Assignment, device: torch.device) -> Generator[Report, 
         if problem is not None:
             raise problem
         state.resume_clock()
+
+
+class Begun(NamedTuple):
+    """A trial ready to train.
+
+    Attributes:
+        data: the task's, opened under the trial's seeds.
+        model: on the device, with the weights that training goes on from.
+        state: the model, its optimizer and what was reported so far.
+    """
+
+    data: TaskData
+    model: nn.Module
+    state: TrialState
+
+
+def begin(assignment: Assignment, device: torch.device, clock: Callable[[], float]) -> Begun:
+    """Open a trial's data, build its model, and go on from its newest checkpoint if it has one.
+
+    Args:
+        assignment: the trial, and where its checkpoints lie.
+        device: where it trains.
+        clock: seconds, from any start.
+
+    Raises:
+        DoesNotFitError: memory does not suffice for the data or the model.
+        StorageError: checkpoints cannot be looked for.
+    """
+    trial, recipe = assignment.trial, assignment.trial.recipe
+    with fitting("the data"):
+        data = trial.task.open(
+            data_seed=trial.seeds.data,
+            sampling_seed=trial.seeds.sampling,
+            batch_size=recipe.batch_size,
+            device=device,
+        )
+    with fitting("the model"):
+        torch.manual_seed(trial.seeds.init)
+        model = trial.model.build().to(device)
+        data.warm_start(model)
+        state = TrialState(model, build_optimizer(model, recipe), assignment, clock)
+        state.restore(device)
+    return Begun(data, model, state)
 
 
 def _now() -> float:
@@ -195,74 +220,3 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 def _set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = lr
-
-
-def _evaluated(
-    data: TaskData,
-    model: nn.Module,
-    autocast: torch.autocast,
-    probe: Conditioning | None,
-    losses: Sequence[torch.Tensor],
-    step: int,
-    *,
-    is_last: bool,
-) -> tuple[dict[str, float | None], int | None]:
-    """Return a report's metrics, and the update at which the trial stopped making sense."""
-    model.eval()
-    watching = probe.watching(model) if probe is not None else contextlib.nullcontext()
-    with torch.no_grad(), autocast, watching as watch:
-        metrics = dict(data.evaluate(model))
-    diverged_at = _first_bad_step(losses, metrics, step)
-    if isinstance(data, FurtherEvaluated) and diverged_at is None:
-        with autocast:
-            metrics.update(data.evaluate_further(model, is_last=is_last))
-    finite = {name: _finite(value) for name, value in metrics.items()}
-    return finite | (watch.metrics() if watch else {}), diverged_at
-
-
-def _latency(
-    model: nn.Module, data: TaskData, batch: Batch, autocast: torch.autocast
-) -> float | None:
-    """Return the median time of a forward pass over ``batch``; changes nothing else.
-
-    None where memory does not suffice for the whole batch.
-    """
-    device = next(model.parameters()).device
-    devices = [device] if device.type == "cuda" else []
-    taken = []
-    try:
-        with torch.random.fork_rng(devices), torch.no_grad(), autocast:
-            for _ in range(_LATENCY_PASSES):
-                started = time.perf_counter()
-                data.loss(model, batch)
-                if devices:
-                    torch.cuda.synchronize(device)
-                taken.append(time.perf_counter() - started)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return None
-    # The first pass warms caches up.
-    return statistics.median(taken[1:])
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
-def _first_bad_step(
-    losses: Sequence[torch.Tensor], metrics: Mapping[str, float], step: int
-) -> int | None:
-    """Return the update at which the trial stopped making sense, None if it did not.
-
-    Args:
-        losses: of the updates since the last report, the last of them update number ``step``.
-            None are left where one update took longer than the time between two reports.
-        metrics: as evaluated after that update.
-        step: updates done.
-    """
-    if losses:
-        bad = (~torch.isfinite(torch.stack(tuple(losses)))).nonzero()
-        if len(bad):
-            return step - len(losses) + int(bad[0]) + 1
-    return None if all(math.isfinite(value) for value in metrics.values()) else step

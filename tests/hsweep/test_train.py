@@ -16,6 +16,7 @@ from torch import nn
 
 from hsweep import Recipe, epochs, grid, seconds, steps
 from hsweep.design.trial import Assignment, Report, Trial
+from hsweep.training import evaluation
 from hsweep.training import train as training
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.train import build_optimizer, train
@@ -367,6 +368,7 @@ def test_latency_is_measured_once_the_budget_is_used_up_and_is_no_training_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "time", CLOCK)
+    monkeypatch.setattr(evaluation, "time", CLOCK)
     one, two = run(assignment_of(one_trial(task=TimedTask(), budget=epochs(2)), tmp_path))
     assert (one.latency_seconds, two.latency_seconds) == (None, 1.0)
     assert (two.train_seconds, two.wall_seconds) == (8.0, 8.0)
@@ -378,7 +380,7 @@ def test_measuring_latency_leaves_weights_and_random_numbers_alone() -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.get_rng_state()
     off = torch.autocast("cpu", enabled=False)
-    assert training._latency(model, data, next(data.batches(0)), off) > 0
+    assert evaluation.latency(model, data, next(data.batches(0)), off) > 0
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
