@@ -1,0 +1,223 @@
+"""What a trial costs besides its training: thousands of trials that train nothing.
+
+Ours is `hsweep run` as a user types it (planning, Ray, record, second copy, MLflow), in a process
+of its own. Time counts from the first trial's start to the last one's end, on both sides. A trial
+ended when that was recorded. The driver's memory is its resident set, looked at five times a
+second.
+"""
+
+import bisect
+import itertools
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from benchmarks.pairs import (
+    Pairing,
+    Quantity,
+    conclude,
+    environment,
+    in_process,
+    in_turn,
+    measured,
+    show,
+)
+
+SWEEP: Final = Path(__file__).with_name("overhead_sweep.py")
+STUDY: Final = "overhead"
+THOUSAND: Final = 1000
+_LOOK_SECONDS: Final = 0.2
+_LONGEST_SECONDS: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a run of many trials went.
+
+    Attributes:
+        started: when the first trial started, s.
+        ended: when each ended, ascending, s.
+        memory: the driver's memory at that moment, MB.
+        seconds: of the whole command; 0 where only the trials were timed.
+        facts: whatever else is known.
+    """
+
+    started: float
+    ended: tuple[float, ...]
+    memory: tuple[float, ...]
+    seconds: float = 0.0
+    facts: dict[str, Any] | None = None
+
+    @property
+    def rate(self) -> float:
+        """Trials a second, from the first start to the last end."""
+        return len(self.ended) / (self.ended[-1] - self.started)
+
+    def parts(self, size: int) -> list[float]:
+        """Return seconds a trial in each ``size`` trials, of those that are whole.
+
+        The first counts from the end of the first trial: it leaves the start of processes out.
+        """
+        marks = [0, *range(size - 1, len(self.ended), size)]
+        return [
+            (self.ended[end] - self.ended[begin]) / (end - begin)
+            for begin, end in itertools.pairwise(marks)
+        ]
+
+    def memory_at(self, size: int) -> list[float]:
+        """Return the driver's memory when each ``size`` trials had ended, MB."""
+        return [self.memory[number] for number in range(size - 1, len(self.memory), size)]
+
+
+def run_ours(trials: int, *options: str) -> Course:
+    """Run our study in a process of its own."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        home = Path(folder) / "home"
+        command = [
+            *(sys.executable, "-m", "hsweep", "run", str(SWEEP), "--home", str(home)),
+            *("--study", STUDY, "--no-reuse", "--set", f"num_points={trials}", *options),
+        ]
+        log = Path(folder) / "log"
+        with log.open("w") as output:
+            began = time.monotonic()
+            process = subprocess.Popen(command, stdout=output, stderr=output)
+            try:
+                samples = _watched(process)
+            finally:
+                process.kill()
+                process.wait()
+        seconds = time.monotonic() - began
+        if process.returncode != 0:
+            said = log.read_text()[-3000:]
+            raise RuntimeError(f"hsweep run ended with {process.returncode}:\n{said}")
+        return _course(home, samples, seconds)
+
+
+def _watched(process: "subprocess.Popen[bytes]") -> list[tuple[float, float]]:
+    """Return the process's memory in MB over time, until it ends."""
+    samples: list[tuple[float, float]] = []
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not done within {_LONGEST_SECONDS:g} s")
+        try:
+            pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+        except (OSError, IndexError):
+            break
+        samples.append((time.time(), pages * resource.getpagesize() / 1e6))
+        time.sleep(_LOOK_SECONDS)
+    process.wait(_LONGEST_SECONDS)
+    return samples
+
+
+def _course(home: Path, samples: Sequence[tuple[float, float]], seconds: float) -> Course:
+    from hsweep.design.trial import TrialStatus
+    from hsweep.record.journal import Journal
+
+    started: float | None = None
+    ended: list[float] = []
+    reports = 0
+    with Journal(home / "studies" / STUDY / "journal.db", read_only=True) as journal:
+        for entry in journal.log():
+            if entry.kind == "report":
+                reports += 1
+                continue
+            status = TrialStatus(entry.payload["status"])
+            if status is TrialStatus.RUNNING:
+                started = started or entry.time
+            elif status is TrialStatus.FINISHED:
+                ended.append(entry.time)
+    assert started is not None
+    times = [at for at, _ in samples]
+    memory = [samples[bisect.bisect_left(times, end, hi=len(times) - 1)][1] for end in ended]
+    facts = {
+        "reports": reports,
+        "peak_mb": round(max(size for _, size in samples), 1),
+        "seconds_before_the_first_trial": round(started - times[0], 1),
+        "seconds_after_the_last_trial": round(times[0] + seconds - ended[-1], 1),
+    }
+    return Course(started, tuple(ended), tuple(memory), seconds, facts)
+
+
+def run_bare(trials: int, kind: str) -> Course:
+    """Run Ray Tune alone, in a process of its own."""
+    found = in_process(["-m", "benchmarks.baselines.bare_tune", str(trials), "--kind", kind]).result
+    ends, memory = zip(*found["ended"], strict=True)
+    return Course(found["started"], ends, memory)
+
+
+@click.command("overhead")
+@measured(pairs=3)
+@click.option("--trials", type=click.IntRange(2), default=3000, show_default=True,
+              help="Trials of the long study, whose growth is looked at.")  # fmt: skip
+def command(pairs: int, quick: bool, strict: bool, trials: int) -> None:
+    """Measure trials that train nothing beside bare Ray Tune."""
+    about = environment()
+    ours, few, many, size = (1000, 40, 1000, THOUSAND) if not quick else (6, 2, 6, 3)
+    if quick:
+        trials = 2 * size
+    pairings = [
+        _paired("trials of 3 reports", ours, few, "function", pairs, bar=3.0),
+        _paired("the same, processes reused", ours, 10 * few, "function-reuse", 1, bar=None),
+        _paired("the same, class and reuse", ours, many, "class-reuse", 1, bar=None),
+    ]
+    long = run_ours(trials)
+    holds = show("overhead", pairings, about, quantities=_growth(long, size))
+    conclude(holds, strict=strict)
+
+
+def _paired(
+    name: str, ours: int, theirs: int, kind: str, pairs: int, *, bar: float | None
+) -> Pairing:
+    facts: dict[str, Any] = {"our_trials": ours, "their_trials": theirs, "load": []}
+
+    def ours_once() -> float:
+        facts["load"].append(round(os.getloadavg()[0], 2))
+        course = run_ours(ours)
+        facts["ours"] = course.facts
+        facts["our_memory_mb"] = [round(course.memory[0], 1), round(course.memory[-1], 1)]
+        return course.rate
+
+    def theirs_once() -> float:
+        course = run_bare(theirs, kind)
+        facts["their_memory_mb"] = [round(course.memory[0], 1), round(course.memory[-1], 1)]
+        return course.rate
+
+    return Pairing(
+        name=f"{name}: {ours} of ours, {theirs} of theirs",
+        ours="hsweep run",
+        theirs=f"Ray Tune, {kind}",
+        unit="trials/s",
+        is_better="more",
+        pairs=in_turn(ours_once, theirs_once, pairs),
+        bar=bar,
+        facts=facts,
+    )
+
+
+def _growth(course: Course, size: int) -> list[Quantity]:
+    """Return how time and memory a trial changed over a run."""
+    parts, memory = course.parts(size), course.memory_at(size)
+    number = len(course.ended)
+    rows = [
+        Quantity(f"{number} trials", course.rate, "trials/s", is_better="more"),
+        Quantity(f"time of the last {size} of {number} over the first", parts[-1] / parts[0], "x",
+                 bar=1.2, facts={"milliseconds_a_trial": [round(1e3 * one, 2) for one in parts]}),
+        Quantity("driver's memory at the last over that at the first", memory[-1] / memory[0], "x",
+                 bar=1.2, facts={"mb": [round(one, 1) for one in memory]}),
+        Quantity("driver's memory at most", (course.facts or {})["peak_mb"], "MB",
+                 facts=course.facts or {}),
+    ]  # fmt: skip
+    if len(memory) > 1:
+        grown = 1e3 * (memory[-1] - memory[0]) / (number - size)
+        rows.append(Quantity(f"driver's memory a trial, after the first {size}", grown, "kB"))
+    return rows
