@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -117,13 +118,17 @@ def _is_sample(sample: Any) -> bool:
 
 def _kind(trial: Trial) -> str:
     """Trials of one kind differ in their model alone, as far as speed is concerned."""
-    kind = content_hash(
-        {
-            "unit": trial.budget.unit,
-            "batch": trial.recipe.batch_size,
-            "precision": trial.recipe.precision,
-            "cpus": trial.resources.cpus,
-            "gpus": trial.resources.gpus,
-        }
+    kind = _hash_of(
+        trial.budget.unit,
+        trial.recipe.batch_size,
+        trial.recipe.precision,
+        trial.resources.cpus,
+        trial.resources.gpus,
     )
-    return f"{trial.task.name}:{kind[:8]}"
+    return f"{trial.task.name}:{kind}"
+
+
+@lru_cache
+def _hash_of(unit: str, batch: int, precision: str, cpus: float, gpus: float) -> str:
+    content = {"unit": unit, "batch": batch, "precision": precision, "cpus": cpus, "gpus": gpus}
+    return content_hash(content)[:8]

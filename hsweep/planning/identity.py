@@ -14,7 +14,7 @@ import json
 import sys
 import textwrap
 from collections.abc import Hashable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -28,6 +28,8 @@ _TRAINING_MODULES: Final = (
     *("hsweep.training.train", "hsweep.training.trial_state", "hsweep.training.micro_batches"),
     *("hsweep.training.evaluation", "hsweep.design.recipe", "hsweep.seeding"),
 )
+_PLAIN_KINDS: Final = frozenset({bool, int, str})
+_ONE_FORM: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def describe(value: Any) -> Any:
@@ -36,17 +38,20 @@ def describe(value: Any) -> Any:
     Raises:
         UserError: a part with no content to compare, such as a function.
     """
+    if value is None or type(value) in _PLAIN_KINDS:
+        return value
     if isinstance(value, float) and value.is_integer():
         # A rate written 1 or 1.0 trains the same.
         return int(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if isinstance(value, (int, float, str)):
         return value
     if isinstance(value, Enum):
         return describe(value.value)
     if isinstance(value, Path):
         return str(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        content = {field.name: describe(getattr(value, field.name)) for field in fields(value)}
+    names = _field_names(type(value))
+    if names is not None:
+        content = {name: describe(getattr(value, name)) for name in names}
         return {"type": type(value).__qualname__, **content}
     if isinstance(value, Mapping):
         return {str(name): describe(part) for name, part in value.items()}
@@ -60,15 +65,32 @@ def describe(value: Any) -> Any:
     )
 
 
-def content_hash(value: Any) -> str:
-    """Return 20 hexadecimal digits that depend on the description of ``value`` alone.
+@cache
+def _field_names(kind: type) -> tuple[str, ...] | None:
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a value's description comes to.
+
+    Attributes:
+        text: the description as JSON in one form: sorted names, no spaces.
+        digest: 20 hexadecimal digits of it.
+    """
+
+    text: str
+    digest: str
+
+
+def content_of(value: Any) -> Content:
+    """Return what depends on the description of ``value`` alone.
 
     Raises:
         UserError: a part with no content to compare, or a number that is not finite.
     """
     try:
-        content = describe(value)
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        text = _ONE_FORM.encode(describe(value))
     except UserError:
         raise
     except ValueError as error:
@@ -77,6 +99,19 @@ def content_hash(value: Any) -> str:
         ) from error
     except RecursionError as error:
         raise UserError("a model, task or recipe holds itself, or nests without end") from error
+    return Content(text, _digest(text))
+
+
+def content_hash(value: Any) -> str:
+    """Return 20 hexadecimal digits that depend on the description of ``value`` alone.
+
+    Raises:
+        UserError: a part with no content to compare, or a number that is not finite.
+    """
+    return content_of(value).digest
+
+
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -97,45 +132,66 @@ def training_code_version() -> str:
     return _modules_hash(_TRAINING_MODULES)
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """All that determines the results of a point's trials but their seeds, described once.
+
+    Attributes:
+        fingerprint: of the task's data.
+        model_code, task_code: see ``code_version``.
+    """
+
+    model: Content
+    task: Content
+    recipe: Content
+    budget: Content
+    fingerprint: str
+    model_code: str
+    task_code: str
+
+    def key(self, seeds: Content) -> str:
+        """Return the key of the trial with these seeds: ``t`` and 20 hexadecimal digits (a leading
+        letter, since trackers take all-digit names for numbers)."""
+        # Names in order, no spaces: what describing all of it together would be written as.
+        return "t" + _digest(
+            f'{{"budget":{self.budget.text},"data":{content_of(self.fingerprint).text}'
+            f',"format":{_KEY_FORMAT},"model":{self.model.text},"model_code":"{self.model_code}"'
+            f',"recipe":{self.recipe.text},"seeds":{seeds.text},"task":{self.task.text}'
+            f',"task_code":"{self.task_code}","training_code":"{training_code_version()}"}}'
+        )
+
+    def parts(self, seeds: Content) -> dict[str, str]:
+        """Return what that key is made of, part by part, so that two keys can be compared.
+
+        Each part is a content hash, but ``data``, which is the task's fingerprint as it is.
+        """
+        return {
+            "model": self.model.digest,
+            "task": self.task.digest,
+            "data": self.fingerprint,
+            "recipe": self.recipe.digest,
+            "budget": self.budget.digest,
+            "seeds": seeds.digest,
+            "model_code": self.model_code,
+            "task_code": self.task_code,
+            "training_code": training_code_version(),
+        }
+
+
 def trial_key(
     *, model: Any, task: Any, fingerprint: str, recipe: Any, budget: Any, seeds: Any
 ) -> str:
-    """Return a trial's key: ``t`` and 20 hexadecimal digits (a leading letter, since trackers
-    take all-digit names for numbers)."""
-    return "t" + content_hash(
-        {
-            "format": _KEY_FORMAT,
-            "model": describe(model),
-            "task": describe(task),
-            "data": fingerprint,
-            "recipe": describe(recipe),
-            "budget": describe(budget),
-            "seeds": describe(seeds),
-            "model_code": code_version(model),
-            "task_code": code_version(task),
-            "training_code": training_code_version(),
-        }
+    """Return a trial's key (see ``Identity.key``)."""
+    identity = Identity(
+        model=content_of(model),
+        task=content_of(task),
+        recipe=content_of(recipe),
+        budget=content_of(budget),
+        fingerprint=fingerprint,
+        model_code=code_version(model),
+        task_code=code_version(task),
     )
-
-
-def key_parts(
-    *, model: Any, task: Any, fingerprint: str, recipe: Any, budget: Any, seeds: Any
-) -> dict[str, str]:
-    """Return what a trial's key is made of, part by part, so that two keys can be compared.
-
-    Each part is a content hash, but ``data``, which is the task's fingerprint as it is.
-    """
-    return {
-        "model": content_hash(model),
-        "task": content_hash(task),
-        "data": fingerprint,
-        "recipe": content_hash(recipe),
-        "budget": content_hash(budget),
-        "seeds": content_hash(seeds),
-        "model_code": code_version(model),
-        "task_code": code_version(task),
-        "training_code": training_code_version(),
-    }
+    return identity.key(content_of(seeds))
 
 
 @cache

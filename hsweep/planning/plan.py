@@ -2,31 +2,37 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from inspect import getattr_static
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from hsweep.design.domain import AxisValue
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.design.question import Lean
 from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
-from hsweep.design.sweep import RESERVED_AXES, Sweep, resolve
-from hsweep.design.trial import Resources, Trial
-from hsweep.errors import UserError, shown, told, unknown_name
-from hsweep.planning.identity import content_hash, describe, key_parts, trial_key
-from hsweep.seeding import replicate_seeds
-from models.base import AnyModelConfig, Counts, ModelConfig, TraceableConfig
+from hsweep.design.sweep import RESERVED_AXES, Sweep
+from hsweep.design.trial import Trial
+from hsweep.errors import UserError, told, unknown_name
+from hsweep.planning.asking import ImpossiblePointError, asked_of, built, check_kinds, counted
+from hsweep.planning.identity import (
+    Content,
+    Identity,
+    code_version,
+    content_hash,
+    content_of,
+    describe,
+)
+from hsweep.seeding import Seeds, replicate_seeds
+from models.base import AnyModelConfig, Counts, ModelConfig
 from models.conditioning import is_probed
 from models.counts import checked_build, counts_of, train_memory_bytes
 from tasks.base import DataError, Task
 
 _MAX_CHECKED_BUILDS: Final = 300
+_KEPT_DESCRIPTIONS: Final = 256
 UNREAD_DATA: Final = "unread"
 _MAX_LOOKED_AT: Final = 1_000_000
 MAX_TRIALS: Final = 100_000
 """More could not be run, shown or told apart; a slip of the keyboard asks for them."""
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +99,11 @@ class Plan:
         """Return sums and extremes over the trials."""
         params = [trial.counts.num_params for trial in self.trials]
         memory = [trial.train_memory_bytes for trial in self.trials]
+        # The replicates of a point share it.
+        points = {id(trial.point): trial.point for trial in self.trials}.values()
         return {
             "trials": len(self.trials),
-            "points": len({content_hash(dict(trial.point)) for trial in self.trials}),
+            "points": len({content_hash(dict(point)) for point in points}),
             "skipped": len(self.skipped),
             "merged": self.merged,
             "min_params": min(params, default=0),
@@ -152,6 +160,9 @@ class Planner:
     _keys: set[str] = field(default_factory=set)
     _counts: dict[str, Counts] = field(default_factory=dict)
     _fingerprints: dict[str, str] = field(default_factory=dict)
+    _with_checked_metrics: set[str] = field(default_factory=set)
+    _described: dict[int, tuple[Any, Content]] = field(default_factory=dict)
+    _seeds: dict[int, tuple[Seeds, Content]] = field(default_factory=dict)
     _num_planned: int = 0
 
     @classmethod
@@ -173,20 +184,22 @@ class Planner:
             UserError: the sweep's own functions cannot be used.
         """
         try:
-            task = _build("task", self.sweep.task, point)
-            model = _build("model", self.sweep.model, point)
-            recipe = _build("recipe", self.sweep.recipe, point)
-            resources = _build("resources", self.sweep.resources, point)
-        except _ImpossiblePointError as impossible:
+            task = built("task", self.sweep.task, point)
+            model = built("model", self.sweep.model, point)
+            recipe = built("recipe", self.sweep.recipe, point)
+            resources = built("resources", self.sweep.resources, point)
+        except ImpossiblePointError as impossible:
             self.skipped.append(Skipped(point, str(impossible)))
             return []
-        _check_kinds(task, model, recipe, resources)
+        check_kinds(task, model, recipe, resources)
         try:
             counts = self._counts_of(model)
-        except _ImpossiblePointError as impossible:
+        except ImpossiblePointError as impossible:
             self.skipped.append(Skipped(point, str(impossible)))
             return []
-        self._check_metrics(task)
+        if (described := self._content_of(task).digest) not in self._with_checked_metrics:
+            self._check_metrics(task)
+            self._with_checked_metrics.add(described)
         memory = train_memory_bytes(
             counts,
             batch_size=recipe.batch_size,
@@ -199,24 +212,20 @@ class Planner:
             return []
         stopping = self.sweep.early_stopping
         stratum = (
-            _asked_of("early stopping", lambda: stopping.stratum(point, counts.num_params))
+            asked_of("early stopping", lambda: stopping.stratum(point, counts.num_params))
             if stopping
             else ""
         )
         if stopping and self._is_baseline(point):
             stratum = PROTECTED
+        numbers = tuple(range(self.sweep.replicates) if replicates is None else replicates)
+        if not numbers:
+            return []
+        identity = self._identity(model, task, recipe)
         trials = []
-        for replicate in range(self.sweep.replicates) if replicates is None else replicates:
-            seeds = replicate_seeds(self.study_seed, replicate)
-            identity: dict[str, Any] = {
-                "model": model,
-                "task": task,
-                "fingerprint": self._fingerprint_of(task),
-                "recipe": recipe,
-                "budget": self.sweep.budget,
-                "seeds": seeds,
-            }
-            key = _asked_of("model, task or recipe", lambda: trial_key(**identity))  # noqa: B023
+        for replicate in numbers:
+            seeds, described_seeds = self._seeds_of(replicate)
+            key = identity.key(described_seeds)
             if key in self._keys:
                 self.merged += 1
                 continue
@@ -238,7 +247,7 @@ class Planner:
                     goal=self.sweep.goal,
                     counts=counts,
                     train_memory_bytes=memory,
-                    parts=key_parts(**identity),
+                    parts=identity.parts(described_seeds),
                 )
             )
             self._num_planned += 1
@@ -248,7 +257,7 @@ class Planner:
 
     def _check_metrics(self, task: Task) -> None:
         try:
-            names = _asked_of("task", lambda: [str(metric.name) for metric in task.metrics])
+            names = asked_of("task", lambda: [str(metric.name) for metric in task.metrics])
         except DataError as error:  # what is measured depends on the data, which are not there
             self.data_problems[str(error)] = None
             return
@@ -278,110 +287,61 @@ class Planner:
         )
 
     def _counts_of(self, model: AnyModelConfig) -> Counts:
-        identity = content_hash(model)
+        identity = self._content_of(model).digest
         if identity not in self._counts:
             if isinstance(model, ModelConfig) and len(self._counts) < _MAX_CHECKED_BUILDS:
                 # Counts come from structure; building without memory proves them. A large plan
                 # proves its first few hundred, since the rest differ in their numbers alone.
-                _told(checked_build, model)
-            self._counts[identity] = _told(counts_of, model)
+                counted(checked_build, model)
+            self._counts[identity] = counted(counts_of, model)
         return self._counts[identity]
 
+    def _identity(self, model: AnyModelConfig, task: Task, recipe: Recipe) -> Identity:
+        fingerprint = self._fingerprint_of(task)
+        return asked_of(
+            "model, task or recipe",
+            lambda: Identity(
+                model=self._content_of(model),
+                task=self._content_of(task),
+                recipe=self._content_of(recipe),
+                budget=self._content_of(self.sweep.budget),
+                fingerprint=fingerprint,
+                model_code=code_version(model),
+                task_code=code_version(task),
+            ),
+        )
+
+    def _content_of(self, value: Any) -> Content:
+        """Describe a value: once, if it is asked for again soon, as what all points share is."""
+        known = self._described.get(id(value))
+        if known is None:
+            if len(self._described) >= _KEPT_DESCRIPTIONS:
+                self._described.clear()
+            # The value is held, so that no other one can come to lie where it was.
+            known = self._described[id(value)] = (value, content_of(value))
+        return known[1]
+
+    def _seeds_of(self, replicate: int) -> tuple[Seeds, Content]:
+        if replicate not in self._seeds:
+            seeds = replicate_seeds(self.study_seed, replicate)
+            self._seeds[replicate] = (seeds, content_of(seeds))
+        return self._seeds[replicate]
+
     def _fingerprint_of(self, task: Task) -> str:
-        identity = content_hash(task)
+        identity = self._content_of(task).digest
         if identity not in self._fingerprints:
             try:
-                self._fingerprints[identity] = _asked_of("task", task.fingerprint)
+                self._fingerprints[identity] = asked_of("task", task.fingerprint)
             except DataError as error:
                 self.data_problems[str(error)] = None
                 self._fingerprints[identity] = UNREAD_DATA
         return self._fingerprints[identity]
 
 
-class _ImpossiblePointError(Exception):
-    """A sweep's function declared its point impossible."""
-
-
-def _build(what: str, value: Any, point: Point) -> Any:
-    """Evaluate one of a sweep's functions; ValueError means an impossible point."""
-    try:
-        return resolve(value, point)
-    except UserError:
-        raise
-    except DataError as error:
-        raise UserError(str(error)) from error
-    except ValueError as error:
-        raise _ImpossiblePointError(str(error)) from error
-    except (Exception, SystemExit) as error:
-        raise UserError(
-            f"the sweep's {what} function failed at {dict(point)}: {told(error)}"
-        ) from error
-
-
 def _too_many() -> UserError:
     return UserError(
         f"a study has at most {MAX_TRIALS:,} trials; restrict its space, its replicates or the "
         "number of points it draws"
-    )
-
-
-def _asked_of(what: str, ask: Callable[[], Result]) -> Result:
-    """Ask something of a sweep's own objects, which may fail in any way."""
-    try:
-        return ask()
-    except (UserError, DataError):
-        raise
-    except (Exception, SystemExit) as error:
-        raise UserError(f"the sweep's {what} cannot be used: {told(error)}") from error
-
-
-def _told(count: Callable[[Any], Result], model: AnyModelConfig) -> Result:
-    try:
-        return count(model)
-    except ValueError as error:
-        raise _ImpossiblePointError(str(error)) from error
-    except (Exception, SystemExit) as error:
-        raise UserError(
-            f"the model {shown(model)} cannot be built or counted: {told(error)}. If "
-            "its shape is impossible, let the sweep's model function raise ValueError: the plan "
-            "then skips the point and says why"
-        ) from error
-
-
-def _check_kinds(task: Any, model: Any, recipe: Any, resources: Any) -> None:
-    for what, value, kinds, is_a in (
-        ("task", task, (Task,), "a task (see tasks.base.Task)"),
-        (
-            "model",
-            model,
-            (ModelConfig, TraceableConfig),
-            "a model configuration: a frozen dataclass with build(), and counts() or "
-            "example_input() (see models.base)",
-        ),
-        ("recipe", recipe, (Recipe,), "a Recipe"),
-        ("resources", resources, (Resources,), "a Resources"),
-    ):
-        if not any(_is_a(value, kind) for kind in kinds):
-            raise UserError(
-                f"the sweep's {what} must be {is_a}, or a function of the point that returns one; "
-                f"got {shown(value)}"
-            )
-
-
-def _is_a(value: Any, kind: type) -> bool:
-    """Whether ``value`` is of the class ``kind``, or has every attribute of the protocol ``kind``.
-
-    Unlike isinstance with a protocol it evaluates no property: a task's metrics may need its data.
-    """
-    if not getattr(kind, "_is_protocol", False):
-        return isinstance(value, kind)
-    if isinstance(value, type):
-        return False
-    missing = object()
-    return all(
-        getattr_static(value, name, missing) is not missing
-        for name in dir(kind)
-        if not name.startswith("_")
     )
 
 
