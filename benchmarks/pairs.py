@@ -149,17 +149,31 @@ def in_turn(
     Returns:
         The value of our side and of the other, of each pair.
     """
-    if pairs < 1:
-        raise ValueError(f"pairs must be at least 1, it is {pairs}")
-    found: list[tuple[float, float]] = []
-    for number in range(pairs):
-        if number % 2 == 0:
-            first = ours()
-            found.append((first, theirs()))
-        else:
-            second = theirs()
-            found.append((ours(), second))
-    return tuple(found)
+    values = in_rounds({"ours": ours, "theirs": theirs}, pairs)
+    return tuple(zip(values["ours"], values["theirs"], strict=True))
+
+
+def in_rounds(
+    sides: Mapping[str, Callable[[], float]], rounds: int
+) -> dict[str, tuple[float, ...]]:
+    """Measure several sides, one right after another, ``rounds`` times.
+
+    The second round goes through them backwards, so that none always comes first.
+
+    Args:
+        sides: what measures a side once and returns the value, by the side's name.
+        rounds: how often.
+
+    Returns:
+        The values of each side, in the order of the rounds.
+    """
+    if rounds < 1:
+        raise ValueError(f"there must be at least 1 round (or pair), not {rounds}")
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(rounds):
+        for name in sides if number % 2 == 0 else reversed(list(sides)):
+            found[name].append(sides[name]())
+    return {name: tuple(values) for name, values in found.items()}
 
 
 @dataclass(frozen=True, slots=True)

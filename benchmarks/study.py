@@ -1,12 +1,327 @@
 """The head-count study, end to end, beside what users write today."""
 
+import functools
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
 import click
 
-from benchmarks.pairs import measured
+from benchmarks.pairs import (
+    Pairing,
+    Quantity,
+    conclude,
+    environment,
+    in_process,
+    in_rounds,
+    in_turn,
+    measured,
+    show,
+)
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+FULL_SEQUENCES: Final = 8000
+TUTORIAL, EXPERT, OPTUNA = "tutorial", "expert", "optuna"
+BARS: Final = {TUTORIAL: 6.0, EXPERT: 1.0, OPTUNA: 1.0}
+LABELS: Final = {
+    TUTORIAL: "tutorial-style Ray Tune",
+    EXPERT: "expert Ray Tune",
+    OPTUNA: "Optuna",
+}
+MOST_CHANCE: Final = 0.01
+"""How improbable a difference between final errors must be by chance to count as one."""
+
+_FLIPS: Final = 20_000
+
+Cell = tuple[int, int, int]
+"""Heads, length and seed of a trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is trained, the same on every side.
+
+    Attributes:
+        heads: numbers of heads.
+        lengths: lengths of the sequences.
+        seeds: how many seeds.
+        epochs: passes over the training sequences.
+        sequences: training sequences; a quarter as many for validation.
+        processes: trials at once.
+    """
+
+    heads: tuple[int, ...] = (1, 2, 3, 4, 5)
+    lengths: tuple[int, ...] = (8, 32, 128)
+    seeds: int = 2
+    epochs: int = 20
+    sequences: int = FULL_SEQUENCES
+    processes: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+
+
+QUICK: Final = functools.partial(Setting, heads=(1, 2), lengths=(8,), epochs=2, sequences=1024)
+
+
+@dataclass(slots=True)
+class Sides:
+    """Runs the sides, each in a process of its own and an empty folder, and keeps what they found.
+
+    Attributes:
+        setting: what is trained.
+        folder: for everything that is written.
+        errors: final NMSE of every trial, by side.
+        load: load average before each run, by side.
+        steps: seconds of our side's training steps, of each of its runs.
+        repeats: whether all runs of our side gave the same errors, to the bit.
+    """
+
+    setting: Setting
+    folder: Path
+    errors: dict[str, dict[Cell, float]] = field(default_factory=dict)
+    load: dict[str, list[float]] = field(default_factory=dict)
+    steps: list[float] = field(default_factory=list)
+    repeats: bool = True
+
+    @property
+    def data(self) -> Path:
+        """Folder of the data that the other sides read."""
+        return self.folder / "data"
+
+    def write_data(self) -> None:
+        """Write the very sequences that our side generates."""
+        import torch
+
+        from benchmarks.baselines.study_data import Data, data_file
+        from hsweep.seeding import replicate_seeds
+        from tasks.synthetic.retrieval import Retrieval
+        from tasks.synthetic.retrieval_data import generate
+
+        self.data.mkdir()
+        count = self.setting.sequences
+        for length in self.setting.lengths:
+            task = Retrieval(seq_len=length, num_train=count, num_validation=count // 4)
+            for seed in range(self.setting.seeds):
+                made = generate(task, replicate_seeds(0, seed).data, torch.device("cpu"))
+                data = Data(*made.train, *made.validation)
+                torch.save(data._asdict(), data_file(self.data, length, seed))
+
+    def ours(self) -> float:
+        """Return the seconds of ``hsweep run``, from the start of the process to its end."""
+        home = self._new_folder("ours")
+        setting = self.setting
+        chosen = {
+            "heads": _listed(setting.heads),
+            "seq_len": _listed(setting.lengths),
+            "sequences": str(setting.sequences),
+            "budget": str(setting.epochs),
+            "replicates": str(setting.seeds),
+        }
+        seconds = self._timed(
+            "ours",
+            [
+                *("-m", "hsweep", "run", "benchmarks/head_count.py", "--study", "head_count"),
+                *("--home", str(home), "--max-concurrent", str(setting.processes)),
+                *(word for item in chosen.items() for word in ("--set", "=".join(item))),
+            ],
+        )
+        study = home / "studies" / "head_count"
+        if not (study / "report.html").exists() or not (home / "mlflow" / "mlflow.db").exists():
+            raise RuntimeError(f"{study} lacks its report, or MLflow's database was not made")
+        errors, steps = _our_results(study / "trials.parquet")
+        self.steps.append(steps)
+        self.repeats &= self.errors.setdefault("ours", errors) == errors
+        return seconds
+
+    def theirs(self, side: str) -> float:
+        """Return the seconds of another side's program, from the start to the end."""
+        out = self._new_folder(side)
+        setting = self.setting
+        seconds = self._timed(
+            side,
+            [
+                *("-m", f"benchmarks.baselines.study_{side}"),
+                *("--data", str(self.data), "--out", str(out)),
+                *("--heads", *map(str, setting.heads), "--lengths", *map(str, setting.lengths)),
+                *("--seeds", str(setting.seeds), "--epochs", str(setting.epochs)),
+                *("--processes", str(setting.processes)),
+            ],
+        )
+        self.errors[side] = {
+            (row["heads"], row["seq_len"], row["seed"]): row["nmse"]
+            for row in json.loads((out / "results.json").read_text())
+        }
+        return seconds
+
+    def _timed(self, side: str, arguments: Sequence[str]) -> float:
+        self.load.setdefault(side, []).append(round(os.getloadavg()[0], 2))
+        click.echo(f"{side} ...", err=True)
+        # One thread a trial on every side. Nobody waits for a network that may not be there.
+        seconds = in_process(
+            arguments,
+            folder=ROOT,
+            variables={
+                "PYTHONPATH": str(ROOT),
+                "OMP_NUM_THREADS": "1",
+                "RAY_USAGE_STATS_ENABLED": "0",
+                "MLFLOW_DISABLE_TELEMETRY": "true",
+            },
+        ).seconds
+        click.echo(f"{side}: {seconds:.1f} s", err=True)
+        return seconds
+
+    def _new_folder(self, side: str) -> Path:
+        folder = self.folder / f"{side}-{len(self.load.get(side, []))}"
+        folder.mkdir()
+        return folder
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def _our_results(table: Path) -> tuple[dict[Cell, float], float]:
+    """Return the final errors and the seconds of all training steps together."""
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(table).to_pylist()
+    errors = {(row["heads"], row["seq_len"], row["seed"]): row["nmse"] for row in rows}
+    return errors, sum(row["train_seconds"] for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How the final errors of two sides compare, on the same data.
+
+    Attributes:
+        ratio: geometric mean of theirs over ours.
+        seeds: how far one seed is from another within a cell, as a factor.
+        chance: probability of a difference as large, or of a cell as different, by chance alone.
+    """
+
+    ratio: float
+    seeds: float
+    chance: float
+
+
+def agreement(ours: Mapping[Cell, float], theirs: Mapping[Cell, float]) -> Agreement:
+    """Compare final errors, by a test of signs.
+
+    Where both sides draw their initial weights and orders from the same distributions, a trial's
+    logarithm of theirs over ours is as likely as its opposite. Both the mean over all trials and
+    the largest mean of a cell (heads and length) are held against those of random signs; the
+    smaller of the two probabilities counts, doubled.
+
+    Raises:
+        ValueError: the sides have not trained the same trials.
+    """
+    import numpy as np
+
+    if ours.keys() != theirs.keys():
+        raise ValueError(f"trials of one side alone: {sorted(ours.keys() ^ theirs.keys())}")
+    cells = sorted({cell[:2] for cell in ours})
+    seeds = sorted({cell[2] for cell in ours})
+    first, second = (
+        np.log([[side[*cell, seed] for seed in seeds] for cell in cells]) for side in (ours, theirs)
+    )
+    differences = second - first
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), (_FLIPS, *differences.shape))
+    flipped = np.concatenate([differences[None], signs * differences])
+    mean = np.abs(flipped.mean(axis=(1, 2)))
+    largest = np.abs(flipped.mean(axis=2)).max(axis=1)
+    # Sums in another order differ in their last bits.
+    chances = [float((values >= values[0] * (1 - 1e-9)).mean()) for values in (mean, largest)]
+    spread = np.sqrt(np.mean([side.var(axis=1, ddof=1).mean() for side in (first, second)]))
+    return Agreement(
+        ratio=float(np.exp(differences.mean())),
+        seeds=float(np.exp(spread)),
+        chance=min(1.0, 2 * min(chances)),
+    )
+
+
+def _shown(
+    sides: Sides,
+    times: Mapping[str, Sequence[tuple[float, float]]],
+    found: Mapping[str, Any],
+    *,
+    has_bars: bool,
+) -> bool:
+    pairings, quantities = [], []
+    for side, pairs in times.items():
+        errors = agreement(sides.errors["ours"], sides.errors[side])
+        facts = {
+            "nmse_theirs_over_ours": errors.ratio,
+            "nmse_between_seeds": errors.seeds,
+            "load_before": {name: sides.load[name] for name in ("ours", side)},
+        }
+        pairings.append(
+            Pairing(
+                name="whole study",
+                ours="hsweep run",
+                theirs=LABELS[side],
+                unit="s",
+                is_better="less",
+                pairs=tuple(pairs),
+                bar=BARS[side] if has_bars else None,
+                facts=facts,
+            )
+        )
+        quantities.append(
+            Quantity(
+                name=f"final NMSE, {LABELS[side]} over ours: {errors.ratio:.3f} (one seed over"
+                f" another: {errors.seeds:.2f}); probability of that by chance",
+                value=errors.chance,
+                unit="",
+                bar=MOST_CHANCE if has_bars else None,
+                is_better="more",
+            )
+        )
+    ours = [pair[0] for pairs in times.values() for pair in pairs]
+    floor = statistics.median(sides.steps) / sides.setting.processes
+    quantities.append(
+        Quantity(
+            name="hsweep run over its floor: the training steps alone, on all cores",
+            value=statistics.median(ours) / floor,
+            unit="x",
+            facts={"floor_seconds": floor, "errors_repeat_to_the_bit": sides.repeats},
+        )
+    )
+    return show("study", pairings, found, quantities=quantities)
 
 
 @click.command("study")
-@measured(pairs=1)
-def command(pairs: int, quick: bool, strict: bool) -> None:
+@click.option("--tutorial-pairs", type=click.IntRange(0), default=1, show_default=True,
+              help="How often the tutorial-style script is run; it takes minutes.")  # fmt: skip
+@click.option("--scale", type=click.FloatRange(0.1, 1), default=1.0, show_default=True,
+              help="Share of the sequences to train and evaluate on; the rest stays.")  # fmt: skip
+@measured(pairs=3)
+def command(tutorial_pairs: int, scale: float, pairs: int, quick: bool, strict: bool) -> None:
     """Measure a whole study beside Ray Tune's and Optuna's own scripts."""
-    raise click.UsageError("not yet")
+    sequences = round(scale * FULL_SEQUENCES / 4) * 4
+    setting = QUICK() if quick else Setting(sequences=sequences)
+    found = environment()
+    with tempfile.TemporaryDirectory(prefix="hsweep-study-") as folder:
+        sides = Sides(setting, Path(folder))
+        sides.write_data()
+        others = {side: functools.partial(sides.theirs, side) for side in BARS}
+        # Ours stands between the two that are as quick, so that each is right beside it.
+        seconds = in_rounds(
+            {EXPERT: others[EXPERT], "ours": sides.ours, OPTUNA: others[OPTUNA]},
+            1 if quick else pairs,
+        )
+        times: dict[str, Sequence[tuple[float, float]]] = {
+            side: tuple(zip(seconds["ours"], seconds[side], strict=True))
+            for side in (EXPERT, OPTUNA)
+        }
+        if tutorial_pairs:
+            repeated = 1 if quick else tutorial_pairs
+            times = {TUTORIAL: in_turn(sides.ours, others[TUTORIAL], repeated), **times}
+        holds = _shown(sides, times, found, has_bars=not quick)
+    conclude(holds, strict=strict)
+
+
+if __name__ == "__main__":
+    command()
