@@ -1,0 +1,229 @@
+"""Metrics into MLflow beside Ray's callback, and what tracking costs the training.
+
+Speed: our side delivers the record of a finished study, each trial's run created, its parameters
+and tags set and its end noted; the other side is Ray Tune with its MLflowLoggerCallback, of which
+only the time inside the callback counts. Neither side's import of MLflow counts. What Ray's
+callback writes of its own (times, the iteration, the process id, ...) counts as metrics on its
+side; our copies of each final value do not on ours.
+
+Cost: a whole study with tracking and without, in turn. The time of a study is from the first
+trial's start to the last one's end. On a machine that others use such times vary by more than
+tracking costs, so the CPU time of the tracker's thread is measured as well: where every core
+trains, tracking slows training by its share of the cores.
+"""
+
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from benchmarks.pairs import (
+    Pairing,
+    Quantity,
+    conclude,
+    environment,
+    in_process,
+    in_turn,
+    measured,
+    show,
+)
+
+STUDY_SWEEP: Final = Path(__file__).with_name("idle_sweep.py")
+_START_SECONDS: Final = 180.0
+
+
+@click.command("tracking")
+@measured(pairs=3)
+@click.option("--part", type=click.Choice(["all", "speed", "cost"]), default="all",
+              show_default=True, help="What to measure.")  # fmt: skip
+def command(pairs: int, quick: bool, strict: bool, part: str) -> None:
+    """Measure metrics a second into MLflow, and what tracking costs the training."""
+    about = environment()
+    pairings: list[Pairing] = []
+    quantities: list[Quantity] = []
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        if part != "cost":
+            pairings += _speed(folder, 1 if quick else pairs, quick)
+        if part != "speed":
+            quantities += _cost(folder, 1 if quick else pairs, quick)
+    holds = show("tracking", pairings, about, quantities=quantities)
+    conclude(holds, strict=strict)
+
+
+def _speed(folder: Path, pairs: int, quick: bool) -> list[Pairing]:
+    empty = _empty_store(folder)
+    file = Path(shutil.copy(empty, folder / "direct.db"))
+    found = [_compared("SQLite", f"sqlite:///{file}", pairs, quick)]
+    with _server(Path(shutil.copy(empty, folder / "served.db"))) as uri:
+        found.append(_compared("a server over HTTP", uri, pairs, quick))
+    return found
+
+
+def _compared(where: str, uri: str, pairs: int, quick: bool) -> Pairing:
+    ours, theirs, reports = (40, 2, 20) if not quick else (2, 1, 2)
+    facts: dict[str, Any] = {
+        "our_trials": ours, "their_trials": theirs, "reports_a_trial": reports,
+        "metrics_a_report": 4, "load": [], "our_metrics_a_second": [],
+        "their_rows_a_second": [], "their_reported_metrics_a_second": [],
+    }  # fmt: skip
+
+    def our_rate() -> float:
+        facts["load"].append(round(os.getloadavg()[0], 2))
+        sizes = ["--trials", str(ours), "--reports", str(reports)]
+        said = in_process(["-m", "benchmarks.delivery", uri, *sizes]).result
+        rate = float(said["metrics"] / said["seconds"])
+        facts["our_metrics_a_second"].append(round(rate, 1))
+        return rate
+
+    def their_rate() -> float:
+        sizes = ["--trials", str(theirs), "--reports", str(reports)]
+        said = in_process(["-m", "benchmarks.baselines.ray_mlflow", uri, *sizes]).result
+        reported = said["metrics"] / said["seconds"]
+        facts["their_reported_metrics_a_second"].append(round(reported, 1))
+        facts["their_rows_a_second"].append(round(said["rows"] / said["seconds"], 1))
+        return float(said["rows"] / said["seconds"])
+
+    return Pairing(
+        name=f"metrics into {where}",
+        ours="hsweep",
+        theirs="Ray's MLflowLoggerCallback, its own numbers included",
+        unit="metrics/s",
+        is_better="more",
+        pairs=in_turn(our_rate, their_rate, pairs),
+        bar=20.0,
+        facts=facts,
+    )
+
+
+def _cost(folder: Path, pairs: int, quick: bool) -> list[Quantity]:
+    epochs = 3
+    options = ["--set", "heads=1,2", "--set", "replicates=2", "--set", "seq_len=32"]
+    if not quick:
+        epochs = int(in_process(["-m", "benchmarks.idle"]).result["epochs"])
+        options = ["--set", "heads=2,3,4,5", "--set", "replicates=3", "--set", "seq_len=32"]
+    store = _empty_store(folder)
+    number = 0
+    shares: list[float] = []
+    facts: dict[str, Any] = {"epochs": epochs, "load": [], "runs": []}
+
+    def timed(which: str) -> float:
+        nonlocal number
+        number += 1
+        home = folder / f"home-{number}"
+        (home / "mlflow").mkdir(parents=True)
+        shutil.copy(store, home / "mlflow" / "mlflow.db")
+        facts["load"].append(round(os.getloadavg()[0], 2))
+        file = folder / f"facts-{number}.json"
+        in_process(
+            [
+                *("-m", "benchmarks.clocked_run", str(file), which, str(STUDY_SWEEP)),
+                *("--home", str(home), "--study", "cost", "--no-reuse"),
+                *("--set", f"epochs={epochs}", *options),
+            ]
+        )
+        seconds = _training_seconds(home)
+        said = json.loads(file.read_text())
+        facts["runs"].append({"which": which, "seconds": round(seconds, 2), **said})
+        if which == "with":
+            cores = len(os.sched_getaffinity(0))
+            shares.append(said["tracker_seconds"] / (cores * seconds))
+        return seconds
+
+    slower = [with_it / without - 1 for with_it, without in in_turn(
+        lambda: timed("with"), lambda: timed("without"), pairs
+    )]  # fmt: skip
+    same = [a / b - 1 for a, b in in_turn(
+        lambda: timed("without"), lambda: timed("without"), 1 if quick else max(1, pairs - 1)
+    )]  # fmt: skip
+    facts["noise_percent"] = [round(100 * each, 2) for each in same]
+    facts["pairs_percent"] = [round(100 * each, 2) for each in slower]
+    return [
+        Quantity("the tracker's CPU time, of all cores while training", 100 * max(shares), "%",
+                 bar=2.0, facts={"all": [round(100 * share, 3) for share in shares]}),
+        Quantity("training time with tracking over without, median of pairs",
+                 100 * statistics.median(slower), "% more", bar=2.0, facts=facts),
+        Quantity("the same of two runs without tracking (noise), largest",
+                 100 * max(map(abs, same)), "%"),
+    ]  # fmt: skip
+
+
+def _training_seconds(home: Path) -> float:
+    from hsweep.record.journal import Journal
+
+    with Journal(home / "studies" / "cost" / "journal.db", read_only=True) as journal:
+        times = [entry.time for entry in journal.log()]
+    return times[-1] - times[0]
+
+
+def _empty_store(folder: Path) -> Path:
+    """Return a SQLite store without a run: making its tables takes seconds, once a machine."""
+    file = folder / "empty.db"
+    if not file.exists():
+        program = (
+            "import sys; from hsweep.tracking.store import initialise_database;"
+            "from hsweep.tracking.target import TrackingTarget;"
+            "initialise_database(TrackingTarget('sqlite:///' + sys.argv[1], None, 'none'))"
+        )
+        in_process(["-c", program, str(file)])
+    return file
+
+
+@contextmanager
+def _server(file: Path) -> Iterator[str]:
+    """Serve a SQLite store over HTTP on this machine, as `hsweep ui` does."""
+    from hsweep.tracking.target import TrackingTarget, ui_command
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    artifacts = (file.parent / "artifacts").as_uri()
+    log = file.with_suffix(".log")
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ui_command(TrackingTarget(f"sqlite:///{file}", artifacts, "none"), port=port),
+            env={
+                **os.environ,
+                "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+                "MLFLOW_DISABLE_TELEMETRY": "true",
+            },
+            cwd=file.parent,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        uri = f"http://127.0.0.1:{port}"
+        try:
+            deadline = time.monotonic() + _START_SECONDS
+            while not _answers(uri):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"the server did not start:\n{log.read_text()[-2000:]}")
+                time.sleep(0.2)
+            yield uri
+        finally:
+            os.killpg(process.pid, 15)
+            process.wait(60)
+
+
+def _answers(uri: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{uri}/health", timeout=10) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(command())
