@@ -45,6 +45,8 @@ TORCH_AT_THE_TOP = (
     *("hsweep/training/checkpoints.py", "hsweep/training/memory.py"),
     *("hsweep/training/micro_batches.py", "hsweep/training/evaluation.py"),
     *("hsweep/training/together.py", "hsweep/training/stack.py"),
+    *("hsweep/training/background.py", "hsweep/training/update.py"),
+    *("hsweep/training/compiled.py", "hsweep/training/process_state.py"),
 )
 ROOMS = (
     *("design", "training", "record", "planning", "coordination", "tracking", "ray_tune"),

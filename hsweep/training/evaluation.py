@@ -5,6 +5,7 @@ import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 import torch
@@ -20,7 +21,7 @@ _LATENCY_PASSES: Final = 6
 def evaluated(
     data: TaskData,
     model: nn.Module,
-    autocast: torch.autocast,
+    autocast: AbstractContextManager[object, bool | None],
     probe: Conditioning | None,
     losses: Sequence[torch.Tensor],
     step: int,
@@ -41,7 +42,10 @@ def evaluated(
 
 
 def latency(
-    model: nn.Module, data: TaskData, batch: Batch, autocast: torch.autocast
+    model: nn.Module,
+    data: TaskData,
+    batch: Batch,
+    autocast: AbstractContextManager[object, bool | None],
 ) -> float | None:
     """Return the median time of a forward pass over ``batch``; changes nothing else.
 

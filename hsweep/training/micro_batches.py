@@ -17,6 +17,7 @@ example alone:
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import torch
@@ -51,7 +52,7 @@ class Gradients:
         self,
         data: TaskData,
         model: nn.Module,
-        autocast: torch.autocast,
+        autocast: AbstractContextManager[object, bool | None],
         *,
         batch_size: int,
         seed: int,

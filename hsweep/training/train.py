@@ -3,6 +3,7 @@
 import functools
 import time
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ from hsweep.training.memory import (
 )
 from hsweep.training.micro_batches import Gradients, has_batch_statistics
 from hsweep.training.trial_state import TrialState
+from hsweep.training.update import Update
 from tasks.base import Batch, TaskData
 
 
@@ -55,8 +57,22 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report | Se
 
 
 def _reports(assignment: Assignment, device: torch.device) -> Generator[Report, None, None]:
-    trial, recipe, budget = assignment.trial, assignment.trial.recipe, assignment.trial.budget
     data, model, state = begin(assignment, device, _now)
+    try:
+        yield from _from_there(assignment, device, data, model, state)
+    finally:
+        # Whoever is given the trial next finds all that was kept.
+        state.close()
+
+
+def _from_there(
+    assignment: Assignment,
+    device: torch.device,
+    data: TaskData,
+    model: nn.Module,
+    state: TrialState,
+) -> Generator[Report, None, None]:
+    trial, recipe, budget = assignment.trial, assignment.trial.recipe, assignment.trial.budget
     steps_per_unit = data.steps_per_epoch if budget.unit == "epochs" else 1
     num_steps = budget.amount * steps_per_unit
     by_time = budget.unit == "seconds"
@@ -66,9 +82,7 @@ def _reports(assignment: Assignment, device: torch.device) -> Generator[Report, 
     step = state.history[-1].step if state.history else 0
     batches = data.batches(step)
     batch: Batch | None = None
-    autocast = torch.autocast(
-        device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bfloat16"
-    )
+    autocast = autocast_of(recipe, device)
     gradients = Gradients(
         data,
         model,
@@ -77,6 +91,7 @@ def _reports(assignment: Assignment, device: torch.device) -> Generator[Report, 
         seed=trial.seeds.sampling,
         at_once=state.history[-1].micro_batch if state.history else None,
     )
+    update, clock = Update(model, state.optimizer, recipe), time.perf_counter
     probe = assignment.probe
     probed = probe.due(budget.report_units()) if probe is not None else frozenset()
     for unit in (unit for unit in budget.report_units() if unit > state.unit):
@@ -87,21 +102,19 @@ def _reports(assignment: Assignment, device: torch.device) -> Generator[Report, 
         try:
             with fitting("an update"):
                 while (state.train_seconds < unit) if by_time else (step < unit * steps_per_unit):
-                    started = time.perf_counter()
+                    started = clock()
                     if by_time:
                         lr = recipe.lr_at_share(state.train_seconds / budget.amount)
                     else:
                         lr = recipe.lr_at(step, num_steps)
-                    _set_lr(state.optimizer, lr)
                     batch = next(batches)
-                    state.data_seconds += time.perf_counter() - started
+                    state.data_seconds += clock() - started
                     losses.append(gradients.of(batch, step))
-                    if recipe.clip_norm is not None:
-                        nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
+                    update.clip()
                     is_untouched = False
-                    state.optimizer.step()
+                    update.step(lr)
                     step += 1
-                    state.train_seconds += time.perf_counter() - started
+                    state.train_seconds += clock() - started
         except DoesNotFitError:
             if is_untouched:
                 state.save_if_possible()
@@ -136,6 +149,7 @@ def _reports(assignment: Assignment, device: torch.device) -> Generator[Report, 
             raise
         if report.diverged_at is not None or report.is_last:
             return
+        problem = problem or state.problem()
         if problem is not None:
             raise problem
         state.resume_clock()
@@ -217,6 +231,11 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, fused=True)
 
 
-def _set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = lr
+def autocast_of(
+    recipe: Recipe, device: torch.device
+) -> AbstractContextManager[object, bool | None]:
+    """Return what losses and evaluations are computed under; it can be entered again and again."""
+    if recipe.precision == "bfloat16":
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    # Autocast that is switched off takes its time all the same.
+    return nullcontext()

@@ -3,20 +3,27 @@
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
 
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import UserError
+from hsweep.training.background import BackgroundWriter
 from hsweep.training.checkpoints import LAST_ATTEMPT, CheckpointStore, StorageError
+
+_BEYOND_A_REPORT: Final = 0.1
+"""Where reports are further apart than work at risk may be: the share of the time between two by
+which a kill may cost more than one, while a checkpoint is being written beside."""
 
 
 class TrialState:
     """All that changes while a trial trains, and its way to disk and back.
 
     Neither the schedule nor the random generators are part of it: both are functions of the step.
+    Checkpoints are written beside training where that keeps what a kill may cost within the limit;
+    ``close`` waits for the last.
 
     Args:
         model: what is trained.
@@ -49,10 +56,12 @@ class TrialState:
         self._clock = clock
         self._trial = assignment.trial
         self._store = _store(assignment.checkpoints, assignment.trial.key, assignment.attempt)
+        self._writer = BackgroundWriter(self._store)
         self.train_seconds = 0.0
         self.data_seconds = 0.0
         self._seconds_before = 0.0
         self._seconds_saved = 0.0
+        self._seconds_whole = 0.0
         self._saved_unit = 0
         self._note = ""
         self.resume_clock()
@@ -81,50 +90,90 @@ class TrialState:
         """Note a report, and write a checkpoint if enough work is at risk, or a longer budget may
         go on from here.
 
-        Work is at risk until the next report, which is taken to be as far away as the one before:
-        so no more than ``checkpoint_seconds`` is lost, or one report if those take longer.
+        Work is at risk until the next report, which is taken to be as far away as the one before,
+        and until the checkpoint is written, which is taken to last as long as the one before: so no
+        more than ``checkpoint_seconds`` is lost, or one report if those take longer (and a tenth of
+        it, while a checkpoint is being written). A checkpoint is never written more often than that
+        takes.
 
         Returns:
-            Why the checkpoint could not be written.
+            Why a checkpoint, this one or one before, could not be written.
         """
         until_next = report.wall_seconds - self._seconds_before
         self.history.append(report)
         self._seconds_before = report.wall_seconds
-        at_risk = report.wall_seconds - self._seconds_saved
-        limit = self._assignment.checkpoint_seconds
-        if report.is_last:
-            is_due = self._trial.can_be_lengthened and report.diverged_at is None
-        else:
-            is_due = at_risk >= limit or at_risk + until_next > limit
-        if is_due:
-            try:
+        try:
+            if not report.is_last:
+                self._bound_risk(until_next)
+            elif self._trial.can_be_lengthened and report.diverged_at is None:
                 self.save()
-            except StorageError as error:
-                return error
+        except StorageError as error:
+            self._take_back()
+            return error
         return None
 
+    def _bound_risk(self, until_next: float) -> None:
+        """Write a checkpoint, or wait for one, if a kill before the next report would cost more
+        than it may."""
+        self._writer.check()
+        limit, writing = self._assignment.checkpoint_seconds, self._writer.seconds
+        # What takes longer cannot be had in time by beginning early.
+        ahead = writing if 2 * writing <= limit else 0.0
+        at_risk = self._seconds_before - self._seconds_saved
+        allowed = max(limit, until_next * (1 + _BEYOND_A_REPORT))
+        if at_risk >= limit or at_risk + until_next + ahead > limit:
+            self._save(beside=limit > 0 and at_risk + writing <= allowed)
+        elif (
+            self._writer.is_writing
+            and self._seconds_before - self._seconds_whole + until_next > allowed
+        ):
+            self._writer.wait()
+
     def save(self) -> None:
-        """Write a checkpoint, unless this state is already on disk.
+        """Write a checkpoint, unless this state is on disk; return when it is.
 
         Raises:
             StorageError: it cannot be written.
         """
-        if self._saved_unit == self.unit:
-            return
-        self._store.save(
-            self.unit,
-            {
-                "model": self.model.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "history": [_row(report) for report in self.history],
-            },
-        )
+        try:
+            self._writer.wait()
+        except StorageError:
+            self._take_back()
+        if self._saved_unit != self.unit:
+            self._save(beside=False)
+
+    def _save(self, *, beside: bool) -> None:
+        state = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "history": [_row(report) for report in self.history],
+        }
+        self._writer.wait()
+        self._seconds_whole = self._seconds_saved
+        (self._writer.begin if beside else self._writer.write)(self.unit, state)
         self._saved_unit, self._seconds_saved = self.unit, self._seconds_before
+
+    def problem(self) -> StorageError | None:
+        """Return why a checkpoint that was being written could not be; None as long as it can."""
+        try:
+            self._writer.check()
+        except StorageError as error:
+            self._take_back()
+            return error
+        return None
+
+    def _take_back(self) -> None:
+        """Note that what was begun to be written is not on disk."""
+        self._saved_unit, self._seconds_saved = 0, self._seconds_whole
 
     def save_if_possible(self) -> None:
         """Write a checkpoint, or leave the trial to an older one."""
         with contextlib.suppress(StorageError):
             self.save()
+
+    def close(self) -> None:
+        """Return when nothing is being written any more, whatever came of it."""
+        self._writer.settle()
 
     def restore(self, device: torch.device) -> None:
         """Continue from the newest valid checkpoint, if there is one.
