@@ -9,7 +9,8 @@ Every row carries a checksum, and what is committed is told to a second copy in 
 """
 
 import json
-import time
+import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,13 +19,32 @@ from typing import Any, Final
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.changes import TRIAL_COLUMNS, Changes
 from hsweep.record.journal_file import open_journal_file
-from hsweep.record.journal_reader import JournalReader
-from hsweep.record.journal_rows import LogRow, TrialRow
-from hsweep.record.text_copy import LOG_COLUMNS, RecordCopy, copy_of
+from hsweep.record.journal_reader import LAST_CHARACTER, JournalReader
+from hsweep.record.journal_rows import LogRow, Reported, TrialRow
+from hsweep.record.standings import Standing, Standings, planned_checksum
+from hsweep.record.text_copy import (
+    LOG_COLUMNS,
+    NOT_BEGUN,
+    PLANNED_COLUMNS,
+    Line,
+    RecordCopy,
+    ToldLine,
+    TrialLine,
+    copy_of,
+)
 
-__all__ = ["Journal", "LogRow", "TrialRow"]
+__all__ = ["Journal", "LogRow", "Reported", "TrialRow"]
 
 _TRIAL_VALUES: Final = ", ".join("?" * len(TRIAL_COLUMNS))
+_ADD_TRIAL: Final = (
+    f"INSERT OR IGNORE INTO trials ({', '.join((*PLANNED_COLUMNS, 'status', 'crc'))})"
+    f" VALUES ({', '.join('?' * (len(PLANNED_COLUMNS) + 2))})"
+)
+_FILL_TIMES: Final = """
+UPDATE trials SET (train_seconds, data_seconds) = (
+    SELECT json_extract(payload, '$.train_seconds'), json_extract(payload, '$.data_seconds')
+    FROM log WHERE kind = 'report' AND log.key = trials.key AND log.unit = trials.unit)
+"""
 
 
 class Journal(JournalReader):
@@ -45,7 +65,10 @@ class Journal(JournalReader):
     ) -> None:
         super().__init__(path, open_journal_file(path, create=create, read_only=read_only))
         self._changes = None if read_only else Changes(self._connection)
+        self._standings = Standings(self._connection)
         self._copy = RecordCopy(copy_of(path)) if is_copied and not read_only else None
+        self._lines: list[Line | ToldLine] = []
+        self._is_open = self._is_spoiled = False
 
     @property
     def copy_problem(self) -> str:
@@ -66,19 +89,68 @@ class Journal(JournalReader):
         self.close()
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def together(self) -> Iterator[None]:
+        """Let all that is recorded within be one: one transaction and one write to the copy.
+
+        All of it is on record when the block ends, or none of it is. Whatever fails within takes
+        back the whole, also where the failure is caught.
+
+        Raises:
+            sqlite3.Error: it cannot be written; nothing of it is then.
+        """
+        if self._is_open:
+            try:
+                yield
+            except BaseException:
+                self._is_spoiled = True
+                raise
+            return
         self._connection.execute("BEGIN IMMEDIATE")
+        self._is_open, self._is_spoiled = True, False
         try:
             yield
-            lines = self._changes.seal() if self._changes is not None else []
+            if self._is_spoiled:
+                raise sqlite3.OperationalError("a part of what belongs together was not recorded")
+            self._seal()
             self._connection.execute("COMMIT")
         except BaseException:
+            self._standings.forget()
+            self._lines.clear()
+            if self._changes is not None:
+                self._changes.forget()
             # A full disk has SQLite end the transaction by itself.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
+        finally:
+            self._is_open = False
+        lines, self._lines = self._lines, []
         if self._copy is not None:
             self._copy.append(lines)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self.together():
+            yield
+            self._seal()
+
+    def _seal(self) -> None:
+        """Seal what was written without its checksum since the last time."""
+        if self._changes is None or not self._changes.has_any:
+            return
+        if self._changes.has_trials:
+            self._standings.forget()
+        self._lines += self._changes.seal()
+
+    @contextmanager
+    def _changing(self, key: str) -> Iterator[Standing]:
+        """Change where a trial stands and add to its log, as one."""
+        with self.together():
+            standing = self._standings.of(key)
+            if standing is None:
+                raise KeyError(f"the record has no trial {key!r}")
+            yield standing
+            self._lines += self._standings.save(standing)
 
     def set_meta(self, name: str, value: str) -> None:
         """Set a value of the study as a whole."""
@@ -87,34 +159,36 @@ class Journal(JournalReader):
         with self._transaction():
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
+    def set_metas(self, values: Mapping[str, str | None]) -> None:
+        """Set values of the study as a whole, in one transaction; None forgets one."""
+        if not values:
+            return
+        with self._transaction():
+            for name, value in values.items():
+                if value is None:
+                    self._connection.execute("DELETE FROM meta WHERE name = ?", (name,))
+                else:
+                    self._connection.execute(
+                        "INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value)
+                    )
+
     def clear_metas(self, prefix: str) -> None:
         """Forget the values whose names begin with ``prefix``."""
         with self._transaction():
             self._connection.execute(
-                "DELETE FROM meta WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)
+                "DELETE FROM meta WHERE name >= ? AND name < ?", (prefix, prefix + LAST_CHARACTER)
             )
 
     def add_trials(self, rows: Iterable[TrialRow]) -> None:
         """Add planned trials; those already there are left as they are."""
-        with self._transaction():
-            self._connection.executemany(
-                "INSERT OR IGNORE INTO trials (key, ordinal, point, replicate, stratum, budget,"
-                " counts, status, parts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    (
-                        row.key,
-                        row.ordinal,
-                        json.dumps(dict(row.point)),
-                        row.replicate,
-                        row.stratum,
-                        row.budget,
-                        json.dumps(dict(row.counts)),
-                        TrialStatus.PLANNED,
-                        json.dumps(dict(row.parts)),
-                    )
-                    for row in rows
-                ),
-            )
+        begun = json.dumps(NOT_BEGUN)[1:].encode()
+        with self.together():
+            for row in rows:
+                planned = row.planned_columns()
+                checksum = zlib.crc32(begun, planned_checksum(planned))
+                values = (*planned, TrialStatus.PLANNED, checksum)
+                if self._connection.execute(_ADD_TRIAL, values).rowcount > 0:
+                    self._lines.append(TrialLine(planned))
 
     def place_trials(self, rows: Iterable[TrialRow]) -> None:
         """Give recorded trials the place they have in another plan; what became of them stays."""
@@ -138,14 +212,10 @@ class Journal(JournalReader):
 
     def begin_attempt(self, key: str) -> int:
         """Mark a trial as running under a new attempt number, and return that number."""
-        with self._transaction():
-            (attempt,) = self._connection.execute(
-                "UPDATE trials SET attempt = attempt + 1, status = ?, reason = '' WHERE key = ?"
-                " RETURNING attempt",
-                (TrialStatus.RUNNING, key),
-            ).fetchone()
-            self._log_status(key, attempt, TrialStatus.RUNNING, "")
-        return int(attempt)
+        with self._changing(key) as standing:
+            standing.state.attempt += 1
+            self._set_status(standing, standing.state.attempt, TrialStatus.RUNNING, "")
+            return standing.state.attempt
 
     def record(
         self,
@@ -174,26 +244,38 @@ class Journal(JournalReader):
             **({"micro_batch": report.micro_batch} if report.micro_batch is not None else {}),
             **({"note": report.note} if report.note else {}),
         }
-        with self._transaction():
-            cursor = self._connection.execute(
-                "INSERT OR IGNORE INTO log (time, key, attempt, kind, unit, payload)"
-                " VALUES (?, ?, ?, 'report', ?, ?)",
-                (time.time(), key, attempt, report.unit, json.dumps(payload)),
+        with self._changing(key) as standing:
+            is_new = standing.enter(
+                self._connection, "report", attempt, report.unit, json.dumps(payload)
             )
-            is_new = cursor.rowcount > 0
-            self._connection.execute(
-                "UPDATE trials SET unit = ?, value = ?, wall_seconds = ?"
-                " WHERE key = ? AND unit < ?",
-                (report.unit, value, report.wall_seconds, key, report.unit),
-            )
+            state = standing.state
+            if state.unit < report.unit:
+                state.unit, state.value = report.unit, value
+                state.wall_seconds = report.wall_seconds
+                standing.times = (report.train_seconds, report.data_seconds)
             if status is not TrialStatus.RUNNING:
-                self._set_status(key, attempt, status, reason)
+                self._set_status(standing, attempt, status, reason)
         return is_new
+
+    def record_many(self, entries: Iterable[Reported]) -> list[bool]:
+        """Record several reports, of any trials and in this order, and the statuses they lead to:
+        all of them or none, in one transaction and one write to the copy.
+
+        Returns:
+            Whether each report was new.
+        """
+        with self.together():
+            return [
+                self.record(
+                    each.key, each.attempt, each.report, each.value, each.status, each.reason
+                )
+                for each in entries
+            ]
 
     def set_status(self, key: str, attempt: int, status: TrialStatus, reason: str = "") -> None:
         """Record a change of status that no report led to."""
-        with self._transaction():
-            self._set_status(key, attempt, status, reason)
+        with self._changing(key) as standing:
+            self._set_status(standing, attempt, status, reason)
 
     def note_failure(self, key: str, attempt: int, max_failures: int, reason: str) -> int:
         """Record that an attempt failed: the trial is planned again, or failed beyond the limit.
@@ -201,34 +283,35 @@ class Journal(JournalReader):
         Returns:
             How many attempts of the trial have failed, this one included.
         """
-        with self._transaction():
-            (failures,) = self._connection.execute(
-                "UPDATE trials SET failures = failures + 1 WHERE key = ? RETURNING failures",
-                (key,),
-            ).fetchone()
+        with self._changing(key) as standing:
+            standing.state.failures = failures = standing.state.failures + 1
             again = failures <= max_failures
             status = TrialStatus.PLANNED if again else TrialStatus.FAILED
-            self._set_status(key, attempt, status, reason)
-        return int(failures)
+            self._set_status(standing, attempt, status, reason)
+        return failures
 
     def set_alone(self, key: str, attempt: int, reason: str) -> None:
         """Plan a trial again, to be trained with nothing beside it."""
-        with self._transaction():
-            self._connection.execute("UPDATE trials SET alone = 1 WHERE key = ?", (key,))
-            self._set_status(key, attempt, TrialStatus.PLANNED, reason)
+        with self._changing(key) as standing:
+            standing.state.alone = 1
+            self._set_status(standing, attempt, TrialStatus.PLANNED, reason)
 
     def set_orphaned(self, keys: Iterable[str], why: str) -> None:
         """Take trials out of the study (or back into it, with an empty ``why``); their status and
         what they reported stay."""
-        with self._transaction():
+        with self.together():
             for key in keys:
-                attempt, status, reason = self._connection.execute(
-                    "UPDATE trials SET orphaned = ? WHERE key = ?"
-                    " RETURNING attempt, status, reason",
-                    (why, key),
-                ).fetchone()
-                # Logged, so that whoever follows the log learns of it.
-                self._log_status(key, attempt, TrialStatus(status), reason, orphaned=why)
+                with self._changing(key) as standing:
+                    state = standing.state
+                    state.orphaned = why
+                    # Logged, so that whoever follows the log learns of it.
+                    self._log_status(
+                        standing,
+                        state.attempt,
+                        TrialStatus(state.status),
+                        state.reason,
+                        orphaned=why,
+                    )
 
     def adopt(
         self,
@@ -252,46 +335,41 @@ class Journal(JournalReader):
             reused_from: the study that holds the other trial; empty for this one.
             continues: the other trial's key, if its budget is shorter.
         """
-        entries = list(reports)
-        with self._transaction():
-            self._connection.executemany(
-                "INSERT OR IGNORE INTO log (time, key, attempt, kind, unit, payload)"
-                " VALUES (?, ?, 0, 'report', ?, ?)",
-                ((e.time, key, e.unit, json.dumps(dict(e.payload))) for e in entries),
-            )
-            if entries:
-                last = entries[-1]
-                self._connection.execute(
-                    "UPDATE trials SET unit = ?, value = ?, wall_seconds = ? WHERE key = ?",
-                    (last.unit, value, last.payload["wall_seconds"], key),
+        with self._changing(key) as standing:
+            state = standing.state
+            last = None
+            for last in reports:
+                payload = json.dumps(dict(last.payload))
+                standing.enter(self._connection, "report", 0, last.unit, payload, last.time)
+            if last is not None:
+                assert last.unit is not None
+                state.unit, state.value = last.unit, value
+                state.wall_seconds = last.payload["wall_seconds"]
+                standing.times = (
+                    last.payload.get("train_seconds"),
+                    last.payload.get("data_seconds"),
                 )
-            self._connection.execute(
-                "UPDATE trials SET reused_from = ?, continues = ? WHERE key = ?",
-                (reused_from, continues, key),
-            )
-            self._set_status(key, 0, status, reason)
+            state.reused_from, state.continues = reused_from, continues
+            self._set_status(standing, 0, status, reason)
 
     def reopen(self, keys: Iterable[str], reason: str) -> None:
         """Plan trials again that had ended; what they reported stays, and failures are forgiven."""
-        with self._transaction():
+        with self.together():
             for key in keys:
-                (attempt,) = self._connection.execute(
-                    "SELECT attempt FROM trials WHERE key = ?", (key,)
-                ).fetchone()
-                self._connection.execute(
-                    "UPDATE trials SET failures = 0, alone = 0 WHERE key = ?", (key,)
-                )
-                self._set_status(key, attempt, TrialStatus.PLANNED, reason)
+                with self._changing(key) as standing:
+                    standing.state.failures = standing.state.alone = 0
+                    attempt = standing.state.attempt
+                    self._set_status(standing, attempt, TrialStatus.PLANNED, reason)
 
-    def _set_status(self, key: str, attempt: int, status: TrialStatus, reason: str) -> None:
-        self._connection.execute(
-            "UPDATE trials SET status = ?, reason = ? WHERE key = ?", (status, reason, key)
-        )
-        self._log_status(key, attempt, status, reason)
+    def _set_status(
+        self, standing: Standing, attempt: int, status: TrialStatus, reason: str
+    ) -> None:
+        standing.state.status, standing.state.reason = status, reason
+        self._log_status(standing, attempt, status, reason)
 
     def _log_status(
         self,
-        key: str,
+        standing: Standing,
         attempt: int,
         status: TrialStatus,
         reason: str,
@@ -300,11 +378,7 @@ class Journal(JournalReader):
         payload = {"status": status, "reason": reason}
         if orphaned is not None:
             payload["orphaned"] = orphaned
-        self._connection.execute(
-            "INSERT INTO log (time, key, attempt, kind, unit, payload)"
-            " VALUES (?, ?, ?, 'status', NULL, ?)",
-            (time.time(), key, attempt, json.dumps(payload)),
-        )
+        standing.enter(self._connection, "status", attempt, None, json.dumps(payload))
 
     def restore(
         self,
@@ -329,6 +403,7 @@ class Journal(JournalReader):
             many(
                 f"INSERT INTO log (key, {', '.join(LOG_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?)", log
             )
+            execute(_FILL_TIMES)
             many("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
             execute("DELETE FROM sqlite_sequence WHERE name = 'log'")
             execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('log', ?)", (last_seq,))

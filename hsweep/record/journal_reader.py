@@ -3,10 +3,10 @@
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
@@ -14,6 +14,12 @@ from hsweep.record.changes import TRIAL_COLUMNS, log_checksum
 from hsweep.record.journal_file import ADDED_IN_2, JournalFile, columns, damaged, unreadable
 from hsweep.record.journal_rows import LogRow, TrialRow
 from hsweep.record.text_copy import LOG_COLUMNS, row_checksum
+
+LAST_CHARACTER: Final = "\U0010ffff"
+"""Sorts behind every other, so that what begins with a prefix is a range of the index."""
+
+_KEYS_AT_ONCE: Final = 500
+"""SQLite takes a limited number of values in one statement."""
 
 
 class JournalReader:
@@ -64,8 +70,8 @@ class JournalReader:
         """Return the values whose names begin with ``prefix``, by the rest of the name."""
         with self._readable():
             rows = self._connection.execute(
-                "SELECT substr(name, ?), value FROM meta WHERE substr(name, 1, ?) = ?",
-                (len(prefix) + 1, len(prefix), prefix),
+                "SELECT substr(name, ?), value FROM meta WHERE name >= ? AND name < ?",
+                (len(prefix) + 1, prefix, prefix + LAST_CHARACTER),
             ).fetchall()
         return {str(name): str(value) for name, value in rows}
 
@@ -91,16 +97,31 @@ class JournalReader:
             orphaned: also those that are no longer part of it.
         """
         with self._readable():
-            present = self._columns()
-            chosen = [
-                name if name in present or name not in ADDED_IN_2 else f"'' AS {name}"
-                for name in (*TRIAL_COLUMNS, "crc")
-            ]
-            where = "" if orphaned or "orphaned" not in present else "WHERE orphaned = ''"
-            rows = self._connection.execute(
-                f"SELECT {', '.join(chosen)} FROM trials {where} ORDER BY ordinal, rowid"
-            ).fetchall()
-            return [self._trial_row(row) for row in rows]
+            is_known = "orphaned" in self._columns()
+            where = "" if orphaned or not is_known else "WHERE orphaned = ''"
+            return self._trials(where, ())
+
+    def trials_of(self, keys: Iterable[str]) -> dict[str, TrialRow]:
+        """Return the trials with these keys, orphaned ones included, by key."""
+        wanted = list(dict.fromkeys(keys))
+        found: dict[str, TrialRow] = {}
+        for first in range(0, len(wanted), _KEYS_AT_ONCE):
+            some = wanted[first : first + _KEYS_AT_ONCE]
+            with self._readable():
+                rows = self._trials(f"WHERE key IN ({', '.join('?' * len(some))})", some)
+            found.update((row.key, row) for row in rows)
+        return found
+
+    def _trials(self, where: str, values: Sequence[str]) -> list[TrialRow]:
+        present = self._columns()
+        chosen = [
+            name if name in present or name not in ADDED_IN_2 else f"'' AS {name}"
+            for name in (*TRIAL_COLUMNS, "crc")
+        ]
+        rows = self._connection.execute(
+            f"SELECT {', '.join(chosen)} FROM trials {where} ORDER BY ordinal, rowid", values
+        ).fetchall()
+        return [self._trial_row(row) for row in rows]
 
     def _trial_row(self, row: tuple[Any, ...]) -> TrialRow:
         *plain, checksum = row
@@ -134,6 +155,11 @@ class JournalReader:
         where, values = ("", ()) if key is None else (" AND key = ?", (key,))
         yield from self._select(f"kind = 'report'{where}", values)
 
+    def last_report(self, key: str, *, before: int) -> LogRow | None:
+        """Return the newest report of a trial among the entries before entry ``before``."""
+        where = "kind = 'report' AND key = ? AND seq < ?"
+        return next(self._select(where, (key, before), 1, newest_first=True), None)
+
     def remarked_reports(self) -> Iterator[LogRow]:
         """Yield the reports that hold more than numbers: a note, or a batch computed in parts."""
         marks = "instr(payload, '\"micro_batch\"') OR instr(payload, '\"note\"')"
@@ -157,18 +183,30 @@ class JournalReader:
                 self._log_row(row)
             yield entry[0], checksum
 
-    def _select(self, where: str, values: tuple[object, ...], limit: int = -1) -> Iterator[LogRow]:
-        for row in self._rows(where, values, limit):
+    def _select(
+        self,
+        where: str,
+        values: tuple[object, ...],
+        limit: int = -1,
+        *,
+        newest_first: bool = False,
+    ) -> Iterator[LogRow]:
+        for row in self._rows(where, values, limit, newest_first=newest_first):
             yield self._log_row(row)
 
     def _rows(
-        self, where: str, values: tuple[object, ...], limit: int = -1
+        self,
+        where: str,
+        values: tuple[object, ...],
+        limit: int = -1,
+        *,
+        newest_first: bool = False,
     ) -> Iterator[tuple[Any, ...]]:
         with self._readable():
             checksum = "crc" if "crc" in self._columns("log") else "NULL"
             rows = self._connection.execute(
                 f"SELECT key, {', '.join(LOG_COLUMNS)}, {checksum} FROM log WHERE {where}"
-                " ORDER BY seq LIMIT ?",
+                f" ORDER BY seq {'DESC' if newest_first else 'ASC'} LIMIT ?",
                 (*values, limit),
             )
         while True:
