@@ -162,14 +162,15 @@ def run_bare(trials: int, kind: str) -> Course:
 def command(pairs: int, quick: bool, strict: bool, trials: int) -> None:
     """Measure trials that train nothing beside bare Ray Tune."""
     about = environment()
-    ours, few, many, size = (1000, 40, 1000, THOUSAND) if not quick else (6, 2, 6, 3)
+    ours, few, many, size = (6, 2, 6, 3) if quick else (1000, 40, 1000, THOUSAND)
+    pairings = [_paired("trials of 3 reports", ours, few, "function", pairs, bar=3.0)]
     if quick:
         trials = 2 * size
-    pairings = [
-        _paired("trials of 3 reports", ours, few, "function", pairs, bar=3.0),
-        _paired("the same, processes reused", ours, 10 * few, "function-reuse", 1, bar=None),
-        _paired("the same, class and reuse", ours, many, "class-reuse", 1, bar=None),
-    ]
+    else:
+        pairings += [
+            _paired("processes reused", ours, 5 * few, "function-reuse", 1, bar=None),
+            _paired("class, processes reused", ours, many, "class-reuse", 1, bar=None),
+        ]
     long = run_ours(trials)
     holds = show("overhead", pairings, about, quantities=_growth(long, size))
     conclude(holds, strict=strict)
