@@ -1,7 +1,8 @@
-"""What a transaction changed in a journal: sealed with checksums, and told to the second copy.
+"""What a transaction changed in a journal without sealing it: sealed, and told to the second copy.
 
-Triggers note it, so that no statement can forget to: they are temporary, seen by this connection
-alone and no part of the file.
+What is written for every trial and report carries its checksum at once (see
+``hsweep.record.standings``). Triggers note every row that comes without one, so that no statement
+can forget to: they are temporary, seen by this connection alone and no part of the file.
 """
 
 import sqlite3
@@ -15,33 +16,27 @@ from hsweep.record.text_copy import (
     LogLine,
     MetaLine,
     TrialLine,
+    log_checksum,
     row_checksum,
 )
 
 TRIAL_COLUMNS: Final = (*PLANNED_COLUMNS, *STATE_COLUMNS)
 _LOG: Final = ", ".join(LOG_COLUMNS)
 _TRIAL: Final = ", ".join(TRIAL_COLUMNS)
-_NOTED: Final = f"""
-PRAGMA temp_store = MEMORY;
-CREATE TEMP TABLE noted (what TEXT, name ANY, UNIQUE (what, name) ON CONFLICT IGNORE);
-CREATE TEMP TRIGGER trial_added AFTER INSERT ON main.trials BEGIN
-    INSERT INTO noted VALUES ('trial', NEW.key); END;
-CREATE TEMP TRIGGER trial_placed AFTER UPDATE OF {", ".join(PLANNED_COLUMNS)} ON main.trials BEGIN
-    INSERT INTO noted VALUES ('trial', NEW.key); END;
-CREATE TEMP TRIGGER trial_changed AFTER UPDATE OF {", ".join(STATE_COLUMNS)} ON main.trials BEGIN
-    INSERT INTO noted VALUES ('state', NEW.key); END;
-CREATE TEMP TRIGGER entry_added AFTER INSERT ON main.log BEGIN
-    INSERT INTO noted VALUES ('entry', NEW.seq); END;
+_TRIGGERS: Final = f"""
+CREATE TEMP TRIGGER trial_added AFTER INSERT ON main.trials WHEN NEW.crc IS NULL BEGIN
+    SELECT hsweep_noted('trial', NEW.key); END;
+CREATE TEMP TRIGGER trial_placed AFTER UPDATE OF {", ".join(PLANNED_COLUMNS)} ON main.trials
+    WHEN NEW.crc IS OLD.crc BEGIN SELECT hsweep_noted('trial', NEW.key); END;
+CREATE TEMP TRIGGER trial_changed AFTER UPDATE OF {", ".join(STATE_COLUMNS)} ON main.trials
+    WHEN NEW.crc IS OLD.crc BEGIN SELECT hsweep_noted('state', NEW.key); END;
+CREATE TEMP TRIGGER entry_added AFTER INSERT ON main.log WHEN NEW.crc IS NULL BEGIN
+    SELECT hsweep_noted('entry', NEW.seq); END;
 CREATE TEMP TRIGGER value_set AFTER INSERT ON main.meta BEGIN
-    INSERT INTO noted VALUES ('meta', NEW.name); END;
+    SELECT hsweep_noted('meta', NEW.name); END;
 CREATE TEMP TRIGGER value_forgotten AFTER DELETE ON main.meta BEGIN
-    INSERT INTO noted VALUES ('meta', OLD.name); END;
+    SELECT hsweep_noted('meta', OLD.name); END;
 """
-
-
-def log_checksum(key: str, entry: tuple[object, ...]) -> int:
-    """Return the checksum of a log entry, given in the order of ``LOG_COLUMNS``."""
-    return row_checksum((key, *entry[1:]))
 
 
 class Changes:
@@ -49,16 +44,35 @@ class Changes:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        connection.executescript(_NOTED)
+        self._noted: dict[tuple[str, object], None] = {}
+        noted = self._noted  # not self: the connection holds on to what it calls
+
+        def note(what: str, name: object) -> None:
+            noted[what, name] = None
+
+        connection.create_function("hsweep_noted", 2, note)
+        connection.executescript(_TRIGGERS)
 
     def forget(self) -> None:
         """Forget what was noted: the transaction was rolled back, or is not to be told of."""
-        self._connection.execute("DELETE FROM noted")
+        self._noted.clear()
+
+    @property
+    def has_any(self) -> bool:
+        """Whether anything was noted."""
+        return bool(self._noted)
+
+    @property
+    def has_trials(self) -> bool:
+        """Whether anything was noted of a trial or its log."""
+        return any(what != "meta" for what, _ in self._noted)
 
     def seal(self) -> list[Line]:
-        """Give every changed row its checksum, and return the lines that tell of the changes."""
+        """Give every noted row its checksum, and return the lines that tell of the changes."""
+        if not self._noted:
+            return []
         noted: dict[str, list[object]] = {"trial": [], "state": [], "entry": [], "meta": []}
-        for what, name in self._connection.execute("SELECT what, name FROM noted"):
+        for what, name in self._noted:
             noted[what].append(name)
         self.forget()
         entries = self._sealed_entries(noted["entry"])

@@ -243,6 +243,7 @@ class Journal(JournalReader):
             "latency_seconds": report.latency_seconds,
             **({"micro_batch": report.micro_batch} if report.micro_batch is not None else {}),
             **({"note": report.note} if report.note else {}),
+            **({"peak_memory_bytes": peak} if (peak := report.peak_memory_bytes) else {}),
         }
         with self._changing(key) as standing:
             is_new = standing.enter(

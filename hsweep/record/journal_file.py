@@ -17,7 +17,11 @@ from hsweep.errors import UserError
 from hsweep.record.text_copy import copy_of
 
 SCHEMA_VERSION: Final = 2
-_SCHEMA: Final = """
+REMARKED: Final = (
+    "kind = 'report' AND (instr(payload, '\"micro_batch\"') OR instr(payload, '\"note\"'))"
+)
+"""Which log entries are reports that hold more than numbers, as SQL."""
+_SCHEMA: Final = f"""
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS trials (
     key TEXT PRIMARY KEY,
@@ -38,9 +42,12 @@ CREATE TABLE IF NOT EXISTS trials (
     orphaned TEXT NOT NULL DEFAULT '',
     reused_from TEXT NOT NULL DEFAULT '',
     continues TEXT NOT NULL DEFAULT '',
-    parts TEXT NOT NULL DEFAULT '{}',
-    crc INTEGER
+    parts TEXT NOT NULL DEFAULT '{{}}',
+    crc INTEGER,
+    train_seconds REAL,
+    data_seconds REAL
 );
+CREATE INDEX IF NOT EXISTS trials_in_order ON trials (ordinal);
 CREATE TABLE IF NOT EXISTS log (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     time REAL NOT NULL,
@@ -53,6 +60,7 @@ CREATE TABLE IF NOT EXISTS log (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS one_report_a_unit ON log (key, unit) WHERE kind = 'report';
 CREATE INDEX IF NOT EXISTS log_by_key ON log (key, seq);
+CREATE INDEX IF NOT EXISTS remarked ON log (seq) WHERE {REMARKED};
 CREATE TABLE IF NOT EXISTS cursors (name TEXT PRIMARY KEY, seq INTEGER NOT NULL);
 """
 ADDED_IN_2: Final = {
@@ -66,6 +74,9 @@ ADDED_IN_2: Final = {
 }
 """Columns of ``trials`` that journals of version 1 lack, and how they are added."""
 _LOG_ADDED_IN_2: Final = {"crc": "INTEGER"}
+TIMES: Final = {"train_seconds": "REAL", "data_seconds": "REAL"}
+"""Columns of ``trials`` for a quick sum, repeated from each trial's last report; null where they
+are not known. They are derived, so they may be missing and no checksum covers them."""
 
 _BUSY_SECONDS: Final = 30
 _DAMAGED: Final = {
@@ -149,7 +160,7 @@ def _for_writing(path: Path, *, create: bool) -> JournalFile:
 def _upgrade(connection: sqlite3.Connection) -> None:
     lacking = [
         f"ALTER TABLE {table} ADD COLUMN {name} {kind}"
-        for table, added in (("trials", ADDED_IN_2), ("log", _LOG_ADDED_IN_2))
+        for table, added in (("trials", {**ADDED_IN_2, **TIMES}), ("log", _LOG_ADDED_IN_2))
         for name, kind in added.items()
         if name not in columns(connection, table)
     ]

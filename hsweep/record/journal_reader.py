@@ -10,10 +10,17 @@ from typing import Any, Final
 
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
-from hsweep.record.changes import TRIAL_COLUMNS, log_checksum
-from hsweep.record.journal_file import ADDED_IN_2, JournalFile, columns, damaged, unreadable
+from hsweep.record.changes import TRIAL_COLUMNS
+from hsweep.record.journal_file import (
+    ADDED_IN_2,
+    REMARKED,
+    JournalFile,
+    columns,
+    damaged,
+    unreadable,
+)
 from hsweep.record.journal_rows import LogRow, TrialRow
-from hsweep.record.text_copy import LOG_COLUMNS, row_checksum
+from hsweep.record.text_copy import LOG_COLUMNS, log_checksum, row_checksum
 
 LAST_CHARACTER: Final = "\U0010ffff"
 """Sorts behind every other, so that what begins with a prefix is a range of the index."""
@@ -162,8 +169,7 @@ class JournalReader:
 
     def remarked_reports(self) -> Iterator[LogRow]:
         """Yield the reports that hold more than numbers: a note, or a batch computed in parts."""
-        marks = "instr(payload, '\"micro_batch\"') OR instr(payload, '\"note\"')"
-        yield from self._select(f"kind = 'report' AND ({marks})", ())
+        yield from self._select(REMARKED, ())
 
     def log(self) -> Iterator[LogRow]:
         """Yield every entry in the order it was recorded."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hsweep.design.trial import TrialStatus
+from hsweep.design.trial import Report, TrialStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,27 @@ class TrialRow:
             str(self.status), self.reason, self.attempt, self.unit, self.value, self.wall_seconds,
             self.failures, int(self.alone), self.orphaned, self.reused_from, self.continues,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A report that is to be recorded.
+
+    Attributes:
+        key: of its trial.
+        attempt: that it comes from.
+        report: what the trial said.
+        value: the study's metric in it; None if there is none or it is not finite.
+        status: that it leads to.
+        reason: why the trial has that status.
+    """
+
+    key: str
+    attempt: int
+    report: Report
+    value: float | None
+    status: TrialStatus = TrialStatus.RUNNING
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

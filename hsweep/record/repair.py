@@ -18,23 +18,22 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from hsweep.record.changes import log_checksum
 from hsweep.record.journal import Journal
 from hsweep.record.journal_file import DamagedJournalError
 from hsweep.record.text_copy import (
+    NOT_BEGUN,
     Line,
     LogLine,
     MetaLine,
     RecordCopy,
     TrialLine,
     copy_of,
+    log_checksum,
     read_lines,
     row_checksum,
     write_lines,
 )
 
-_NOT_BEGUN: Final = ("planned", "", 0, 0, None, 0.0, 0, 0, "", "", "")
-"""``STATE_COLUMNS`` of a trial of which the log says nothing."""
 _OWN_VALUES: Final = ("schema_version",)
 """Values that say something of the file rather than of the study."""
 
@@ -258,7 +257,7 @@ def _gather(lines: Iterable[Line | None]) -> _Gathered:
 def _followed(chain: list[LogLine]) -> tuple[list[tuple[Any, ...]], tuple[Any, ...], int]:
     """Return a trial's entries up to the first gap, its state there, and how many are left out."""
     entries: list[tuple[Any, ...]] = []
-    state: tuple[Any, ...] = _NOT_BEGUN
+    state: tuple[Any, ...] = NOT_BEGUN
     last = 0
     # Of two lines that begin alike the one that was given last counts.
     ordered = [line for _, line in sorted(enumerate(chain), key=_place)]

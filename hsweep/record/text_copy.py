@@ -17,6 +17,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ STATE_COLUMNS: Final = (
     "orphaned", "reused_from", "continues",
 )  # fmt: skip
 LOG_COLUMNS: Final = ("seq", "time", "attempt", "kind", "unit", "payload")
+NOT_BEGUN: Final = ("planned", "", 0, 0, None, 0.0, 0, 0, "", "", "")
+"""``STATE_COLUMNS`` of a trial of which the log says nothing."""
 
 _HEAD: Final = '{"crc32":"'
 _MIDDLE: Final = '","is":'
@@ -45,6 +48,23 @@ def copy_of(journal: Path) -> Path:
 def row_checksum(row: Row) -> int:
     """Return the checksum that the database keeps of one of its rows."""
     return zlib.crc32(json.dumps(list(row)).encode())
+
+
+def log_checksum(key: str, entry: Row) -> int:
+    """Return the checksum of a log entry, given in the order of ``LOG_COLUMNS``.
+
+    It is ``row_checksum`` of the key and the entry without its number, put together by hand: every
+    reader of a study works it out for every report.
+    """
+    _, time, attempt, kind, unit, payload = entry
+    try:
+        text = (
+            f"[{_quoted(key)}, {time!r}, {attempt}, {_quoted(kind)}, "
+            f"{'null' if unit is None else unit}, {_quoted(payload)}]"
+        )
+    except TypeError:  # of a damaged row, where a text is none
+        return row_checksum((key, *entry[1:]))
+    return zlib.crc32(text.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +97,12 @@ class LogLine:
         """Return the line's content."""
         # Payloads are JSON already; they are put in as they are.
         entries = ", ".join(f"{json.dumps(row[:-1])[:-1]}, {row[-1]}]" for row in self.log)
-        return (
-            f'{{"key": {json.dumps(self.key)}, "after": {self.after}, "log": [{entries}], '
-            f'"state": {json.dumps(self.state)}}}'
-        )
+        return log_line(self.key, self.after, entries, json.dumps(self.state))
+
+
+def log_line(key: str, after: int, entries: str, state: str) -> str:
+    """Return the content of a `LogLine`; ``entries`` and ``state`` are JSON."""
+    return f'{{"key": {_quoted(key)}, "after": {after}, "log": [{entries}], "state": {state}}}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +116,22 @@ class MetaLine:
         return json.dumps({"meta": dict(self.values)})
 
 
+@dataclass(frozen=True, slots=True)
+class ToldLine:
+    """A line whose content has been put together by who wrote the change; read back it is one of
+    the others."""
+
+    content: str
+
+    def text(self) -> str:
+        """Return the line's content."""
+        return self.content
+
+
 Line = TrialLine | LogLine | MetaLine
 
 
-def encode(line: Line) -> bytes:
+def encode(line: Line | ToldLine) -> bytes:
     """Return a line with its checksum, as it stands in the file."""
     body = line.text()
     return f"{_HEAD}{zlib.crc32(body.encode()):08x}{_MIDDLE}{body}}}\n".encode()
@@ -155,7 +189,7 @@ class RecordCopy:
         self._file: int | None = None
         self._unwritten = b""
 
-    def append(self, lines: Iterable[Line]) -> None:
+    def append(self, lines: Iterable[Line | ToldLine]) -> None:
         """Write lines at the end."""
         self._unwritten += b"".join(map(encode, lines))
         if not self._unwritten:
