@@ -104,6 +104,14 @@ def measure_peak(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
+def held_at_most(device: torch.device) -> int | None:
+    """Return the most that was held since the peak was last measured anew; None on the CPU.
+
+    What the allocator keeps for later counts: no other process can have it.
+    """
+    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+
+
 def needed_bytes(device: torch.device, asked: int | None, planned: int) -> int:
     """Return how much memory a trial needs at least, as far as known.
 

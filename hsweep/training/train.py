@@ -17,6 +17,7 @@ from hsweep.training.evaluation import evaluated, latency
 from hsweep.training.memory import (
     DoesNotFitError,
     fitting,
+    held_at_most,
     measure_peak,
     needed_bytes,
     shown,
@@ -140,6 +141,7 @@ def _from_there(
             else None,
             micro_batch=gradients.at_once,
             note="; ".join(filter(None, (state.take_note(unit), gradients.take_note()))),
+            peak_memory_bytes=held_at_most(device),
         )
         problem = state.add(report)
         try:
