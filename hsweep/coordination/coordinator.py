@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
 from hsweep.coordination.handing_out import HandingOut
+from hsweep.coordination.packing import Packing
 from hsweep.coordination.race import Race
 from hsweep.coordination.standing import Snapshot, Standing
 from hsweep.design.sweep import Sweep
-from hsweep.design.trial import Assignment, Report, Setback, Trial, TrialStatus
+from hsweep.design.trial import Assignment, Report, Resources, Setback, Trial, TrialStatus
 from hsweep.planning.plan import cost_columns
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.redaction import redact
@@ -73,6 +74,8 @@ class Coordinator:
             for. What they report still counts at the rungs, but not as a contender left.
         reuse: is asked about trials that were just added to the record; gives those of them their
             reports that are known from elsewhere and returns their keys.
+        packing: sizes trials whose share of a device is open; a runner that knows its devices
+            sets it with ``pack``. Without it each gets a whole one.
     """
 
     journal: Journal
@@ -84,6 +87,7 @@ class Coordinator:
     only: frozenset[str] | None = None
     kept: frozenset[str] = frozenset()
     reuse: Callable[[Sequence[Trial]], Collection[str]] | None = None
+    packing: Packing | None = None
     stop_reason: str | None = None
     is_in_trouble: bool = False
     record_error: Exception | None = None
@@ -207,14 +211,21 @@ class Coordinator:
         if self.stop_reason is None:
             self.stop_reason, self.is_in_trouble = reason, is_trouble
 
-    def take(self) -> Assignment | None:
-        """Return the next trial to train, None if there is none now (see ``is_exhausted``)."""
+    def take(self, like: Resources | None = None) -> Assignment | None:
+        """Return the next trial to train, None if there is none now (see ``is_exhausted``).
+
+        Args:
+            like: what the trial must occupy; None for whatever it does. Where the next one needs
+                something else none is returned: nobody overtakes it.
+        """
         with self._lock:
             if self.stop_requested:
                 return None
             if self._queue.next is None and self.proposer is not None:
                 self._propose(self.proposer)
             self._drop_lost()
+            if like is not None and not self._is_next_like(like):
+                return None
             key = self._queue.take(self._standing.running)
             if key is None:
                 return None
@@ -235,7 +246,51 @@ class Coordinator:
                 is_alone=key in self._queue.alone,
                 continues=self._continues.get(key),
                 report_timeout=self.sweep.report_timeout,
+                waits_at=self._race.waits_at(trial),
+                share=self.resources_of(trial).devices if trial.resources.is_auto else None,
             )
+
+    def _is_next_like(self, resources: Resources) -> bool:
+        """Whether a trial waits that shares its device, and occupies just this."""
+        key = self._queue.next
+        return key is not None and self.resources_of(self._standing.trials[key]) == resources
+
+    def resources_of(self, trial: Trial) -> Resources:
+        """Return what a trial would occupy if it were taken now."""
+        if not trial.resources.is_auto:
+            return trial.resources
+        if self.packing is None:
+            return replace(trial.resources, gpus=trial.resources.devices)
+        return self.packing.resources(trial)
+
+    def pack(self, device_bytes: int) -> None:
+        """Share devices out among trials by the memory they need.
+
+        Args:
+            device_bytes: memory of the smallest device.
+        """
+        with self._lock:
+            self.packing = packing = Packing(device_bytes)
+            for entry in self.journal.reports():
+                trial = self._standing.trials.get(entry.key)
+                peak = entry.payload.get("peak_memory_bytes")
+                if trial is not None and peak is not None and "micro_batch" not in entry.payload:
+                    packing.observe(trial, peak)
+
+    @property
+    def num_waiting(self) -> int:
+        """How many trials could be taken now by workers that have room for each."""
+        return self._queue.num_waiting
+
+    def give_back(self, assignment: Assignment) -> None:
+        """Let a trial be taken again that was never begun, or whose process ended through none of
+        its doing; nothing counts against it, and nobody is told."""
+        key = assignment.trial.key
+        with self._lock:
+            if self._is_current(assignment):
+                self._set_status(key, TrialStatus.PLANNED, "")
+                self._standing.move(key, TrialStatus.PLANNED)
+                self._queue.add(key, first=True)
 
     def _propose(self, proposer: Proposer) -> None:
         """Add the proposer's next trials that must be trained, if it has any."""
@@ -277,6 +332,8 @@ class Coordinator:
         with self._lock:
             if not self._is_current(assignment):
                 return False
+            if self.packing is not None:
+                self.packing.learn(assignment, said)
             if isinstance(said, Setback):
                 self._set_back(assignment, said)
                 return False

@@ -43,6 +43,11 @@ class HandingOut:
         """The trial that is handed out next to a worker that shares its device, if any."""
         return self._waiting[0] if self._waiting else None
 
+    @property
+    def num_waiting(self) -> int:
+        """How many trials wait for a worker that shares its device."""
+        return len(self._waiting)
+
     def drop_next(self) -> None:
         """Forget the trial that would be handed out next."""
         self._waiting.popleft()

@@ -55,6 +55,12 @@ class Race:
         """Whether a trial whose last report is of this unit may have to wait for others there."""
         return trial.key not in self._kept and self._asha.waiting_place(unit)
 
+    def waits_at(self, trial: Trial) -> frozenset[int]:
+        """Return the units after which a trial needs a verdict to go on."""
+        if trial.key in self._kept:
+            return frozenset()
+        return self._asha.milestones(trial.key, trial.stratum, self._contender(trial))
+
     def verdict(self, trial: Trial, unit: int) -> Verdict:
         """Say whether a trial that has reported at ``unit`` goes on, waits or is stopped."""
         if trial.key in self._kept:

@@ -172,6 +172,11 @@ class StratifiedAsha:
         """Whether a trial whose last report is of this unit may have to wait there."""
         return self._together and unit in self._milestones
 
+    def milestones(self, key: str, stratum: str, contender: str | None = None) -> frozenset[int]:
+        """Return the units at which a trial may be stopped or have to wait."""
+        is_exempt = (contender or key) in self._strata[stratum].exempt
+        return frozenset() if stratum == PROTECTED or is_exempt else self._milestones
+
     def _verdict_together(
         self, group: _Stratum, stratum: str, unit: int, contender: str
     ) -> Verdict:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from hsweep.design.budget import Budget
 from hsweep.design.question import Goal
 from hsweep.design.recipe import Recipe
-from hsweep.errors import UserError
+from hsweep.errors import UserError, shown
 from hsweep.seeding import Seeds
 from models.base import AnyModelConfig, Counts
 from models.conditioning import Conditioning
@@ -39,13 +39,19 @@ class TrialStatus(StrEnum):
 FINAL_STATUSES: Final = tuple(status for status in TrialStatus if status.is_final)
 
 
+AUTO: Final = "auto"
+"""In place of a number of devices: as much of one as the trial's memory asks for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What one trial occupies while it trains.
 
     Attributes:
         cpus: processor cores; a trial on the CPU computes with this many threads.
-        gpus: devices, possibly a fraction of one; above 0 the trial trains on CUDA.
+        gpus: devices, possibly a fraction of one; above 0 the trial trains on CUDA. ``"auto"`` is
+            a whole device or a share of it, by what the trial is expected to need of its memory
+            (see ``hsweep.coordination.packing``).
 
     Raises:
         UserError: an amount that is negative or not finite, none at all, or more than one device
@@ -53,17 +59,30 @@ class Resources:
     """
 
     cpus: float = 1
-    gpus: float = 0
+    gpus: float | Literal["auto"] = 0
 
     def __post_init__(self) -> None:
-        is_usable = math.isfinite(self.cpus + self.gpus) and self.cpus >= 0 and self.gpus >= 0
-        if not is_usable or self.cpus + self.gpus == 0:
+        if isinstance(self.gpus, str) and self.gpus != AUTO:
+            raise UserError(f"gpus is a number of devices or {AUTO!r}, not {shown(self.gpus)}")
+        gpus = 1 if isinstance(self.gpus, str) else self.gpus
+        is_usable = math.isfinite(self.cpus + gpus) and self.cpus >= 0 and gpus >= 0
+        if not is_usable or self.cpus + gpus == 0:
             raise UserError(
                 "a trial needs cpus or gpus, neither negative nor infinite; "
                 f"got cpus={self.cpus}, gpus={self.gpus}"
             )
-        if self.gpus > 1 and self.gpus != int(self.gpus):
-            raise UserError(f"gpus above 1 must be a whole number, not {self.gpus}")
+        if gpus > 1 and gpus != int(gpus):
+            raise UserError(f"gpus above 1 must be a whole number, not {gpus}")
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the trial's share of a device follows from its memory."""
+        return self.gpus == AUTO
+
+    @property
+    def devices(self) -> float:
+        """Devices at most: the whole one of which an automatic share is part."""
+        return 1.0 if isinstance(self.gpus, str) else self.gpus
 
     @property
     def num_threads(self) -> int:
@@ -130,6 +149,9 @@ class Assignment:
             from as long as it has none of its own; None for none.
         report_timeout: seconds without a report after which the process counts as hung and is
             ended; None waits for ever.
+        waits_at: units at which the trial may be stopped or have to wait for others, so that it
+            goes on only when told to.
+        share: of a device, where the sweep leaves that open; None for a whole one.
     """
 
     trial: Trial
@@ -141,14 +163,18 @@ class Assignment:
     is_alone: bool = False
     continues: str | None = None
     report_timeout: float | None = None
+    waits_at: frozenset[int] = frozenset()
+    share: float | None = None
 
     @property
     def resources(self) -> Resources:
-        """What the trial occupies in this attempt."""
+        """What the trial occupies in this attempt, ``gpus`` being a number."""
         wanted = self.trial.resources
-        return (
-            replace(wanted, gpus=max(1.0, wanted.gpus)) if self.is_alone and wanted.gpus else wanted
-        )
+        if self.is_alone and wanted.gpus:
+            return replace(wanted, gpus=max(1.0, wanted.devices))
+        if wanted.is_auto:
+            return replace(wanted, gpus=wanted.devices if self.share is None else self.share)
+        return wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +197,8 @@ class Report:
         micro_batch: examples computed at once, where memory did not suffice for a whole batch and
             gradients were accumulated over it; None for whole batches.
         note: what a reader of the record should know of this report; empty for nothing.
+        peak_memory_bytes: the most that the process has held on its device since the trial began
+            there, beside CUDA's own; None on the CPU.
     """
 
     unit: int
@@ -184,6 +212,7 @@ class Report:
     latency_seconds: float | None = None
     micro_batch: int | None = None
     note: str = ""
+    peak_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ import contextlib
 import faulthandler
 import os
 import sys
-import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -14,11 +13,10 @@ from ray import tune
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 
 from hsweep.design.trial import Assignment
-from hsweep.redaction import redact
-from hsweep.training.worker import TrialSession
+from hsweep.training.lane import Lane
 
 PARCEL: Final = "parcel"
-REPORT: Final = "report"
+WORDS: Final = "words"
 START_SECONDS: Final = 300.0
 """What a process has at least for starting and for ending a trial, where reports are timed."""
 
@@ -26,24 +24,31 @@ _NODE_LABEL: Final = "ray.io/node-id"
 
 
 class Parcel:
-    """An assignment on its way to a worker, opaque to Tune.
+    """The first assignments of a lane on their way to a worker, opaque to Tune.
 
     Tune copies, flattens and prints configurations; this one is neither copied nor spelled out.
 
     Args:
-        assignment: the trial and its attempt.
-        avoided: ids of nodes on which its process died before; it is placed on others.
+        assignments: trials and their attempts, at least one, all of the same size.
+        avoided: ids of nodes on which the first one's process died before; it is placed on others.
     """
 
-    def __init__(self, assignment: Assignment, avoided: frozenset[str] = frozenset()) -> None:
-        self.assignment = assignment
+    def __init__(
+        self, assignments: Sequence[Assignment], avoided: frozenset[str] = frozenset()
+    ) -> None:
+        self.assignments = tuple(assignments)
         self.avoided = avoided
+
+    @property
+    def first(self) -> Assignment:
+        """The assignment that the lane begins with."""
+        return self.assignments[0]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Parcel":
         return self
 
     def __repr__(self) -> str:
-        return f"{self.assignment.trial.key}-{self.assignment.attempt}"
+        return f"{self.first.trial.key}-{self.first.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +77,14 @@ def hang_file(folder: str | Path, assignment: Assignment) -> Path:
 
 
 class TrialActor(tune.Trainable):
-    """The process that trains trials, one after another."""
+    """The process that trains trials: a lane that gets more of them while it is at work."""
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
-        """Return what this attempt of a trial occupies."""
+        """Return what every trial of this lane occupies."""
         parcel: Parcel = config[PARCEL]
-        resources = parcel.assignment.resources
-        amounts = {"CPU": resources.cpus, "GPU": resources.gpus}
+        resources = parcel.first.resources
+        amounts = {"CPU": resources.cpus, "GPU": resources.devices}
         bundle = {name: n for name, n in amounts.items() if n > 0}
         if not parcel.avoided:
             return PlacementGroupFactory([bundle])
@@ -87,22 +92,17 @@ class TrialActor(tune.Trainable):
         return PlacementGroupFactory([bundle], bundle_label_selector=[elsewhere])
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Begin the first trial."""
-        self._session: TrialSession | None = None
-        self._begin(config)
+        """Begin the first trials."""
+        self._lane = Lane(self._ended_if_it_hangs)
+        self._lane.give(config[PARCEL].assignments)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Begin another trial in the same process."""
-        # What went wrong with keeping the trial before is no failure of this one.
+        """Begin other trials in the same process."""
+        # What went wrong with keeping the trials before is no failure of these.
         with contextlib.suppress(Exception):
             self.cleanup()
-        self._begin(new_config)
+        self._lane.give(new_config[PARCEL].assignments)
         return True
-
-    def _begin(self, config: dict[str, Any]) -> None:
-        self._assignment: Assignment = config[PARCEL].assignment
-        with self._ended_if_it_hangs(at_least=START_SECONDS), _without_secrets():
-            self._session = TrialSession(self._assignment)
 
     def where(self) -> Place:
         """Return where this process runs."""
@@ -114,35 +114,42 @@ class TrialActor(tune.Trainable):
         return Place(node=node, host=socket.gethostname(), pid=os.getpid())
 
     def step(self) -> dict[str, Any]:
-        """Train up to the next report."""
-        assert self._session is not None
-        with self._ended_if_it_hangs(), _without_secrets():
-            return {REPORT: self._session.next_report()}
+        """Return what the trials said since the last time, as soon as there is something.
 
-    def finish(self) -> None:
-        """End the trial now, not only when the process gets another one or ends."""
-        self.cleanup()
+        Raises:
+            BrokenLaneError: a trial failed, and the process shall end.
+        """
+        return {WORDS: self._lane.next_words()}
+
+    def give(self, assignments: Sequence[Assignment]) -> None:
+        """Add trials to be trained after those that are there."""
+        self._lane.give(assignments)
+
+    def drop(self, key: str) -> None:
+        """End a trial now; return when what it has to keep is on disk."""
+        self._lane.drop(key)
 
     def cleanup(self) -> None:
-        """End the trial, writing a checkpoint if its work is not yet on disk."""
-        session, self._session = self._session, None
-        if session is not None:
-            with self._ended_if_it_hangs(at_least=START_SECONDS):
-                session.close()
+        """End all trials, writing a checkpoint where work is not yet on disk."""
+        self._lane.stop()
 
     @contextlib.contextmanager
-    def _ended_if_it_hangs(self, at_least: float = 0.0) -> Iterator[None]:
+    def _ended_if_it_hangs(self, assignment: Assignment, is_turn: bool) -> Iterator[None]:
         """End the process if this takes longer than a report may; say where it was.
 
         The watch is kept by a thread that needs no interpreter lock, so a call into foreign code
         that never returns is noticed too.
+
+        Args:
+            assignment: whose work is watched.
+            is_turn: the trial is begun or ended, which may take longer.
         """
-        timeout = self._assignment.report_timeout
+        timeout = assignment.report_timeout
         if timeout is None:
             yield
             return
-        with _opened(hang_file(self.logdir, self._assignment)) as file:
-            seconds = max(timeout, at_least)
+        with _opened(hang_file(self.logdir, assignment)) as file:
+            seconds = max(timeout, START_SECONDS) if is_turn else timeout
             faulthandler.dump_traceback_later(seconds, exit=True, file=file)
             try:
                 yield
@@ -152,22 +159,6 @@ class TrialActor(tune.Trainable):
     def __repr__(self) -> str:
         # Shown in Ray's dashboard. An actor outlives its trials, so it is named as what it is.
         return "hsweep-worker"
-
-
-@contextlib.contextmanager
-def _without_secrets() -> Iterator[None]:
-    """Let no error out whose text holds a secret: Tune writes it into the study's folder."""
-    try:
-        yield
-    except Exception:
-        text = traceback.format_exc()
-        shown = redact(text)
-        if shown == text:
-            raise
-    else:
-        return
-    # Not while the other is handled, which would be kept as this one's context.
-    raise RuntimeError(shown)
 
 
 @contextlib.contextmanager

@@ -38,6 +38,7 @@ _PLACE_LOST: Final = (
 _NODE_DIED: Final = "its node has died"
 _LOW_MEMORY: Final = "running low on memory"
 _FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>.+)$')
+_IN_LANE: Final = re.compile(r'training/lane\.py", line \d+ in _work$')
 _TEXT_LENGTH: Final = 6_000
 _READ_SECONDS: Final = 20.0
 
@@ -158,7 +159,7 @@ def _hung(found: Circumstances, where: str) -> str:
 def _main_stack(trace: str) -> list[str]:
     """Return the innermost frames first of the thread that trained."""
     blocks = [block.splitlines() for block in re.split(r"\n(?=Thread |Current thread )", trace)]
-    training = [block for block in blocks if any("ray_tune/actor.py" in line for line in block)]
+    training = [block for block in blocks if any(_IN_LANE.search(line) for line in block)]
     chosen = (training or blocks)[-1]
     return [line for line in chosen if _FRAME.match(line)]
 

@@ -18,41 +18,59 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.design.trial import Assignment, Resources
-from hsweep.ray_tune.actor import PARCEL, REPORT, START_SECONDS, Parcel, Place
+from hsweep.coordination.packing import may_take
+from hsweep.design.trial import Assignment, Report, Resources
+from hsweep.ray_tune.actor import PARCEL, START_SECONDS, WORDS, Parcel, Place
 from hsweep.ray_tune.failures import Circumstances, failure_of, hang_trace, heard_of
+from hsweep.training.lane import Failure, Word
 
 GRACE_SECONDS: Final = 15.0
 """How much later than a worker's own watch the driver ends it: its watch can say where it was."""
 
+_AHEAD_SECONDS: Final = 0.25
+"""How much work a lane has ahead, so that it never waits for the driver."""
+
+_MOST_AHEAD: Final = 64
+_NEWS: Final = 0.2
 _LONGEST_TICK: Final = 1.0
 _CLOSING_SECONDS: Final = 60.0
 _EXPLAINING_SECONDS: Final = 0.5
 
 
 @dataclass(slots=True)
-class _Running:
-    """A Tune trial that has a process.
+class _Lane:
+    """A Tune trial: what its process has been given and has not ended yet.
 
     Attributes:
+        resources: what each of its trials occupies.
+        undone: by key, in the order they were given.
         has_begun: the process has said that it is there.
         place: a reference to where it runs.
         silent: seconds since its last word, as far as this process was awake to hear one.
         was_silenced: it was ended because of that.
+        is_broken: a trial failed in it, and it ends.
     """
 
+    resources: Resources
+    undone: dict[str, Assignment] = field(default_factory=dict)
     has_begun: bool = False
     place: Any = None
     silent: float = 0.0
     was_silenced: bool = False
+    is_broken: bool = False
+
+    def add(self, assignments: Iterable[Assignment]) -> None:
+        """Note what the process is given."""
+        self.undone.update((each.trial.key, each) for each in assignments)
 
 
 @dataclass(slots=True)
 class _Closing:
-    """A trial that ended its work in some process, which may still be writing its checkpoint."""
+    """A trial that ended its work in some lane, which may still be writing its checkpoint."""
 
     reference: Any
     since: float
+    lane: _Lane
 
 
 @dataclass(slots=True)
@@ -61,17 +79,21 @@ class Link:
 
     Attributes:
         coordinator: of this run; None in a pickled copy, which leads nowhere.
+        num_live: lanes that have a process.
+        waiting: parcels of those that have none yet.
     """
 
     coordinator: Coordinator
-    _running: dict[str, _Running] = field(default_factory=dict)
+    num_live: int = 0
+    waiting: frozenset[Parcel] = frozenset()
+    _lanes: dict[str, _Lane] = field(default_factory=dict)
     _closing: dict[str, _Closing] = field(default_factory=dict)
     _held: list[Assignment] = field(default_factory=list)
     _left: dict[str, set[str]] = field(default_factory=dict)
+    _suspects: set[str] = field(default_factory=set)
     _readers: list[threading.Thread] = field(default_factory=list)
     _ticked: float = field(default_factory=time.monotonic)
-    num_live: int = 0
-    waiting: frozenset[Parcel] = frozenset()
+    _trial_seconds: float | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Link, (None,)
@@ -79,31 +101,78 @@ class Link:
     def __deepcopy__(self, memo: dict[int, Any]) -> "Link":
         return self
 
-    def next_parcel(self) -> Parcel | None:
-        """Return what shall run next, None if there is nothing now."""
+    def next_parcel(self, trial_id: str) -> Parcel | None:
+        """Return what shall run next in a lane of its own, None if there is nothing now."""
+        first = self._next()
+        if first is None:
+            return None
+        lane = self._lanes[trial_id] = _Lane(first.resources)
+        lane.add([first])
+        lane.add(self._more(lane))
+        left = self._left.get(first.trial.key)
+        avoided = _avoidable(left, first.resources) if left else frozenset()
+        return Parcel(tuple(lane.undone.values()), avoided)
+
+    def _next(self, lane: _Lane | None = None) -> Assignment | None:
+        """Return the next assignment for a lane, or for a new one.
+
+        Nobody is overtaken for ever: a lane gets nothing more while a trial could start that needs
+        one of its own, or one of another size.
+        """
+        places = (each.first.resources for each in self.waiting)
+        if lane is not None and not may_take(lane.resources, places):
+            return None
         for number, held in enumerate(self._held):
-            if self._has_closed(held.trial.key):
-                del self._held[number]
-                return self._parcel(held)
-        while (assignment := self.coordinator.take()) is not None:
-            if self._has_closed(assignment.trial.key):
-                return self._parcel(assignment)
-            # Its last process is still writing the checkpoint it shall go on from.
+            if self._has_closed(held.trial.key, lane):
+                if lane is not None and not self._suits(held, lane):
+                    return None
+                return self._held.pop(number)
+        like = lane.resources if lane is not None else None
+        while (assignment := self.coordinator.take(like)) is not None:
+            has_closed = self._has_closed(assignment.trial.key, lane)
+            if has_closed and (lane is None or self._suits(assignment, lane)):
+                return assignment
+            # A new lane takes it, or its last one is still writing the checkpoint it goes on from.
             self._held.append(assignment)
+            if has_closed:
+                return None
         return None
 
-    def _has_closed(self, key: str) -> bool:
+    def _suits(self, assignment: Assignment, lane: _Lane) -> bool:
+        key = assignment.trial.key
+        needs_own = key in self._suspects or key in self._left or assignment.is_alone
+        return assignment.resources == lane.resources and not needs_own
+
+    def _has_closed(self, key: str, lane: _Lane | None) -> bool:
         closing = self._closing.get(key)
-        if closing is not None:
+        # One process does what it is told in the order it is told.
+        if closing is not None and closing.lane is not lane:
             ready, _ = ray.wait([closing.reference], timeout=0)
             if not ready and time.monotonic() - closing.since < _CLOSING_SECONDS:
                 return False
-            del self._closing[key]
+        self._closing.pop(key, None)
         return True
 
-    def _parcel(self, assignment: Assignment) -> Parcel:
-        left = self._left.get(assignment.trial.key)
-        return Parcel(assignment, _avoidable(left, assignment.resources) if left else frozenset())
+    def _more(self, lane: _Lane) -> list[Assignment]:
+        """Return what a lane gets beside what it has: enough to be busy until its next parcel.
+
+        Where trials take long it gets the next one only when it has none: each then goes to
+        whichever lane is free first.
+        """
+        if self._suspects & lane.undone.keys():
+            return []
+        ahead = 0
+        if self._trial_seconds is not None:
+            ahead = min(_MOST_AHEAD, int(_AHEAD_SECONDS / max(self._trial_seconds, 1e-4)))
+            # What is left at the end shall not all lie in one lane.
+            ahead = min(ahead, self.coordinator.num_waiting // (4 * max(1, len(self._lanes))))
+        given: list[Assignment] = []
+        while len(lane.undone) + len(given) < 1 + ahead or not (lane.undone or given):
+            assignment = self._next(lane)
+            if assignment is None:
+                break
+            given.append(assignment)
+        return given
 
     def tick(self, controller: Any) -> None:
         """End processes that have been silent for too long.
@@ -120,91 +189,139 @@ class Link:
                 waiting.append(trial.config[PARCEL])
                 continue
             num_live += 1
-            running = self._running.setdefault(trial.trial_id, _Running())
-            running.silent += passed
-            timeout = assignment_of(trial).report_timeout
-            if timeout is None or running.was_silenced:
+            lane = self._lanes.get(trial.trial_id)
+            timeout = trial.config[PARCEL].first.report_timeout
+            if timeout is None or lane is None or lane.was_silenced:
                 continue
-            allowed = timeout if running.has_begun else max(timeout, START_SECONDS)
-            if running.silent > allowed + GRACE_SECONDS:
-                running.was_silenced = True
+            lane.silent += passed
+            allowed = timeout if lane.has_begun else max(timeout, START_SECONDS)
+            if lane.silent > allowed + GRACE_SECONDS:
+                lane.was_silenced = True
                 ray.kill(live[tracked][0])
         self.num_live, self.waiting = num_live, frozenset(waiting)
 
+    def _lane(self, trial: TuneTrial) -> _Lane:
+        lane = self._lanes.get(trial.trial_id)
+        if lane is None:
+            parcel: Parcel = trial.config[PARCEL]
+            lane = self._lanes[trial.trial_id] = _Lane(parcel.first.resources)
+            lane.add(parcel.assignments)
+        return lane
+
     def began(self, trial: TuneTrial) -> None:
-        """Note that a trial's process is there."""
-        running = self._running.setdefault(trial.trial_id, _Running())
-        running.has_begun, running.silent = True, 0.0
-        running.place = trial.temporary_state.ray_actor.where.remote()
+        """Note that a lane's process is there."""
+        lane = self._lane(trial)
+        lane.has_begun, lane.silent = True, 0.0
+        lane.place = trial.temporary_state.ray_actor.where.remote()
 
     def said(self, trial: TuneTrial, result: Mapping[str, Any]) -> bool:
-        """Pass on what a trial said, and return whether it goes on where it is."""
-        assignment = assignment_of(trial)
-        running = self._running.setdefault(trial.trial_id, _Running())
-        running.silent = 0.0
-        if self.coordinator.report(assignment, result[REPORT]):
-            return True
+        """Pass on what a lane's trials said, and return whether the lane goes on."""
+        lane = self._lane(trial)
+        lane.silent = 0.0
         actor = trial.temporary_state.ray_actor
+        for word in result[WORDS]:
+            self._heard(lane, actor, word)
+        if lane.is_broken:
+            # Asked once more it ends, and what it had not begun goes elsewhere.
+            return True
+        more = self._more(lane) if actor is not None else []
+        if more:
+            lane.add(more)
+            actor.give.remote(more)
+        return bool(lane.undone)
+
+    def _heard(self, lane: _Lane, actor: Any, word: Word) -> None:
+        assignment = lane.undone.get(word.key)
+        if assignment is None or assignment.attempt != word.attempt:
+            # It was ended here, and had said more before it learned so.
+            return
+        said = word.said
+        if isinstance(said, Failure):
+            del lane.undone[word.key]
+            lane.is_broken = True
+            self.coordinator.failed(assignment, said.text)
+            return
+        if self.coordinator.report(assignment, said):
+            return
+        del lane.undone[word.key]
+        if isinstance(said, Report) and said.is_last:
+            self._note_duration(said.wall_seconds)
+            return
         if actor is not None:
-            # The process may wait long for its next trial, and this one may be handed out again.
-            self._closing[assignment.trial.key] = _Closing(actor.finish.remote(), time.monotonic())
-        return False
+            # It may be handed out again, and must not before its checkpoint is there.
+            reference = actor.drop.remote(word.key)
+            self._closing[word.key] = _Closing(reference, time.monotonic(), lane)
+
+    def _note_duration(self, seconds: float) -> None:
+        before = self._trial_seconds if self._trial_seconds is not None else seconds
+        self._trial_seconds = (1 - _NEWS) * before + _NEWS * seconds
 
     def ended(self, trial: TuneTrial) -> None:
-        """Forget a trial's process."""
-        self._running.pop(trial.trial_id, None)
+        """Forget a lane."""
+        self._lanes.pop(trial.trial_id, None)
 
     def failed(self, trial: TuneTrial) -> None:
-        """Find out why a trial's process failed, and pass that on."""
+        """Find out why a lane's process failed, and pass that on."""
         error = heard_of(trial)
-        running = self._running.pop(trial.trial_id, None) or _Running()
+        lane = self._lane(trial)
+        self.ended(trial)
+        if lane.is_broken:
+            for assignment in reversed(lane.undone.values()):
+                self.coordinator.give_back(assignment)
+            return
         folder = trial.storage.trial_working_directory if trial.storage else None
         if isinstance(error, RayActorError):
             # Asking other machines takes time that other trials shall not wait.
-            reader = threading.Thread(
-                target=self._explain, args=(assignment_of(trial), error, running, folder)
-            )
+            reader = threading.Thread(target=self._explain, args=(lane, error, folder))
             self._readers = [each for each in self._readers if each.is_alive()] + [reader]
             reader.daemon = True
             reader.start()
             reader.join(_EXPLAINING_SECONDS)
         else:
-            self._explain(assignment_of(trial), error, running, None)
+            self._explain(lane, error, None)
 
-    def _explain(
-        self,
-        assignment: Assignment,
-        error: BaseException | None,
-        running: _Running,
-        folder: str | None,
-    ) -> None:
+    def _explain(self, lane: _Lane, error: BaseException | None, folder: str | None) -> None:
         place: Place | None = None
-        trace, is_alive = "", True
+        traces: dict[str, str] = {}
+        is_alive = True
+        undone = list(lane.undone.values())
         try:
-            if running.place is not None:
+            if lane.place is not None:
                 with contextlib.suppress(RayError):
-                    place = ray.get(running.place, timeout=1)
+                    place = ray.get(lane.place, timeout=1)
             is_alive = place is None or place.node in {node["NodeID"] for node in alive_nodes()}
-            if folder and is_alive and assignment.report_timeout is not None:
+            if folder and is_alive:
                 own_node = ray.get_runtime_context().get_node_id()
-                trace = hang_trace(folder, assignment, place, own_node)
+                for assignment in undone:
+                    if assignment.report_timeout is not None:
+                        trace = hang_trace(folder, assignment, place, own_node)
+                        traces[assignment.trial.key] = trace
         except Exception:
             # Ray itself does not answer.
             is_alive = False
-        failure = failure_of(
-            Circumstances(
-                assignment=assignment,
-                error=error,
-                has_begun=running.has_begun,
-                place=place,
-                is_node_alive=is_alive,
-                was_silenced=running.was_silenced,
-                trace=trace,
+        hung = {key for key, trace in traces.items() if trace}
+        for assignment in undone:
+            key = assignment.trial.key
+            failure = failure_of(
+                Circumstances(
+                    assignment=assignment,
+                    error=error,
+                    has_begun=lane.has_begun,
+                    place=place,
+                    is_node_alive=is_alive,
+                    was_silenced=lane.was_silenced,
+                    trace=traces.get(key, ""),
+                )
             )
-        )
-        if failure.leaves_node and place is not None:
-            self._left.setdefault(assignment.trial.key, set()).add(place.node)
-        self.coordinator.failed(assignment, failure.text, is_own_fault=failure.is_own_fault)
+            if failure.leaves_node and place is not None:
+                self._left.setdefault(key, set()).add(place.node)
+            is_known = len(undone) == 1 or key in hung
+            if failure.is_own_fault and not is_known:
+                # One of them did it, or none. Each goes on in a lane of its own, which tells.
+                self._suspects.add(key)
+            self.coordinator.failed(
+                assignment, failure.text, is_own_fault=failure.is_own_fault and is_known
+            )
 
     def wait_for_explanations(self, seconds: float) -> None:
         """Wait until every failure so far has been passed on."""
@@ -228,7 +345,7 @@ class CoordinatedSearcher(Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """Return the next assignment, None for "not now", or that there will be no more."""
-        parcel = self._link.next_parcel()
+        parcel = self._link.next_parcel(trial_id)
         if parcel is not None:
             return {PARCEL: parcel}
         return Searcher.FINISHED if self._link.coordinator.is_exhausted else None
@@ -306,12 +423,6 @@ class StopWhenAsked(tune.Stopper):
         return self._link.coordinator.stop_requested
 
 
-def assignment_of(trial: TuneTrial) -> Assignment:
-    """Return the attempt that a Tune trial is."""
-    assignment: Assignment = trial.config[PARCEL].assignment
-    return assignment
-
-
 def alive_nodes() -> list[dict[str, Any]]:
     """Return Ray's description of every node that is there."""
     return [node for node in ray.nodes() if node["Alive"]]
@@ -322,11 +433,12 @@ def slots_of(available: Mapping[str, float], request: Resources) -> int:
     fits = []
     if request.cpus > 0:
         fits.append(int(available.get("CPU", 0) / request.cpus + 1e-9))
-    if 0 < request.gpus < 1:
+    devices = request.devices
+    if 0 < devices < 1:
         # A share never spans two devices.
-        fits.append(int(available.get("GPU", 0)) * int(1 / request.gpus + 1e-9))
-    elif request.gpus >= 1:
-        fits.append(int(available.get("GPU", 0) / request.gpus + 1e-9))
+        fits.append(int(available.get("GPU", 0)) * int(1 / devices + 1e-9))
+    elif devices >= 1:
+        fits.append(int(available.get("GPU", 0) / devices + 1e-9))
     return min(fits)
 
 

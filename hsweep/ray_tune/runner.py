@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,9 +22,11 @@ from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
 from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.packing import AT_ONCE, share_of
 from hsweep.design.trial import Resources
 from hsweep.errors import UserError
 from hsweep.ray_tune.actor import PARCEL, Parcel, TrialActor
+from hsweep.ray_tune.devices import smallest_device_bytes
 from hsweep.ray_tune.failures import repair_tune
 from hsweep.ray_tune.health import RayHealth
 from hsweep.ray_tune.link import (
@@ -56,6 +58,7 @@ class RayRunner:
         max_concurrent: trials at once; None for as many as the resources allow.
         own_modules: modules that travel to workers whole.
         sweep_folder: put last on the workers' import path.
+        device_bytes: memory of the smallest device; None asks the nodes where it matters.
         dashboard_url: set by ``connect``.
     """
 
@@ -64,6 +67,7 @@ class RayRunner:
     max_concurrent: int | None = None
     own_modules: tuple[Any, ...] = ()
     sweep_folder: Path | None = None
+    device_bytes: int | None = None
     dashboard_url: str | None = field(default=None, init=False)
     _checked: set[Resources] = field(default_factory=set, init=False)
 
@@ -116,16 +120,24 @@ class RayRunner:
                     for name in ("CPU", "GPU")
                 }
                 raise UserError(
-                    f"trial {key} needs {request.cpus:g} cpus and {request.gpus:g} gpus, but the "
+                    f"trial {key} needs {_amounts(request)}, but the "
                     f"largest node has {largest['CPU']:g} cpus and {largest['GPU']:g} gpus; lower "
                     "the sweep's resources (--set cpus=..., --set gpus=...) or join a larger node"
                 )
         if len(nodes) > 1:
             _check_shared(self.scratch, nodes)
         self._checked = set(requests.values())
+        self._ask_devices(self._checked)
+
+    def _ask_devices(self, requests: Iterable[Resources]) -> None:
+        if self.device_bytes is None and any(request.is_auto for request in requests):
+            self.device_bytes = smallest_device_bytes(alive_nodes())
 
     def slots(self, request: Resources) -> int:
-        """Return how many trials of this size fit the cluster at once."""
+        """Return how many trials of this size fit the cluster at once; of the smallest share of a
+        device where it is open."""
+        if request.is_auto:
+            request = replace(request, gpus=share_of(max(AT_ONCE)))
         return sum(slots_of(node["Resources"], request) for node in alive_nodes())
 
     def run(self, coordinator: Coordinator) -> None:
@@ -136,6 +148,9 @@ class RayRunner:
             ray.cloudpickle.register_pickle_by_value(module)
         # An adaptive search has no trial before it starts, but draws of it were checked.
         requests = {trial.resources for trial in coordinator.planned_trials()} | self._checked
+        self._ask_devices(requests)
+        if self.device_bytes is not None:
+            coordinator.pack(self.device_bytes)
         concurrent = self.max_concurrent or max(
             (self.slots(request) for request in requests), default=1
         )
@@ -227,7 +242,7 @@ def _fits_somewhere(waiting: Iterable[Parcel], nodes: Iterable[Mapping[str, Any]
     """Return whether some node could hold a trial that waits for one, were it empty."""
     parcels = list(waiting)
     return not parcels or any(
-        slots_of(node["Resources"], parcel.assignment.resources)
+        slots_of(node["Resources"], parcel.first.resources)
         for node in nodes
         for parcel in parcels
         if node["Alive"] and node["NodeID"] not in parcel.avoided
@@ -236,7 +251,7 @@ def _fits_somewhere(waiting: Iterable[Parcel], nodes: Iterable[Mapping[str, Any]
 
 def _no_room(waiting: Iterable[Parcel]) -> str:
     needs = " or ".join(
-        sorted({_amounts(parcel.assignment.resources) for parcel in waiting}) or ["nothing"]
+        sorted({_amounts(parcel.first.resources) for parcel in waiting}) or ["nothing"]
     )
     return (
         f"no node of the cluster has been able to hold a trial for {ROOMLESS_SECONDS / 60:g} "
@@ -245,7 +260,7 @@ def _no_room(waiting: Iterable[Parcel]) -> str:
 
 
 def _amounts(request: Resources) -> str:
-    return f"{request.cpus:g} cpus and {request.gpus:g} gpus"
+    return f"{request.cpus:g} cpus and {request.devices:g} gpus"
 
 
 def _ending(error: BaseException) -> str:

@@ -1,6 +1,28 @@
 """One trial in one process, as every runner drives it."""
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from hsweep.design.trial import Assignment, Report, Setback
+
+Said = tuple[Assignment, Report | Setback]
+"""A trial, and what it says."""
+
+
+class Session(Protocol):
+    """Trials in training: ask for their next reports, or close it."""
+
+    def next_words(self) -> Sequence[Said]:
+        """Train up to the next reports; nothing once all has been said."""
+        ...
+
+    def drop(self, key: str) -> None:
+        """End one of the trials, keeping what is not yet on disk."""
+        ...
+
+    def close(self) -> None:
+        """End all trials, keeping what is not yet on disk."""
+        ...
 
 
 class TrialSession:
@@ -31,6 +53,15 @@ class TrialSession:
             StopIteration: the trial has said everything.
         """
         return next(self._reports)
+
+    def next_words(self) -> Sequence[Said]:
+        """Return the next report, or where the trial cannot go on; nothing after the last."""
+        return [(self.assignment, said) for said in (next(self._reports, None),) if said]
+
+    def drop(self, key: str) -> None:
+        """End the trial, which is the only one."""
+        assert key == self.assignment.trial.key
+        self.close()
 
     def close(self) -> None:
         """Stop training, keeping what is not yet on disk, and give the device's memory back.

@@ -37,10 +37,11 @@ from pathlib import Path
 from hsweep.ray_tune.environment import prepare_ray
 prepare_ray()
 from hsweep.ray_tune.actor import TrialActor
+from hsweep.training.lane import Lane
 from test_ray_failures import TRIAL, assigned
 
 class Hanging:
-    def next_report(self):
+    def next_words(self):
         never_returns()
 
 def never_returns():
@@ -49,8 +50,8 @@ def never_returns():
 
 actor = object.__new__(TrialActor)
 actor._logdir = sys.argv[1]
-actor._assignment = assigned(Path(sys.argv[1]), report_timeout=0.5)
-actor._session = Hanging()
+actor._lane = Lane(actor._ended_if_it_hangs, lambda assignment: Hanging())
+actor.give([assigned(Path(sys.argv[1]), report_timeout=0.5)])
 actor.step()
 """
 
@@ -101,7 +102,7 @@ def test_a_process_that_hangs_without_giving_up_the_interpreter_ends_itself_and_
     assert first.startswith("no report for 0.5 s (report_timeout): the process was ended ")
     assert "process 77 on alpha" in first
     assert re.search(r"; it was at <string>, line \d+, in never_returns$", first)
-    assert any("actor.py" in line and "in step" in line for line in stack)
+    assert any("lane.py" in line and "in _train" in line for line in stack)
 
 
 def test_a_process_that_reports_in_time_is_left_alone(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def node(name: str, cpus: float = 1, gpus: float = 0, *, alive: bool = True) -> 
 
 
 def parcel(avoided: frozenset[str] = frozenset(), **changes: Any) -> Parcel:
-    return Parcel(replace(assignment_of(TRIAL, Path("/nowhere")), **changes), avoided)
+    return Parcel([replace(assignment_of(TRIAL, Path("/nowhere")), **changes)], avoided)
 
 
 def nodes_are(monkeypatch: pytest.MonkeyPatch, nodes: list[dict[str, Any]]) -> None:
@@ -106,6 +106,7 @@ def seconds_until_killed(
     clock = Clock(monkeypatch, ray_link)
     link, controller = Link(None), OneTrial(timeout)  # type: ignore[arg-type]
     link._ticked = clock.now
+    link._lane(controller.trial)
     if begun:
         link.began(controller.trial)
     for _ in range(2000):

@@ -70,18 +70,20 @@ def test_a_worker_killed_in_the_middle_costs_only_the_way_back_to_its_checkpoint
     )
     killed: list[int] = []
 
-    def kill_whoever_waits() -> None:
+    def kill_whoever_waits(coordinator: Coordinator) -> None:
         deadline = time.monotonic() + 120
         while not killed and time.monotonic() < deadline:
-            for trace in traces.glob("waiting-*"):
+            # What it said before is on its way; the record shall have it first.
+            has_said = 2 in coordinator.snapshot().running.values()
+            for trace in traces.glob("waiting-*") if has_said else ():
                 killed.append(int(trace.name.partition("-")[2]))
                 os.kill(killed[0], signal.SIGKILL)
             time.sleep(0.02)
         (traces / "go").touch()
 
-    killer = threading.Thread(target=kill_whoever_waits)
-    killer.start()
     with coordinating(sweep, tmp_path / "study") as coordinator:
+        killer = threading.Thread(target=kill_whoever_waits, args=(coordinator,))
+        killer.start()
         runner.run(coordinator)
         rows = {row.point["width"]: row for row in coordinator.journal.trials()}
         attempts = [
@@ -125,6 +127,7 @@ def test_processes_are_reused_between_trials_of_one_size_and_each_gets_what_it_a
     with coordinating(sweep, tmp_path / "study") as coordinator:
         runner.max_concurrent = 1
         runner.run(coordinator)
+        assert coordinator.stop_reason is None
         assert {row.status for row in coordinator.journal.trials()} == {"finished"}
     opened = [trace.name.split("-") for trace in traces.iterdir()]
     by_size = {size: [pid for _, pid, given in opened if given == size] for size in ("0.5", "1.0")}
@@ -317,9 +320,9 @@ def test_a_process_out_of_reach_for_a_moment_costs_the_trial_nothing(
     resolved = RayActorManager._actor_task_resolved
 
     def losing(self: Any, tracked_actor_task: Any, result: Any) -> None:
-        said = result.get("report") if isinstance(result, dict) else None
-        if said is not None and said.unit == 3 and not lost:
-            lost.append(said)
+        words = result.get("words", []) if isinstance(result, dict) else []
+        if not lost and any(word.said.unit == 3 for word in words):
+            lost.append(words)
             error = ActorUnavailableError("The actor is unavailable: socket closed", b"0" * 16)
             self._actor_task_failed(tracked_actor_task=tracked_actor_task, exception=error)
         else:
@@ -348,8 +351,8 @@ def test_a_process_that_dies_between_two_trials_is_held_against_neither(
     )
     take, killed = Coordinator.take, []
 
-    def take_and_kill(self: Coordinator) -> Any:
-        assignment = take(self)
+    def take_and_kill(self: Coordinator, like: Resources | None = None) -> Any:
+        assignment = take(self, like)
         if assignment is not None and not killed:
             for trace in traces.iterdir():
                 killed.append(int(trace.name.split("-")[1]))
