@@ -137,9 +137,8 @@ class Packing:
 
     def _did_not_fit(self, assignment: Assignment) -> None:
         """Give the next trials of this shape more than this one had."""
-        share = assignment.resources.gpus
-        assert not isinstance(share, str), "an attempt occupies a number of devices"
-        smaller = [number for number in AT_ONCE if share_of(number) > share]
+        had = assignment.resources.devices
+        smaller = [number for number in AT_ONCE if share_of(number) > had]
         shape = _shape(assignment.trial)
         self._fits[shape] = min(max(smaller, default=1), self._fits.get(shape, max(AT_ONCE)))
 

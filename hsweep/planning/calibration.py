@@ -129,6 +129,6 @@ def _kind(trial: Trial) -> str:
 
 
 @lru_cache
-def _hash_of(unit: str, batch: int, precision: str, cpus: float, gpus: float) -> str:
+def _hash_of(unit: str, batch: int, precision: str, cpus: float, gpus: float | str) -> str:
     content = {"unit": unit, "batch": batch, "precision": precision, "cpus": cpus, "gpus": gpus}
     return content_hash(content)[:8]

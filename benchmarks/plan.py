@@ -1,0 +1,197 @@
+"""Planning: the sweeps that come with the tool, many points, and a plan beside building models."""
+
+import functools
+import itertools
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from benchmarks.pairs import (
+    Pairing,
+    Quantity,
+    conclude,
+    environment,
+    in_process,
+    in_turn,
+    measured,
+    show,
+)
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+SWEEP: Final = ROOT / "benchmarks" / "plan_sweep.py"
+PRESET: Final = "paper"
+MOST_SECONDS: Final = 20.0
+"""For one sweep's preset."""
+
+MANY: Final = 10_000
+MOST_SECONDS_FOR_MANY: Final = 60.0
+MOST_GROWTH: Final = 1.2
+"""How much longer a point may take at the end of a plan twice as large."""
+
+Axes = Mapping[str, Sequence[float]]
+
+
+def axes_of(thousands: int) -> Axes:
+    """Return a grid of so many thousands of different shapes."""
+    return {
+        "heads": range(1, 11),
+        "head_dim": range(8, 88, 8),
+        "depth": range(1, 11),
+        "mlp_ratio": [0.5 * number for number in range(1, thousands + 1)],
+    }
+
+
+TINY: Final[Axes] = {"heads": [1, 2], "head_dim": [8], "depth": [1, 2], "mlp_ratio": [1.0, 2.0]}
+
+
+def planned(sweep: Path, *options: str) -> tuple[float, dict[str, Any]]:
+    """Return how long ``hsweep plan`` takes from the process's start to its end, and what it says.
+
+    Data are looked for in an empty folder, so that none are read: that takes what reading takes.
+    """
+    with tempfile.TemporaryDirectory(prefix="hsweep-plan-") as folder:
+        ended = in_process(
+            [
+                *("-m", "hsweep", "plan", str(sweep), *options),
+                *("--json", "--home", folder, "--data-root", folder),
+            ],
+            folder=ROOT,
+            variables={"PYTHONPATH": str(ROOT)},
+        )
+    return ended.seconds, json.loads(ended.output)
+
+
+def points_planned(axes: Axes) -> tuple[float, list[int]]:
+    """Return how long the plan of a grid takes, and the parameters of its shapes."""
+    settings = (f"{axis}={','.join(map(str, values))}" for axis, values in axes.items())
+    seconds, plan = planned(SWEEP, *(word for each in settings for word in ("--set", each)))
+    return seconds, [trial["num_params"] for trial in plan["trials"]]
+
+
+def points_built(axes: Axes) -> tuple[float, list[int]]:
+    """Return how long it takes to build a grid's models without memory, and their parameters."""
+    ended = in_process(
+        [
+            *("-m", "benchmarks.baselines.plan_meta"),
+            *(
+                word
+                for axis, values in axes.items()
+                for word in (f"--{axis.replace('_', '-')}", *map(str, values))
+            ),
+        ],
+        folder=ROOT,
+        variables={"PYTHONPATH": str(ROOT)},
+    )
+    return ended.seconds, ended.result["num_params"]
+
+
+def preset_rows(sweeps: Sequence[Path], preset: str) -> list[Quantity]:
+    """Return the time of every sweep's preset, and of all together."""
+    rows = []
+    for sweep in sweeps:
+        load = round(os.getloadavg()[0], 2)
+        seconds, plan = planned(sweep, "--preset", preset)
+        points, trials = plan["totals"]["points"], plan["totals"]["trials"]
+        data = "" if not plan["data_problems"] else ", data not there"
+        rows.append(
+            Quantity(
+                f"{sweep.stem}: {points} points, {trials} trials{data}",
+                seconds,
+                "s",
+                MOST_SECONDS,
+                facts={"load_before": load, "data_problems": plan["data_problems"]},
+            )
+        )
+    total = sum(row.value for row in rows)
+    return [*rows, Quantity(f"all {len(rows)} sweeps, one after another", total, "s")]
+
+
+def growth_rows(sizes: Sequence[int]) -> list[Quantity]:
+    """Return the times of plans of so many thousands of points, and how a point's time grows.
+
+    A plan's time is a start and a time for each point; from three sizes, each twice the one
+    before, follow two times for each point.
+    """
+    seconds = {}
+    rows = []
+    for thousands in sizes:
+        load = round(os.getloadavg()[0], 2)
+        seconds[thousands], _ = points_planned(axes_of(thousands))
+        points = 1000 * thousands
+        rows.append(
+            Quantity(
+                f"a plan of {points:,} shapes",
+                seconds[thousands],
+                "s",
+                MOST_SECONDS_FOR_MANY if points == MANY else None,
+                facts={"load_before": load},
+            )
+        )
+    each = [
+        (seconds[large] - seconds[small]) / (large - small)
+        for small, large in itertools.pairwise(sizes)
+    ]
+    if len(each) >= 2 and min(each) > 0:
+        name = (
+            f"milliseconds a point from {sizes[-2]},000 to {sizes[-1]},000, over those from "
+            f"{sizes[0]},000 to {sizes[1]},000 ({each[-1]:.3f} over {each[0]:.3f})"
+        )
+        rows.append(Quantity(name, each[-1] / each[0], "", MOST_GROWTH))
+    return rows
+
+
+def pairing(axes: Axes, pairs: int) -> Pairing:
+    """Measure the plan of a grid beside building its models.
+
+    Raises:
+        RuntimeError: the two disagree on a shape's parameters.
+    """
+    counts: dict[str, list[int]] = {}
+    loads: list[float] = []
+
+    def timed(side: str, measure: Any) -> float:
+        loads.append(round(os.getloadavg()[0], 2))
+        seconds, found = measure(axes)
+        # Ours has the last axis in the order of the grid as well: the sizes are held one by one.
+        if counts.setdefault(side, found) != found or len({*map(tuple, counts.values())}) > 1:
+            raise RuntimeError("the plan and the built models differ in their parameters")
+        return float(seconds)
+
+    values = in_turn(
+        functools.partial(timed, "ours", points_planned),
+        functools.partial(timed, "theirs", points_built),
+        pairs,
+    )
+    return Pairing(
+        f"parameters of {len(counts['ours']):,} shapes",
+        "hsweep plan (with FLOPs, memory, keys and checks)",
+        "timm's models built on the meta device",
+        "s",
+        "less",
+        values,
+        facts={"load_before": loads},
+    )
+
+
+@click.command("plan")
+@click.option("--points", type=click.IntRange(1), default=1, show_default=True,
+              help="Thousands of shapes in the comparison.")  # fmt: skip
+@click.option("--sizes", default="5,10,20", show_default=True,
+              help="Thousands of shapes of the plans whose growth is measured.")  # fmt: skip
+@measured(pairs=3)
+def command(points: int, sizes: str, pairs: int, quick: bool, strict: bool) -> None:
+    """Measure how long plans take, before anything trains."""
+    found = environment()
+    if quick:
+        one = [ROOT / "sweeps" / "retrieval_heads.py"]
+        rows, compared = preset_rows(one, "smoke"), pairing(TINY, 1)
+    else:
+        sweeps = sorted(path for path in (ROOT / "sweeps").glob("*.py") if path.stem != "__init__")
+        rows = preset_rows(sweeps, PRESET) + growth_rows([int(size) for size in sizes.split(",")])
+        compared = pairing(axes_of(points), pairs)
+    conclude(show("plan", [compared], found, quantities=rows), strict=strict)

@@ -1,0 +1,56 @@
+"""How much memory the devices of a cluster have."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import ray
+from ray.exceptions import RayError
+
+from hsweep.errors import UserError
+
+_A_LITTLE: Final = 0.0001
+"""Ray's smallest part of a device: enough to be shown one."""
+
+_SECONDS: Final = 60.0
+
+
+def smallest_device_bytes(nodes: Iterable[Mapping[str, Any]]) -> int:
+    """Return the memory of a device, of the smallest where nodes have different ones.
+
+    One device of each node is asked, since those of a node are alike as a rule. A node whose
+    devices are all taken for a minute is left out.
+
+    Args:
+        nodes: Ray's descriptions of them.
+
+    Raises:
+        UserError: no device could be asked.
+    """
+    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    ask = ray.remote(num_cpus=0, num_gpus=_A_LITTLE, max_calls=1, max_retries=0)(_device_bytes)
+    asked = [
+        ask.options(scheduling_strategy=strategy(node["NodeID"], soft=False)).remote()
+        for node in nodes
+        if node["Resources"].get("GPU", 0) > 0
+    ]
+    answered, silent = (
+        ray.wait(asked, num_returns=len(asked), timeout=_SECONDS) if asked else ([], [])
+    )
+    for reference in silent:
+        ray.cancel(reference)
+    try:
+        return min(ray.get(answered))
+    except (RayError, ValueError) as error:
+        what = str(error).strip().splitlines()[-1] if answered else "no node has a free one"
+        raise UserError(
+            f"gpus='auto' shares devices out by their memory, but none could be asked for it: "
+            f"{what}. Give every trial a fixed share instead (--set gpus=0.25), or train on the "
+            "CPU (--set gpus=0)"
+        ) from error
+
+
+def _device_bytes() -> int:
+    """Return the memory of the device that is shown to this process."""
+    import torch
+
+    return int(torch.cuda.get_device_properties(0).total_memory)
