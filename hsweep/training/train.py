@@ -24,6 +24,7 @@ from hsweep.training.memory import (
     with_room,
 )
 from hsweep.training.micro_batches import Gradients, has_batch_statistics
+from hsweep.training.process_state import ProcessState, seed_all
 from hsweep.training.trial_state import TrialState
 from hsweep.training.update import Update
 from tasks.base import Batch, TaskData
@@ -47,32 +48,34 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report | Se
     the checkpoint.
     """
     measure_peak(device)
+    process = ProcessState()
     try:
-        yield from _reports(assignment, device)
+        yield from _reports(assignment, device, process)
         return
     except DoesNotFitError as error:
         setback = _memory_setback(assignment, device, error.what, error.asked_bytes)
     except StorageError as error:
         setback = Setback("storage", str(error))
+    finally:
+        process.restore()
     yield setback
 
 
-def _reports(assignment: Assignment, device: torch.device) -> Generator[Report, None, None]:
-    data, model, state = begin(assignment, device, _now)
+def _reports(
+    assignment: Assignment, device: torch.device, process: ProcessState
+) -> Generator[Report, None, None]:
+    begun = begin(assignment, device, _now)
     try:
-        yield from _from_there(assignment, device, data, model, state)
+        yield from _from_there(assignment, device, begun, process)
     finally:
         # Whoever is given the trial next finds all that was kept.
-        state.close()
+        begun.state.close()
 
 
 def _from_there(
-    assignment: Assignment,
-    device: torch.device,
-    data: TaskData,
-    model: nn.Module,
-    state: TrialState,
+    assignment: Assignment, device: torch.device, begun: "Begun", process: ProcessState
 ) -> Generator[Report, None, None]:
+    data, model, state = begun
     trial, recipe, budget = assignment.trial, assignment.trial.recipe, assignment.trial.budget
     steps_per_unit = data.steps_per_epoch if budget.unit == "epochs" else 1
     num_steps = budget.amount * steps_per_unit
@@ -95,8 +98,9 @@ def _from_there(
     update, clock = Update(model, state.optimizer, recipe), time.perf_counter
     probe = assignment.probe
     probed = probe.due(budget.report_units()) if probe is not None else frozenset()
+    is_first = True
     for unit in (unit for unit in budget.report_units() if unit > state.unit):
-        torch.manual_seed(derived_seed(trial.seeds.sampling, step))
+        seed_all(derived_seed(trial.seeds.sampling, step))
         model.train()
         losses: list[torch.Tensor] = []
         is_untouched = not has_batch_statistics(model)
@@ -127,6 +131,10 @@ def _from_there(
         )
         metrics, diverged_at = with_room("the evaluation", evaluate, gradients.clear, device)
         wall_seconds = state.seconds()
+        notes = [state.take_note(unit), gradients.take_note()]
+        if is_first or is_last:
+            notes.append(_changes_note(process))
+            is_first = False
         report = Report(
             unit=unit,
             step=step,
@@ -192,7 +200,7 @@ def begin(assignment: Assignment, device: torch.device, clock: Callable[[], floa
             device=device,
         )
     with fitting("the model"):
-        torch.manual_seed(trial.seeds.init)
+        seed_all(trial.seeds.init)
         model = trial.model.build().to(device)
         data.warm_start(model)
         state = TrialState(model, build_optimizer(model, recipe), assignment, clock)
@@ -202,6 +210,13 @@ def begin(assignment: Assignment, device: torch.device, clock: Callable[[], floa
 
 def _now() -> float:
     return time.perf_counter()
+
+
+def _changes_note(process: ProcessState) -> str:
+    changed = process.changed()
+    if not changed:
+        return ""
+    return f"the task or model changed {', '.join(changed)}: put back after the trial"
 
 
 def _memory_setback(

@@ -1,6 +1,5 @@
 """Reading texts of a hub-style data set as bytes."""
 
-import functools
 import hashlib
 from collections.abc import Iterator
 from typing import Final
@@ -13,6 +12,7 @@ from tasks.lra.texts import Texts, joined, numbered, read_texts
 from tasks.lra.token_data import TokenTensors, held_out, limited
 from tasks.sources.cache import cached_arrays
 from tasks.sources.hub import content_digest
+from tasks.sources.kept import kept
 from tasks.sources.progress import tell
 
 _READING: Final = "byte-text-2"
@@ -25,7 +25,7 @@ FIRST_ID: Final = 1
 """Token of byte 0; 0 is padding."""
 
 
-@functools.lru_cache(maxsize=2)
+@kept(most=2)
 def load(task: ByteText, fingerprint: str, data_seed: int, device: torch.device) -> TokenTensors:  # noqa: ARG001
     """Return the texts of ``task`` on ``device``; the last two sets are kept for reuse.
 

@@ -1,6 +1,5 @@
 """Pairs of documents on the training device."""
 
-import functools
 import hashlib
 from typing import Final
 
@@ -12,12 +11,13 @@ from tasks.lra.document_pairs import DocumentPairs
 from tasks.lra.texts import Examples, read_texts
 from tasks.lra.token_data import TokenTensors, limited
 from tasks.sources.cache import cached_arrays
+from tasks.sources.kept import kept
 
 _READING: Final = "document-pairs-1"
 """To be changed with the code that reads, so that arrays read before are not used again."""
 
 
-@functools.lru_cache(maxsize=2)
+@kept(most=2)
 def load(
     task: DocumentPairs,
     fingerprint: str,  # noqa: ARG001

@@ -1,6 +1,5 @@
 """Sets of expressions: made once, kept as Parquet, read as arrays that processes share."""
 
-import functools
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from tasks.lra.texts import Texts, concatenated, joined, numbered, read_texts
 from tasks.lra.token_data import TokenTensors
 from tasks.sampling import stream_seed
 from tasks.sources.cache import cached_arrays, cached_folder
+from tasks.sources.kept import kept
 from tasks.sources.parts import cached_part, remove_parts
 from tasks.sources.progress import tell
 
@@ -122,7 +122,7 @@ def prepare(task: ListOps, data_seed: int) -> Path:
     return folder
 
 
-@functools.lru_cache(maxsize=2)
+@kept(most=2)
 def load(task: ListOps, data_seed: int, device: torch.device) -> TokenTensors:
     """Return the expressions on ``device``; the last two sets are kept for reuse.
 

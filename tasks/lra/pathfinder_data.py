@@ -1,6 +1,5 @@
 """Sets of Pathfinder images: drawn once, part by part, and read as arrays that processes share."""
 
-import functools
 import itertools
 from typing import Final, cast
 
@@ -14,6 +13,7 @@ from tasks.lra.texts import numbered, of_equal_length
 from tasks.lra.token_data import TokenTensors
 from tasks.sampling import stream_seed
 from tasks.sources.cache import cached_arrays
+from tasks.sources.kept import kept
 from tasks.sources.parts import Arrays, cached_part, remove_parts
 from tasks.sources.progress import tell
 
@@ -82,7 +82,7 @@ def _part(task: Pathfinder, data_seed: int, split: str, number: int) -> Arrays:
     return cached_part(_key(task, data_seed), f"{split}-{number}", make)
 
 
-@functools.lru_cache(maxsize=2)
+@kept(most=2)
 def load(task: Pathfinder, data_seed: int, device: torch.device) -> TokenTensors:
     """Return the images on ``device``; the last two sets are kept for reuse.
 

@@ -1,7 +1,5 @@
 """Images as sequences of pixels on the training device."""
 
-import functools
-
 import numpy as np
 import torch
 
@@ -10,13 +8,14 @@ from tasks.lra.pixels_rows import grey_rows, sources
 from tasks.lra.texts import numbered, of_equal_length
 from tasks.lra.token_data import TokenTensors, held_out, limited
 from tasks.sampling import stream_seed
+from tasks.sources.kept import kept
 from tasks.vision.image_arrays import ImageArrays
 
 _HELD_OUT_TEST = 11
 """Keeps the choice of test images apart from that of validation images."""
 
 
-@functools.lru_cache(maxsize=2)
+@kept(most=2)
 def load(task: Pixels, fingerprint: str, data_seed: int, device: torch.device) -> TokenTensors:  # noqa: ARG001
     """Return the images of ``task`` on ``device``; the last two sets are kept for reuse.
 

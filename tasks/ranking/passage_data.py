@@ -3,9 +3,8 @@
 Shapes: Q queries, B queries in a batch, T candidates, M mined negatives, P passages, F width.
 """
 
-import functools
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from torch.nn import functional
 from tasks.ranking.passage_pool import candidates
 from tasks.ranking.passages import Passages
 from tasks.sampling import epochs_from, generator, whole_batches
+from tasks.sources.kept import kept
 
 _CHUNK = 256
 """Queries handled at once outside training."""
@@ -46,7 +46,7 @@ class Tables(NamedTuple):
     device: torch.device
 
 
-@functools.lru_cache(maxsize=2)
+@kept(most=2)
 def load(task: Passages, fingerprint: str, device: torch.device) -> Tables:  # noqa: ARG001
     """Return the tables of ``task``; the last two are kept for reuse.
 
@@ -75,6 +75,8 @@ def load(task: Passages, fingerprint: str, device: torch.device) -> Tables:  # n
 
 class PassageData:
     """Queries opened for one trial: batches, cross entropy over candidates, top-1 and MRR@10."""
+
+    has_pure_loss: Final = True
 
     def __init__(self, task: Passages, tables: Tables, sampling_seed: int, batch_size: int) -> None:
         self._task = task

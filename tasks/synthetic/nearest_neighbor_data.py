@@ -7,13 +7,14 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.sampling import generator, whole_batches
+from tasks.sources.kept import kept
 from tasks.synthetic.nearest_neighbor import NearestNeighbor
 
 _CHUNK_NUMBERS = 1 << 18
@@ -76,14 +77,14 @@ def draw(task: NearestNeighbor, count: int, random: torch.Generator) -> Sequence
     return Sequences(drawn, farthest_points(drawn))
 
 
-@functools.lru_cache(maxsize=4)
+@kept(most=4)
 def held_out(task: NearestNeighbor, data_seed: int, device: torch.device) -> Sequences:
     """Return the held-out sequences on ``device``; the last few are kept for reuse."""
     sequences = draw(task, task.num_validation, generator(data_seed, _VALIDATION))
     return Sequences(sequences.x.to(device), sequences.y.to(device))
 
 
-@functools.lru_cache(maxsize=2)
+@kept(most=2)
 def replayed(
     task: NearestNeighbor, data_seed: int, batch_size: int, device: torch.device
 ) -> tuple[Sequences, ...]:
@@ -98,6 +99,8 @@ def replayed(
 
 class NearestNeighborData:
     """Sequences opened for one trial: a stream of batches, and squared errors."""
+
+    has_pure_loss: Final = True
 
     def __init__(
         self,

@@ -3,16 +3,16 @@
 Shapes: n sequences, T vectors in a sequence, d numbers in a vector, D directions and sets.
 """
 
-import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.sampling import epochs_from, generator, whole_batches
+from tasks.sources.kept import kept
 from tasks.synthetic.retrieval import Outer, Retrieval
 
 _CHUNK_NUMBERS = 1 << 22
@@ -50,7 +50,7 @@ class Generated(NamedTuple):
     validation: Sequences
 
 
-@functools.lru_cache(maxsize=4)
+@kept(most=4)
 def generate(task: Retrieval, data_seed: int, device: torch.device) -> Generated:
     """Return the data of ``task`` on ``device``; the last few are kept for reuse.
 
@@ -134,6 +134,8 @@ def _directions(task: Retrieval, random: torch.Generator) -> Tensor:
 
 class RetrievalData:
     """Sequences opened for one trial: batches, the squared error, and NMSE."""
+
+    has_pure_loss: Final = True
 
     def __init__(
         self,

@@ -3,9 +3,8 @@
 Shapes: n images, B images in a batch, C channels, H rows, W columns.
 """
 
-import functools
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from torch.nn import functional
 from tasks.base import DataError
 from tasks.classification import logits_of, named_scores, score
 from tasks.sampling import epochs_from, generator, whole_batches
+from tasks.sources.kept import kept
 from tasks.vision.image_arrays import ImageArrays
 from tasks.vision.images import Images
 
@@ -61,7 +61,7 @@ class ImageTensors(NamedTuple):
     num_classes: int
 
 
-@functools.lru_cache(maxsize=2)
+@kept(most=2)
 def load(task: Images, fingerprint: str, split_seed: int, device: torch.device) -> ImageTensors:  # noqa: ARG001
     """Return the images of ``task`` on ``device``; the last two sets are kept for reuse.
 
@@ -155,6 +155,8 @@ def augmented(pixels: Tensor, crop_padding: int, flip: bool, random: torch.Gener
 
 class ImageData:
     """Images opened for one trial: batches, cross-entropy, and accuracies."""
+
+    has_pure_loss: Final = True
 
     def __init__(
         self, task: Images, tensors: ImageTensors, sampling_seed: int, batch_size: int
