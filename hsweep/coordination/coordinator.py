@@ -247,6 +247,7 @@ class Coordinator:
                 continues=self._continues.get(key),
                 report_timeout=self.sweep.report_timeout,
                 waits_at=self._race.waits_at(trial),
+                isolate=self.sweep.isolate,
                 share=self.resources_of(trial).devices if trial.resources.is_auto else None,
             )
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType, NoneType
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 from hsweep.design.budget import Budget
 from hsweep.design.domain import AxisValue, is_text
@@ -13,7 +13,7 @@ from hsweep.design.question import Goal, Lean, Question, Transition
 from hsweep.design.recipe import Recipe
 from hsweep.design.search import Search
 from hsweep.design.space import Point, Space
-from hsweep.design.trial import Resources
+from hsweep.design.trial import AUTO, Resources
 from hsweep.errors import UserError, shown, unknown_name
 from hsweep.paths import check_study_name
 from models.base import AnyModelConfig
@@ -29,10 +29,13 @@ RESERVED_AXES: Final = frozenset(
         "train_flops_per_example", "train_memory_bytes",
         "wall_seconds", "train_seconds", "data_seconds", "latency_seconds",
         "mlflow_run_id", "mlflow_url", "unit", "step", "epochs", "steps", "seconds",
-        "report_every", "replicates", "cpus", "gpus", "num_points",
+        "report_every", "replicates", "cpus", "gpus", "num_points", "together", "isolate",
     }
 )  # fmt: skip
 """Names with a meaning of their own in tables and on the command line."""
+
+Together = Literal["auto", "never", "always"]
+"""When trials of one shape are trained as one program."""
 
 T = TypeVar("T")
 PerPoint: TypeAlias = T | Callable[[Point], T]
@@ -91,6 +94,17 @@ class Sweep:
         probe: what to measure, now and then, of the conditioning of each model's attention (see
             ``models.conditioning``); None measures nothing. The trials are the same with and
             without it, and so are their other numbers, but its time counts as theirs.
+        together: whether trials that are the same but for seeds, learning rate and weight decay are
+            trained as one program: ``auto``: on CUDA, where a short trial run shows that it is
+            quicker; ``always``: on the CPU too, and without a trial run, wherever it can be done;
+            ``never``. Results are the same up to the rounding of floating-point numbers, and the
+            record says of each trial that it was so. On the CPU a trial trained separately repeats
+            to the bit whatever else runs, and one trained together does not, which is why it is
+            left to be asked for.
+        isolate: whether every trial has a fresh process, which costs seconds each. Otherwise
+            processes train one trial after another; what a trial changes of its process is put back
+            (see ``hsweep.training.process_state``), so this is for models and tasks with libraries
+            that keep state of their own. The inline runner has but one process and refuses it.
         presets: variants by name; the sweep as it stands is the preset ``quick``.
         description: the lab note; the loader fills in the file's docstring.
 
@@ -115,6 +129,8 @@ class Sweep:
     checkpoint_seconds: float = 30.0
     report_timeout: float | None = None
     probe: Conditioning | None = None
+    together: Together = "auto"
+    isolate: bool = False
     presets: Mapping[str, Preset] = field(default_factory=dict)
     description: str = ""
 
@@ -143,6 +159,9 @@ class Sweep:
                 f"report_timeout must be a positive number of seconds or None, not "
                 f"{self.report_timeout!r}"
             )
+        check_together(self.together)
+        if type(self.isolate) is not bool:
+            raise UserError(f"isolate must be True or False, not {shown(self.isolate)}")
         for name, variant in self.presets.items():
             if not isinstance(variant, Preset):
                 raise UserError(f"preset {name!r} must be made by preset(...), not {variant!r}")
@@ -228,17 +247,25 @@ class Sweep:
         """
         if name in self.space.axes:
             return replace(self, space=self.space.override(name, values))
-        settable = {"report_every", "replicates", "cpus", "gpus", self.budget.unit}
+        settable = {"report_every", "replicates", "cpus", "gpus", "together", "isolate"}
+        settable.add(self.budget.unit)
         if self.search.method != "grid":
             settable.add("num_points")
         if name not in settable:
             raise unknown_name("setting", name, settable | set(self.space.axes))
+        if name == "isolate":
+            return replace(self, isolate=_as_bool(name, values))
+        if name == "together":
+            return replace(self, together=cast(Together, values[0] if len(values) == 1 else values))
+        if name == "gpus" and list(values) == [AUTO]:
+            return replace(self, resources=_with_resource(self.resources, name, AUTO))
         if (
             len(values) != 1
             or isinstance(values[0], bool)
             or not isinstance(values[0], (int, float))
         ):
-            raise UserError(f"{name} takes one number, not {list(values)!r}")
+            expected = f"one number or {AUTO}" if name == "gpus" else "one number"
+            raise UserError(f"{name} takes {expected}, not {list(values)!r}")
         number = values[0]
         if name in ("cpus", "gpus"):
             return replace(self, resources=_with_resource(self.resources, name, number))
@@ -283,11 +310,33 @@ class Sweep:
         return replace(self, space=kept)
 
 
-def _with_resource(resources: PerPoint[Resources], name: str, number: float) -> PerPoint[Resources]:
+def _with_resource(
+    resources: PerPoint[Resources], name: str, amount: float | str
+) -> PerPoint[Resources]:
+    change = cast(dict[str, Any], {name: amount})
     if isinstance(resources, Resources):
-        return replace(resources, **{name: number})
+        return replace(resources, **change)
     per_point = resources
-    return lambda point: replace(per_point(point), **{name: number})
+    return lambda point: replace(per_point(point), **change)
+
+
+def _as_bool(name: str, values: Sequence[AxisValue]) -> bool:
+    words = {"true": True, "false": False}
+    found = words.get(str(values[0]).lower()) if len(values) == 1 else None
+    if found is None:
+        raise UserError(f"{name} takes true or false, not {shown(list(values))}")
+    return found
+
+
+def check_together(value: object) -> None:
+    """Refuse what is no answer to when trials are trained as one program.
+
+    Raises:
+        UserError: it is none of the choices.
+    """
+    if value not in get_args(Together):
+        choices = ", ".join(map(repr, get_args(Together)))
+        raise UserError(f"together must be one of {choices}, not {shown(value)}")
 
 
 def resolve(value: PerPoint[T], point: Point) -> T:

@@ -151,6 +151,7 @@ class Assignment:
             ended; None waits for ever.
         waits_at: units at which the trial may be stopped or have to wait for others, so that it
             goes on only when told to.
+        isolate: this trial is its process's first and last.
         share: of a device, where the sweep leaves that open; None for a whole one.
     """
 
@@ -164,6 +165,7 @@ class Assignment:
     continues: str | None = None
     report_timeout: float | None = None
     waits_at: frozenset[int] = frozenset()
+    isolate: bool = False
     share: float | None = None
 
     @property

@@ -96,9 +96,15 @@ def prepare_runner(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
     """Connect, and refuse what cannot run before anything is recorded.
 
     Raises:
-        UserError: the cluster cannot be reached or cannot hold a trial.
+        UserError: the cluster cannot be reached or cannot hold a trial, or a trial needs a process
+            of its own where there is one.
     """
     if isinstance(runner, InlineRunner):
+        if plan.sweep.isolate:
+            raise UserError(
+                "isolate gives every trial a process of its own, and the inline runner has but "
+                "this one; leave out --runner inline, or set isolate=false"
+            )
         return
     runner.connect()
     runner.check({trial.key: trial.resources for trial in plan.trials})
