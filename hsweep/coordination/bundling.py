@@ -52,8 +52,9 @@ def bundles(
 
 def kind_of(trial: Trial) -> Hashable | None:
     """Return what trials have in common that may be trained together, None for a trial that cannot
-    be: how many updates a budget of seconds holds is each trial's own."""
-    if trial.budget.unit == "seconds":
+    be: how many updates a budget of seconds holds is each trial's own, and a compiled model is
+    trained by itself."""
+    if trial.budget.unit == "seconds" or trial.recipe.compile != "off":
         return None
     return (
         trial.parts.get("model") or content_hash(trial.model),

@@ -23,6 +23,10 @@ class Recipe:
         min_lr: the rate that the schedule would reach one step after the last.
         clip_norm: largest gradient norm, or None for no clipping.
         precision: ``float32``, or ``bfloat16`` for autocast.
+        compile: ``on`` compiles the model for training (``torch.compile``), ``graphs`` also has its
+            steps replayed as CUDA graphs, which spares small models the time between kernels (on
+            the CPU it is the same as ``on``). Weights differ by rounding, and dropout draws other
+            masks, so this is part of what makes two trials the same, like ``precision``.
 
     Raises:
         UserError: a value outside its range.
@@ -39,6 +43,7 @@ class Recipe:
     min_lr: float = 0.0
     clip_norm: float | None = None
     precision: Literal["float32", "bfloat16"] = "float32"
+    compile: Literal["off", "on", "graphs"] = "off"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.lr) and self.lr > 0):
@@ -63,6 +68,8 @@ class Recipe:
             )
         if self.precision not in ("float32", "bfloat16"):
             raise UserError(f"precision must be 'float32' or 'bfloat16', not {self.precision!r}")
+        if self.compile not in ("off", "on", "graphs"):
+            raise UserError(f"compile must be 'off', 'on' or 'graphs', not {self.compile!r}")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise UserError(f"clip_norm must be positive or None, not {self.clip_norm!r}")
 

@@ -26,7 +26,8 @@ _KEY_FORMAT: Final = 1
 _CODE_PACKAGES: Final = ("models", "tasks")
 _TRAINING_MODULES: Final = (
     *("hsweep.training.train", "hsweep.training.trial_state", "hsweep.training.micro_batches"),
-    *("hsweep.training.evaluation", "hsweep.design.recipe", "hsweep.seeding"),
+    *("hsweep.training.evaluation", "hsweep.training.update", "hsweep.training.compiled"),
+    *("hsweep.training.process_state", "hsweep.design.recipe", "hsweep.seeding"),
 )
 _PLAIN_KINDS: Final = frozenset({bool, int, str})
 _ONE_FORM: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)

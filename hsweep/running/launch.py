@@ -30,6 +30,7 @@ from hsweep.running.reuse import Reuse, reuse_for
 from hsweep.tracking.farewell import Farewell
 from hsweep.tracking.tracker import Tracker, TrackingTarget, study_tags
 from hsweep.training.checkpoints import CheckpointStore, file_system
+from hsweep.training.compiler import cannot_be_compiled
 from hsweep.workspace import LoadedSweep
 
 if TYPE_CHECKING:
@@ -96,9 +97,12 @@ def prepare_runner(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
     """Connect, and refuse what cannot run before anything is recorded.
 
     Raises:
-        UserError: the cluster cannot be reached or cannot hold a trial, or a trial needs a process
-            of its own where there is one.
+        UserError: the cluster cannot be reached or cannot hold a trial, a trial needs a process
+            of its own where there is one, or a compiler that is not there.
     """
+    is_here = isinstance(runner, InlineRunner) or runner.address is None
+    if is_here and (missing := cannot_be_compiled(plan.trials)):
+        raise UserError(missing)
     if isinstance(runner, InlineRunner):
         if plan.sweep.isolate:
             raise UserError(

@@ -481,6 +481,8 @@ def _randomness(model: nn.Module) -> str | None:
 
 def _check_equal(trials: Sequence[Trial]) -> None:
     first = trials[0]
+    if first.recipe.compile != "off":
+        raise CannotTrainTogetherError("a compiled model is trained by itself")
     for other in trials[1:]:
         for what, is_equal in (
             ("models", other.model == first.model),

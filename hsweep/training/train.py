@@ -13,6 +13,7 @@ from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Assignment, Report, Setback
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
+from hsweep.training.compiled import compiled, forget_compiled, is_graphed
 from hsweep.training.evaluation import evaluated, latency
 from hsweep.training.memory import (
     DoesNotFitError,
@@ -70,6 +71,8 @@ def _reports(
     finally:
         # Whoever is given the trial next finds all that was kept.
         begun.state.close()
+        if assignment.trial.recipe.compile != "off":
+            forget_compiled()
 
 
 def _from_there(
@@ -89,12 +92,13 @@ def _from_there(
     autocast = autocast_of(recipe, device)
     gradients = Gradients(
         data,
-        model,
+        compiled(model, recipe, device),
         autocast,
         batch_size=recipe.batch_size,
         seed=trial.seeds.sampling,
         at_once=state.history[-1].micro_batch if state.history else None,
     )
+    graphed = is_graphed(recipe, device)
     update, clock = Update(model, state.optimizer, recipe), time.perf_counter
     probe = assignment.probe
     probed = probe.due(budget.report_units()) if probe is not None else frozenset()
@@ -114,7 +118,11 @@ def _from_there(
                         lr = recipe.lr_at(step, num_steps)
                     batch = next(batches)
                     state.data_seconds += clock() - started
-                    losses.append(gradients.of(batch, step))
+                    if graphed:
+                        torch.compiler.cudagraph_mark_step_begin()
+                    loss = gradients.of(batch, step)
+                    # The next replay of a graph writes over what this one returned.
+                    losses.append(loss.clone() if graphed else loss)
                     update.clip()
                     is_untouched = False
                     update.step(lr)
