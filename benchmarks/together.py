@@ -1,0 +1,141 @@
+"""Replicates trained as one program beside the same replicates trained one after another."""
+
+import itertools
+import math
+import multiprocessing
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from benchmarks.pairs import Pairing, Quantity, conclude, environment, in_turn, measured, show
+
+if TYPE_CHECKING:
+    from hsweep.design.trial import Trial
+
+SIZES: Final = (1, 4, 16, 64)
+LENGTHS: Final = (8, 128)
+CPU_SECONDS: Final = 8.0
+"""About how long the separate side of a pair takes, so that many replicates take few updates."""
+LEAST_UPDATES, MOST_UPDATES = 4, 200
+MOST_APART: Final = 1e-3
+"""How far two NMSE may be apart after so few updates, as a share: rounding alone."""
+
+Found = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Replicates of a shape of the head-count study.
+
+    Attributes:
+        seq_len: tokens of an example.
+        replicates: how many seeds.
+        updates: of each.
+        on_gpu: train on CUDA.
+    """
+
+    seq_len: int
+    replicates: int
+    updates: int
+    on_gpu: bool = False
+
+
+@click.command("together")
+@measured(pairs=5)
+@click.option("--gpu", is_flag=True, help="Train on the first GPU.")
+def command(pairs: int, quick: bool, strict: bool, gpu: bool) -> None:
+    """Time an update of K replicates as one program, and one after another."""
+    sizes, lengths = (SIZES, LENGTHS) if not quick else ((4,), (8,))
+    where = environment()
+    pairings, quantities = [], []
+    # Each side keeps its process, so that nothing is started anew within a pair.
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as ours, context.Pool(1) as theirs:
+        for length, size in itertools.product(lengths, sizes):
+            probe: Found = theirs.apply(train, (Case(length, size, LEAST_UPDATES, gpu), False))
+            ours.apply(train, (Case(length, size, LEAST_UPDATES, gpu), True))
+            updates = round(CPU_SECONDS / probe["seconds"] * LEAST_UPDATES)
+            updates = min(MOST_UPDATES, max(LEAST_UPDATES, updates)) if not quick else LEAST_UPDATES
+            case = Case(length, size, updates, gpu)
+            kept: dict[bool, Found] = {}
+
+            def side(together: bool, case: Case = case, kept: dict[bool, Found] = kept) -> float:
+                found: Found = (ours if together else theirs).apply(train, (case, together))
+                kept[together] = found
+                return 1e3 * float(found["seconds"]) / case.updates / case.replicates
+
+            name = f"T={length}, K={size}"
+            pairings.append(
+                Pairing(
+                    name,
+                    "together",
+                    "one after another",
+                    "ms a replicate's update",
+                    "less",
+                    in_turn(lambda: side(True), lambda: side(False), 1 if quick else pairs),
+                    facts={"updates": updates, "reason": kept[True]["reason"]},
+                )
+            )
+            apart = _apart(kept[True]["nmse"], kept[False]["nmse"])
+            quantities.append(
+                Quantity(f"{name}: NMSE apart", apart, "of itself", "less", MOST_APART)
+            )
+    holds = show("together", pairings, where, quantities=quantities)
+    conclude(holds, strict=strict)
+
+
+def train(case: Case, together: bool) -> Found:
+    """Train the replicates of a case in this process; return the time of their updates alone."""
+    from hsweep.design.trial import Assignment, Report
+    from hsweep.training.bundle import BundleSession
+    from hsweep.training.together import TogetherSession
+
+    seconds: float = 0.0
+    nmse: dict[int, float] = {}
+    reason = ""
+    with tempfile.TemporaryDirectory() as folder:
+        given = [Assignment(trial, 1, 0, folder, math.inf) for trial in trials_of(case)]
+        for group in [given] if together else [[each] for each in given]:
+            # A bundle of one is no program of one.
+            kind = TogetherSession if together else BundleSession
+            session = kind(group, is_settled=True)
+            while words := session.next_words():
+                for assignment, said in words:
+                    assert isinstance(said, Report), said
+                    seconds += said.train_seconds
+                    nmse[assignment.trial.replicate] = said.metrics["nmse"] or math.nan
+            session.close()
+            reason = session.reason
+    return {"seconds": seconds, "nmse": nmse, "reason": reason}
+
+
+def trials_of(case: Case) -> "tuple[Trial, ...]":
+    """Return the replicates, of which each reports once."""
+    from hsweep import Recipe, Resources, Sweep, grid, steps
+    from hsweep.planning.plan import make_plan
+    from models.retrieval import RetrievalTransformer
+    from tasks.synthetic.retrieval import Retrieval
+
+    sweep = Sweep(
+        name="together",
+        space=grid(heads=[4]),
+        task=Retrieval(seq_len=case.seq_len, num_train=1024, num_validation=256),
+        model=lambda point: RetrievalTransformer(
+            heads=point.heads, head_dim=8, seq_len=case.seq_len, input_dim=4
+        ),
+        recipe=Recipe(lr=1e-3, batch_size=256),
+        metric="nmse",
+        goal="min",
+        budget=steps(case.updates, report_every=case.updates),
+        replicates=case.replicates,
+        resources=Resources(cpus=1, gpus=1 if case.on_gpu else 0),
+    )
+    return make_plan(sweep, preset="quick", study_seed=0).trials
+
+
+def _apart(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float:
+    """Return the largest difference between two NMSE of a replicate, as a share of them."""
+    return max(abs(ours[each] - theirs[each]) / abs(theirs[each]) for each in theirs)

@@ -1,0 +1,101 @@
+"""Which trials may go together, as a pure function of the plan."""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import tiny_sweep
+from tiny_runs import planned
+
+from hsweep import Asha, Point, Recipe, Resources, epochs, grid, seconds
+from hsweep.coordination.bundling import bundles, kind_of
+from hsweep.design.trial import Trial
+
+
+def recipe(point: Point) -> Recipe:
+    return Recipe(lr=point.lr, weight_decay=point.decay, batch_size=point.batch)
+
+
+MIXED = planned(
+    tiny_sweep(
+        space=grid(width=[1, 2], lr=[0.1, 0.2], decay=[0.0, 0.1], batch=[4, 8], cpus=[1, 2]),
+        recipe=recipe,
+        resources=lambda point: Resources(cpus=point.cpus),
+        budget=epochs(9),
+        early_stopping=Asha(grace=1, strata=("lr",)),
+        replicates=3,
+    )
+)
+
+
+def common(trial: Trial) -> tuple[Any, ...]:
+    """What trials of one bundle must agree on."""
+    return (
+        *(trial.model, trial.task, trial.budget, trial.resources, trial.stratum),
+        *(trial.recipe.batch_size, trial.recipe.precision, trial.recipe.optimizer),
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    trials=st.lists(st.sampled_from(MIXED), unique_by=lambda trial: trial.key),
+    places=st.integers(1, 40),
+    most=st.integers(1, 20),
+    data=st.data(),
+)
+def test_every_trial_is_in_one_bundle_with_its_like_alone(
+    trials: list[Trial], places: int, most: int, data: st.DataObject
+) -> None:
+    alone = data.draw(st.sets(st.sampled_from([trial.key for trial in trials] or [""])))
+    divided = bundles(trials, places=places, most=most, alone=alone)
+    keys = [trial.key for bundle in divided for trial in bundle]
+    assert sorted(keys) == sorted(trial.key for trial in trials)
+    assert [bundle[0].key for bundle in divided] == [
+        trial.key for trial in trials if trial.key in {bundle[0].key for bundle in divided}
+    ]
+    for bundle in divided:
+        assert 1 <= len(bundle) <= most
+        assert len({common(trial) for trial in bundle}) == 1
+        assert len(bundle) == 1 or not {trial.key for trial in bundle} & alone
+        assert [trials.index(trial) for trial in bundle] == sorted(map(trials.index, bundle))
+    # Nobody has nothing to do because others have everything.
+    assert len(divided) >= min(places, len(trials))
+
+
+def test_replicates_and_points_apart_in_rates_alone_go_together() -> None:
+    trials = planned(
+        tiny_sweep(
+            space=grid(width=[1, 2], lr=[0.1, 0.2], decay=[0.0, 0.1], batch=[8]),
+            recipe=recipe,
+            replicates=3,
+        )
+    )
+    divided = bundles(trials)
+    assert [len(bundle) for bundle in divided] == [12, 12]
+    assert [{trial.point["width"] for trial in bundle} for bundle in divided] == [{1}, {2}]
+
+
+def test_strata_with_rungs_of_their_own_stay_apart() -> None:
+    trials = planned(
+        tiny_sweep(
+            space=grid(width=[1], lr=[0.1, 0.2], decay=[0.0], batch=[8]),
+            recipe=recipe,
+            budget=epochs(9),
+            early_stopping=Asha(grace=1, strata=("lr",)),
+            replicates=2,
+        )
+    )
+    assert [len({t.stratum for t in bundle}) for bundle in bundles(trials)] == [1, 1]
+
+
+def test_a_trial_that_ends_with_the_clock_goes_alone() -> None:
+    trials = planned(tiny_sweep(budget=seconds(5), replicates=2))
+    assert [len(bundle) for bundle in bundles(trials)] == [1] * len(trials)
+
+
+def test_what_trials_have_in_common_is_the_same_without_the_parts_of_their_keys() -> None:
+    for one in MIXED[:20]:
+        for other in MIXED[:20]:
+            bare = [replace(trial, parts={}) for trial in (one, other)]
+            assert (kind_of(one) == kind_of(other)) == (kind_of(bare[0]) == kind_of(bare[1]))
