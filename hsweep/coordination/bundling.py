@@ -4,9 +4,11 @@ Whether they are is decided where they train (``hsweep.training.together``), for
 measured; here are the candidates.
 """
 
+import functools
 from collections.abc import Collection, Hashable, Sequence
 from typing import Final
 
+from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Trial
 from hsweep.planning.identity import content_hash
 
@@ -59,8 +61,14 @@ def kind_of(trial: Trial) -> Hashable | None:
     return (
         trial.parts.get("model") or content_hash(trial.model),
         trial.parts.get("task") or content_hash(trial.task),
-        trial.recipe.without_rates,
+        _without_rates(trial.recipe),
         trial.budget,
         trial.resources,
         trial.stratum,
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def _without_rates(recipe: Recipe) -> Recipe:
+    # Asked for every trial that waits, of which there may be many thousands.
+    return recipe.without_rates
