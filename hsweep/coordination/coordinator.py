@@ -6,11 +6,13 @@ transaction. Nothing here raises into a runner: if the record cannot be written,
 handing out work and says why.
 """
 
+import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
+from hsweep.coordination.bundling import MOST_TOGETHER, kind_of
 from hsweep.coordination.handing_out import HandingOut
 from hsweep.coordination.packing import Packing
 from hsweep.coordination.race import Race
@@ -219,37 +221,80 @@ class Coordinator:
                 something else none is returned: nobody overtakes it.
         """
         with self._lock:
-            if self.stop_requested:
-                return None
-            if self._queue.next is None and self.proposer is not None:
-                self._propose(self.proposer)
-            self._drop_lost()
-            if like is not None and not self._is_next_like(like):
-                return None
-            key = self._queue.take(self._standing.running)
+            key = self._next_key(like)
+            return None if key is None else self._begun(key)
+
+    def take_bundle(self, like: Resources | None = None, places: int = 1) -> list[Assignment]:
+        """Return the next trial to train, and those that may be trained with it as one program.
+
+        Args:
+            like: as for ``take``.
+            places: processes that train at once: no bundle is so large that some of them would
+                have nothing to do.
+        """
+        with self._lock:
+            key = self._next_key(like)
             if key is None:
-                return None
-            attempt = self._guarded(lambda: self.journal.begin_attempt(key))
-            if attempt is None:
-                return None
+                return []
             trial = self._standing.trials[key]
-            self._attempts[key] = attempt
-            self._standing.move(key, TrialStatus.RUNNING)
-            self._notify(lambda observer: observer.started(trial, attempt))
-            return Assignment(
-                trial=trial,
-                attempt=attempt,
-                recorded_through=self._standing.units[key],
-                checkpoints=self.checkpoints,
-                checkpoint_seconds=self.sweep.checkpoint_seconds,
-                probe=self.sweep.probe,
-                is_alone=key in self._queue.alone,
-                continues=self._continues.get(key),
-                report_timeout=self.sweep.report_timeout,
-                waits_at=self._race.waits_at(trial),
-                isolate=self.sweep.isolate,
-                share=self.resources_of(trial).devices if trial.resources.is_auto else None,
+            others = self._others_of(trial, self._queue.num_waiting // max(1, places))
+            share = 1.0 if others and trial.resources.is_auto else None
+            begun = (
+                self._begun(each, trial.key if others else "", share) for each in (key, *others)
             )
+            return [assignment for assignment in begun if assignment is not None]
+
+    def _others_of(self, trial: Trial, most: int) -> list[str]:
+        """Take from the queue what may be trained with a trial as one program."""
+        rule, resources = self.sweep.together, trial.resources
+        is_asked_for = rule == "always" or (rule == "auto" and resources.devices > 0)
+        kind = kind_of(trial) if is_asked_for and trial.key not in self._queue.alone else None
+        if kind is None:
+            return []
+        if self.packing is not None and resources.is_auto:
+            # As many as would share the device in processes of their own.
+            most = min(most, self.packing.at_once(trial) - 1)
+        most = min(most, MOST_TOGETHER - 1)
+        trials = self._standing.trials
+        return self._queue.take_more(lambda key: kind_of(trials[key]) == kind, most)
+
+    def _next_key(self, like: Resources | None) -> str | None:
+        if self.stop_requested:
+            return None
+        if self._queue.next is None and self.proposer is not None:
+            self._propose(self.proposer)
+        self._drop_lost()
+        if like is not None and not self._is_next_like(like):
+            return None
+        return self._queue.take(self._standing.running)
+
+    def _begun(self, key: str, bundle: str = "", share: float | None = None) -> Assignment | None:
+        """Note that an attempt of a trial begins; None if the record cannot hold that."""
+        attempt = self._guarded(lambda: self.journal.begin_attempt(key))
+        if attempt is None:
+            return None
+        trial = self._standing.trials[key]
+        if share is None and trial.resources.is_auto:
+            share = self.resources_of(trial).devices
+        self._attempts[key] = attempt
+        self._standing.move(key, TrialStatus.RUNNING)
+        self._notify(lambda observer: observer.started(trial, attempt))
+        return Assignment(
+            trial=trial,
+            attempt=attempt,
+            recorded_through=self._standing.units[key],
+            checkpoints=self.checkpoints,
+            checkpoint_seconds=self.sweep.checkpoint_seconds,
+            probe=self.sweep.probe,
+            is_alone=key in self._queue.alone,
+            continues=self._continues.get(key),
+            report_timeout=self.sweep.report_timeout,
+            waits_at=self._race.waits_at(trial),
+            isolate=self.sweep.isolate,
+            share=share,
+            bundle=bundle,
+            is_settled=self.sweep.together == "always",
+        )
 
     def _is_next_like(self, resources: Resources) -> bool:
         """Whether a trial waits that shares its device, and occupies just this."""
@@ -502,18 +547,35 @@ class Coordinator:
             and self._standing.status[key] is TrialStatus.RUNNING
         )
 
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Enter whatever happens in this block in the record at once, at its end.
+
+        Nothing that follows from it may be done before. If the record cannot be written the run
+        ends, and what it holds is what it held before.
+        """
+        with self._lock:
+            try:
+                with self.journal.together():
+                    yield
+            except Exception as error:
+                self._trouble(error)
+
     def _guarded(self, action: Callable[[], Result]) -> Result | None:
         """Do something with the record; if it fails, end the run rather than the process."""
         try:
             return action()
         except Exception as error:
-            self.record_error = self.record_error or error
-            self.request_stop(
-                f"the study's record cannot be written ({error}); what is on record stays, free "
-                "space or give back the permission to write",
-                is_trouble=True,
-            )
+            self._trouble(error)
             return None
+
+    def _trouble(self, error: Exception) -> None:
+        self.record_error = self.record_error or error
+        self.request_stop(
+            f"the study's record cannot be written ({error}); what is on record stays, free "
+            "space or give back the permission to write",
+            is_trouble=True,
+        )
 
     def _notify(self, tell: Callable[[Observer], None]) -> None:
         if self.observer is None:

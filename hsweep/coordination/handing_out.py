@@ -1,7 +1,7 @@
 """Which trial is next: those that wait for a worker, for a rung, or for everything else to end."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -66,6 +66,24 @@ class HandingOut:
         if self._waiting_alone and not running:
             return self._waiting_alone.popleft()
         return None
+
+    def take_more(self, is_wanted: Callable[[str], bool], most: int) -> list[str]:
+        """Return some of the trials that share their device, wherever in the queue they are.
+
+        Args:
+            is_wanted: whether a trial is one of them.
+            most: how many at most.
+        """
+        found: list[str] = []
+        for key in self._waiting:
+            if len(found) >= most:
+                break
+            if is_wanted(key):
+                found.append(key)
+        taken = set(found)
+        if taken:
+            self._waiting = deque(key for key in self._waiting if key not in taken)
+        return found
 
     @property
     def is_empty(self) -> bool:

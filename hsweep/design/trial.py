@@ -153,6 +153,8 @@ class Assignment:
             goes on only when told to.
         isolate: this trial is its process's first and last.
         share: of a device, where the sweep leaves that open; None for a whole one.
+        bundle: what trials have in common that may be trained as one program; empty for none.
+        is_settled: they are so wherever that is possible, without asking whether it is quicker.
     """
 
     trial: Trial
@@ -167,6 +169,8 @@ class Assignment:
     waits_at: frozenset[int] = frozenset()
     isolate: bool = False
     share: float | None = None
+    bundle: str = ""
+    is_settled: bool = False
 
     @property
     def resources(self) -> Resources:

@@ -18,64 +18,22 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.packing import may_take
 from hsweep.design.trial import Assignment, Report, Resources
 from hsweep.ray_tune.actor import PARCEL, START_SECONDS, WORDS, Parcel, Place
+from hsweep.ray_tune.dispatch import Dispatch, Lane
 from hsweep.ray_tune.failures import Circumstances, failure_of, hang_trace, heard_of
 from hsweep.training.lane import Failure, Word
 
 GRACE_SECONDS: Final = 15.0
 """How much later than a worker's own watch the driver ends it: its watch can say where it was."""
 
-_AHEAD_SECONDS: Final = 0.25
-"""How much work a lane has ahead, so that it never waits for the driver."""
-
-_MOST_AHEAD: Final = 64
-_NEWS: Final = 0.2
 _LONGEST_TICK: Final = 1.0
-_CLOSING_SECONDS: Final = 60.0
 _EXPLAINING_SECONDS: Final = 0.5
 
 
 @dataclass(slots=True)
-class _Lane:
-    """A Tune trial: what its process has been given and has not ended yet.
-
-    Attributes:
-        resources: what each of its trials occupies.
-        undone: by key, in the order they were given.
-        has_begun: the process has said that it is there.
-        place: a reference to where it runs.
-        silent: seconds since its last word, as far as this process was awake to hear one.
-        was_silenced: it was ended because of that.
-        is_broken: a trial failed in it, and it ends.
-    """
-
-    resources: Resources
-    undone: dict[str, Assignment] = field(default_factory=dict)
-    has_begun: bool = False
-    place: Any = None
-    silent: float = 0.0
-    was_silenced: bool = False
-    is_broken: bool = False
-
-    def add(self, assignments: Iterable[Assignment]) -> None:
-        """Note what the process is given."""
-        self.undone.update((each.trial.key, each) for each in assignments)
-
-
-@dataclass(slots=True)
-class _Closing:
-    """A trial that ended its work in some lane, which may still be writing its checkpoint."""
-
-    reference: Any
-    since: float
-    lane: _Lane
-
-
-@dataclass(slots=True)
 class Link:
-    """The coordinator and what is known of its attempts; Tune pickles it into files nobody reads.
+    """The coordinator and what is known of its lanes; Tune pickles it into files nobody reads.
 
     Attributes:
         coordinator: of this run; None in a pickled copy, which leads nowhere.
@@ -86,14 +44,13 @@ class Link:
     coordinator: Coordinator
     num_live: int = 0
     waiting: frozenset[Parcel] = frozenset()
-    _lanes: dict[str, _Lane] = field(default_factory=dict)
-    _closing: dict[str, _Closing] = field(default_factory=dict)
-    _held: list[Assignment] = field(default_factory=list)
-    _left: dict[str, set[str]] = field(default_factory=dict)
-    _suspects: set[str] = field(default_factory=set)
+    _dispatch: Dispatch = field(init=False)
+    _lanes: dict[str, Lane] = field(default_factory=dict)
     _readers: list[threading.Thread] = field(default_factory=list)
     _ticked: float = field(default_factory=time.monotonic)
-    _trial_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        self._dispatch = Dispatch(self.coordinator, _has_happened)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Link, (None,)
@@ -103,76 +60,15 @@ class Link:
 
     def next_parcel(self, trial_id: str) -> Parcel | None:
         """Return what shall run next in a lane of its own, None if there is nothing now."""
-        first = self._next()
-        if first is None:
+        with self.coordinator.recording():
+            lane = self._dispatch.opening(len(self._lanes))
+        if lane is None:
             return None
-        lane = self._lanes[trial_id] = _Lane(first.resources)
-        lane.add([first])
-        lane.add(self._more(lane))
-        left = self._left.get(first.trial.key)
+        self._lanes[trial_id] = lane
+        first = next(iter(lane.undone.values()))
+        left = self._dispatch.left.get(first.trial.key)
         avoided = _avoidable(left, first.resources) if left else frozenset()
         return Parcel(tuple(lane.undone.values()), avoided)
-
-    def _next(self, lane: _Lane | None = None) -> Assignment | None:
-        """Return the next assignment for a lane, or for a new one.
-
-        Nobody is overtaken for ever: a lane gets nothing more while a trial could start that needs
-        one of its own, or one of another size.
-        """
-        places = (each.first.resources for each in self.waiting)
-        if lane is not None and not may_take(lane.resources, places):
-            return None
-        for number, held in enumerate(self._held):
-            if self._has_closed(held.trial.key, lane):
-                if lane is not None and not self._suits(held, lane):
-                    return None
-                return self._held.pop(number)
-        like = lane.resources if lane is not None else None
-        while (assignment := self.coordinator.take(like)) is not None:
-            has_closed = self._has_closed(assignment.trial.key, lane)
-            if has_closed and (lane is None or self._suits(assignment, lane)):
-                return assignment
-            # A new lane takes it, or its last one is still writing the checkpoint it goes on from.
-            self._held.append(assignment)
-            if has_closed:
-                return None
-        return None
-
-    def _suits(self, assignment: Assignment, lane: _Lane) -> bool:
-        key = assignment.trial.key
-        needs_own = key in self._suspects or key in self._left or assignment.is_alone
-        return assignment.resources == lane.resources and not needs_own
-
-    def _has_closed(self, key: str, lane: _Lane | None) -> bool:
-        closing = self._closing.get(key)
-        # One process does what it is told in the order it is told.
-        if closing is not None and closing.lane is not lane:
-            ready, _ = ray.wait([closing.reference], timeout=0)
-            if not ready and time.monotonic() - closing.since < _CLOSING_SECONDS:
-                return False
-        self._closing.pop(key, None)
-        return True
-
-    def _more(self, lane: _Lane) -> list[Assignment]:
-        """Return what a lane gets beside what it has: enough to be busy until its next parcel.
-
-        Where trials take long it gets the next one only when it has none: each then goes to
-        whichever lane is free first.
-        """
-        if self._suspects & lane.undone.keys():
-            return []
-        ahead = 0
-        if self._trial_seconds is not None:
-            ahead = min(_MOST_AHEAD, int(_AHEAD_SECONDS / max(self._trial_seconds, 1e-4)))
-            # What is left at the end shall not all lie in one lane.
-            ahead = min(ahead, self.coordinator.num_waiting // (4 * max(1, len(self._lanes))))
-        given: list[Assignment] = []
-        while len(lane.undone) + len(given) < 1 + ahead or not (lane.undone or given):
-            assignment = self._next(lane)
-            if assignment is None:
-                break
-            given.append(assignment)
-        return given
 
     def tick(self, controller: Any) -> None:
         """End processes that have been silent for too long.
@@ -200,11 +96,11 @@ class Link:
                 ray.kill(live[tracked][0])
         self.num_live, self.waiting = num_live, frozenset(waiting)
 
-    def _lane(self, trial: TuneTrial) -> _Lane:
+    def _lane(self, trial: TuneTrial) -> Lane:
         lane = self._lanes.get(trial.trial_id)
         if lane is None:
             parcel: Parcel = trial.config[PARCEL]
-            lane = self._lanes[trial.trial_id] = _Lane(parcel.first.resources)
+            lane = self._lanes[trial.trial_id] = Lane(parcel.first.resources)
             lane.add(parcel.assignments)
         return lane
 
@@ -219,42 +115,44 @@ class Link:
         lane = self._lane(trial)
         lane.silent = 0.0
         actor = trial.temporary_state.ray_actor
-        for word in result[WORDS]:
-            self._heard(lane, actor, word)
-        if lane.is_broken:
-            # Asked once more it ends, and what it had not begun goes elsewhere.
-            return True
-        more = self._more(lane) if actor is not None else []
-        if more:
-            lane.add(more)
-            actor.give.remote(more)
-        return bool(lane.undone)
+        dropped: list[str] = []
+        more: list[Assignment] = []
+        with self.coordinator.recording():
+            for word in result[WORDS]:
+                if self._is_last_word(lane, word):
+                    dropped.append(word.key)
+            # A broken lane ends when it is asked once more; what it had not begun goes elsewhere.
+            if actor is not None and not lane.is_broken:
+                waiting = [each.first.resources for each in self.waiting]
+                more = self._dispatch.more(lane, waiting, len(self._lanes))
+                lane.add(more)
+        if actor is not None:
+            for key in dropped:
+                # It may be handed out again, and must not before its checkpoint is there.
+                self._dispatch.close(key, actor.drop.remote(key), lane)
+            if more:
+                actor.give.remote(more)
+        return lane.is_broken or bool(lane.undone)
 
-    def _heard(self, lane: _Lane, actor: Any, word: Word) -> None:
+    def _is_last_word(self, lane: Lane, word: Word) -> bool:
+        """Pass on what a trial said, and return whether it must be told to end."""
         assignment = lane.undone.get(word.key)
         if assignment is None or assignment.attempt != word.attempt:
             # It was ended here, and had said more before it learned so.
-            return
+            return False
         said = word.said
         if isinstance(said, Failure):
             del lane.undone[word.key]
             lane.is_broken = True
             self.coordinator.failed(assignment, said.text)
-            return
+            return False
         if self.coordinator.report(assignment, said):
-            return
+            return False
         del lane.undone[word.key]
         if isinstance(said, Report) and said.is_last:
-            self._note_duration(said.wall_seconds)
-            return
-        if actor is not None:
-            # It may be handed out again, and must not before its checkpoint is there.
-            reference = actor.drop.remote(word.key)
-            self._closing[word.key] = _Closing(reference, time.monotonic(), lane)
-
-    def _note_duration(self, seconds: float) -> None:
-        before = self._trial_seconds if self._trial_seconds is not None else seconds
-        self._trial_seconds = (1 - _NEWS) * before + _NEWS * seconds
+            self._dispatch.note_duration(said.wall_seconds)
+            return False
+        return True
 
     def ended(self, trial: TuneTrial) -> None:
         """Forget a lane."""
@@ -280,7 +178,7 @@ class Link:
         else:
             self._explain(lane, error, None)
 
-    def _explain(self, lane: _Lane, error: BaseException | None, folder: str | None) -> None:
+    def _explain(self, lane: Lane, error: BaseException | None, folder: str | None) -> None:
         place: Place | None = None
         traces: dict[str, str] = {}
         is_alive = True
@@ -314,11 +212,11 @@ class Link:
                 )
             )
             if failure.leaves_node and place is not None:
-                self._left.setdefault(key, set()).add(place.node)
+                self._dispatch.left.setdefault(key, set()).add(place.node)
             is_known = len(undone) == 1 or key in hung
             if failure.is_own_fault and not is_known:
                 # One of them did it, or none. Each goes on in a lane of its own, which tells.
-                self._suspects.add(key)
+                self._dispatch.suspect(key)
             self.coordinator.failed(
                 assignment, failure.text, is_own_fault=failure.is_own_fault and is_known
             )
@@ -440,6 +338,11 @@ def slots_of(available: Mapping[str, float], request: Resources) -> int:
     elif devices >= 1:
         fits.append(int(available.get("GPU", 0) / devices + 1e-9))
     return min(fits)
+
+
+def _has_happened(reference: Any) -> bool:
+    ready, _ = ray.wait([reference], timeout=0)
+    return bool(ready)
 
 
 def _avoidable(left: Iterable[str], request: Resources) -> frozenset[str]:

@@ -204,7 +204,7 @@ class _TuneThread(threading.Thread):
                 scheduler=CoordinatedScheduler(link),
                 num_samples=-1,
                 max_concurrent_trials=self._concurrent,
-                reuse_actors=True,
+                reuse_actors=not link.coordinator.sweep.isolate,
                 trial_name_creator=_trial_name,
                 trial_dirname_creator=_trial_name,
             ),

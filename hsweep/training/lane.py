@@ -16,7 +16,7 @@ from typing import Final
 
 from hsweep.design.trial import Assignment, Report, Setback
 from hsweep.redaction import redact
-from hsweep.training.worker import Session, TrialSession
+from hsweep.training.worker import Session, open_session
 
 PARCEL_SECONDS: Final = 0.05
 """The least time between two parcels of words from a lane that has more to do."""
@@ -61,25 +61,26 @@ def unwatched(_assignment: Assignment, _is_turn: bool) -> contextlib.AbstractCon
 class Lane:
     """Trains trials in a thread of its own.
 
-    Methods may be called from one other thread.
+    Trials that follow one another and are of one bundle are begun together. Methods may be called
+    from one other thread.
 
     Args:
         watch: put around every piece of work that could hang.
-        open_session: begins a trial.
+        opening: begins trials.
     """
 
     def __init__(
         self,
         watch: Watch = unwatched,
-        open_session: Callable[[Assignment], Session] = TrialSession,
+        opening: Callable[[Sequence[Assignment]], Session] = open_session,
     ) -> None:
         self._watch = watch
-        self._open_session = open_session
+        self._opening = opening
         self._changed = threading.Condition()
         self._queue: deque[Assignment] = deque()
         self._words: list[Word] = []
-        self._current: Assignment | None = None
-        self._dropped: set[str] = set()
+        self._training: dict[str, Assignment] = {}
+        self._to_drop: set[str] = set()
         self._is_awaiting = False
         self._is_broken = False
         self._delivered = 0.0
@@ -124,76 +125,89 @@ class Lane:
         with self._changed:
             for waiting in [each for each in self._queue if each.trial.key == key]:
                 self._queue.remove(waiting)
-            if self._is_training(key):
-                self._dropped.add(key)
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: not self._is_training(key))
+            self._await_end([key])
 
     def stop(self) -> None:
         """End all trials; return when what they have to keep is on disk."""
         with self._changed:
             self._queue.clear()
-            current = self._current
-        if current is not None:
-            self.drop(current.trial.key)
-        with self._changed:
+            self._await_end(list(self._training))
             self._words.clear()
+
+    def _await_end(self, keys: Sequence[str]) -> None:
+        self._to_drop.update(self._training.keys() & set(keys))
+        self._changed.notify_all()
+        self._changed.wait_for(lambda: not self._training.keys() & set(keys))
 
     @property
     def _is_idle(self) -> bool:
-        return self._is_broken or (self._current is None and not self._queue)
-
-    def _is_training(self, key: str) -> bool:
-        return self._current is not None and self._current.trial.key == key
+        return self._is_broken or not (self._training or self._queue)
 
     def _work(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue and not self._is_broken)
-                self._current = self._queue.popleft()
-            failure = self._failure_of(self._current)
+                group = [self._queue.popleft()]
+                while self._queue and group[0].bundle and self._queue[0].bundle == group[0].bundle:
+                    group.append(self._queue.popleft())
+                self._training = {each.trial.key: each for each in group}
+            failed = self._failed(group)
             with self._changed:
-                if failure is not None:
-                    self._words.append(_word(self._current, failure))
+                if failed is not None:
+                    self._words.append(failed)
                     self._is_broken = True
-                self._dropped.discard(self._current.trial.key)
-                self._current, self._is_awaiting = None, False
+                self._to_drop.clear()
+                self._training, self._is_awaiting = {}, False
                 self._changed.notify_all()
 
-    def _failure_of(self, assignment: Assignment) -> Failure | None:
-        """Train a trial; return why that failed, if it did."""
+    def _failed(self, group: Sequence[Assignment]) -> Word | None:
+        """Train some trials; return the last word of the one that raised, if one did."""
+        session: Session | None = None
         try:
-            self._train(assignment)
+            try:
+                with self._watch(group[0], True):
+                    session = self._opening(group)
+                while self._advances(session, group[0]):
+                    pass
+            finally:
+                if session is not None:
+                    with self._watch(group[0], True):
+                        session.close()
         except BaseException:
             # Even what would end a process: this thread must live to say so.
-            return Failure(redact(traceback.format_exc()))
+            current = session.current if session is not None else None
+            return _word(current or group[0], Failure(redact(traceback.format_exc())))
         return None
 
-    def _train(self, assignment: Assignment) -> None:
-        with self._watch(assignment, True):
-            session = self._open_session(assignment)
-        try:
-            while True:
-                with self._watch(assignment, False):
-                    words = session.next_words()
-                if not words or not self._goes_on(words):
-                    return
-        finally:
-            with self._watch(assignment, True):
-                session.close()
-
-    def _goes_on(self, words: Sequence[tuple[Assignment, Report | Setback]]) -> bool:
-        """Pass words on, wait where the driver may have one, and return whether it had none."""
+    def _advances(self, session: Session, first: Assignment) -> bool:
+        """Train up to the next words, and return whether there can be more."""
+        with self._watch(first, False):
+            words = session.next_words()
+        if not words:
+            return False
         with self._changed:
             for assignment, said in words:
                 self._words.append(_word(assignment, said))
                 if isinstance(said, Report) and said.unit in assignment.waits_at:
                     self._is_awaiting = True
             self._changed.notify_all()
-            self._changed.wait_for(
-                lambda: self._dropped or not (self._is_awaiting or len(self._words) >= _BACKLOG)
-            )
-            return not self._dropped
+            while True:
+                # The driver may have a word here, and may have fallen behind.
+                self._changed.wait_for(
+                    lambda: self._to_drop or not (self._is_awaiting or len(self._words) >= _BACKLOG)
+                )
+                dropped = set(self._to_drop)
+                if not dropped:
+                    return True
+                if dropped >= self._training.keys():
+                    return False
+                with self._watch(first, True):
+                    for key in dropped:
+                        session.drop(key)
+                self._to_drop -= dropped
+                for key in dropped:
+                    del self._training[key]
+                self._changed.notify_all()
 
 
 def _word(assignment: Assignment, said: Report | Setback | Failure) -> Word:

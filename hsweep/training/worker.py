@@ -12,6 +12,11 @@ Said = tuple[Assignment, Report | Setback]
 class Session(Protocol):
     """Trials in training: ask for their next reports, or close it."""
 
+    @property
+    def current(self) -> Assignment | None:
+        """The trial whose failure it is if something is raised; None if that cannot be told."""
+        ...
+
     def next_words(self) -> Sequence[Said]:
         """Train up to the next reports; nothing once all has been said."""
         ...
@@ -46,6 +51,11 @@ class TrialSession:
         self._device = torch.device("cuda" if resources.gpus else "cpu")
         self._reports = train(assignment, self._device)
 
+    @property
+    def current(self) -> Assignment | None:
+        """The trial."""
+        return self.assignment
+
     def next_report(self) -> Report | Setback:
         """Train up to the next report, or to where the trial cannot go on; then close it.
 
@@ -73,3 +83,12 @@ class TrialSession:
             from hsweep.training.memory import release
 
             release(self._device)
+
+
+def open_session(assignments: Sequence[Assignment]) -> Session:
+    """Begin trials: one, or several of one bundle, which may be trained as one program."""
+    if len(assignments) == 1:
+        return TrialSession(assignments[0])
+    from hsweep.training.bundle import BundleSession
+
+    return BundleSession(assignments, is_settled=assignments[0].is_settled)

@@ -37,6 +37,10 @@ class Scripted:
     said: int = 0
     is_closed: threading.Event = field(default_factory=threading.Event)
 
+    @property
+    def current(self) -> Assignment:
+        return self.assignment
+
     def next_words(self) -> Sequence[Said]:
         if self.said == self.num_reports:
             return []
@@ -59,7 +63,8 @@ class Sessions:
         self.opened: dict[str, Scripted] = {}
         self.scripts = scripts
 
-    def __call__(self, assignment: Assignment) -> Scripted:
+    def __call__(self, assignments: Sequence[Assignment]) -> Scripted:
+        (assignment,) = assignments
         session = Scripted(assignment, **self.scripts)  # type: ignore[arg-type]
         self.opened[assignment.trial.key] = session
         return session
@@ -80,7 +85,7 @@ def everything(lane: Lane) -> list[Word]:
 
 def test_trials_are_trained_in_the_order_given_and_nothing_they_say_is_lost() -> None:
     sessions = Sessions(num_reports=400)
-    lane = Lane(open_session=sessions)
+    lane = Lane(opening=sessions)
     lane.give([assigned(0), assigned(1)])
     first = lane.next_words()
     lane.give([assigned(2)])
@@ -97,7 +102,7 @@ def test_training_goes_on_while_nobody_asks() -> None:
         if unit == 3:
             reached.set()
 
-    lane = Lane(open_session=Sessions(before=before))
+    lane = Lane(opening=Sessions(before=before))
     lane.give([assigned(0)])
     assert reached.wait(PATIENCE)
     assert units(everything(lane)) == [(key(0), 1), (key(0), 2), (key(0), 3)]
@@ -105,7 +110,7 @@ def test_training_goes_on_while_nobody_asks() -> None:
 
 def test_it_does_not_run_ahead_of_its_driver_for_ever() -> None:
     sessions = Sessions(num_reports=10_000)
-    lane = Lane(open_session=sessions)
+    lane = Lane(opening=sessions)
     lane.give([assigned(0)])
     parcels = []
     while words := lane.next_words():
@@ -116,7 +121,7 @@ def test_it_does_not_run_ahead_of_its_driver_for_ever() -> None:
 
 def test_at_a_rung_a_trial_waits_until_it_is_judged() -> None:
     sessions = Sessions(num_reports=4)
-    lane = Lane(open_session=sessions)
+    lane = Lane(opening=sessions)
     lane.give([assigned(0, 2)])
     words = lane.next_words()
     while (key(0), 2) not in units(words):
@@ -128,7 +133,7 @@ def test_at_a_rung_a_trial_waits_until_it_is_judged() -> None:
 
 def test_a_trial_dropped_at_its_rung_is_closed_there_and_the_next_one_begins() -> None:
     sessions = Sessions(num_reports=4)
-    lane = Lane(open_session=sessions)
+    lane = Lane(opening=sessions)
     lane.give([assigned(0, 1), assigned(1)])
     assert units(lane.next_words()) == [(key(0), 1)]
     lane.drop(key(0))
@@ -146,7 +151,7 @@ def test_a_trial_dropped_while_it_trains_ends_at_its_next_report() -> None:
             assert may_go.wait(PATIENCE)
 
     sessions = Sessions(num_reports=100, before=before)
-    lane = Lane(open_session=sessions)
+    lane = Lane(opening=sessions)
     lane.give([assigned(0)])
     assert is_training.wait(PATIENCE)
     dropping = threading.Thread(target=lane.drop, args=(key(0),))
@@ -160,7 +165,7 @@ def test_a_trial_dropped_while_it_trains_ends_at_its_next_report() -> None:
 
 def test_a_trial_dropped_before_it_began_never_begins() -> None:
     sessions = Sessions()
-    lane = Lane(open_session=sessions)
+    lane = Lane(opening=sessions)
     lane.give([assigned(0, 1), assigned(1), assigned(2)])
     assert units(lane.next_words()) == [(key(0), 1)]
     lane.drop(key(1))
@@ -175,7 +180,7 @@ def test_what_a_trial_raises_is_its_last_word_and_the_lanes(error: BaseException
             raise error
 
     sessions = Sessions(before=before)
-    lane = Lane(open_session=sessions)
+    lane = Lane(opening=sessions)
     lane.give([assigned(0), assigned(1)])
     words = lane.next_words()
     while not isinstance(words[-1].said, Failure):
@@ -193,10 +198,10 @@ def test_what_a_trial_raises_is_its_last_word_and_the_lanes(error: BaseException
 def test_a_failure_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORE_PASSWORD", "correct-horse")
 
-    def opening(assignment: Assignment) -> Scripted:
+    def opening(assignments: Sequence[Assignment]) -> Scripted:
         raise OSError("https://me:correct-horse@store/data cannot be reached")
 
-    lane = Lane(open_session=opening)
+    lane = Lane(opening=opening)
     lane.give([assigned(0)])
     (word,) = lane.next_words()
     assert isinstance(word.said, Failure)
@@ -206,7 +211,7 @@ def test_a_failure_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_stopping_closes_what_trains_and_forgets_what_waits() -> None:
     sessions = Sessions(num_reports=4)
-    lane = Lane(open_session=sessions)
+    lane = Lane(opening=sessions)
     lane.give([assigned(0, 1), assigned(1)])
     lane.next_words()
     lane.stop()

@@ -30,6 +30,7 @@ prepare_ray()
 import ray  # noqa: E402
 from ray.exceptions import RayActorError  # noqa: E402
 
+from hsweep.ray_tune import dispatch as ray_dispatch  # noqa: E402
 from hsweep.ray_tune import link as ray_link  # noqa: E402
 from hsweep.ray_tune.actor import PARCEL, WORDS, Parcel  # noqa: E402
 from hsweep.ray_tune.link import Link  # noqa: E402
@@ -48,6 +49,10 @@ class Scripted:
 
     def __post_init__(self) -> None:
         self.unit = self.assignment.recorded_through
+
+    @property
+    def current(self) -> Assignment:
+        return self.assignment
 
     def next_report(self) -> Report:
         if self.unit == BUDGET:
@@ -86,7 +91,7 @@ class Actor:
     """A worker process: a lane, and the names by which the driver calls it."""
 
     def __init__(self, sessions: Any) -> None:
-        self.lane = Lane(open_session=sessions)
+        self.lane = Lane(opening=lambda given: sessions(*given))
         self.give = Remote(self.lane.give)
         self.drop = Remote(self.lane.drop)
         self.where = Remote(lambda: None)
@@ -233,7 +238,7 @@ def test_short_trials_travel_together_and_long_ones_do_not(
     with trained(sweep, tmp_path / "short", 2, 0) as tune:
         assert tune.num_lanes <= 4
         assert tune.largest > 3
-    monkeypatch.setattr(ray_link, "_AHEAD_SECONDS", 0.001)
+    monkeypatch.setattr(ray_dispatch, "AHEAD_SECONDS", 0.001)
     with trained(sweep, tmp_path / "long", 2, 0) as tune:
         assert tune.largest == 1
 
