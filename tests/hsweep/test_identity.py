@@ -24,6 +24,7 @@ from hsweep.planning.identity import (
     code_version,
     content_hash,
     describe,
+    training_code_version,
     trial_key,
 )
 from hsweep.planning.plan import make_plan
@@ -170,6 +171,20 @@ class TestTrialKey:
             for name, value in CHANGED_RECIPES.items()
         }
         assert len(keys | {key()}) == len(CHANGED_RECIPES) + 1
+
+    @CLAIM
+    @given(PLAIN, PLAIN, PLAIN, PLAIN)
+    def test_its_parts_written_one_by_one_are_what_all_of_it_is_written_as(
+        self, model: Any, task: Any, recipe: Any, fingerprint: Any
+    ) -> None:
+        parts = {"model": model, "task": task, "recipe": recipe, "budget": 3, "seeds": (1, 2.0)}
+        code = {
+            "model_code": code_version(model),
+            "task_code": code_version(task),
+            "training_code": training_code_version(),
+        }
+        together = content_hash({"format": 1, "data": fingerprint, **parts, **code})
+        assert trial_key(fingerprint=fingerprint, **parts) == "t" + together
 
     def test_names_of_axes_do_not(self) -> None:
         def keys(sweep: Any) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,11 @@ from hsweep import (
     optuna_search,
     random_search,
 )
+from hsweep.planning.identity import code_version, content_hash, training_code_version
 from hsweep.planning.plan import Limits, Plan, make_plan
 from hsweep.seeding import replicate_seeds
 from models.base import Counts
+from models.counts import train_memory_bytes
 from tasks.base import DataError, Metric
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -194,6 +197,106 @@ class SeedMetric(TinyTask):
         from dataclasses import replace
 
         return (*TinyTask().metrics, replace(TinyTask().metrics[0], name="seed"))
+
+
+@dataclass(frozen=True)
+class Asked(TinyTask):
+    """Says each time that it is asked for something."""
+
+    def fingerprint(self) -> str:
+        ASKED.append(f"fingerprint {self.dim}")
+        return super().fingerprint()
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        ASKED.append(f"metrics {self.dim}")
+        return super().metrics
+
+
+@dataclass(frozen=True)
+class Counting(TinyModel):
+    """Says each time that it is counted."""
+
+    def counts(self) -> Counts:
+        ASKED.append(f"counts {self.width}")
+        return super().counts()
+
+
+ASKED: list[str] = []
+
+
+class TestWhatPointsShare:
+    """Many points have a model, a task or a recipe in common, as one object or as equal ones."""
+
+    SPACE = grid(width=[1, 2], dim=[2, 3], lr=[1e-3, 1.0], batch_size=[4, 8])
+
+    @pytest.fixture(params=["values", "functions"])
+    def sweep(self, request: pytest.FixtureRequest) -> Sweep:
+        ASKED.clear()
+        if request.param == "values":
+            return tiny_sweep(
+                space=grid(width=[1, 2, 3]),
+                task=Asked(),
+                model=lambda p: Counting(p.width),
+                recipe=Recipe(lr=1.0, batch_size=4),
+                replicates=3,
+            )
+        return tiny_sweep(
+            space=self.SPACE,
+            task=lambda p: Asked(dim=p.dim),
+            model=lambda p: Counting(p.width, dim=p.dim),
+            recipe=lambda p: Recipe(lr=p.lr, batch_size=p.batch_size),
+            replicates=3,
+        )
+
+    def test_keys_counts_and_memory_are_those_of_each_trial_looked_at_alone(
+        self, sweep: Sweep
+    ) -> None:
+        trials = plan(sweep, seed=4).trials
+        assert len(trials) == len({trial.key for trial in trials}) > 3
+        for trial in trials:
+            identity = {
+                "model": trial.model,
+                "task": trial.task,
+                "recipe": trial.recipe,
+                "budget": trial.budget,
+                "seeds": replicate_seeds(4, trial.replicate),
+            }
+            code = {
+                "model_code": code_version(trial.model),
+                "task_code": code_version(trial.task),
+                "training_code": training_code_version(),
+            }
+            data = trial.task.fingerprint()
+            assert trial.key == "t" + content_hash({"format": 1, "data": data, **identity, **code})
+            parts = {name: content_hash(value) for name, value in identity.items()}
+            assert trial.parts == {**parts, "data": data, **code}
+            assert trial.counts == trial.model.counts()  # type: ignore[union-attr]
+            assert trial.train_memory_bytes == train_memory_bytes(
+                trial.counts,
+                batch_size=trial.recipe.batch_size,
+                optimizer=trial.recipe.optimizer,
+                precision=trial.recipe.precision,
+            )
+
+    def test_equal_ones_are_asked_once(self, sweep: Sweep) -> None:
+        trials = plan(sweep).trials
+        asked = Counter(ASKED)
+        tasks = {trial.task.dim for trial in trials}  # type: ignore[attr-defined]
+        models = {trial.parts["model"] for trial in trials}
+        for dim in tasks:
+            assert (asked[f"fingerprint {dim}"], asked[f"metrics {dim}"]) == (1, 1)
+        # Once for the plan, once to hold the counts against the built model.
+        assert sum(n for what, n in asked.items() if what.startswith("counts")) == 2 * len(models)
+
+    def test_many_objects_alive_at_once_are_not_taken_for_one_another(self) -> None:
+        sweep = tiny_sweep(
+            space=grid(width=[1], batch_size=list(range(1, 1001))),
+            recipe=lambda p: Recipe(batch_size=p.batch_size),
+        )
+        trials = plan(sweep).trials
+        assert len({trial.parts["recipe"] for trial in trials}) == 1000
+        assert all(trial.parts["recipe"] == content_hash(trial.recipe) for trial in trials)
 
 
 def fails(point: Point) -> Any:

@@ -1,0 +1,67 @@
+"""The benchmark of plans compares like with like, and works from end to end."""
+
+import itertools
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import plan
+from benchmarks.baselines.plan_meta import num_params
+from benchmarks.plan_sweep import SWEEP
+from hsweep.planning.plan import make_plan
+
+
+def test_both_sides_count_the_same_shapes() -> None:
+    axes = {"heads": [1, 3], "head_dim": [8, 16], "depth": [1, 2], "mlp_ratio": [0.5, 4.0]}
+    sweep = SWEEP
+    for axis, values in axes.items():
+        sweep = sweep.with_setting(axis, values)
+    trials = make_plan(sweep, preset="quick", study_seed=0).trials
+    shapes = itertools.product(*axes.values())
+    assert [trial.counts.num_params for trial in trials] == [num_params(*each) for each in shapes]
+    assert [tuple(trial.point.values()) for trial in trials] == list(
+        itertools.product(*axes.values())
+    )
+
+
+@pytest.mark.parametrize("thousands", [1, 5, 20])
+def test_grids_have_the_size_they_are_named_by(thousands: int) -> None:
+    sizes = [len(list(values)) for values in plan.axes_of(thousands).values()]
+    assert sizes[0] * sizes[1] * sizes[2] * sizes[3] == 1000 * thousands
+
+
+def test_growth_is_what_a_point_takes_at_the_end_over_what_it_takes_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = {5: 10.0, 10: 12.0, 20: 17.0}  # 0.4 ms a point, then 0.5
+
+    def planned(axes: plan.Axes) -> tuple[float, list[int]]:
+        return seconds[len(list(axes["mlp_ratio"]))], []
+
+    monkeypatch.setattr(plan, "points_planned", planned)
+    *times, growth = plan.growth_rows([5, 10, 20])
+    assert [row.value for row in times] == [10.0, 12.0, 17.0]
+    assert [row.bar for row in times] == [None, 60.0, None]
+    assert growth.value == pytest.approx(1.25)
+    assert not growth.holds
+
+
+def test_sides_that_disagree_are_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "points_planned", lambda axes: (1.0, [10, 20]))
+    monkeypatch.setattr(plan, "points_built", lambda axes: (1.0, [10, 21]))
+    with pytest.raises(RuntimeError, match="differ in their parameters"):
+        plan.pairing(plan.TINY, 1)
+
+
+@pytest.mark.slow
+def test_it_works_from_end_to_end() -> None:
+    ended = CliRunner().invoke(plan.command, ["--quick"])
+    assert ended.exit_code == 0, ended.output
+    found = json.loads(ended.output.strip().splitlines()[-1])
+    (pairing,) = found["pairings"]
+    assert pairing["name"] == "parameters of 8 shapes"
+    assert [row["name"] for row in found["quantities"]] == [
+        "retrieval_heads: 2 points, 2 trials",
+        "all 1 sweeps, one after another",
+    ]
