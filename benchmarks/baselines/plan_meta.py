@@ -7,7 +7,12 @@ import argparse
 import itertools
 import json
 
-from timm.models.vision_transformer import VisionTransformer
+from models.torchvision_compat import make_torchvision_importable
+
+# timm imports a torchvision that may not fit the torch that is there.
+make_torchvision_importable()
+
+from timm.models.vision_transformer import VisionTransformer  # noqa: E402
 
 
 def num_params(heads: int, head_dim: int, depth: int, mlp_ratio: float) -> int:

@@ -41,7 +41,7 @@ SWEEP = tiny_sweep(
 TRIALS = planned(SWEEP)
 CLAIM = settings(max_examples=100, deadline=None, derandomize=True)
 STORM = settings(
-    max_examples=25,
+    max_examples=12,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
