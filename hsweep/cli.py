@@ -55,11 +55,13 @@ class _Verbs(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb."""
+        from hsweep.interrupts import never_lost
         from hsweep.quiet import no_calls_home
 
         no_calls_home()
         try:
-            return super().invoke(ctx)
+            with never_lost():
+                return super().invoke(ctx)
         except UserError as error:
             from hsweep.redaction import redact
             from hsweep.terminal import visible
@@ -261,20 +263,25 @@ def list_(home: Home, as_json: bool) -> None:
 
 @main.command()
 @_STUDY
+@click.option("--all", "every", is_flag=True, help="Every trial, however many there are.")
 @home_option
 @json_option
-def show(study_name: str, home: Home, as_json: bool) -> None:
-    """Show how STUDY and its trials stand, also while it runs."""
+def show(study_name: str, every: bool, home: Home, as_json: bool) -> None:
+    """Show how STUDY and its trials stand, also while it runs.
+
+    Of more than 200 trials the first 200 are listed, of more than 5,000 the best 20.
+    """
+    from hsweep.record.reading import reading
     from hsweep.record.study import Study
     from hsweep.verbs.render import print_json, show_study
 
     study = Study.open(home, study_name)
     status = study.status()
     if as_json:
-        trials, _ = study.tables()
-        print_json({**status, "trials_list": trials.to_pylist()})
+        with reading(study) as tables:
+            print_json({**status, "trials_list": tables.trials.to_pylist()})
     else:
-        show_study(console_for(as_json=False), study, status)
+        show_study(console_for(as_json=False), study, status, every=every)
 
 
 @main.command()
@@ -385,6 +392,7 @@ def analyze(
 def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str | None) -> None:
     """Write the report of STUDY: one HTML file that needs no network."""
     from analysis.answer import answer_study, report_input
+    from hsweep.record.reading import reading
     from hsweep.record.study import Study
     from hsweep.running import request
     from hsweep.tracking.tracker import tracking_target
@@ -392,15 +400,15 @@ def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str 
 
     study = Study.open(home, study_name)
     uri = tracking_uri or request.recorded_tracking_uri(study)
-    answer = answer_study(study)
-    click.echo(
-        str(write_study_report(study, answer, tracking_target(uri, home, study.manifest.sweep)))
-    )
-    if figures is not None:
-        from analysis.pictures.plots import save_figures
+    target = tracking_target(uri, home, study.manifest.sweep)
+    with reading(study) as tables:
+        answer = answer_study(study, tables)
+        click.echo(str(write_study_report(study, answer, target, tables)))
+        if figures is not None:
+            from analysis.pictures.plots import save_figures
 
-        for path in save_figures(report_input(study, answer, {}), figures):
-            click.echo(str(path))
+            for path in save_figures(report_input(study, answer, {}, tables), figures):
+                click.echo(str(path))
 
 
 @main.command()

@@ -1,0 +1,36 @@
+"""An interrupt (Ctrl-C) that is never lost."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+_AGAIN_SECONDS: Final = 0.05
+
+
+@contextlib.contextmanager
+def never_lost() -> Iterator[None]:
+    """Deliver an interrupt again that came where Python can only ignore it.
+
+    It arrives between any two steps of the interpreter, possibly inside a finalizer or the callback
+    of a weak reference. What these raise is printed with its traceback and forgotten, so the user's
+    Ctrl-C would have no effect. Here it comes again a moment later, when that call is over.
+    """
+    before = sys.unraisablehook
+
+    def hook(found: Any) -> None:
+        if issubclass(found.exc_type, KeyboardInterrupt):
+            again = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
+            again.daemon = True
+            again.start()
+        else:
+            before(found)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before

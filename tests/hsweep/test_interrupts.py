@@ -1,0 +1,46 @@
+"""An interrupt that arrives where Python ignores exceptions still interrupts."""
+
+import sys
+import threading
+import weakref
+from typing import Any
+
+import pytest
+
+from hsweep.interrupts import never_lost
+
+
+class Thing:
+    """Something that can be referred to weakly."""
+
+
+def interrupted_in_a_callback(error: BaseException) -> None:
+    def raising(_reference: Any) -> None:
+        raise error
+
+    thing = Thing()
+    reference = weakref.ref(thing, raising)
+    del thing
+    assert reference() is None
+
+
+def test_an_interrupt_in_the_callback_of_a_weak_reference_comes_again(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(KeyboardInterrupt), never_lost():
+        interrupted_in_a_callback(KeyboardInterrupt())
+        threading.Event().wait(30)
+        raise AssertionError("nobody was interrupted")
+    assert capfd.readouterr().err == ""
+
+
+def test_what_else_cannot_be_raised_is_left_to_whoever_looked_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: seen.append(found.exc_type))
+    with never_lost():
+        interrupted_in_a_callback(ValueError())
+    assert seen == [ValueError]
+    interrupted_in_a_callback(OSError())
+    assert seen == [ValueError, OSError]
