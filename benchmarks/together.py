@@ -80,9 +80,7 @@ def command(pairs: int, quick: bool, strict: bool, gpu: bool) -> None:
                 )
             )
             apart = _apart(kept[True]["nmse"], kept[False]["nmse"])
-            quantities.append(
-                Quantity(f"{name}: NMSE apart", apart, "of itself", "less", MOST_APART)
-            )
+            quantities.append(Quantity(f"{name}: NMSE apart", apart, "of itself", MOST_APART))
     holds = show("together", pairings, where, quantities=quantities)
     conclude(holds, strict=strict)
 

@@ -21,7 +21,8 @@ class BundleSession:
     """
 
     def __init__(self, assignments: Sequence[Assignment], *, is_settled: bool = False) -> None:
-        from hsweep.training.together import CannotTrainTogetherError, TogetherSession
+        from hsweep.training.stack import CannotTrainTogetherError
+        from hsweep.training.together import TogetherSession
 
         self._waiting: deque[Assignment] = deque()
         self._together: TogetherSession | None = None

@@ -8,14 +8,16 @@ work number by number.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hsweep.design.recipe import Recipe
 from hsweep.training.memory import is_out_of_memory, release
@@ -26,6 +28,9 @@ _STEP: Final = "step"
 
 _LEAST_NORM: Final = 1e-6
 """Added to a norm that is divided by, as ``torch.nn.utils.clip_grad_norm_`` does."""
+
+
+_PLAIN_ATTENTION: Final = functools.partial(sdpa_kernel, SDPBackend.MATH)
 
 
 class CannotTrainTogetherError(Exception):
@@ -93,6 +98,8 @@ class Stack:
         self._autocast = autocast
         self._loss = _Loss(data, members[0].model)
         self._device = next(members[0].model.parameters()).device
+        # The CPU's fused kernel cannot be asked for several models' attention at once.
+        self._attention = _PLAIN_ATTENTION if self._device.type == "cpu" else nullcontext
         named = [dict(member.model.named_parameters()) for member in members]
         _check_alike([_outline(each) for each in named])
         self._trained: dict[str, Tensor] = {}
@@ -138,7 +145,7 @@ class Stack:
         stacked = _stacked(batches)
         while True:
             try:
-                return self._computed(stacked, is_shared=len(batches) < len(self._members))
+                return self._computed(stacked, is_shared=len(batches) == 1)
             except (RuntimeError, MemoryError) as error:
                 if self.at_once == 1 or not is_out_of_memory(error):
                     raise
@@ -233,7 +240,7 @@ class Stack:
             return found
 
         every = vmap(loss_of, in_dims=(0, None if is_shared else 0), randomness="error")
-        with self._autocast:
+        with self._attention(), self._autocast:
             if rows.stop - rows.start == 1:
                 only = {name: each[0] for name, each in (trained | fixed).items()}
                 tensors = batch.tensors if is_shared else [each[0] for each in batch.tensors]
@@ -278,7 +285,8 @@ class Stack:
                 settings = {name: value for name, value in own[0].items() if name != "params"}
                 groups.append({**settings, "params": parameters})
                 self._groups.append((recipe, groups[-1]))
-        optimizer = type(self._members[0].optimizer)(groups)
+        kind: Any = type(self._members[0].optimizer)
+        optimizer: torch.optim.Optimizer = kind(groups)
         # The optimizer has groups of its own now.
         self._groups = [
             (recipe, group)
@@ -345,7 +353,8 @@ class Stack:
                 ],
             }
 
-        yield member.model.register_state_dict_post_hook(copy_weights)
+        model: Any = member.model
+        yield model.register_state_dict_post_hook(copy_weights)
         yield member.optimizer.register_state_dict_post_hook(with_state)
 
 

@@ -160,7 +160,7 @@ class TogetherSession:
         """
         while self._replicates:
             words = self._kept_back()
-            if not words:
+            if self._replicates and not words:
                 behind = min(each.state.unit for each in self._replicates)
                 words = self._advance([e for e in self._replicates if e.state.unit == behind])
             if words:

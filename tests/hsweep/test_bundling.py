@@ -19,9 +19,9 @@ def recipe(point: Point) -> Recipe:
 
 MIXED = planned(
     tiny_sweep(
-        space=grid(width=[1, 2], lr=[0.1, 0.2], decay=[0.0, 0.1], batch=[4, 8], cpus=[1, 2]),
+        space=grid(width=[1, 2], lr=[0.1, 0.2], decay=[0.0, 0.1], batch=[4, 8], cores=[1, 2]),
         recipe=recipe,
-        resources=lambda point: Resources(cpus=point.cpus),
+        resources=lambda point: Resources(cpus=point.cores),
         budget=epochs(9),
         early_stopping=Asha(grace=1, strata=("lr",)),
         replicates=3,
