@@ -1,10 +1,9 @@
 """A study's answer: the question of its sweep, put to its own tables."""
 
 import contextlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pandas as pd
 
@@ -18,6 +17,7 @@ from analysis.findings.results import LeanResult, ParetoResult, TransitionResult
 from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
 from analysis.lean_groups import LeanGroups, fit_groups
 from analysis.papers.published_setups import SETUPS, setup_of
+from analysis.pictures.curves import drawn_keys
 from analysis.report import ReportInput
 from analysis.runs.history import UNIT, study_history
 from analysis.shape_answers import (
@@ -32,11 +32,9 @@ from analysis.words.surrogate_wording import surrogate_sentence
 from analysis.words.tables import varying_columns
 from analysis.words.wording import answer_sentence, groups_sentence
 from hsweep.errors import UserError, unknown_name
+from hsweep.record.reading import StudyTables, reading
 from hsweep.record.study import Study
 from hsweep.record.tables import frame
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _NO_QUESTION: Final = "the sweep asks no question; the report shows its learning curves"
 
@@ -115,10 +113,33 @@ class Answer:
         return content
 
 
-def answer_study(study: Study) -> Answer:
-    """Answer a study's question from what it has recorded so far."""
-    trials, reports = study.tables()
-    return answer_tables(frame(trials), reports, study)
+def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
+    """Answer a study's question from what it has recorded so far, say what a probe measured and
+    what its shapes say besides, and lay it beside the published results that it repeats.
+
+    ``tables`` are the study's, where they are needed for more than this.
+    """
+    if tables is None:
+        with reading(study) as tables:
+            return answer_study(study, tables)
+    trials = tables.trials_frame()
+    answer = _answer_question(trials, tables, study)
+    if command := confirm_command(study, answer.lean, answer.lean_groups):
+        answer = replace(answer, confirm_command=command)
+    if _finished(trials):
+        found_effects, learned = shape_results(trials, study.manifest)
+        answer = replace(answer, effects=found_effects, surrogate=learned)
+        with contextlib.suppress(UserError):  # the answer stands without it
+            answer = replace(answer, published=beside_published(trials, study, answer.transition))
+    if not conditioning.has_probe(trials):
+        return answer
+    try:
+        found = _conditioning(trials, study)
+    except UserError:  # no probed trial has run to its end yet
+        return answer
+    if study.manifest.question is None:
+        answer = replace(answer, sentence=conditioning_sentence(found))
+    return replace(answer, conditioning=found)
 
 
 def ask_conditioning(study: Study) -> Answer:
@@ -127,8 +148,7 @@ def ask_conditioning(study: Study) -> Answer:
     Raises:
         UserError: it has none yet.
     """
-    trials, _ = study.tables()
-    found = _conditioning(frame(trials), study)
+    found = _conditioning(_trials(study), study)
     return Answer(conditioning_sentence(found), conditioning=found)
 
 
@@ -140,9 +160,8 @@ def ask_effects(study: Study, settings: Sequence[str] = ()) -> Answer:
     Raises:
         UserError: nothing can be said of single axes.
     """
-    trials, _ = study.tables()
     chosen = with_settings(EffectsSettings(), settings)
-    found = study_effects(frame(trials), study.manifest, chosen)
+    found = study_effects(_trials(study), study.manifest, chosen)
     return Answer(effects_sentence(found), effects=found)
 
 
@@ -163,35 +182,17 @@ def ask_surrogate(
     Raises:
         UserError: too few shapes, or one to predict that lacks an axis.
     """
-    trials, _ = study.tables()
     shapes = read_shapes_to_predict(predict)
     if margin is None:
         margin = float((study.manifest.question or {}).get("margin", 0.0))
     chosen = with_settings(SurrogateSettings(margin=margin), settings)
-    found = study_surrogate(frame(trials), study.manifest, shapes, chosen)
+    found = study_surrogate(_trials(study), study.manifest, shapes, chosen)
     return Answer(surrogate_sentence(found), surrogate=found)
 
 
-def answer_tables(trials: pd.DataFrame, reports: "pa.Table", study: Study) -> Answer:
-    """Answer a study's question from its tables of trials and reports, say what a probe measured
-    and what its shapes say besides, and lay it beside the published results that it repeats."""
-    answer = _answer_question(trials, reports, study)
-    if command := confirm_command(study, answer.lean, answer.lean_groups):
-        answer = replace(answer, confirm_command=command)
-    if _finished(trials):
-        found_effects, learned = shape_results(trials, study.manifest)
-        answer = replace(answer, effects=found_effects, surrogate=learned)
-        with contextlib.suppress(UserError):  # the answer stands without it
-            answer = replace(answer, published=beside_published(trials, study, answer.transition))
-    if not conditioning.has_probe(trials):
-        return answer
-    try:
-        found = _conditioning(trials, study)
-    except UserError:  # no probed trial has run to its end yet
-        return answer
-    if study.manifest.question is None:
-        answer = replace(answer, sentence=conditioning_sentence(found))
-    return replace(answer, conditioning=found)
+def _trials(study: Study) -> pd.DataFrame:
+    with reading(study) as tables:
+        return tables.trials_frame()
 
 
 def beside_published(
@@ -260,7 +261,7 @@ def _conditioning(trials: pd.DataFrame, study: Study) -> ConditioningResult:
     )
 
 
-def _answer_question(trials: pd.DataFrame, reports: "pa.Table", study: Study) -> Answer:
+def _answer_question(trials: pd.DataFrame, tables: StudyTables, study: Study) -> Answer:
     question = study.manifest.question
     if question is None:
         return Answer(_NO_QUESTION)
@@ -268,7 +269,7 @@ def _answer_question(trials: pd.DataFrame, reports: "pa.Table", study: Study) ->
         return _unanswered("no trial has run to its full budget yet")
     try:
         if question["type"] == "Transition":
-            return _transition(trials, reports, question, study)
+            return _transition(trials, tables, question, study)
         return _lean(trials, question, study)
     except UserError as error:
         return _unanswered(str(error))
@@ -279,7 +280,7 @@ def _unanswered(why: str) -> Answer:
 
 
 def _transition(
-    trials: pd.DataFrame, reports: "pa.Table", question: Mapping[str, Any], study: Study
+    trials: pd.DataFrame, tables: StudyTables, question: Mapping[str, Any], study: Study
 ) -> Answer:
     x, by = question["x"], question["by"]
     if by is not None and trials[by].nunique() < 1:
@@ -290,7 +291,8 @@ def _transition(
     nuisance = [axis for axis in varying_columns(trials, study.manifest.axes) if axis not in asked]
     history = None
     if not nuisance and trials["status"].eq("stopped_early").any():
-        history = study_history(trials, frame(reports), metric)
+        told = tables.reports.select(["key", UNIT, metric])
+        history = study_history(trials, frame(told), metric)
     result = transition.fit(
         trials,
         metric=metric,
@@ -363,14 +365,27 @@ def _goal(study: Study) -> Any:
     return study.manifest.goal
 
 
-def report_input(study: Study, answer: Answer, run_urls: Mapping[str, str]) -> ReportInput:
-    """Return everything a study's report shows."""
-    trials_table, reports_table = study.tables()
-    trials, reports = frame(trials_table), frame(reports_table)
+def report_input(
+    study: Study,
+    answer: Answer,
+    run_urls: Mapping[str, str],
+    tables: StudyTables | None = None,
+) -> ReportInput:
+    """Return everything a study's report shows.
+
+    ``tables`` are those that the answer comes from, if they are at hand.
+    """
+    if tables is None:
+        with reading(study) as tables:
+            return report_input(study, answer, run_urls, tables)
+    trials = tables.trials_frame()
     if run_urls:
         trials["mlflow_url"] = trials["key"].map(dict(run_urls))
     manifest = study.manifest
     question = manifest.question
+    axes = tuple(manifest.axes)
+    searched = answer.transition.x if answer.transition is not None else None
+    drawn = drawn_keys(trials, tables.reported, axes, searched)
     return ReportInput(
         study=study.name,
         sweep=manifest.sweep,
@@ -380,7 +395,7 @@ def report_input(study: Study, answer: Answer, run_urls: Mapping[str, str]) -> R
         metric=manifest.metric,
         goal=_goal(study),
         scale=question["scale"] if question else "loss",
-        axes=tuple(manifest.axes),
+        axes=axes,
         transition=answer.transition,
         pareto=answer.pareto,
         lean=answer.lean,
@@ -390,20 +405,17 @@ def report_input(study: Study, answer: Answer, run_urls: Mapping[str, str]) -> R
         effects=answer.effects,
         surrogate=answer.surrogate,
         trials=trials,
-        reports=reports,
+        reports=frame(tables.reports_of(drawn)),
+        reported=tables.reported,
+        notes=tables.notes(),
         provenance=manifest.provenance,
         repeat_command="\n".join([manifest.command, *manifest.later_commands]),
         confirm_command=answer.confirm_command,
         warnings=_warnings(answer, trials),
         budget_unit=str(manifest.budget["unit"]),
-        orphaned=_orphaned(study),
+        orphaned=tables.orphaned_counts(),
         revisions=manifest.revisions,
     )
-
-
-def _orphaned(study: Study) -> dict[str, int]:
-    with study.journal() as journal:
-        return dict(Counter(row.orphaned for row in journal.trials(orphaned=True) if row.orphaned))
 
 
 def _warnings(answer: Answer, trials: pd.DataFrame) -> tuple[str, ...]:

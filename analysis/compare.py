@@ -26,8 +26,8 @@ from analysis.words.tables import varying_columns
 from analysis.words.wording import NONE
 from hsweep.design.question import Goal
 from hsweep.errors import UserError
+from hsweep.record.reading import reading
 from hsweep.record.study import Study
-from hsweep.record.tables import frame
 
 _CLAIMS: Final = ("transition", "jump_only", "threshold")
 _MOST_DIFF_LINES: Final = 400
@@ -59,8 +59,11 @@ def compare(
         if folders.count(folder) > 1:
             raise UserError(f"the study in {folder} was given twice")
     labels = unique_labels(studies)
-    answers = [answer_study(study) for study in studies]
-    tables = [frame(study.tables()[0]) for study in studies]
+    answers, tables = [], []
+    for study in studies:
+        with reading(study) as read:
+            answers.append(answer_study(study, read))
+            tables.append(read.trials_frame())
     fronts = _Fronts(studies, answers, tables, tuple(costs), settings)
     sides = [
         StudySide(

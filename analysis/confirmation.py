@@ -73,7 +73,7 @@ def _points(
 ) -> list[dict[str, Any]] | None:
     """Return the axis values of every baseline and choice, as the sweep's space has them."""
     with study.journal() as journal:
-        recorded = [dict(row.point) for row in journal.trials()]
+        recorded = [dict(point) for point in journal.points()]
     found: list[dict[str, Any]] = []
     for result, where in chosen:
         assert result.choice_config is not None

@@ -7,7 +7,7 @@ their hashes; whatever came from data is escaped.
 import dataclasses
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -85,6 +85,9 @@ class ReportInput:
         trials: one row a trial: ``key``, axes, ``seed``, ``stratum``, ``status``, ``reason``,
             ``reached``, ``budget``, metrics, costs, ``mlflow_url``; any of them may be missing.
         reports: one row a report: ``key``, ``unit``, ``step``, ``wall_seconds``, metrics.
+        reported: keys of the trials that have a report, where ``reports`` holds only those of the
+            trials whose learning curves are drawn; None where it holds all.
+        notes: of the reports, by trial; None where ``reports`` has them.
         provenance: versions, hashes, machine; nested mappings are allowed.
         repeat_command: the command lines that repeat the study.
         confirm_command: the one that confirms a lean choice with fresh seeds; None without one.
@@ -124,6 +127,8 @@ class ReportInput:
     surrogate: SurrogateResult | None = None
     orphaned: Mapping[str, int] = field(default_factory=dict)
     revisions: Sequence[Mapping[str, Any]] = ()
+    reported: Collection[str] | None = None
+    notes: Mapping[str, tuple[str, ...]] | None = None
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -162,6 +167,7 @@ class ReportInput:
             self.axes,
             self.transition.x if self.transition is not None else None,
             log=self.scale == "error",
+            reported=self.reported,
         )
 
 
@@ -280,6 +286,7 @@ def build_report(report_input: ReportInput) -> str:
                 report_input.reports,
                 report_input.axes,
                 report_input.orphaned,
+                report_input.notes,
             )
         ),
         revisions=ending_tables.revisions_table(report_input.revisions),

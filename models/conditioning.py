@@ -41,6 +41,8 @@ METRICS: Final[Mapping[str, str]] = {
 """What a probe adds to a report, by name. The condition number of each layer comes beside it."""
 
 _LAYER_PREFIX: Final = "condition_number_layer_"
+PROBED_WORDS: Final = (*METRICS, _LAYER_PREFIX)
+"""Texts of which every name of a probed metric holds one."""
 
 
 def is_probed(name: str) -> bool:

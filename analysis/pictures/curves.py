@@ -1,7 +1,7 @@
 """Learning curves for a picture: which trials, in which groups, at which points."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -94,6 +94,7 @@ def learning_curves(
     prefer: str | None,
     *,
     log: bool,
+    reported: Collection[str] | None = None,
 ) -> LearningCurves:
     """Choose the trials to draw, spread evenly over the groups, and thin each one's points.
 
@@ -104,18 +105,15 @@ def learning_curves(
         axes: the swept axes.
         prefer: the axis that should colour the lines, if there is one.
         log: whether a logarithmic axis is wanted.
+        reported: keys of the trials that have a report, where ``reports`` holds only those of the
+            trials to draw (`drawn_keys`); None where it holds all.
     """
     wanted = {"key", "unit", metric}
     if reports.empty or trials.empty or not wanted <= set(reports.columns):
         return LearningCurves(None, (), (), 0, False)
-    grouped_by = _grouping(trials, axes, prefer)
-    known = trials[trials["key"].isin(reports["key"].unique())]
-    members: dict[object, list[int]] = {}
-    labels = known[grouped_by].tolist() if grouped_by else [""] * len(known)
-    for position, label in enumerate(labels):
-        members.setdefault(_group(label), []).append(position)
-    groups = tuple(sorted(members, key=_sort_key))
-    chosen = _spread([members[group] for group in groups], MAX_LINES)
+    known, grouped_by, groups, chosen = _choice(
+        trials, reports["key"].unique() if reported is None else reported, axes, prefer
+    )
     drawn = known.iloc[[position for positions in chosen for position in positions]]
     rows = [{str(name): value for name, value in row.items()} for row in drawn.to_dict("records")]
     told = [axis for axis in axes if axis in trials.columns and trials[axis].nunique() > 1]
@@ -131,6 +129,30 @@ def learning_curves(
     return LearningCurves(
         grouped_by, groups, curves, len(known), log and bool(finite) and min(finite) > 0
     )
+
+
+def drawn_keys(
+    trials: pd.DataFrame, reported: Collection[str], axes: Sequence[str], prefer: str | None
+) -> list[str]:
+    """Return the keys of the trials that `learning_curves` draws, of those that have a report."""
+    known, _, _, chosen = _choice(trials, reported, axes, prefer)
+    keys = known["key"].tolist()
+    return [str(keys[position]) for positions in chosen for position in positions]
+
+
+def _choice(
+    trials: pd.DataFrame, reported: Collection[str], axes: Sequence[str], prefer: str | None
+) -> tuple[pd.DataFrame, str | None, tuple[object, ...], list[list[int]]]:
+    """Return the trials with a report, the column that groups them, its values, and the positions
+    of the trials to draw of each."""
+    grouped_by = _grouping(trials, axes, prefer)
+    known = trials[trials["key"].isin(list(reported))]
+    members: dict[object, list[int]] = {}
+    labels = known[grouped_by].tolist() if grouped_by else [""] * len(known)
+    for position, label in enumerate(labels):
+        members.setdefault(_group(label), []).append(position)
+    groups = tuple(sorted(members, key=_sort_key))
+    return known, grouped_by, groups, _spread([members[group] for group in groups], MAX_LINES)
 
 
 def _group(label: object) -> object:

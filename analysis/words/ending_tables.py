@@ -24,6 +24,7 @@ def endings_table(
     reports: pd.DataFrame,
     axes: Sequence[str],
     orphaned: Mapping[str, int],
+    notes: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Table:
     """Return what befell the trials besides training to the end; no row where nothing did.
 
@@ -33,9 +34,12 @@ def endings_table(
         reports: one row a report; ``key`` and ``note``, if there are notes.
         axes: the swept axes.
         orphaned: how many trials are no longer part of the study, by the reason.
+        notes: of the reports, by trial; None takes those of ``reports``.
     """
+    if notes is None:
+        notes = _notes(reports)
     varying = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]
-    found = happenings(_ends(trials, _notes(reports), varying)) if len(trials) else []
+    found = happenings(_ends(trials, notes, varying)) if len(trials) else []
     rows = [(each.what, str(each.trials), each.details) for each in found]
     rows += [
         ("orphaned", str(number), f"{why}; their results are kept and in no number here")

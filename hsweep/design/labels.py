@@ -24,9 +24,15 @@ class HasPoint(Protocol):
 
 def varying_axes(trials: Iterable[HasPoint]) -> tuple[str, ...]:
     """Return the axes that take more than one value, all of them if none does."""
+    # Replicates may share their point.
+    return varying_in({id(trial.point): trial.point for trial in trials}.values())
+
+
+def varying_in(points: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the axes that take more than one value among points, all of them if none does."""
     values: dict[str, set[str]] = {}
-    for trial in trials:
-        for axis, value in trial.point.items():
+    for point in points:
+        for axis, value in point.items():
             values.setdefault(axis, set()).add(repr(value))
     varying = tuple(axis for axis, found in values.items() if len(found) > 1)
     return varying or tuple(values)

@@ -150,10 +150,20 @@ def happenings(ends: Iterable[TrialEnd]) -> list[Happening]:
 
 def orphaned_lines(rows: Iterable[TrialRow]) -> list[str]:
     """Return how many trials are no longer part of a study, a line for each reason."""
+    return orphaned_counts_lines(Counter(row.orphaned for row in rows if row.orphaned))
+
+
+def orphaned_counts_lines(counts: Mapping[str, int]) -> list[str]:
+    """Return a line for each reason why trials are no longer part of a study."""
     return [
         f"{number} orphaned: {why} (kept; export --orphaned shows them)"
-        for why, number in Counter(row.orphaned for row in rows if row.orphaned).items()
+        for why, number in counts.items()
     ]
+
+
+def loss_line(what: str, reasons: Mapping[str, int]) -> str:
+    """Return how many trials were lost one way and why, without saying which."""
+    return f"{sum(reasons.values())} {what}{_most_common(reasons, ': ')}"
 
 
 def counts_in_words(
@@ -212,7 +222,15 @@ def _shapes(ends: Sequence[TrialEnd], sizes: "Counter[str] | None" = None) -> st
 
 
 def _reasons(ends: Sequence[TrialEnd]) -> str:
-    counted = Counter(last_line(end.reason) for end in ends if end.reason.strip())
+    return _most_common(Counter(end.reason for end in ends), "; ")
+
+
+def _most_common(reasons: Mapping[str, int], before: str) -> str:
+    """Return the most common reasons behind ``before``; nothing where there is none."""
+    counted: Counter[str] = Counter()
+    for reason, number in reasons.items():
+        if reason.strip():
+            counted[last_line(reason)] += number
     if not counted:
         return ""
     said = [
@@ -220,4 +238,4 @@ def _reasons(ends: Sequence[TrialEnd]) -> str:
         for reason, number in counted.most_common(_MOST_REASONS)
     ]
     left = len(counted) - len(said)
-    return "; " + "; ".join([*said, *([f"and {left} other reasons"] if left else [])])
+    return before + "; ".join([*said, *([f"and {left} other reasons"] if left else [])])

@@ -2,8 +2,7 @@
 
 import json
 import sqlite3
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -14,12 +13,13 @@ from hsweep.record.changes import TRIAL_COLUMNS
 from hsweep.record.journal_file import (
     ADDED_IN_2,
     REMARKED,
+    TIMES,
     JournalFile,
     columns,
     damaged,
     unreadable,
 )
-from hsweep.record.journal_rows import LogRow, TrialRow
+from hsweep.record.journal_rows import LogRow, Totals, TrialRow
 from hsweep.record.text_copy import LOG_COLUMNS, log_checksum, row_checksum
 
 LAST_CHARACTER: Final = "\U0010ffff"
@@ -27,6 +27,11 @@ LAST_CHARACTER: Final = "\U0010ffff"
 
 _KEYS_AT_ONCE: Final = 500
 """SQLite takes a limited number of values in one statement."""
+_ROWS_AT_ONCE: Final = 20_000
+_NEWEST_REPORTS: Final = "SELECT MAX(seq) FROM log WHERE kind = 'report' GROUP BY key"
+
+RawReport = tuple[str, float, int, int, str]
+"""A report as it is stored: key, time, attempt, unit, payload (JSON)."""
 
 
 class JournalReader:
@@ -82,20 +87,47 @@ class JournalReader:
             ).fetchall()
         return {str(name): str(value) for name, value in rows}
 
+    def totals(self) -> Totals:
+        """Return the study's numbers as a whole, without reading single trials."""
+        with self._readable():
+            present = self._columns()
+            known = {**ADDED_IN_2, **TIMES}
+            status, orphaned, reused, failures, trained, waited = (
+                name if name in present or name not in known else "NULL"
+                for name in (
+                    "status", "orphaned", "reused_from", "failures", "train_seconds",
+                    "data_seconds",
+                )
+            )  # fmt: skip
+            rows = self._connection.execute(
+                f"SELECT {status}, COALESCE({orphaned}, '') != '', COUNT(*),"
+                f" SUM(COALESCE({reused}, '') != ''), SUM(COALESCE({failures}, 0) > 0),"
+                f" SUM(unit), MAX(budget),"
+                f" SUM(CASE WHEN COALESCE({reused}, '') = '' THEN wall_seconds ELSE 0.0 END),"
+                f" SUM({trained}), SUM({waited}), SUM({trained} IS NULL AND unit > 0)"
+                " FROM trials GROUP BY 1, 2"
+            ).fetchall()
+            found = Totals()
+            for name, is_orphaned, number, *sums in rows:
+                found.add(TrialStatus(name), bool(is_orphaned), number, sums)
+            if found.untimed:
+                is_timed = f"{trained} IS NOT NULL"
+                waited, trained = self._connection.execute(
+                    "SELECT SUM(json_extract(payload, '$.data_seconds')),"
+                    " SUM(json_extract(payload, '$.train_seconds'))"
+                    " FROM log JOIN trials ON log.key = trials.key AND log.unit = trials.unit"
+                    f" WHERE log.kind = 'report' AND NOT ({is_timed})"
+                ).fetchone()
+                found.waited_seconds += waited or 0.0
+                found.trained_seconds += trained or 0.0
+        return found
+
     def data_wait_share(self) -> float | None:
         """Return the share of all training time that trials waited for data.
 
         None before the first report, or if no time was measured.
         """
-        with self._readable():
-            row = self._connection.execute(
-                "SELECT SUM(json_extract(payload, '$.data_seconds')),"
-                " SUM(json_extract(payload, '$.train_seconds'))"
-                " FROM log JOIN trials ON log.key = trials.key AND log.unit = trials.unit"
-                " WHERE log.kind = 'report'"
-            ).fetchone()
-        waited, trained = row
-        return waited / trained if trained else None
+        return self.totals().data_wait_share
 
     def trials(self, *, orphaned: bool = False) -> list[TrialRow]:
         """Return the study's trials in the order of the plan.
@@ -119,27 +151,70 @@ class JournalReader:
             found.update((row.key, row) for row in rows)
         return found
 
-    def _trials(self, where: str, values: Sequence[str]) -> list[TrialRow]:
+    def best_trials(self, number: int, *, highest: bool) -> list[TrialRow]:
+        """Return the finished trials with the best values, the best one first."""
+        with self._readable():
+            kept = "AND orphaned = ''" if "orphaned" in self._columns() else ""
+            return self._trials(
+                f"WHERE status = ? AND value IS NOT NULL {kept}",
+                [TrialStatus.FINISHED],
+                order=f"value {'DESC' if highest else 'ASC'}, ordinal LIMIT {int(number)}",
+            )
+
+    def losses(self) -> dict[TrialStatus, dict[str, int]]:
+        """Return why trials of the study gave no number: how many for each status and reason."""
+        lost = (TrialStatus.DIVERGED, TrialStatus.FAILED, TrialStatus.TOO_LARGE)
+        with self._readable():
+            kept = "AND orphaned = ''" if "orphaned" in self._columns() else ""
+            rows = self._connection.execute(
+                f"SELECT status, reason, COUNT(*) FROM trials WHERE status IN (?, ?, ?) {kept}"
+                " GROUP BY 1, 2 ORDER BY 3 DESC, 2",
+                lost,
+            ).fetchall()
+        found: dict[TrialStatus, dict[str, int]] = {}
+        for status, reason, number in rows:
+            found.setdefault(TrialStatus(status), {})[str(reason)] = int(number)
+        return {status: found[status] for status in lost if status in found}
+
+    def reused_from(self) -> dict[str, int]:
+        """Return how many trials of the study each other study trained."""
+        with self._readable():
+            if "reused_from" not in self._columns():
+                return {}
+            rows = self._connection.execute(
+                "SELECT reused_from, COUNT(*) FROM trials"
+                " WHERE reused_from != '' AND orphaned = '' GROUP BY 1 ORDER BY MIN(ordinal)"
+            ).fetchall()
+        return {str(study): int(number) for study, number in rows}
+
+    def _trials(
+        self, where: str, values: Sequence[str], order: str = "ordinal, rowid"
+    ) -> list[TrialRow]:
         present = self._columns()
         chosen = [
             name if name in present or name not in ADDED_IN_2 else f"'' AS {name}"
             for name in (*TRIAL_COLUMNS, "crc")
         ]
         rows = self._connection.execute(
-            f"SELECT {', '.join(chosen)} FROM trials {where} ORDER BY ordinal, rowid", values
+            f"SELECT {', '.join(chosen)} FROM trials {where} ORDER BY {order}", values
         ).fetchall()
-        return [self._trial_row(row) for row in rows]
+        parsed: dict[str, Any] = {}
+        return [self._trial_row(row, parsed) for row in rows]
 
-    def _trial_row(self, row: tuple[Any, ...]) -> TrialRow:
+    def _trial_row(self, row: tuple[Any, ...], parsed: dict[str, Any]) -> TrialRow:
         *plain, checksum = row
         if checksum not in (None, "") and checksum != row_checksum(plain):
             raise damaged(self._path, f"the row of trial {plain[0]!r} has another checksum")
         key, ordinal, point, replicate, stratum, budget, counts, parts, status, *state = plain
         reason, attempt, unit, value, seconds, failures, alone, orphaned, reused, continues = state
+        # The replicates of a shape hold the same texts.
+        for text in (point, counts, parts or "{}"):
+            if text not in parsed:
+                parsed[text] = json.loads(text)
         return TrialRow(
-            key, ordinal, json.loads(point), replicate, stratum, budget, json.loads(counts),
+            key, ordinal, parsed[point], replicate, stratum, budget, parsed[counts],
             TrialStatus(status), reason, attempt, unit, value, seconds, int(failures or 0),
-            bool(alone), orphaned, reused, continues, json.loads(parts or "{}"),
+            bool(alone), orphaned, reused, continues, parsed[parts or "{}"],
         )  # fmt: skip
 
     def finished_keys(self) -> dict[str, str]:
@@ -152,15 +227,74 @@ class JournalReader:
             ).fetchall()
         return {str(key): str(study) for key, study in rows}
 
+    def orphaned_counts(self) -> dict[str, int]:
+        """Return how many trials are no longer part of the study, by the reason."""
+        with self._readable():
+            if "orphaned" not in self._columns():
+                return {}
+            rows = self._connection.execute(
+                "SELECT orphaned, COUNT(*) FROM trials WHERE orphaned != '' GROUP BY orphaned"
+                " ORDER BY MIN(ordinal)"
+            ).fetchall()
+        return {str(why): int(number) for why, number in rows}
+
+    def points(self, most: int = -1) -> list[Mapping[str, Any]]:
+        """Return the axis values of the study's trials, each combination once; ``most`` of them."""
+        with self._readable():
+            where = "WHERE orphaned = ''" if "orphaned" in self._columns() else ""
+            rows = self._connection.execute(
+                f"SELECT DISTINCT point FROM trials {where} ORDER BY ordinal LIMIT ?", (most,)
+            ).fetchall()
+            return [json.loads(point) for (point,) in rows]
+
     def status_counts(self) -> dict[TrialStatus, int]:
         """Return how many of the study's trials stand where; every status has an entry."""
-        counts = Counter(row.status for row in self.trials())
-        return {status: counts[status] for status in TrialStatus}
+        return self.totals().counts
 
     def reports(self, key: str | None = None) -> Iterator[LogRow]:
         """Yield the reports of one trial, or of all, in the order they were recorded."""
         where, values = ("", ()) if key is None else (" AND key = ?", (key,))
         yield from self._select(f"kind = 'report'{where}", values)
+
+    def report_batches(self, keys: Iterable[str] | None = None) -> Iterator[list[RawReport]]:
+        """Yield the reports of all trials in the order they were recorded, or of some, trial by
+        trial: many at once, as they are stored."""
+        if keys is None:
+            yield from self._raw_reports("kind = 'report' ORDER BY seq", ())
+            return
+        wanted = list(dict.fromkeys(keys))
+        for first in range(0, len(wanted), _KEYS_AT_ONCE):
+            some = wanted[first : first + _KEYS_AT_ONCE]
+            among = f"kind = 'report' AND key IN ({', '.join('?' * len(some))}) ORDER BY key, seq"
+            yield from self._raw_reports(among, some)
+
+    def last_reports(self) -> dict[str, Mapping[str, Any]]:
+        """Return what each trial that has a report said in its newest one, by key."""
+        newest = self._raw_reports(f"seq IN ({_NEWEST_REPORTS}) ORDER BY seq", ())
+        with self._readable():
+            return {key: json.loads(payload) for batch in newest for key, _, _, _, payload in batch}
+
+    def _raw_reports(self, where: str, values: Sequence[str]) -> Iterator[list[RawReport]]:
+        with self._readable():
+            checksum = "crc" if "crc" in self._columns("log") else "NULL"
+            rows = self._connection.execute(
+                f"SELECT key, time, attempt, kind, unit, payload, {checksum}, seq FROM log"
+                f" WHERE {where}",
+                values,
+            )
+        while True:
+            with self._readable():
+                some = rows.fetchmany(_ROWS_AT_ONCE)
+            if not some:
+                return
+            batch = []
+            for key, time, attempt, kind, unit, payload, sealed, seq in some:
+                if sealed is not None and sealed != log_checksum(
+                    key, (seq, time, attempt, kind, unit, payload)
+                ):
+                    raise damaged(self._path, f"entry {seq} of the log has another checksum")
+                batch.append((key, time, attempt, unit, payload))
+            yield batch
 
     def last_report(self, key: str, *, before: int) -> LogRow | None:
         """Return the newest report of a trial among the entries before entry ``before``."""
@@ -170,6 +304,12 @@ class JournalReader:
     def remarked_reports(self) -> Iterator[LogRow]:
         """Yield the reports that hold more than numbers: a note, or a batch computed in parts."""
         yield from self._select(REMARKED, ())
+
+    def noted_reports(self) -> Iterator[LogRow]:
+        """Yield the reports that hold a note."""
+        for entry in self._select(f"{REMARKED} AND instr(payload, '\"note\"')", ()):
+            if entry.payload.get("note"):
+                yield entry
 
     def log(self) -> Iterator[LogRow]:
         """Yield every entry in the order it was recorded."""

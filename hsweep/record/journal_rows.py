@@ -1,7 +1,7 @@
 """Rows of a study's record, as they are read from it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -104,3 +104,58 @@ class LogRow:
         """Return the entry without its trial, as the record holds it (``LOG_COLUMNS``)."""
         payload = json.dumps(dict(self.payload))
         return (self.seq, self.time, self.attempt, self.kind, self.unit, payload)
+
+
+@dataclass(slots=True)
+class Totals:
+    """A study's numbers as a whole; orphaned trials count only where that is said.
+
+    Attributes:
+        counts: trials by status; every status has an entry.
+        orphaned: trials that are no longer part of the study.
+        reused: trials that another study trained.
+        tried_again: trials of which an attempt failed.
+        units: budget units of all last reports.
+        budget: the largest.
+        wall_seconds: of the trials that were trained here.
+        trained_seconds, waited_seconds: of all trials by their last reports, orphaned ones
+            included: training, and the part of it that was waiting for data.
+        untimed: trials whose times the record does not keep in their rows.
+    """
+
+    counts: dict[TrialStatus, int] = field(default_factory=lambda: dict.fromkeys(TrialStatus, 0))
+    orphaned: int = 0
+    reused: int = 0
+    tried_again: int = 0
+    units: int = 0
+    budget: int = 0
+    wall_seconds: float = 0.0
+    trained_seconds: float = 0.0
+    waited_seconds: float = 0.0
+    untimed: int = 0
+
+    @property
+    def trials(self) -> int:
+        """How many trials the study has."""
+        return sum(self.counts.values())
+
+    @property
+    def data_wait_share(self) -> float | None:
+        """Share of the training time that was waiting for data; None if none was measured."""
+        return self.waited_seconds / self.trained_seconds if self.trained_seconds else None
+
+    def add(self, status: TrialStatus, is_orphaned: bool, number: int, sums: Sequence[Any]) -> None:
+        """Add the trials of one status."""
+        reused, tried_again, units, budget, wall_seconds, trained, waited, untimed = sums
+        self.trained_seconds += trained or 0.0
+        self.waited_seconds += waited or 0.0
+        self.untimed += untimed
+        if is_orphaned:
+            self.orphaned += number
+            return
+        self.counts[status] += number
+        self.reused += reused
+        self.tried_again += tried_again
+        self.units += units
+        self.budget = max(self.budget, budget)
+        self.wall_seconds += wall_seconds

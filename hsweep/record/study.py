@@ -22,8 +22,9 @@ from hsweep.record.manifest import (
     write_json,
     write_text,
 )
+from hsweep.record.reading import reading
 from hsweep.record.study_lock import StudyLock
-from hsweep.record.tables import study_tables, write_table
+from hsweep.record.tables import write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +41,8 @@ __all__ = [
 MANIFEST_META: Final = "study.json"
 SWEEP_META: Final = "sweep.py"
 """Under these names the record keeps the study's two files, to restore them from."""
+CLOSELY: Final = 5_000
+"""Trials up to which a study is looked at row by row by verbs that only show how it stands."""
 
 
 class Study:
@@ -184,8 +187,8 @@ class Study:
     def tables(self, *, orphaned: bool = False) -> "tuple[pa.Table, pa.Table]":
         """Return the trials and the reports as they stand; ``orphaned`` adds those of trials that
         are no longer part of the study."""
-        with self.journal() as journal, journal.snapshot():
-            return study_tables(journal, self.name, self.manifest.metrics, orphaned=orphaned)
+        with reading(self, orphaned=orphaned) as tables:
+            return tables.trials, tables.reports
 
     def write_tables(self) -> None:
         """Write ``trials.parquet`` and ``reports.parquet``."""
@@ -194,32 +197,32 @@ class Study:
         write_table(reports, self.paths.reports_table)
 
     def status(self) -> dict[str, Any]:
-        """Return how the study stands, as plain content."""
+        """Return how the study stands, as plain content.
+
+        Of up to `CLOSELY` trials every row is held against its checksum; more are only counted.
+        """
         running = self.is_running()
         with self.journal() as journal, journal.snapshot():
-            counts = journal.status_counts()
-            everything = journal.trials(orphaned=True)
-            data_wait_share = journal.data_wait_share()
-        rows = [row for row in everything if not row.orphaned]
-        total = sum(counts.values())
-        open_trials = counts[TrialStatus.PLANNED] + counts[TrialStatus.RUNNING]
+            totals = journal.totals()
+            if totals.trials + totals.orphaned <= CLOSELY:
+                journal.trials(orphaned=True)
+        open_trials = totals.counts[TrialStatus.PLANNED] + totals.counts[TrialStatus.RUNNING]
         state = "running" if running else "complete" if open_trials == 0 else "interrupted"
-        budget = max((row.budget for row in rows), default=0)
         return {
             "study": self.name,
             "sweep": self.manifest.sweep,
             "preset": self.manifest.preset,
             "state": state,
             "created": self.manifest.created,
-            "trials": total,
-            **{str(status): number for status, number in counts.items()},
-            "reused": sum(bool(row.reused_from) for row in rows),
-            "tried_again": sum(row.failures > 0 for row in rows),
-            "orphaned": len(everything) - len(rows),
-            "units_done": sum(row.unit for row in rows),
-            "budget": budget,
-            "wall_seconds": sum(row.wall_seconds for row in rows if not row.reused_from),
-            "data_wait_share": data_wait_share,
+            "trials": totals.trials,
+            **{str(status): number for status, number in totals.counts.items()},
+            "reused": totals.reused,
+            "tried_again": totals.tried_again,
+            "orphaned": totals.orphaned,
+            "units_done": totals.units,
+            "budget": totals.budget,
+            "wall_seconds": totals.wall_seconds,
+            "data_wait_share": totals.data_wait_share,
             "folder": str(self.paths.root),
         }
 

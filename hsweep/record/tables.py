@@ -1,12 +1,13 @@
 """The study as tables: one declared schema for trials, one for reports."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError
-from hsweep.record.journal import Journal, LogRow, TrialRow
+from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.journal_reader import RawReport
 from models import conditioning
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _TIMES: Final = ("train_seconds", "data_seconds", "latency_seconds")
+_COUNTS: Final = (
+    "num_params", "flops_per_example", "train_flops_per_example", "train_memory_bytes",
+)  # fmt: skip
 EXPORT_FORMATS: Final = (".parquet", ".csv", ".json")
 
 
@@ -24,8 +28,9 @@ def axis_kinds(rows: Iterable[TrialRow]) -> dict[str, str]:
     tuples and whole numbers beyond 64 bits become strings.
     """
     kinds: dict[str, set[str]] = {}
-    for row in rows:
-        for axis, value in row.point.items():
+    # The rows of replicates share their point.
+    for point in {id(row.point): row.point for row in rows}.values():
+        for axis, value in point.items():
             kinds.setdefault(axis, set()).update({_kind(value)} - {""})
     return {
         axis: found.pop()
@@ -124,66 +129,125 @@ def study_tables(
     A trial's metrics are those of its last report: for a trial that did not finish they are what
     it had reached, and ``status`` says so.
     """
+    rows = journal.trials(orphaned=orphaned)
+    reports = reports_table(journal.report_batches(), metrics, {row.key for row in rows})
+    every = reports.column_names[len(reports_schema(()).names) :]
+    return trials_table(rows, journal.last_reports(), study, every, orphaned=orphaned), reports
+
+
+def trials_table(
+    rows: Sequence[TrialRow],
+    last: Mapping[str, Mapping[str, Any]],
+    study: str,
+    metrics: Sequence[str],
+    *,
+    orphaned: bool = False,
+) -> "pa.Table":
+    """Return the table of trials.
+
+    Args:
+        rows: the trials.
+        last: what each said in its last report, by key; others may be among them.
+        study: the study's name.
+        metrics: its columns of metrics.
+        orphaned: whether there is a column that says why a trial is no longer part of the study.
+    """
     import pyarrow as pa
 
-    rows = journal.trials(orphaned=orphaned)
-    shown = {row.key for row in rows}
-    entries = [entry for entry in journal.reports() if entry.key in shown]
-    metrics = [*metrics, *_probed_besides(metrics, entries)]
-    reports: dict[str, list[Any]] = {name: [] for name in reports_schema(metrics).names}
-    last: dict[str, Mapping[str, Any]] = {}
-    for entry in entries:
-        last[entry.key] = entry.payload
-        values = entry.payload["metrics"]
-        reports["key"].append(entry.key)
-        reports["unit"].append(entry.unit)
-        reports["step"].append(entry.payload["step"])
-        reports["attempt"].append(entry.attempt)
-        reports["time"].append(entry.time)
-        reports["wall_seconds"].append(entry.payload["wall_seconds"])
-        reports["micro_batch"].append(entry.payload.get("micro_batch"))
-        reports["note"].append(entry.payload.get("note"))
-        for metric in metrics:
-            reports[metric].append(values.get(metric))
     axes = axis_kinds(rows)
-    trials = [
-        {
-            "key": row.key,
-            "study": study,
-            "ordinal": row.ordinal,
-            **{axis: _cell(row.point.get(axis), kind) for axis, kind in axes.items()},
-            "seed": row.replicate,
-            "stratum": row.stratum,
-            "status": str(row.status),
-            "reason": row.reason,
-            **({"orphaned": row.orphaned or None} if orphaned else {}),
-            "attempt": row.attempt,
-            "failures": row.failures,
-            "reused_from": row.reused_from or None,
-            "reached": row.unit,
-            "budget": row.budget,
-            **_last_values(last.get(row.key), metrics),
-            **row.counts,
-            "wall_seconds": row.wall_seconds,
+    told = [last.get(row.key, {}) for row in rows]
+    values = [each.get("metrics", {}) for each in told]
+    columns: dict[str, list[Any]] = {
+        "key": [row.key for row in rows],
+        "study": [study] * len(rows),
+        "ordinal": [row.ordinal for row in rows],
+        **{axis: [_cell(row.point.get(axis), kind) for row in rows] for axis, kind in axes.items()},
+        "seed": [row.replicate for row in rows],
+        "stratum": [row.stratum for row in rows],
+        "status": [str(row.status) for row in rows],
+        "reason": [row.reason for row in rows],
+        **({"orphaned": [row.orphaned or None for row in rows]} if orphaned else {}),
+        "attempt": [row.attempt for row in rows],
+        "failures": [row.failures for row in rows],
+        "reused_from": [row.reused_from or None for row in rows],
+        "reached": [row.unit for row in rows],
+        "budget": [row.budget for row in rows],
+        **{metric: [each.get(metric) for each in values] for metric in metrics},
+        **{name: [each.get(name) for each in told] for name in ("micro_batch", *_TIMES)},
+        **{name: [row.counts.get(name) for row in rows] for name in _COUNTS},
+        "wall_seconds": [row.wall_seconds for row in rows],
+    }
+    schema = trials_schema(axes, metrics, orphaned=orphaned)
+    return pa.table([pa.array(columns[each.name], each.type) for each in schema], schema=schema)
+
+
+def reports_table(
+    batches: Iterable[Sequence[RawReport]], metrics: Sequence[str], shown: Collection[str]
+) -> "pa.Table":
+    """Return the table of reports, those of the trials ``shown``.
+
+    Besides ``metrics`` it has the probe's numbers of single layers, if a report has them.
+    """
+    import pyarrow as pa
+
+    parts = []
+    names = list(metrics)
+    for batch in batches:
+        kept = [entry for entry in batch if entry[0] in shown]
+        if kept:
+            found = [*metrics, *_probed_besides(metrics, kept)]
+            names += [name for name in found if name not in names]
+            parts.append(_reports_part(kept, found))
+    besides = sorted(names[len(metrics) :], key=lambda name: (len(name), name))
+    schema = reports_schema([*metrics, *besides])
+    if not parts:
+        return schema.empty_table()
+    return pa.concat_tables(parts, promote_options="default").select(schema.names).cast(schema)
+
+
+def _reports_part(entries: Sequence[RawReport], metrics: Sequence[str]) -> "pa.Table":
+    import pyarrow as pa
+
+    schema = reports_schema(metrics)
+    keys, times, attempts, units, payloads = zip(*entries, strict=True)
+    told = _payloads(payloads, metrics)
+    values = told.pop("metrics")
+    columns = {"key": keys, "unit": units, "attempt": attempts, "time": times, **told, **values}
+    return pa.table([pa.array(columns[each.name], each.type) for each in schema], schema=schema)
+
+
+def _payloads(payloads: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
+    """Return what reports say, column by column; their metrics under ``metrics``."""
+    import pyarrow as pa
+    import pyarrow.json
+
+    told = [("step", pa.int64()), ("wall_seconds", pa.float64()), ("micro_batch", pa.int64()),
+            ("note", pa.string())]  # fmt: skip
+    numbers = pa.struct([(metric, pa.float64()) for metric in metrics])
+    text = "\n".join(payloads).encode()
+    try:
+        table = pyarrow.json.read_json(
+            pa.BufferReader(text),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+            parse_options=pyarrow.json.ParseOptions(
+                explicit_schema=pa.schema([*told, ("metrics", numbers)]),
+                unexpected_field_behavior="ignore",
+            ),
+        ).combine_chunks()
+        if table.num_rows != len(payloads):
+            raise pa.ArrowInvalid("not a line a report")
+    except pa.ArrowInvalid:  # what Python reads as a number and Arrow does not
+        read = [json.loads(payload) for payload in payloads]
+        return {
+            **{name: [each.get(name) for each in read] for name, _ in told},
+            "metrics": {
+                metric: [each["metrics"].get(metric) for each in read] for metric in metrics
+            },
         }
-        for row in rows
-    ]
-    return (
-        pa.Table.from_pylist(trials, schema=trials_schema(axes, metrics, orphaned=orphaned)),
-        pa.table(reports, schema=reports_schema(metrics)),
-    )
-
-
-def _last_values(
-    payload: Mapping[str, Any] | None, metrics: Sequence[str]
-) -> dict[str, float | None]:
-    """Return what a trial's last report said: metrics, how it was computed, where time went."""
-    if payload is None:
-        return {}
+    found = table.column("metrics").combine_chunks()
     return {
-        **{metric: payload["metrics"].get(metric) for metric in metrics},
-        "micro_batch": payload.get("micro_batch"),
-        **{name: payload.get(name) for name in _TIMES},
+        **{name: table.column(name).combine_chunks() for name, _ in told},
+        "metrics": dict(zip(metrics, found.flatten(), strict=True)),
     }
 
 
@@ -192,8 +256,12 @@ def is_probed(column: str) -> bool:
     return conditioning.is_probed(column)
 
 
-def _probed_besides(metrics: Sequence[str], entries: Iterable[LogRow]) -> list[str]:
-    reported = {name for entry in entries for name in entry.payload["metrics"]}
+def _probed_besides(metrics: Sequence[str], entries: Sequence[RawReport]) -> list[str]:
+    # Looked for as text first: without a probe there is nothing to be read for it.
+    text = "\n".join(entry[-1] for entry in entries)
+    if not any(word in text for word in conditioning.PROBED_WORDS if word not in metrics):
+        return []
+    reported = {name for entry in entries for name in json.loads(entry[-1])["metrics"]}
     found = {name for name in reported - set(metrics) if is_probed(name)}
     return sorted(found, key=lambda name: (len(name), name))
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from analysis.answer import Answer
     from hsweep.planning.extension import Extension, Wanted
+    from hsweep.record.reading import StudyTables
     from hsweep.record.study import Study
     from hsweep.running.outcome import Outcome
     from hsweep.tracking.tracker import TrackingTarget
@@ -38,11 +39,14 @@ class Conclusion:
         """Return the files written."""
         try:
             from analysis.answer import answer_study
+            from hsweep.record.reading import reading
             from hsweep.record.study import write_json
 
-            self.answer = answer_study(study)
-            write_json(study.paths.analysis, self.answer.to_json())
-            return [study.paths.analysis, write_study_report(study, self.answer, self.target)]
+            with reading(study) as tables:
+                self.answer = answer_study(study, tables)
+                write_json(study.paths.analysis, self.answer.to_json())
+                report = write_study_report(study, self.answer, self.target, tables)
+            return [study.paths.analysis, report]
         except Exception as error:
             self.problem = (
                 f"the report could not be written ({redact(repr(error))}); every result "
@@ -51,7 +55,9 @@ class Conclusion:
             return []
 
 
-def write_study_report(study: "Study", answer: "Answer", target: "TrackingTarget") -> Path:
+def write_study_report(
+    study: "Study", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
+) -> Path:
     """Write the report of a study into its folder, and return its path."""
     from analysis.answer import report_input
     from analysis.report import write_report
@@ -59,7 +65,7 @@ def write_study_report(study: "Study", answer: "Answer", target: "TrackingTarget
 
     with study.journal() as journal:
         urls = run_urls(journal, target)
-    return write_report(report_input(study, answer, urls), study.paths.report)
+    return write_report(report_input(study, answer, urls, tables), study.paths.report)
 
 
 def finish(

@@ -175,13 +175,14 @@ def study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) ->
     """
     from analysis.answer import answer_study, beside_published
     from analysis.papers.published_setups import SETUPS
-    from hsweep.record.tables import frame
+    from hsweep.record.reading import reading
 
-    trials, _ = study.tables()
+    with reading(study) as tables:
+        trials, answer = tables.trials_frame(), answer_study(study, tables)
     result = beside_published(
-        frame(trials),
+        trials,
         study,
-        answer_study(study).transition,
+        answer.transition,
         setup_name=setup,
         same_data=same_data,
     )

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hsweep.coordination.progress import STATUS_STYLES, duration, number
-from hsweep.design.labels import point_label, varying_axes
+from hsweep.design.labels import point_label, varying_axes, varying_in
 from hsweep.design.trial import TrialStatus
 from hsweep.planning.plan import Plan
 from hsweep.record.endings import (
@@ -20,12 +20,19 @@ from hsweep.record.endings import (
     counts_in_words,
     happenings,
     last_line,
+    loss_line,
+    orphaned_counts_lines,
     orphaned_lines,
     trial_ends,
 )
-from hsweep.record.study import Study
+from hsweep.record.journal_rows import TrialRow
+from hsweep.record.study import CLOSELY, Study
 
 _MAX_ROWS: Final = 200
+_BEST_ROWS: Final = 20
+_MOST_POINTS: Final = 20_000
+"""Points that are looked at to see which axes vary."""
+_SEE_ALL: Final = "--all lists all, --json too"
 _CHECK_STYLES: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
@@ -112,23 +119,78 @@ def show_studies(console: Console, studies: Sequence[Mapping[str, Any]]) -> None
     console.print(table)
 
 
-def show_study(console: Console, study: Study, status: Mapping[str, Any]) -> None:
-    """Print a study and its trials."""
+def show_study(
+    console: Console, study: Study, status: Mapping[str, Any], *, every: bool = False
+) -> None:
+    """Print a study and its trials: the first ones, or of very many the best; ``every`` one."""
     console.print(
         f"{status['study']} ({status['sweep']}, preset {status['preset']}): {status['state']}",
         style="bold",
     )
+    if status["trials"] + status["orphaned"] > CLOSELY and not every:
+        _show_many(console, study, status)
+        return
     with study.journal() as journal:
         everything = journal.trials(orphaned=True)
         remarked = list(journal.remarked_reports())
     rows = [row for row in everything if not row.orphaned]
+    varying = varying_axes(rows)
+    ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
+    shown = rows if every else rows[:_MAX_ROWS]
+    console.print(_trials_table(study, status, shown, ends, varying))
+    if len(rows) > len(shown):
+        console.print(f"... and {len(rows) - len(shown)} more trials ({_SEE_ALL})")
+    counts = counts_in_words(
+        _counted(status),
+        [end.reused_from for end in ends if end.reused_from],
+        sum(end.is_waiting for end in ends),
+    )
+    console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
+    for line in [*(each.line for each in happenings(ends)), *orphaned_lines(everything)]:
+        console.print(line, soft_wrap=True)
+    _show_data_wait(console, status)
+
+
+def _show_many(console: Console, study: Study, status: Mapping[str, Any]) -> None:
+    """Print how a study of very many trials stands, without reading each."""
+    with study.journal() as journal, journal.snapshot():
+        best = journal.best_trials(_BEST_ROWS, highest=study.manifest.goal == "max")
+        varying = varying_in(journal.points(_MOST_POINTS))
+        losses, reused = journal.losses(), journal.reused_from()
+        orphaned = journal.orphaned_counts()
+    ends = trial_ends(best, (), lambda point: point_label(point, varying))
+    if best:
+        console.print(f"the best by {study.manifest.metric}:")
+        console.print(_trials_table(study, status, best, ends, varying))
+    left = status["trials"] - len(best)
+    more = "more trials" if best else "trials"
+    console.print(f"{'... and ' if best else ''}{left} {more} ({_SEE_ALL})")
+    counts = counts_in_words(
+        _counted(status),
+        [name for name, number in reused.items() for _ in range(number)],
+    )
+    console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
+    for lost, reasons in losses.items():
+        console.print(loss_line(str(lost).replace("_", " "), reasons), soft_wrap=True)
+    if status["tried_again"]:
+        console.print(f"{status['tried_again']} tried again after failing", soft_wrap=True)
+    for line in orphaned_counts_lines(orphaned):
+        console.print(line, soft_wrap=True)
+    _show_data_wait(console, status)
+
+
+def _trials_table(
+    study: Study,
+    status: Mapping[str, Any],
+    rows: Sequence[TrialRow],
+    ends: Sequence[TrialEnd],
+    varying: tuple[str, ...],
+) -> Table:
     table = Table(box=None, pad_edge=False)
     for heading in ("trial", "seed", "status", "done", study.manifest.metric, "time", "reason"):
         left = heading in ("trial", "status", "reason")
         table.add_column(heading, justify="left" if left else "right")
-    varying = varying_axes(rows)
-    ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
-    for row, end in zip(rows[:_MAX_ROWS], ends, strict=False):
+    for row, end in zip(rows, ends, strict=False):
         shown = row.status
         is_left_behind = shown is TrialStatus.RUNNING and status["state"] != "running"
         word = (
@@ -147,18 +209,15 @@ def show_study(console: Console, study: Study, status: Mapping[str, Any]) -> Non
             duration(row.wall_seconds),
             last_line(row.reason) or _how(end),
         )
-    console.print(table)
-    if len(rows) > _MAX_ROWS:
-        console.print(f"... and {len(rows) - _MAX_ROWS} more trials (--json lists all)")
+    return table
+
+
+def _counted(status: Mapping[str, Any]) -> list[tuple[str, int]]:
     words = {TrialStatus.RUNNING: "running" if status["state"] == "running" else "interrupted"}
-    counts = counts_in_words(
-        [(words.get(each, str(each)), status[str(each)]) for each in TrialStatus],
-        [end.reused_from for end in ends if end.reused_from],
-        sum(end.is_waiting for end in ends),
-    )
-    console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
-    for line in [*(each.line for each in happenings(ends)), *orphaned_lines(everything)]:
-        console.print(line, soft_wrap=True)
+    return [(words.get(each, str(each)), status[str(each)]) for each in TrialStatus]
+
+
+def _show_data_wait(console: Console, status: Mapping[str, Any]) -> None:
     if status["data_wait_share"] is not None:
         console.print(f"{status['data_wait_share']:.1%} of the training time was waiting for data")
 

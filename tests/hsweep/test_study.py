@@ -16,7 +16,8 @@ from tiny_studies import SWEEP_FILE, finish, manifest, new_study, recording
 from hsweep import UserError
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import Home, check_study_name
-from hsweep.record.journal import Journal, LogRow
+from hsweep.record.journal import Journal
+from hsweep.record.journal_reader import RawReport
 from hsweep.record.study import Study, list_studies, write_json
 
 
@@ -210,14 +211,14 @@ class TestStatus:
         self, home: Home, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         study = new_study(home)
-        read = Journal.reports
+        read = Journal.report_batches
 
-        def read_late(journal: Journal, key: str | None = None) -> Iterator[LogRow]:
+        def read_late(journal: Journal) -> Iterator[list[RawReport]]:
             with recording(study) as (other, trials):
                 finish(other, trials[0], 0.5)
-            return read(journal, key)
+            return read(journal)
 
-        monkeypatch.setattr(Journal, "reports", read_late)
+        monkeypatch.setattr(Journal, "report_batches", read_late)
         before = study.tables()
         monkeypatch.undo()
         after = study.tables()

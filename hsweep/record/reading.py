@@ -1,0 +1,98 @@
+"""A study's tables, each read once and only when it is asked for, all as of one instant.
+
+A report is a row of the record. Of a large study most questions need the last one of each trial
+alone, or those of a few trials, so the whole log is read only for what does need it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.tables import frame, is_probed, reports_schema, reports_table, trials_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from hsweep.record.study import Study
+
+
+class StudyTables:
+    """What a study has recorded, as tables.
+
+    Args:
+        journal: the record, within a snapshot for as long as this is used.
+        study: the study's name.
+        metrics: names of its metrics.
+        orphaned: also trials that are no longer part of it, with a column that says why.
+    """
+
+    def __init__(
+        self, journal: Journal, study: str, metrics: Sequence[str], *, orphaned: bool = False
+    ) -> None:
+        self._journal = journal
+        self._study = study
+        self._metrics = list(metrics)
+        self._orphaned = orphaned
+
+    @cached_property
+    def rows(self) -> list[TrialRow]:
+        """The trials in the order of the plan."""
+        return self._journal.trials(orphaned=self._orphaned)
+
+    @cached_property
+    def trials(self) -> "pa.Table":
+        """The table of trials (see ``hsweep.record.tables.study_tables``)."""
+        metrics = self._metrics
+        last = self._last
+        if any(map(is_probed, metrics)):
+            # How many layers were probed is known only from all reports.
+            metrics = self.reports.column_names[len(reports_schema(()).names) :]
+        return trials_table(self.rows, last, self._study, metrics, orphaned=self._orphaned)
+
+    def trials_frame(self) -> "pd.DataFrame":
+        """Return the trials as a pandas frame of its own."""
+        return frame(self.trials)
+
+    @cached_property
+    def reports(self) -> "pa.Table":
+        """The table of all reports, in the order they were recorded."""
+        return reports_table(self._journal.report_batches(), self._metrics, self._keys)
+
+    @cached_property
+    def reported(self) -> frozenset[str]:
+        """Keys of the trials that have a report."""
+        return frozenset(self._last.keys() & self._keys)
+
+    def reports_of(self, keys: Collection[str]) -> "pa.Table":
+        """Return the reports of some trials, each one's in the order they were recorded."""
+        return reports_table(self._journal.report_batches(keys), self._metrics, self._keys)
+
+    def notes(self) -> dict[str, tuple[str, ...]]:
+        """Return the notes of the trials that have any, in the order they were recorded."""
+        found: dict[str, list[str]] = {}
+        for entry in self._journal.noted_reports():
+            if entry.key in self._keys:
+                found.setdefault(entry.key, []).append(str(entry.payload["note"]))
+        return {key: tuple(notes) for key, notes in found.items()}
+
+    def orphaned_counts(self) -> dict[str, int]:
+        """Return how many trials are no longer part of the study, by the reason."""
+        return self._journal.orphaned_counts()
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        return frozenset(row.key for row in self.rows)
+
+    @cached_property
+    def _last(self) -> Mapping[str, Mapping[str, Any]]:
+        return self._journal.last_reports()
+
+
+@contextmanager
+def reading(study: "Study", *, orphaned: bool = False) -> Iterator[StudyTables]:
+    """Read a study as of one instant, whatever is recorded meanwhile."""
+    with study.journal() as journal, journal.snapshot():
+        yield StudyTables(journal, study.name, study.manifest.metrics, orphaned=orphaned)
