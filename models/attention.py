@@ -66,8 +66,7 @@ class MultiHeadAttention(nn.Module):
             mask: what may be attended to, as ``F.scaled_dot_product_attention`` takes it.
             causal: whether a token attends to itself and earlier tokens only.
         """
-        qkv_BT3HN = self.qkv(x_BTE).view(*x_BTE.shape[:2], 3, self.heads, self.head_dim)
-        query, key, value = qkv_BT3HN.permute(2, 0, 3, 1, 4).unbind(0)
+        query, key, value = split_heads(self.qkv(x_BTE), 3, self.heads)
         if query_only:
             key, value = key[:, :, query_only:], value[:, :, query_only:]
         if self.log_temperature is not None:
@@ -82,6 +81,21 @@ class MultiHeadAttention(nn.Module):
         )
         projected: Tensor = self.proj(mixed_BHTN.transpose(1, 2).flatten(2))
         return projected
+
+
+def split_heads(projected_BTJ: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+    """Return what lies side by side in a projection (queries, keys, values), each (B, H, T, N).
+
+    The parts are taken apart where they lie, so that the backward pass puts their gradients
+    together in one copy, already in the projection's layout.
+
+    Args:
+        projected_BTJ: J = parts * H * N numbers a token.
+        parts: how many there are.
+        heads: number of heads, H.
+    """
+    parts_BTHN = projected_BTJ.unflatten(-1, (parts, heads, -1)).unbind(2)
+    return tuple(part_BTHN.transpose(1, 2) for part_BTHN in parts_BTHN)
 
 
 class ClassTokenAttention(MultiHeadAttention):
@@ -189,7 +203,8 @@ def heads_of_one_query(
     W_v (sum_t p_t x_t), so the tokens are mixed first. Both are the associative law, hence exact
     up to rounding. The weights of a head sum to one, hence biases of values and of ``token_map``
     pass through the mixing, and biases of keys (the same for every token) leave the softmax alone.
-    For one token this takes 4 H F operations instead of 4 E H N + 4 H N.
+    For one token this takes 4 H F operations instead of 4 E H N + 4 H N. The maps of tokens and of
+    values are multiplied with each other first, whatever the number of examples.
 
     Args:
         class_token: (E) if all examples share it, else (B, E).
@@ -222,9 +237,13 @@ def heads_of_one_query(
     if key_bias is not None:
         logits_bH1 = (query_HbN * key_bias.view(heads, 1, head_dim)).sum(-1, keepdim=True)
         logits_BHT = logits_BHT + logits_bH1.transpose(0, 1)
-    mixed = torch.bmm(logits_BHT.softmax(-1), tokens_BTF)
+    mixed_HBF = torch.bmm(logits_BHT.softmax(-1), tokens_BTF).transpose(0, 1)
+    value_HNF = value_HNE
     if token_map is not None:
-        mixed = token_map(mixed)
-    heads_HBN = torch.bmm(mixed.transpose(0, 1), value_HNE.mT)
-    heads_BI = heads_HBN.transpose(0, 1).flatten(1)
+        # Of the two maps' product there is one, of what they would map in turn one an example.
+        value_HNF = (value_weight @ token_map.weight).view(heads, head_dim, -1)
+        if token_map.bias is not None:
+            from_map = value_weight @ token_map.bias
+            value_bias = from_map if value_bias is None else from_map + value_bias
+    heads_BI = torch.bmm(mixed_HBF, value_HNF.mT).transpose(0, 1).flatten(1)
     return heads_BI if value_bias is None else heads_BI + value_bias

@@ -196,21 +196,22 @@ def class_token_read(
         shared_query: whether all examples share the class token, so that nothing is kept for
             each; its operations are counted as for a batch of one.
         token_features: width of what a linear map turns into tokens if that map is left to the
-            read. Its operations are counted here, its parameters where the map belongs.
+            read. Its operations are counted here, its parameters where the map belongs; the
+            product of the two maps of values is counted as for a batch of one.
     """
     embed, heads, inner = stage.embed_dim, stage.heads, stage.inner_dim
     width = embed if token_features is None else token_features
     mixing = Cost(flops=4 * tokens * heads * width, kept=tokens * (width + heads) + heads * width)
     mapping = Cost()
     if token_features is not None:
-        mapping = Cost(flops=4 * heads * embed * token_features, kept=heads * embed)
+        mapping = Cost(flops=2 * (heads + inner) * embed * token_features)
     query = Cost(flops=4 * embed * inner, kept=0 if shared_query else inner + heads * embed)
     return (
         Cost(params=3 * (embed + qkv_bias) * inner)
         + query
         + mixing
         + mapping
-        + Cost(flops=2 * inner * embed)
+        + Cost(flops=2 * inner * width)
         + linear(1, inner, embed)
     )
 

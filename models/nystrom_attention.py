@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models import counts as count
-from models.attention import MultiHeadAttention
+from models.attention import MultiHeadAttention, split_heads
 from models.shape import Stage
 
 InverseScale: TypeAlias = Literal["batch", "matrix"]
@@ -93,8 +93,7 @@ class NystromAttention(MultiHeadAttention):
             if keep_BT is not None:
                 qkv_BTJ = qkv_BTJ * keep_BT.unsqueeze(-1).to(dtype)
                 bias = padding_bias(keep_BT, dtype)
-            qkv_BT3HN = qkv_BTJ.view(*x_BTE.shape[:2], 3, self.heads, self.head_dim)
-            query, key, value = qkv_BT3HN.permute(2, 0, 3, 1, 4).unbind(0)
+            query, key, value = split_heads(qkv_BTJ, 3, self.heads)
             if self.landmarks == tokens:
                 mixed_BHTN = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
             else:

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from models import counts as count
 from models.attention import MultiHeadAttention
@@ -304,8 +303,9 @@ class AveragingLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the output, (..., out_features)."""
-        product = F.linear(x, self.weight)
-        return torch.add(self.bias, product, alpha=1 / self.averaged)
+        rows = x.flatten(0, -2)
+        averages = torch.addmm(self.bias, rows, self.weight.mT, alpha=1 / self.averaged)
+        return averages.view(*x.shape[:-1], -1)
 
     def extra_repr(self) -> str:
         """Return what the module's text form says."""

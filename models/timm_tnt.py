@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.attention import heads_of_one_query
+from models.attention import heads_of_one_query, split_heads
 from models.torchvision_compat import make_torchvision_importable
 
 make_torchvision_importable()
@@ -45,9 +45,8 @@ class Attention(nn.Module):
     def forward(self, x_BTE: Tensor) -> Tensor:
         """Return the attention's output."""
         x_BTE = _as_autocast_would(x_BTE)
-        heads = (self.num_heads, self.head_dim)
-        query, key = self.qk(x_BTE).unflatten(-1, (2, *heads)).permute(2, 0, 3, 1, 4).unbind(0)
-        value = self.v(x_BTE).unflatten(-1, heads).transpose(1, 2)
+        query, key = split_heads(self.qk(x_BTE), 2, self.num_heads)
+        (value,) = split_heads(self.v(x_BTE), 1, self.num_heads)
         mixed_BHTN = F.scaled_dot_product_attention(query, key, value)
         projected: Tensor = self.proj(mixed_BHTN.transpose(1, 2).flatten(2))
         return projected

@@ -70,6 +70,36 @@ def _channel_length(x_BHPN: Tensor) -> Tensor:
     return length.clamp_min(_SMALLEST_LENGTH)
 
 
+class GridPositions(nn.Module):
+    """timm's Fourier positions with its parameters, their features computed once for one grid.
+
+    El-Nouby et al. 2021, section 4.1: sines and cosines of row and column at many frequencies,
+    each grid one period long, mapped to the tokens' width. timm computes them in every pass.
+
+    Args:
+        timms: timm's module, whose projection is taken over.
+        grid: rows, and columns, of the grid.
+    """
+
+    def __init__(self, timms: timm_xcit.PositionalEncodingFourier, grid: int) -> None:
+        super().__init__()
+        self.token_projection = timms.token_projection
+        seen: list[Tensor] = []
+
+        def see(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+            seen.extend(arguments)
+
+        with torch.no_grad(), self.token_projection.register_forward_pre_hook(see):
+            timms(1, grid, grid)
+        self.features: Tensor
+        self.register_buffer("features", seen[0], persistent=False)
+
+    def forward(self, batch: int, *_: int) -> Tensor:
+        """Return the positions for so many examples, (B, E, rows, columns)."""
+        positions: Tensor = self.token_projection(self.features)
+        return positions.expand(batch, -1, -1, -1)
+
+
 class ClassAttention(ClassAttn):
     """timm's class attention without a key or a value for any token: (B, T, E) to (B, 1, E)."""
 
@@ -138,6 +168,8 @@ def build_xcit(config: "XCiT") -> timm_xcit.Xcit:
         eta=config.layer_scale,
         tokens_norm=config.tokens_norm,
     )
+    grid = config.image_size // config.patch_size
+    model.pos_embed = GridPositions(model.pos_embed, grid)
     for block in model.blocks:
         block.attn = CrossCovarianceAttention(
             config.embed_dim, config.heads, config.stage.head_width

@@ -126,6 +126,37 @@ class ModelContract:
             outputs.append(model(self.inputs(config, 2)))
         assert torch.equal(*outputs)
 
+    def test_a_compiled_model_is_one_graph_and_computes_the_same(self) -> None:
+        torch.manual_seed(0)
+        model = self.decoupled.build()
+        x = self.inputs(self.decoupled, 4)
+        # Neither backend needs a compiler; what is held is that there is one graph to compile.
+        compiled = torch.compile(model, backend="eager", fullgraph=True)
+        results = []
+        for network in (model, compiled):
+            torch.manual_seed(1)  # of dropped paths and numbers
+            loss = self.loss(network, (x,))
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            results.append((loss.detach(), *gradients))
+        torch.compiler.reset()
+        torch.testing.assert_close(*results)
+
+    def test_bfloat16_gives_close_outputs_and_gradients(self) -> None:
+        torch.manual_seed(0)
+        model = self.decoupled.build()
+        x = self.inputs(self.decoupled, 16)
+        results = []
+        for bfloat16 in (False, True):
+            torch.manual_seed(1)
+            with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+                loss = self.loss(model, (x,))
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            results.append((loss.detach(), torch.cat([each.flatten() for each in gradients])))
+        (loss, gradient), (narrow_loss, narrow_gradient) = results
+        assert narrow_loss.item() == pytest.approx(loss.item(), rel=0.03)
+        assert narrow_gradient.isfinite().all()
+        assert F.cosine_similarity(gradient, narrow_gradient, dim=0) > 0.99
+
     def test_an_impossible_shape_is_refused_by_rule_and_values(self) -> None:
         for changes, complaint in self.impossible:
             settings_of = {name: getattr(self.coupled, name) for name in self.coupled.__slots__}

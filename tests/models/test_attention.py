@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from models.attention import ClassTokenAttention, MultiHeadAttention
+from models.attention import ClassTokenAttention, MultiHeadAttention, split_heads
 
 
 def torch_twin(ours: MultiHeadAttention, embed_dim: int) -> nn.MultiheadAttention:
@@ -193,3 +193,37 @@ def test_attention_weights_are_dropped_in_training_only() -> None:
 def test_the_class_tokens_attention_refuses_to_drop_weights() -> None:
     with pytest.raises(ValueError, match=r"dropout must be 0, not 0\.1"):
         ClassTokenAttention(8, 2, 3, dropout=0.1)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_heads_are_split_as_they_lie_in_the_projection(parts: int) -> None:
+    torch.manual_seed(0)
+    projected = torch.randn(2, 5, parts * 3 * 4, requires_grad=True)
+    split = split_heads(projected, parts, heads=3)
+    expected = projected.view(2, 5, parts, 3, 4).permute(2, 0, 3, 1, 4).unbind(0)
+    weights = torch.randn(parts, 2, 3, 5, 4)
+    results = []
+    for found in (split, expected):
+        assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+        total = sum((part * weight).sum() for part, weight in zip(found, weights, strict=True))
+        results.append(torch.autograd.grad(total, projected))  # type: ignore[arg-type]
+    assert torch.equal(results[0][0], results[1][0])
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("map_bias", [True, False])
+def test_a_map_left_to_the_class_tokens_attention_is_as_if_it_came_before(
+    bias: bool, map_bias: bool
+) -> None:
+    torch.manual_seed(0)
+    attention = ClassTokenAttention(6, 3, 4, bias=bias).double()
+    token_map = nn.Linear(5, 6, bias=map_bias).double()
+    features = torch.randn(4, 7, 5, dtype=torch.float64, requires_grad=True)
+    class_token = torch.randn(6, dtype=torch.float64, requires_grad=True)
+    before = attention(class_token, token_map(features))
+    left = attention(class_token, features, token_map=token_map)
+    torch.testing.assert_close(left, before)
+    wanted = [features, class_token, *attention.parameters(), *token_map.parameters()]
+    weights = torch.randn_like(before)
+    gradients = [torch.autograd.grad((output * weights).sum(), wanted) for output in (left, before)]
+    torch.testing.assert_close(*gradients, atol=1e-12, rtol=1e-9)

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from models.counts import checked_build
 from models.rank_encoder import (
     AveragedAttention,
+    AveragingLinear,
     RankEncoder,
     ScalarNorm,
     nearest_neighbor_encoder,
@@ -330,3 +331,15 @@ def test_the_compiled_model_computes_the_same() -> None:
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), model(x))
+
+
+@pytest.mark.parametrize("averaged", [1.0, 2.5])
+def test_an_averaging_map_divides_its_product_and_not_its_bias(averaged: float) -> None:
+    torch.manual_seed(0)
+    ours = AveragingLinear(6, 4, averaged=averaged).double()
+    x = torch.randn(3, 5, 6, dtype=torch.float64, requires_grad=True)
+    expected = x @ ours.weight.T / averaged + ours.bias
+    torch.testing.assert_close(ours(x), expected)
+    wanted, weights = [x, *ours.parameters()], torch.randn_like(expected)
+    gradients = [torch.autograd.grad((y * weights).sum(), wanted) for y in (ours(x), expected)]
+    torch.testing.assert_close(*gradients)

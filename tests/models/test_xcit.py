@@ -241,3 +241,21 @@ def test_planning_an_xcit_does_not_wait_for_timm() -> None:
     program = "import sys; from models.xcit import xcit_medium; xcit_medium().counts()\n"
     program += "sys.exit('timm' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("grid", [1, 2, 7])
+def test_positions_computed_once_are_timms_to_the_bit(grid: int) -> None:
+    make_torchvision_importable()
+    from timm.models.xcit import PositionalEncodingFourier
+
+    from models.timm_xcit import GridPositions
+
+    torch.manual_seed(0)
+    timms = PositionalEncodingFourier(dim=12)
+    ours = GridPositions(timms, grid)
+    x, y = ours(3, grid, grid), timms(3, grid, grid)
+    assert torch.equal(x, y)
+    weights = torch.randn_like(x)
+    parameters = list(timms.parameters())
+    gradients = [torch.autograd.grad((each * weights).sum(), parameters) for each in (x, y)]
+    torch.testing.assert_close(*gradients)

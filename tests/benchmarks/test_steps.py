@@ -1,0 +1,63 @@
+"""The benchmark of training steps compares like with like, and works from end to end."""
+
+import json
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from benchmarks.step_cases import CASES, Case
+from benchmarks.step_sides import Side, take_steps, training_step
+from benchmarks.steps import QUICK, THREADED, chosen, command
+from models.torchvision_compat import make_torchvision_importable
+
+# What a library's model has beside ours (biases, maps) or lacks, as a share of the parameters.
+MOST_DIFFERENCE = 0.15
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_both_sides_have_nearly_as_many_parameters_and_equally_many_outputs(case: Case) -> None:
+    make_torchvision_importable()
+    with torch.device("meta"):
+        models = case.ours(), case.theirs()
+        x = case.inputs()
+        shapes = [model.train()(x).shape for model in models]
+    params = [sum(each.numel() for each in model.parameters()) for model in models]
+    assert params[0] == pytest.approx(params[1], rel=MOST_DIFFERENCE)
+    assert shapes[0] == shapes[1]
+
+
+def test_a_step_trains_and_is_counted() -> None:
+    (case,) = chosen(["retrieval, T = 8"])
+    torch.manual_seed(0)
+    model = case.ours()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = take_steps(training_step(model, case.inputs(), case.loss), seconds=0.0)
+    assert found.number == 3
+    assert 0 < found.seconds <= found.elapsed
+    after = model.state_dict()
+    assert not any(torch.equal(value, after[name]) for name, value in before.items())
+
+
+def test_families_are_chosen_by_the_beginning_of_their_name() -> None:
+    assert {case.name for case in chosen(["vit", "TNT"])} == {
+        case.name for case in CASES if case.name.startswith(("ViT", "TNT"))
+    }
+    with pytest.raises(ValueError, match="no model family begins with 'resnet'; there are"):
+        chosen(["resnet"])
+    names = {case.name for case in CASES}
+    assert len(names) == len(CASES)
+    assert names >= {*THREADED, *QUICK}
+
+
+def test_a_failure_in_a_side_is_raised_with_its_traceback() -> None:
+    with Side(threads=1) as side, pytest.raises(RuntimeError, match="KeyError: 'nothing'"):
+        side.build("benchmarks.step_cases", "nothing", "ours")
+
+
+def test_the_benchmark_works_from_end_to_end() -> None:
+    ended = CliRunner().invoke(command, ["--quick", "--pairs", "1"])
+    assert ended.exit_code == 0, ended.output
+    found = json.loads(ended.output.strip().splitlines()[-1])
+    assert found["benchmark"] == "steps"
+    assert [row["name"] for row in found["pairings"]] == [*QUICK, f"threads: {QUICK[0]}"]
