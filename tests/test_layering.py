@@ -24,7 +24,12 @@ MAY_IMPORT = {
     "analysis": (
         *("analysis", "hsweep.errors", "hsweep.paths"),
         *("hsweep.design.question", "hsweep.design.trial", "hsweep.design.space"),
-        *("hsweep.record.study", "hsweep.record.tables", "hsweep.record.journal"),
+        *(
+            "hsweep.record.reading",
+            "hsweep.record.study",
+            "hsweep.record.tables",
+            "hsweep.record.journal",
+        ),
         "hsweep.record.endings",
     ),
 }
