@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import statistics
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -75,6 +76,7 @@ class Sides:
         folder: for everything that is written.
         errors: final NMSE of every trial, by side.
         load: load average before each run, by side.
+        cpu_seconds: processor seconds of each run and all that it started, by side.
         steps: seconds of our side's training steps, of each of its runs.
         repeats: whether all runs of our side gave the same errors, to the bit.
     """
@@ -83,6 +85,7 @@ class Sides:
     folder: Path
     errors: dict[str, dict[Cell, float]] = field(default_factory=dict)
     load: dict[str, list[float]] = field(default_factory=dict)
+    cpu_seconds: dict[str, list[float]] = field(default_factory=dict)
     steps: list[float] = field(default_factory=list)
     repeats: bool = True
 
@@ -117,7 +120,7 @@ class Sides:
             "heads": _listed(setting.heads),
             "seq_len": _listed(setting.lengths),
             "sequences": str(setting.sequences),
-            "budget": str(setting.epochs),
+            "epochs": str(setting.epochs),
             "replicates": str(setting.seeds),
         }
         seconds = self._timed(
@@ -159,9 +162,10 @@ class Sides:
     def _timed(self, side: str, arguments: Sequence[str]) -> float:
         self.load.setdefault(side, []).append(round(os.getloadavg()[0], 2))
         click.echo(f"{side} ...", err=True)
-        # One thread a trial on every side. Nobody waits for a network that may not be there.
-        seconds = in_process(
-            arguments,
+        facts = self.folder / "facts.json"
+        # One thread a trial on every side; nobody calls home.
+        in_process(
+            ["-m", "benchmarks.whole", str(facts), sys.executable, *arguments],
             folder=ROOT,
             variables={
                 "PYTHONPATH": str(ROOT),
@@ -169,8 +173,11 @@ class Sides:
                 "RAY_USAGE_STATS_ENABLED": "0",
                 "MLFLOW_DISABLE_TELEMETRY": "true",
             },
-        ).seconds
-        click.echo(f"{side}: {seconds:.1f} s", err=True)
+        )
+        found = json.loads(facts.read_text())
+        seconds = float(found["seconds"])
+        self.cpu_seconds.setdefault(side, []).append(round(found["cpu_seconds"], 2))
+        click.echo(f"{side}: {seconds:.1f} s, {found['cpu_seconds']:.1f} s of processor", err=True)
         return seconds
 
     def _new_folder(self, side: str) -> Path:
@@ -258,6 +265,7 @@ def _shown(
             "nmse_between_seeds": errors.seeds,
             "nmse_largest_of_a_cell": errors.largest,
             "load_before": {name: sides.load[name] for name in ("ours", side)},
+            "cpu_seconds": {name: sides.cpu_seconds[name] for name in ("ours", side)},
         }
         pairings.append(
             Pairing(
