@@ -1,5 +1,6 @@
 """Coordinators of tiny sweeps, and what their journals say."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Report, Trial, TrialStatus
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal
+from hsweep.training.background import THREAD_NAME
 
 History = list[tuple[int, int, dict[str, float | None]]]
 """(unit, step, metrics) of every report of a trial, in the order of the record."""
@@ -77,3 +79,10 @@ def status_log(folder: Path, key: str) -> list[str]:
 def content(report: Report) -> tuple[Any, ...]:
     """All of a report but the time it took."""
     return report.unit, report.step, report.metrics, report.is_last, report.diverged_at
+
+
+def checkpoints_written() -> None:
+    """Return when no checkpoint is being written beside any training of this process."""
+    for thread in threading.enumerate():
+        if thread.name == THREAD_NAME:
+            thread.join()

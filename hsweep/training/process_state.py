@@ -76,7 +76,8 @@ def _write_deterministic(flags: tuple[bool, bool]) -> None:
 
 
 def _flushes_denormals() -> bool:
-    return torch.full((1,), 1e-40).mul_(1.0).item() == 0.0
+    smallest = torch.full((1,), 1e-40, dtype=torch.float32, device="cpu")
+    return smallest.mul_(1.0).item() == 0.0
 
 
 def _flag(owner: Any, name: str) -> _Setting:

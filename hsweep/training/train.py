@@ -156,7 +156,7 @@ def _from_there(
             if is_last and batch is not None and diverged_at is None
             else None,
             micro_batch=gradients.at_once,
-            note="; ".join(filter(None, (state.take_note(unit), gradients.take_note()))),
+            note="; ".join(filter(None, notes)),
             peak_memory_bytes=held_at_most(device),
         )
         problem = state.add(report)

@@ -20,6 +20,8 @@ from typing import Final, Literal
 
 import psutil
 
+from hsweep.training.compiler import what_is_missing
+
 Status = Literal["ok", "warning", "problem"]
 
 _GIB: Final = 2**30
@@ -176,6 +178,15 @@ def data_sets(root: Path | None) -> Check:
         detail = f"{embedded}; {root} holds no folders"
         return Check(name, "warning", detail, "put one folder a data set there, such as cifar10")
     return Check(name, "ok", f"{embedded}; under {root}: {', '.join(found)}")
+
+
+def compiler() -> Check:
+    """Look for what recipes with ``compile`` need; others do without."""
+    missing = what_is_missing("cpu")
+    if missing:
+        detail = f"{missing} is missing, which recipes with compile='on' or 'graphs' need"
+        return Check("compiler", "warning", detail, "install it, or leave compile at 'off'")
+    return Check("compiler", "ok", "models can be compiled (compile='on' in a recipe)")
 
 
 def hub(allowed: bool) -> Check:

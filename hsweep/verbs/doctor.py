@@ -56,6 +56,7 @@ def diagnose(
         *found,
         *_places(home.root),
         checks.data_sets(data_root),
+        checks.compiler(),
         checks.hub(os.environ.get(HUB_SWITCH) == "1"),
         *ports,
     ]

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import TinyTask, tiny_sweep
-from tiny_runs import assignment_of, content, planned
+from tiny_runs import assignment_of, checkpoints_written, content, planned
 from tiny_studies import new_study
 
 from hsweep import Recipe, epochs, grid, seconds, steps
@@ -50,6 +50,7 @@ def begun(trial: Trial, folder: Path, num_reports: int, checkpoint_seconds: floa
     generator = train(assignment_of(trial, folder, checkpoint_seconds=checkpoint_seconds), CPU)
     for _ in range(num_reports):
         next(generator)
+    checkpoints_written()
     before = set((folder / trial.key).glob("*.pt"))
     generator.close()
     for file in set((folder / trial.key).glob("*.pt")) - before:

@@ -425,7 +425,7 @@ def test_checkpoints_are_written_once_enough_work_is_at_risk(
     trial = one_trial(task=TimedTask(), budget=epochs(6))
     written: list[int] = []
     monkeypatch.setattr(CheckpointStore, "save", lambda self, unit, state: written.append(unit))
-    list(train(assignment_of(trial, tmp_path, checkpoint_seconds=8.0), CPU))
+    list(train(assignment_of(trial, tmp_path, checkpoint_seconds=9.0), CPU))
     # Four seconds a report: after the second and the fourth, the next would make it twelve.
     assert written == [2, 4]
 

@@ -1,0 +1,361 @@
+"""Nothing that a trial changes of its process reaches the trial after it."""
+
+import contextlib
+import gc
+import os
+import random
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
+from tiny_runs import assignment_of, content, planned
+from torch import Tensor, nn
+
+from hsweep import Recipe, UserError, epochs, grid
+from hsweep.coordination.runner import InlineRunner
+from hsweep.design.trial import Trial
+from hsweep.running import launch
+from hsweep.training import process_state
+from hsweep.training.process_state import ProcessState
+from hsweep.training.worker import TrialSession
+from models.retrieval import RetrievalTransformer
+from tasks.synthetic.retrieval import Retrieval
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+OF_LIBRARIES: dict[str, Callable[[], Any]] = {
+    "torch's number of threads": lambda: torch.set_num_threads(3),
+    "torch's default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "torch's default device": lambda: torch.set_default_device("meta"),
+    "gradients": lambda: torch.set_grad_enabled(False),
+    "autocast on the CPU": lambda: torch.autocast("cpu", dtype=torch.bfloat16).__enter__(),
+    "autocast's cache": lambda: torch.set_autocast_cache_enabled(False),
+    "deterministic algorithms": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+    "anomaly detection": lambda: torch.set_anomaly_enabled(True),
+    "flushing of denormal numbers": lambda: torch.set_flush_denormal(True),
+    "the precision of float32 products": lambda: torch.set_float32_matmul_precision("medium"),
+    "cuDNN's benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "oneDNN": lambda: setattr(torch.backends.mkldnn, "enabled", False),
+    "flash attention": lambda: torch.backends.cuda.enable_flash_sdp(False),
+    "numpy's treatment of errors": lambda: np.seterr(all="raise"),
+}
+OF_THE_PROCESS: dict[str, Callable[[], Any]] = {
+    "the filters of warnings": lambda: warnings.simplefilter("error"),
+    "environment variables": lambda: os.environ.update(OMP_NUM_THREADS="7"),
+    "the working folder": lambda: os.chdir("/"),
+    "the limit of recursion": lambda: sys.setrecursionlimit(4321),
+    "garbage collection": gc.disable,
+}
+CHANGES = OF_LIBRARIES | OF_THE_PROCESS
+
+
+@pytest.fixture
+def claimed() -> Iterator[None]:
+    """As in a process that is there for trials alone."""
+    process_state.claim_process()
+    yield
+    process_state._claimed.clear()
+
+
+@pytest.fixture(autouse=True)
+def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever becomes of the code under test, other tests find the process as it was."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    state = {name: read() for name, (read, _) in process_state._OF_LIBRARIES.items()}
+    folder, limit = Path.cwd(), sys.getrecursionlimit()
+    with warnings.catch_warnings():
+        yield
+    for name, (read, write) in process_state._OF_LIBRARIES.items():
+        if read() != state[name]:
+            write(state[name])
+    os.chdir(folder)
+    sys.setrecursionlimit(limit)
+    gc.enable()
+
+
+@pytest.mark.usefixtures("claimed")
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_was_changed_is_named_and_put_back(name: str) -> None:
+    before = ProcessState()
+    assert before.changed() == []
+    CHANGES[name]()
+    assert before.changed() == [name]
+    before.restore()
+    assert before.changed() == []
+    assert ProcessState().changed() == []
+
+
+@pytest.mark.parametrize("name", OF_THE_PROCESS)
+def test_what_others_may_change_in_a_shared_process_is_left_alone(name: str) -> None:
+    before = ProcessState()
+    CHANGES[name]()
+    assert before.changed() == []
+    changed = os.environ["OMP_NUM_THREADS"], Path.cwd(), sys.getrecursionlimit(), gc.isenabled()
+    before.restore()
+    assert changed == (
+        os.environ["OMP_NUM_THREADS"], Path.cwd(), sys.getrecursionlimit(), gc.isenabled(),
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("claimed")
+def test_variables_that_a_library_adds_when_it_is_loaded_stay_and_others_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HSWEEP_TEST_A", "before")
+    before = ProcessState()
+    monkeypatch.setenv("HSWEEP_TEST_A", "after")
+    monkeypatch.setenv("HSWEEP_TEST_B", "added")
+    monkeypatch.setitem(sys.modules, "a_library_of_the_test", sys)
+    assert before.changed() == []
+    before.restore()
+    assert (os.environ["HSWEEP_TEST_A"], os.environ["HSWEEP_TEST_B"]) == ("before", "added")
+    monkeypatch.delitem(sys.modules, "a_library_of_the_test")
+    before = ProcessState()
+    monkeypatch.setenv("HSWEEP_TEST_C", "added")
+    before.restore()
+    assert "HSWEEP_TEST_C" not in os.environ
+
+
+@pytest.mark.usefixtures("claimed")
+def test_a_folder_that_is_gone_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    before = ProcessState()
+    os.chdir(tmp_path)
+    before.restore()
+    assert Path.cwd() == tmp_path
+
+
+# Trials.
+
+
+@dataclass(frozen=True)
+class Leaky(TinyModel):
+    """Changes what a process has once, in its first pass."""
+
+    change: str = "torch's default dtype"
+
+    def build(self) -> nn.Module:
+        model = super().build()
+        model.register_forward_hook(lambda *_: CHANGES[self.change]() and None)
+        return model
+
+
+@dataclass(frozen=True)
+class WritesIntoItsInput(RetrievalTransformer):
+    """As some models normalise: in place."""
+
+    def build(self) -> nn.Module:
+        model = super().build()
+        model.register_forward_pre_hook(lambda _, inputs: inputs[0].mul_(0.5) and None)
+        return model
+
+
+class Draws(nn.Module):
+    """Takes its weights and its noise from numpy and Python, not from torch."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        drawn = np.random.default_rng(np.random.randint(1 << 30)).normal(size=(2, dim, dim))
+        self.read, self.write = (nn.Parameter(torch.from_numpy(each).float()) for each in drawn)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.read @ self.write * (1 + 0.1 * random.random() * self.training)
+
+
+@dataclass(frozen=True)
+class Drawn(TinyModel):
+    def build(self) -> nn.Module:
+        return Draws(self.dim)
+
+
+TINY = TinyTask()
+
+
+def of_model(model: Any, task: Any = TINY, **changes: Any) -> Trial:
+    sweep = tiny_sweep(
+        space=grid(width=[4]), task=task, model=lambda _: model, budget=epochs(2), **changes
+    )
+    return planned(sweep)[0]
+
+
+RETRIEVAL = Retrieval(seq_len=8, dim=2, num_train=64, num_validation=32)
+SMALL = {"heads": 1, "head_dim": 8, "seq_len": 8, "input_dim": 2}
+OURS = of_model(RetrievalTransformer(**SMALL), RETRIEVAL, recipe=Recipe(lr=0.01, batch_size=16))
+
+
+def run(trial: Trial, folder: Path) -> list[Any]:
+    session = TrialSession(assignment_of(trial, folder))
+    reports = []
+    with contextlib.suppress(StopIteration):
+        while True:
+            reports.append(session.next_report())
+    session.close()
+    return reports
+
+
+def contents(trial: Trial, folder: Path) -> list[Any]:
+    return [content(report) for report in run(trial, folder)]
+
+
+def in_a_process_of_its_own(folder: Path) -> list[Any]:
+    code = (
+        "import sys; sys.path.insert(0, 'tests')\n"
+        "from pathlib import Path\n"
+        "import importlib.util\n"
+        f"spec = importlib.util.spec_from_file_location('alone', {str(Path(__file__))!r})\n"
+        "module = importlib.util.module_from_spec(spec)\n"
+        "sys.modules['alone'] = module\n"
+        "spec.loader.exec_module(module)\n"
+        f"print(repr(module.contents(module.OURS, Path({str(folder)!r}))))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
+    found: list[Any] = eval(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.usefixtures("claimed")
+def test_a_trial_alone_in_a_process_and_as_the_twentieth_of_one_is_the_same_to_the_bit(
+    tmp_path: Path,
+) -> None:
+    before = [of_model(Leaky(2, change=name)) for name in CHANGES]
+    # A change that is harmful at once, such as a device without memory, fails its own trial alone.
+    before += [of_model(WritesIntoItsInput(**SMALL), RETRIEVAL), of_model(Drawn(3))]
+    before = (before + [of_model(TinyModel(width)) for width in range(1, 9)])[-19:]
+    for number, trial in enumerate(before):
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            run(trial, tmp_path / str(number))
+    assert len(before) == 19
+    twentieth = contents(OURS, tmp_path / "twentieth")
+    assert twentieth == in_a_process_of_its_own(tmp_path / "alone")
+
+
+@pytest.mark.parametrize("name", ["torch's default dtype", "numpy's treatment of errors"])
+def test_reports_name_what_a_trial_changes_at_its_beginning_and_at_its_end(
+    tmp_path: Path, name: str
+) -> None:
+    model = Leaky(2, change=name)
+    trial = planned(tiny_sweep(space=grid(width=[2]), model=lambda _: model, budget=epochs(4)))[0]
+    notes = [report.note for report in run(trial, tmp_path)]
+    told = f"the task or model changed {name}: put back after the trial"
+    assert notes == [told, "", "", told]
+    assert ProcessState().changed() == []
+
+
+def test_a_trial_that_fails_leaves_nothing_behind_either(tmp_path: Path) -> None:
+    before = ProcessState()
+    trial = of_model(Leaky(2), TinyTask(raises_at=1, folder=str(tmp_path)))
+    session = TrialSession(assignment_of(trial, tmp_path))
+    with pytest.raises(RuntimeError):
+        session.next_report()
+    assert before.changed() == []
+
+
+def test_models_that_draw_from_numpy_and_python_repeat_and_can_be_resumed(tmp_path: Path) -> None:
+    trial = replace(of_model(Drawn(3)), budget=epochs(4))
+    whole = contents(trial, tmp_path / "whole")
+    random.seed(7)
+    np.random.seed(7)
+    session = TrialSession(assignment_of(trial, tmp_path / "in parts"))
+    heard = [content(session.next_report()) for _ in range(2)]  # type: ignore[arg-type]
+    session.close()
+    random.seed(8)
+    np.random.seed(8)
+    session = TrialSession(
+        assignment_of(trial, tmp_path / "in parts", attempt=2, recorded_through=2)
+    )
+    heard += [content(session.next_report()) for _ in range(2)]  # type: ignore[arg-type]
+    session.close()
+    assert heard == whole
+
+
+def test_a_trial_leaves_no_model_and_no_data_of_its_own_behind(tmp_path: Path) -> None:
+    alive: list[Any] = []
+
+    class Noting(TinyModel):
+        def build(self) -> nn.Module:
+            import weakref
+
+            model = super().build()
+            alive.append(weakref.ref(model))
+            return model
+
+    class NotingTask(TinyTask):
+        def open(self, **where: Any) -> TinyData:
+            import weakref
+
+            data = super().open(**where)
+            alive.append(weakref.ref(data))
+            return data
+
+    trial = of_model(Noting(2), NotingTask())
+    alive.clear()
+    for number in range(2):
+        run(trial, tmp_path / str(number))
+    gc.collect()
+    assert len(alive) == 4
+    assert [ref() for ref in alive] == [None] * 4
+
+
+def test_fifty_trials_need_no_more_memory_than_ten(tmp_path: Path) -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    trials = [
+        of_model(
+            RetrievalTransformer(**{**SMALL, "heads": heads}),
+            RETRIEVAL,
+            recipe=Recipe(lr=0.01, batch_size=16),
+        )
+        for heads in range(1, 6)
+    ]
+    for number in range(50):
+        if number == 10:
+            gc.collect()
+            after_ten = resident()
+        run(trials[number % 5], tmp_path / str(number))
+    gc.collect()
+    assert resident() - after_ten < 8 << 20
+
+
+# A process for each.
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), (True, True), ("False", False)])
+def test_isolation_is_set_like_any_other_setting(text: Any, value: bool) -> None:
+    sweep = tiny_sweep()
+    assert sweep.isolate is False
+    assert sweep.with_setting("isolate", [text]).isolate is value
+
+
+@pytest.mark.parametrize("values", [["maybe"], [2], ["true", "false"], [None]])
+def test_isolation_is_on_or_off(values: list[Any]) -> None:
+    with pytest.raises(UserError, match="isolate takes true or false"):
+        tiny_sweep().with_setting("isolate", values)
+    with pytest.raises(UserError, match="isolate must be True or False"):
+        tiny_sweep(isolate=values[0] if len(values) == 1 else values)
+
+
+def test_the_inline_runner_refuses_to_isolate() -> None:
+    from hsweep.planning.plan import make_plan
+
+    plan = make_plan(tiny_sweep(isolate=True), preset="quick", study_seed=0)
+    with pytest.raises(UserError, match="leave out --runner inline, or set isolate=false"):
+        launch.prepare_runner(InlineRunner(), plan)
+
+
+def test_trials_are_the_same_with_and_without_isolation() -> None:
+    keys = [[trial.key for trial in planned(tiny_sweep(isolate=is_on))] for is_on in (False, True)]
+    assert keys[0] == keys[1]
