@@ -96,6 +96,7 @@ class Stack:
         self.at_once = min(at_once or len(members), len(members))
         self._members = list(members)
         self._autocast = autocast
+        self._data = data
         self._loss = _Loss(data, members[0].model)
         self._device = next(members[0].model.parameters()).device
         # The CPU's fused kernel cannot be asked for several models' attention at once.
@@ -228,6 +229,9 @@ class Stack:
         self, rows: slice, batch: "_Stacked", *, is_shared: bool
     ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
         """Return the losses and gradients of the models of some rows."""
+        if rows.stop - rows.start == 1:
+            tensors = batch.tensors if is_shared else [each[0] for each in batch.tensors]
+            return self._of_one(rows.start, batch.rebuilt(tensors))
         is_whole = rows == slice(0, len(self._members))
         trained, fixed = self._trained, self._fixed
         if not is_whole:
@@ -241,15 +245,19 @@ class Stack:
 
         every = vmap(loss_of, in_dims=(0, None if is_shared else 0), randomness="error")
         with self._attention(), self._autocast:
-            if rows.stop - rows.start == 1:
-                only = {name: each[0] for name, each in (trained | fixed).items()}
-                tensors = batch.tensors if is_shared else [each[0] for each in batch.tensors]
-                losses = loss_of(only, tensors)[None]
-            else:
-                losses = every(trained | fixed, batch.tensors)
+            losses = every(trained | fixed, batch.tensors)
         found = torch.autograd.grad(losses.sum(), list(trained.values()), allow_unused=True)
         # Fused optimizers read numbers as they lie in memory.
         return losses.detach(), tuple(None if g is None else g.contiguous() for g in found)
+
+    def _of_one(self, number: int, batch: Batch) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        """Return the loss and gradients of one model, as of a stack of one: itself, for its weights
+        are views of its row."""
+        loss, gradients = own_gradients(
+            self._data, self._members[number].model, self._autocast, batch
+        )
+        rows = (gradients.get(name) for name in self._trained)
+        return loss[None], tuple(None if row is None else row.contiguous()[None] for row in rows)
 
     def _stack_buffers(self) -> None:
         """Stack what models hold beside parameters, but for what is the same in all."""
@@ -356,6 +364,21 @@ class Stack:
         model: Any = member.model
         yield model.register_state_dict_post_hook(copy_weights)
         yield member.optimizer.register_state_dict_post_hook(with_state)
+
+
+def own_gradients(
+    data: TaskData,
+    model: nn.Module,
+    autocast: AbstractContextManager[object, bool | None],
+    batch: Batch,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return a model's loss and its gradient by parameter, as they are when it is trained alone."""
+    named = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    with autocast:
+        loss = data.loss(model, batch)
+    found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    pairs = zip(named, found, strict=True)
+    return loss.detach(), {name: each for name, each in pairs if each is not None}
 
 
 class _Loss(nn.Module):

@@ -22,9 +22,17 @@ from hsweep.design.trial import Assignment, Report, Setback, Trial
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.evaluation import evaluated, latency
-from hsweep.training.memory import DoesNotFitError, is_out_of_memory, release, with_room
+from hsweep.training.memory import (
+    DoesNotFitError,
+    held_at_most,
+    is_out_of_memory,
+    measure_peak,
+    release,
+    with_room,
+)
 from hsweep.training.micro_batches import has_batch_statistics
-from hsweep.training.stack import CannotTrainTogetherError, Member, Stack
+from hsweep.training.process_state import ProcessState, seed_all
+from hsweep.training.stack import CannotTrainTogetherError, Member, Stack, own_gradients
 from hsweep.training.train import autocast_of, begin
 from hsweep.training.trial_state import TrialState
 from tasks.base import Batch, Stackable, TaskData
@@ -141,6 +149,8 @@ class TogetherSession:
         self.left: list[Assignment] = []
         self.reason = ""
         self._count = len(assignments)
+        self._process = ProcessState()
+        measure_peak(self._device)
         self._replicates = [self._begun(assignment) for assignment in assignments]
         # Equal recipes side by side are updated at once.
         self._replicates.sort(key=lambda each: repr(each.trial.recipe))
@@ -181,6 +191,7 @@ class TogetherSession:
         for key in self.keys:
             self.drop(key)
         self._unstack()
+        self._process.restore()
         if self._device.type == "cuda":
             release(self._device)
 
@@ -192,6 +203,7 @@ class TogetherSession:
             data, model, state = begin(share, self._device, clock)
         except Exception as error:
             raise CannotTrainTogetherError(f"one of them cannot be begun ({error})") from error
+        self._refuse_changes()
         if not isinstance(data, Stackable):
             raise CannotTrainTogetherError(
                 f"the task {assignment.trial.task.name!r} does not say that its loss depends on "
@@ -204,6 +216,12 @@ class TogetherSession:
         return _Replicate(
             assignment, data, model, state, clock, assignment.recorded_through, pending=lacking
         )
+
+    def _refuse_changes(self) -> None:
+        """Raise if a trial has changed what all trials of a process share."""
+        if changed := self._process.changed():
+            self._process.restore()
+            raise CannotTrainTogetherError(f"one of them changes {' and '.join(changed)}")
 
     def _checked_steps(self) -> int:
         if self._budget.unit == "steps":
@@ -291,13 +309,14 @@ class TogetherSession:
         step = unit * self._steps_per_unit
         started = time.perf_counter()
         # The state of the random generator at a report is a function of the position.
-        torch.manual_seed(derived_seed(each.trial.seeds.sampling, begun_at))
+        seed_all(derived_seed(each.trial.seeds.sampling, begun_at))
         probe = self._probe if unit in self._probed else None
         evaluate = functools.partial(
             evaluated, each.data, each.model, self._autocast, probe, losses, step, is_last=is_last
         )
         metrics, diverged_at = with_room("the evaluation", evaluate, stack.clear, self._device)
         each.clock.seconds += time.perf_counter() - started
+        held = held_at_most(self._device)
         report = Report(
             unit=unit,
             step=step,
@@ -310,6 +329,7 @@ class TogetherSession:
             latency_seconds=latency(each.model, each.data, each.batch, self._autocast)
             if is_last and each.batch is not None and diverged_at is None
             else None,
+            peak_memory_bytes=None if held is None else held // len(stack),
             note="; ".join(filter(None, (state.take_note(unit), self._company(each, unit)))),
         )
         each.problem = state.add(report)
@@ -366,19 +386,19 @@ class TogetherSession:
         for each in group:
             each.model.train()
         batches = self._batches(group, step)
-        batch_of = [each.batch for each in group]
         before = [each.clone() for each in stack.buffers]
         losses = stack.gradients(batches)
         if not all(map(torch.equal, before, stack.buffers)):
             raise CannotTrainTogetherError("a forward pass changes more than gradients")
         for number in sorted({0, len(group) - 1}):
             _check_gradients(
-                *self._separately(group[number], batch_of[number]),
+                *self._separately(group[number]),
                 losses[number],
                 stack.gradient_of(number),
                 _MOST_APART[self._precision],
             )
         stack.clear()
+        self._refuse_changes()
         if not self._is_settled:
             self._settle(stack, group, batches)
 
@@ -392,7 +412,7 @@ class TogetherSession:
         shape = f"{trial.model!r}/{trial.task!r}/{trial.recipe.without_rates!r}"
         what = f"{len(group)}/{self._device}/{torch.get_num_threads()}/{len(batches)}/{shape}"
         if what not in _quickest:
-            separate = self._timed(lambda: self._separately(group[0], group[0].batch)) * len(group)
+            separate = self._timed(lambda: self._separately(group[0])) * len(group)
             best, at_once = _WORTH_IT * separate, 0
             tried = stack.at_once
             while tried > 1:
@@ -419,14 +439,9 @@ class TogetherSession:
             taken.append(time.perf_counter() - started)
         return statistics.median(taken[_WARM_UP:])
 
-    def _separately(self, each: _Replicate, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def _separately(self, each: _Replicate) -> tuple[Tensor, dict[str, Tensor]]:
         """Return a trial's loss and gradient as they are when it is trained alone."""
-        named = {n: p for n, p in each.model.named_parameters() if p.requires_grad}
-        with self._autocast:
-            loss = each.data.loss(each.model, batch)
-        found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-        gradients = zip(named, found, strict=True)
-        return loss.detach(), {name: each for name, each in gradients if each is not None}
+        return own_gradients(each.data, each.model, self._autocast, each.batch)
 
     def _dissolve(self, reason: str, *, keep: bool) -> None:
         """Leave all trials to be trained separately.
