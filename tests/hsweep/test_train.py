@@ -277,13 +277,13 @@ def test_every_update_uses_the_recipes_learning_rate(
     recipe = Recipe(lr=0.03, batch_size=8, warmup_fraction=0.25, schedule=schedule, min_lr=1e-3)
     trial = one_trial(recipe=recipe, budget=epochs(5))
     used: list[float] = []
-    update = torch.optim.AdamW.step
+    kernel = torch._fused_adamw_
 
-    def noting(optimizer: torch.optim.AdamW, *arguments: Any) -> Any:
-        used.extend({group["lr"] for group in optimizer.param_groups})
-        return update(optimizer, *arguments)
+    def noting(*arguments: Any, lr: float, **settings: Any) -> Any:
+        used.append(lr)
+        return kernel(*arguments, lr=lr, **settings)
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", noting)
+    monkeypatch.setattr(torch, "_fused_adamw_", noting)
     if stop is not None:
         interrupt_after(assignment_of(trial, tmp_path), stop)
     run(assignment_of(trial, tmp_path, attempt=2, recorded_through=stop or 0))
