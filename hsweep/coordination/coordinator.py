@@ -10,12 +10,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from hsweep.coordination.bundling import MOST_TOGETHER, kind_of
+from hsweep.coordination.blame import Blame
+from hsweep.coordination.bundling import kind_of
 from hsweep.coordination.handing_out import HandingOut
-from hsweep.coordination.packing import Packing
+from hsweep.coordination.parties import Observer, Proposer
 from hsweep.coordination.race import Race
+from hsweep.coordination.sizes import Sizes
 from hsweep.coordination.standing import Snapshot, Standing
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Assignment, Report, Resources, Setback, Trial, TrialStatus
@@ -24,40 +26,8 @@ from hsweep.record.journal import Journal, TrialRow
 from hsweep.redaction import redact
 
 _REASON_LENGTH: Final = 8_000
-_MAX_LOST: Final = 5
-"""How often in a row a trial may lose its place without a report before that counts against it."""
-_SAME_FAILURES: Final = 3
-"""How many trials fail alike, before any reports, until that is taken for the study's fault."""
 
 Result = TypeVar("Result")
-
-
-class Proposer(Protocol):
-    """Proposes trials while a study runs."""
-
-    def propose(self) -> list[Trial]:
-        """Return new trials; none when there will be no more."""
-        ...
-
-    def tell(self, trial: Trial, status: TrialStatus, value: float | None) -> None:
-        """Learn how a trial ended."""
-        ...
-
-
-class Observer(Protocol):
-    """Is told of everything that happens, for display; must not take long."""
-
-    def started(self, trial: Trial, attempt: int) -> None:
-        """A trial was handed to a worker."""
-        ...
-
-    def reported(self, trial: Trial, report: Report) -> None:
-        """A report was recorded."""
-        ...
-
-    def ended(self, trial: Trial, status: TrialStatus, reason: str) -> None:
-        """A trial reached a final state, or will be tried again (status ``planned``)."""
-        ...
 
 
 @dataclass(slots=True)
@@ -76,8 +46,6 @@ class Coordinator:
             for. What they report still counts at the rungs, but not as a contender left.
         reuse: is asked about trials that were just added to the record; gives those of them their
             reports that are known from elsewhere and returns their keys.
-        packing: sizes trials whose share of a device is open; a runner that knows its devices
-            sets it with ``pack``. Without it each gets a whole one.
     """
 
     journal: Journal
@@ -89,7 +57,6 @@ class Coordinator:
     only: frozenset[str] | None = None
     kept: frozenset[str] = frozenset()
     reuse: Callable[[Sequence[Trial]], Collection[str]] | None = None
-    packing: Packing | None = None
     stop_reason: str | None = None
     is_in_trouble: bool = False
     record_error: Exception | None = None
@@ -97,13 +64,14 @@ class Coordinator:
     _race: Race = field(init=False)
     _queue: HandingOut = field(default_factory=HandingOut)
     _attempts: dict[str, int] = field(default_factory=dict)
-    _lost: dict[str, int] = field(default_factory=dict)
-    _failed_alike: dict[str, set[str]] | None = field(default_factory=dict)
+    _sizes: Sizes = field(init=False)
+    _blame: Blame = field(default_factory=Blame)
     _continues: dict[str, str] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
         self._standing = Standing(self.sweep.goal, self.only)
+        self._sizes = Sizes(self.sweep.together)
         self._race = Race(self.sweep, self.kept, knows_all=self.proposer is None)
         trials = list(self.trials)
         self._enter(trials)
@@ -238,23 +206,17 @@ class Coordinator:
                 return []
             trial = self._standing.trials[key]
             others = self._others_of(trial, self._queue.num_waiting // max(1, places))
+            name = key if others else ""
             share = 1.0 if others and trial.resources.is_auto else None
-            begun = (
-                self._begun(each, trial.key if others else "", share) for each in (key, *others)
-            )
+            begun = (self._begun(each, name, share) for each in (key, *others))
             return [assignment for assignment in begun if assignment is not None]
 
     def _others_of(self, trial: Trial, most: int) -> list[str]:
         """Take from the queue what may be trained with a trial as one program."""
-        rule, resources = self.sweep.together, trial.resources
-        is_asked_for = rule == "always" or (rule == "auto" and resources.devices > 0)
-        kind = kind_of(trial) if is_asked_for and trial.key not in self._queue.alone else None
+        most = min(most, self._sizes.most_together(trial) - 1)
+        kind = kind_of(trial) if most > 0 and trial.key not in self._queue.alone else None
         if kind is None:
             return []
-        if self.packing is not None and resources.is_auto:
-            # As many as would share the device in processes of their own.
-            most = min(most, self.packing.at_once(trial) - 1)
-        most = min(most, MOST_TOGETHER - 1)
         trials = self._standing.trials
         return self._queue.take_more(lambda key: kind_of(trials[key]) == kind, most)
 
@@ -275,7 +237,7 @@ class Coordinator:
             return None
         trial = self._standing.trials[key]
         if share is None and trial.resources.is_auto:
-            share = self.resources_of(trial).devices
+            share = self._sizes.of(trial).devices
         self._attempts[key] = attempt
         self._standing.move(key, TrialStatus.RUNNING)
         self._notify(lambda observer: observer.started(trial, attempt))
@@ -299,15 +261,11 @@ class Coordinator:
     def _is_next_like(self, resources: Resources) -> bool:
         """Whether a trial waits that shares its device, and occupies just this."""
         key = self._queue.next
-        return key is not None and self.resources_of(self._standing.trials[key]) == resources
+        return key is not None and self._sizes.of(self._standing.trials[key]) == resources
 
     def resources_of(self, trial: Trial) -> Resources:
         """Return what a trial would occupy if it were taken now."""
-        if not trial.resources.is_auto:
-            return trial.resources
-        if self.packing is None:
-            return replace(trial.resources, gpus=trial.resources.devices)
-        return self.packing.resources(trial)
+        return self._sizes.of(trial)
 
     def pack(self, device_bytes: int) -> None:
         """Share devices out among trials by the memory they need.
@@ -316,12 +274,15 @@ class Coordinator:
             device_bytes: memory of the smallest device.
         """
         with self._lock:
-            self.packing = packing = Packing(device_bytes)
-            for entry in self.journal.reports():
-                trial = self._standing.trials.get(entry.key)
-                peak = entry.payload.get("peak_memory_bytes")
-                if trial is not None and peak is not None and "micro_batch" not in entry.payload:
-                    packing.observe(trial, peak)
+            self._sizes.pack(device_bytes, self._held())
+
+    def _held(self) -> Iterator[tuple[Trial, int]]:
+        """Yield what trials have held of their device, by the record."""
+        for entry in self.journal.reports():
+            trial = self._standing.trials.get(entry.key)
+            peak = entry.payload.get("peak_memory_bytes")
+            if trial is not None and peak is not None and "micro_batch" not in entry.payload:
+                yield trial, peak
 
     @property
     def num_waiting(self) -> int:
@@ -378,8 +339,7 @@ class Coordinator:
         with self._lock:
             if not self._is_current(assignment):
                 return False
-            if self.packing is not None:
-                self.packing.learn(assignment, said)
+            self._sizes.learn(assignment, said)
             if isinstance(said, Setback):
                 self._set_back(assignment, said)
                 return False
@@ -398,9 +358,7 @@ class Coordinator:
         )
         if recorded is None:
             return False
-        self._lost.pop(key, None)
-        # What a trial could do the others can: from here on a failure is a trial's own.
-        self._failed_alike = None
+        self._blame.has_reported(key)
         self._standing.reach(key, report.unit)
         self._standing.note_value(key, value)
         self._notify(lambda observer: observer.reported(trial, report))
@@ -459,11 +417,9 @@ class Coordinator:
             if not self._is_current(assignment):
                 return
             reason = redact(error)[-_REASON_LENGTH:]
-            if not is_own_fault:
-                self._lost[key] = self._lost.get(key, 0) + 1
-                if self._lost[key] <= _MAX_LOST:
-                    self._again(trial, reason)
-                    return
+            if not is_own_fault and self._blame.counts_as_lost(key):
+                self._again(trial, reason)
+                return
             failures = self._guarded(
                 lambda: self.journal.note_failure(
                     key, assignment.attempt, self.sweep.max_failures, reason
@@ -476,22 +432,8 @@ class Coordinator:
             else:
                 self._end(trial, TrialStatus.FAILED, reason, None)
                 self._release(trial.stratum)
-            self._suspect_the_study(key, reason)
-
-    def _suspect_the_study(self, key: str, reason: str) -> None:
-        """Pause if all trials seem to fail alike: a missing module or data set is no trial's fault,
-        and going on would use up every trial's attempts."""
-        if self._failed_alike is None:
-            return
-        cause = reason.strip().splitlines()[-1] if reason.strip() else "unknown"
-        alike = self._failed_alike.setdefault(cause, set())
-        alike.add(key)
-        if len(alike) >= _SAME_FAILURES:
-            self.request_stop(
-                f"the first {len(alike)} trials failed in the same way ({cause}); mend that, and "
-                "let trials that have used up their attempts try again with --retry-failed",
-                is_trouble=True,
-            )
+            if pause := self._blame.studys_own(key, reason):
+                self.request_stop(pause, is_trouble=True)
 
     def _again(self, trial: Trial, reason: str) -> None:
         """Plan a trial again that lost its place, and hand it out before the others."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rich.console import Console
 
-from hsweep.coordination.coordinator import Coordinator, Proposer, stop_after
+from hsweep.coordination.coordinator import Coordinator, stop_after
+from hsweep.coordination.parties import Proposer
 from hsweep.coordination.progress import Progress
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.trial import Trial, TrialStatus

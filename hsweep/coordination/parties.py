@@ -1,0 +1,33 @@
+"""Who takes part in a study beside its coordinator: what proposes trials, and what watches."""
+
+from typing import Protocol
+
+from hsweep.design.trial import Report, Trial, TrialStatus
+
+
+class Proposer(Protocol):
+    """Proposes trials while a study runs."""
+
+    def propose(self) -> list[Trial]:
+        """Return new trials; none when there will be no more."""
+        ...
+
+    def tell(self, trial: Trial, status: TrialStatus, value: float | None) -> None:
+        """Learn how a trial ended."""
+        ...
+
+
+class Observer(Protocol):
+    """Is told of everything that happens, for display; must not take long."""
+
+    def started(self, trial: Trial, attempt: int) -> None:
+        """A trial was handed to a worker."""
+        ...
+
+    def reported(self, trial: Trial, report: Report) -> None:
+        """A report was recorded."""
+        ...
+
+    def ended(self, trial: Trial, status: TrialStatus, reason: str) -> None:
+        """A trial reached a final state, or will be tried again (status ``planned``)."""
+        ...
