@@ -435,6 +435,11 @@ class Coordinator:
             if pause := self._blame.studys_own(key, reason):
                 self.request_stop(pause, is_trouble=True)
 
+    def all_said(self, assignments: Iterable[Assignment]) -> None:
+        """Note that trials say no more; one that has not come to its end has failed."""
+        for assignment in assignments:
+            self.failed(assignment, "the trial ended without its last report")
+
     def _again(self, trial: Trial, reason: str) -> None:
         """Plan a trial again that lost its place, and hand it out before the others."""
         self._set_status(trial.key, TrialStatus.PLANNED, reason)

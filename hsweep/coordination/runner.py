@@ -1,10 +1,12 @@
 """What runs trials: the contract, and the runner that needs nothing but this process."""
 
 import traceback
+from collections.abc import Sequence
 from typing import Protocol
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.training.worker import TrialSession
+from hsweep.design.trial import Assignment
+from hsweep.training.worker import Session, open_session
 
 
 class Runner(Protocol):
@@ -20,18 +22,30 @@ class Runner(Protocol):
 
 
 class InlineRunner:
-    """Runs one trial after another in this process."""
+    """Runs one trial after another in this process, or the trials of a bundle as one program."""
 
     def run(self, coordinator: Coordinator) -> None:
         """Return when the coordinator is exhausted."""
-        while (assignment := coordinator.take()) is not None:
+        while bundle := coordinator.take_bundle():
+            session: Session | None = None
             try:
-                session = TrialSession(assignment)
+                session = open_session(bundle)
                 try:
-                    while coordinator.report(assignment, session.next_report()):
-                        if coordinator.stop_requested:
-                            break
+                    _train(session, bundle, coordinator)
                 finally:
                     session.close()
             except Exception:
-                coordinator.failed(assignment, traceback.format_exc())
+                failed = (session.current if session is not None else None) or bundle[0]
+                coordinator.failed(failed, traceback.format_exc())
+                for assignment in bundle:
+                    coordinator.give_back(assignment)
+
+
+def _train(session: Session, bundle: Sequence[Assignment], coordinator: Coordinator) -> None:
+    while words := session.next_words():
+        for assignment, said in words:
+            if not coordinator.report(assignment, said):
+                session.drop(assignment.trial.key)
+        if coordinator.stop_requested:
+            return
+    coordinator.all_said(bundle)

@@ -121,6 +121,10 @@ class Link:
             for word in result[WORDS]:
                 if self._is_last_word(lane, word):
                     dropped.append(word.key)
+            if not result[WORDS]:
+                # It has run dry, so whatever is not done with there is not trained there either.
+                self.coordinator.all_said(lane.undone.values())
+                lane.undone.clear()
             # A broken lane ends when it is asked once more; what it had not begun goes elsewhere.
             if actor is not None and not lane.is_broken:
                 waiting = [each.first.resources for each in self.waiting]

@@ -176,7 +176,7 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_link, "heard_of", lambda trial: ray_link_heard.pop(trial.trial_id))
     monkeypatch.setattr(ray, "wait", lambda references, timeout: (references, []))
     monkeypatch.setattr(ray, "nodes", list)
-    monkeypatch.setattr(inline, "TrialSession", Scripted)
+    monkeypatch.setattr(inline, "open_session", lambda given: Scripted(*given))
     monkeypatch.setattr(training_lane, "PARCEL_SECONDS", 0.0)
 
 
@@ -317,3 +317,21 @@ def test_a_larger_trial_is_not_overtaken_for_ever(tmp_path: Path) -> None:
     assert tune.num_lanes == 3
     # Expensive ones first.
     assert started == sorted(order, reverse=True)
+
+
+def test_a_trial_that_ends_without_a_last_report_has_failed(tmp_path: Path) -> None:
+    sweep = tiny_sweep(space=grid(width=[1, 2, 3]), budget=epochs(BUDGET), max_failures=1)
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        silent = coordinator.planned_trials()[1].key
+
+        class Silent(Scripted):
+            def next_report(self) -> Report:
+                if self.assignment.trial.key == silent and self.unit == 2:
+                    raise StopIteration
+                return super().next_report()
+
+        Tune(Link(coordinator), Silent, 2, 0).run()
+        rows = {row.key: row for row in coordinator.journal.trials()}
+    assert rows[silent].status == "failed"
+    assert rows[silent].reason == "the trial ended without its last report"
+    assert {row.status for row in rows.values() if row.key != silent} == {"finished"}
