@@ -7,7 +7,7 @@ anything else; where it cannot beat their mean, it suggests nothing.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, product
 from typing import Unpack
 
@@ -38,6 +38,7 @@ _DEFAULT_SETTINGS = SurrogateSettings()
 _FEWEST_SHAPES = 5
 _MOST_SHAPES = 600
 _MOST_CANDIDATES = 400
+_MOST_COMBINATIONS = 20_000
 _MOST_BETWEEN = 12
 _MOST_SURFACE = 12
 _UNKNOWN = Interval(math.nan, math.nan, math.nan)
@@ -309,7 +310,7 @@ def _candidates(
             choices.append(list(_between([float(s.config[axis]) for s in model.shapes])))
     tried = {model.label(shape.config) for shape in runs.shapes}
     found: list[Config] = []
-    for values in product(*choices):
+    for values in _combinations(choices):
         config = dict(zip(model.axes, values, strict=True))
         config |= {name: reference[name] for name in model.names}
         if model.label(config) not in tried:
@@ -317,6 +318,25 @@ def _candidates(
     if len(found) > most:
         found = [found[at] for at in np.linspace(0, len(found) - 1, most).astype(int)]
     return found
+
+
+def _combinations(choices: Sequence[Sequence[AxisValue]]) -> Iterator[tuple[AxisValue, ...]]:
+    """Yield every combination, the last axis changing fastest; of very many, some from all over.
+
+    A random search tries each value of an axis once: the combinations of hundreds of values of
+    several axes are more than any memory holds.
+    """
+    total = math.prod(map(len, choices))
+    if total <= _MOST_COMBINATIONS:
+        yield from product(*choices)
+        return
+    for chosen in range(_MOST_COMBINATIONS):
+        at = chosen * (total - 1) // (_MOST_COMBINATIONS - 1)
+        values: list[AxisValue] = []
+        for values_of_axis in reversed(choices):
+            at, place = divmod(at, len(values_of_axis))
+            values.append(values_of_axis[place])
+        yield tuple(reversed(values))
 
 
 def _between(values: Sequence[float]) -> list[Number]:

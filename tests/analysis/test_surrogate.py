@@ -159,6 +159,16 @@ def test_untried_smaller_shapes_expected_to_be_no_worse_are_suggested():
     assert {row[0] for row in predictions_table(result, result.suggestions).rows}
 
 
+def test_values_that_a_random_search_drew_are_not_all_combined():
+    rng = np.random.default_rng(0)
+    axes = [f"x{number}" for number in range(6)]
+    frame = pd.DataFrame(rng.uniform(0.1, 1, (30, len(axes))), columns=axes)
+    frame = frame.assign(score=frame["x0"], num_params=1000, seed=0)
+    result = run(frame, config=axes)
+    assert 30 ** len(axes) > 10**8, "no memory holds so many"
+    assert result.verdict == "predicts"
+
+
 def test_nothing_is_suggested_where_the_smallest_shape_is_the_best():
     result = run(grid(additive, 3, sd=0.05), baseline={"heads": 8, "depth": 1})
     assert (result.suggestions, result.candidates) == ((), 0)
