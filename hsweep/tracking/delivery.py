@@ -107,10 +107,12 @@ class Delivery:
         with self._alone():
             cursor = self._journal.cursor(self._target.cursor_name)
             rows = self._journal.log_after(cursor, _ROWS_AT_ONCE)
-            self._trials.clear()
+            runs = by_trial(rows)
+            # Read anew for each batch: where a trial comes from may have been noted meanwhile.
+            self._trials = self._journal.trials_of(runs)
             done: set[str] = set()
             passed = 0
-            for key, run_rows in by_trial(rows).items():
+            for key, run_rows in runs.items():
                 if self._should_stop():
                     break
                 if refused := self._deliver_run(key, run_rows):
@@ -124,7 +126,9 @@ class Delivery:
         """Send again what the store refused, from the first refused entry of each trial on."""
         with self._alone():
             noted = self._journal.metas(self._target.refused_prefix)
-            for key, rows in by_trial(self._refused_rows(noted)).items():
+            refused_runs = by_trial(self._refused_rows(noted))
+            self._trials = self._journal.trials_of(refused_runs)
+            for key, rows in refused_runs.items():
                 if self._should_stop():
                     return
                 if refused := self._deliver_run(key, rows):
@@ -204,7 +208,7 @@ class Delivery:
 
     def _deliver_run(self, key: str, rows: RunRows) -> list[str]:
         """Tell a trial's run what is new; return what the store refuses for good, and why."""
-        trial = self._trial(key)
+        trial = self._trials[key]
         try:
             run_id, is_new = self._runs.of_trial(trial, rows.first.time)
         except Exception as error:
@@ -214,7 +218,7 @@ class Delivery:
         status = rows.new_status
         last_report: LogRow | None = None
         if rows.status is not None and status is TrialStatus.FINISHED:
-            last_report = self._last_report(key, before=rows.status.seq)
+            last_report = self._journal.last_report(key, before=rows.status.seq)
         entries = rows.entries(trial, last_report)
         refused: list[str] = []
         try:
@@ -251,15 +255,6 @@ class Delivery:
             self._client.set_terminated(run_id, RUN_STATUS[status], milliseconds(at))
         elif status is not TrialStatus.RUNNING or not is_new:
             self._client.update_run(run_id, RUN_STATUS[status])
-
-    def _last_report(self, key: str, *, before: int) -> LogRow | None:
-        reports = [report for report in self._journal.reports(key) if report.seq < before]
-        return reports[-1] if reports else None
-
-    def _trial(self, key: str) -> TrialRow:
-        if key not in self._trials:
-            self._trials = {trial.key: trial for trial in self._journal.trials(orphaned=True)}
-        return self._trials[key]
 
     def _unless_deleted(self, run_id: str, action: Callable[[], object]) -> None:
         """Do it, but let a run that the user deleted in the store stay deleted."""

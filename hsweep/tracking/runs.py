@@ -83,8 +83,9 @@ class Runs:
         for key, run in found:
             if key not in known:
                 known[key] = run.info.run_id
-                self._journal.set_meta(self._target.run_prefix + key, run.info.run_id)
-                self._note_request(key, -1)
+                self._journal.set_metas(
+                    {self._target.run_prefix + key: run.info.run_id, **self._requests(key, -1)}
+                )
         self._ids = known
         parents = {run.data.tags.get("mlflow.parentRunId") for _, run in found}
         for key, run in found:
@@ -176,21 +177,22 @@ class Runs:
                 self._note_request(key, -1)
             raise
         run_id = str(run.info.run_id)
-        self._journal.set_meta(self._target.run_prefix + key, run_id)
+        self._journal.set_metas({self._target.run_prefix + key: run_id, **self._requests(key, -1)})
         self._ids[key] = run_id
-        self._note_request(key, -1)
         return run_id
 
     def _note_request(self, key: str, change: int) -> None:
         """Count the requests to create a run whose outcome is not known."""
+        self._journal.set_metas(self._requests(key, change))
+
+    def _requests(self, key: str, change: int) -> dict[str, str | None]:
+        """Return what the journal is to say of them; nothing if that stays as it is."""
         name = self._target.doubt_prefix + key
         before = self._journal.meta(name)
         count = (json.loads(before)["requests"] if before is not None else 0) + change
         if count > 0:
-            note = {"requests": count, "since": time.time()}
-            self._journal.set_meta(name, json.dumps(note))
-        elif before is not None:
-            self._journal.clear_metas(name)
+            return {name: json.dumps({"requests": count, "since": time.time()})}
+        return {name: None} if before is not None else {}
 
     def _find_experiment(self) -> str:
         from mlflow.exceptions import MlflowException

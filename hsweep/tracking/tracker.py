@@ -44,6 +44,10 @@ __all__ = [
 ]
 
 _POLL_SECONDS: Final = 1.0
+_LONGEST_POLL_SECONDS: Final = 15.0
+_REST: Final = 50.0
+"""How many times longer than a delivery took the next one waits, so that training keeps the cores:
+what comes meanwhile goes in the same few calls."""
 _DRAIN_POLL_SECONDS: Final = 0.2
 LOCAL_UI: Final = "http://127.0.0.1:5000"
 """Where ``hsweep ui`` serves the pages of a local store."""
@@ -131,7 +135,7 @@ class Tracker:
             self._error = described(error)
 
     def notify(self) -> None:
-        """Say that there is something new; without it, it is noticed within a second."""
+        """Say that there is something new; without it, it is noticed within some seconds."""
         self._awake.set()
 
     def attach(self, path: Path) -> None:
@@ -183,7 +187,7 @@ class Tracker:
             is_closing = self._closing.is_set()
             self._awake.clear()
             try:
-                self._deliver(is_closing)
+                taken = self._deliver(is_closing)
             except Exception as error:
                 self._error = described(error)
                 self._drop_delivery()
@@ -197,7 +201,8 @@ class Tracker:
                 failures = 0
                 if is_closing:
                     break
-                self._awake.wait(_POLL_SECONDS)
+                rest = max(_REST * taken, _POLL_SECONDS)
+                self._awake.wait(min(rest, _LONGEST_POLL_SECONDS))
         self._drop_delivery()
 
     def _pause(self, failures: int, is_closing: bool) -> None:
@@ -206,9 +211,11 @@ class Tracker:
         else:
             self._closing.wait(min(2.0 ** (failures - 1), _LONGEST_BACKOFF_SECONDS))
 
-    def _deliver(self, is_closing: bool) -> None:
+    def _deliver(self, is_closing: bool) -> float:
+        """Deliver what there is; return the seconds that took, connecting not included."""
         if self._delivery is None:
             self._delivery = Delivery(self._source, reopen=True, should_stop=self._abandoned.is_set)
+        began = time.monotonic()
         while not self._abandoned.is_set() and self._delivery.deliver_rows():
             pass
         while self._attachments and not self._abandoned.is_set():
@@ -216,6 +223,7 @@ class Tracker:
             self._attachments.popleft()
         if is_closing and not self._abandoned.is_set():
             self._delivery.end_study()
+        return time.monotonic() - began
 
     def _drop_delivery(self) -> None:
         # After an error the next attempt starts from what the journal and the store say.
