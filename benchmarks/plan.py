@@ -4,8 +4,10 @@ import functools
 import itertools
 import json
 import os
+import resource
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,11 +51,32 @@ def axes_of(thousands: int) -> Axes:
 TINY: Final[Axes] = {"heads": [1, 2], "head_dim": [8], "depth": [1, 2], "mlp_ratio": [1.0, 2.0]}
 
 
-def planned(sweep: Path, *options: str) -> tuple[float, dict[str, Any]]:
-    """Return how long ``hsweep plan`` takes from the process's start to its end, and what it says.
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a process took.
+
+    Attributes:
+        seconds: from its start to its end.
+        cpu_seconds: of processor time, which other programs lengthen less.
+        load: load average before.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    load: float
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def planned(sweep: Path, *options: str) -> tuple[Taken, dict[str, Any]]:
+    """Return what ``hsweep plan`` takes, and what it says.
 
     Data are looked for in an empty folder, so that none are read: that takes what reading takes.
     """
+    load, before = round(os.getloadavg()[0], 2), _cpu_seconds()
     with tempfile.TemporaryDirectory(prefix="hsweep-plan-") as folder:
         ended = in_process(
             [
@@ -63,18 +86,19 @@ def planned(sweep: Path, *options: str) -> tuple[float, dict[str, Any]]:
             folder=ROOT,
             variables={"PYTHONPATH": str(ROOT)},
         )
-    return ended.seconds, json.loads(ended.output)
+    return Taken(ended.seconds, _cpu_seconds() - before, load), json.loads(ended.output)
 
 
-def points_planned(axes: Axes) -> tuple[float, list[int]]:
-    """Return how long the plan of a grid takes, and the parameters of its shapes."""
+def points_planned(axes: Axes) -> tuple[Taken, list[int]]:
+    """Return what the plan of a grid takes, and the parameters of its shapes."""
     settings = (f"{axis}={','.join(map(str, values))}" for axis, values in axes.items())
-    seconds, plan = planned(SWEEP, *(word for each in settings for word in ("--set", each)))
-    return seconds, [trial["num_params"] for trial in plan["trials"]]
+    taken, plan = planned(SWEEP, *(word for each in settings for word in ("--set", each)))
+    return taken, [trial["num_params"] for trial in plan["trials"]]
 
 
-def points_built(axes: Axes) -> tuple[float, list[int]]:
-    """Return how long it takes to build a grid's models without memory, and their parameters."""
+def points_built(axes: Axes) -> tuple[Taken, list[int]]:
+    """Return what it takes to build a grid's models without memory, and their parameters."""
+    load, before = round(os.getloadavg()[0], 2), _cpu_seconds()
     ended = in_process(
         [
             *("-m", "benchmarks.baselines.plan_meta"),
@@ -87,59 +111,53 @@ def points_built(axes: Axes) -> tuple[float, list[int]]:
         folder=ROOT,
         variables={"PYTHONPATH": str(ROOT)},
     )
-    return ended.seconds, ended.result["num_params"]
+    taken = Taken(ended.seconds, _cpu_seconds() - before, load)
+    return taken, ended.result["num_params"]
 
 
 def preset_rows(sweeps: Sequence[Path], preset: str) -> list[Quantity]:
     """Return the time of every sweep's preset, and of all together."""
     rows = []
     for sweep in sweeps:
-        load = round(os.getloadavg()[0], 2)
-        seconds, plan = planned(sweep, "--preset", preset)
+        taken, plan = planned(sweep, "--preset", preset)
         points, trials = plan["totals"]["points"], plan["totals"]["trials"]
         data = "" if not plan["data_problems"] else ", data not there"
-        rows.append(
-            Quantity(
-                f"{sweep.stem}: {points} points, {trials} trials{data}",
-                seconds,
-                "s",
-                MOST_SECONDS,
-                facts={"load_before": load, "data_problems": plan["data_problems"]},
-            )
-        )
+        name = f"{sweep.stem}: {points} points, {trials} trials{data}"
+        facts = {"data_problems": plan["data_problems"]}
+        rows.append(_quantity(name, taken, MOST_SECONDS, facts))
     total = sum(row.value for row in rows)
     return [*rows, Quantity(f"all {len(rows)} sweeps, one after another", total, "s")]
+
+
+def _quantity(
+    name: str, taken: Taken, bar: float | None, facts: Mapping[str, Any] | None = None
+) -> Quantity:
+    in_words = f"{name} ({taken.cpu_seconds:.1f} s of CPU at load {taken.load:g})"
+    return Quantity(in_words, taken.seconds, "s", bar, facts={**asdict(taken), **(facts or {})})
 
 
 def growth_rows(sizes: Sequence[int]) -> list[Quantity]:
     """Return the times of plans of so many thousands of points, and how a point's time grows.
 
-    A plan's time is a start and a time for each point; from three sizes, each twice the one
-    before, follow two times for each point.
+    A plan's time is a start and a time for each point; from three sizes follow two times for each
+    point. They are those of the processor: sizes are measured once.
     """
     seconds = {}
     rows = []
     for thousands in sizes:
-        load = round(os.getloadavg()[0], 2)
-        seconds[thousands], _ = points_planned(axes_of(thousands))
+        taken, _ = points_planned(axes_of(thousands))
         points = 1000 * thousands
-        rows.append(
-            Quantity(
-                f"a plan of {points:,} shapes",
-                seconds[thousands],
-                "s",
-                MOST_SECONDS_FOR_MANY if points == MANY else None,
-                facts={"load_before": load},
-            )
-        )
+        seconds[thousands] = taken.cpu_seconds
+        bar = MOST_SECONDS_FOR_MANY if points == MANY else None
+        rows.append(_quantity(f"a plan of {points:,} shapes", taken, bar))
     each = [
         (seconds[large] - seconds[small]) / (large - small)
         for small, large in itertools.pairwise(sizes)
     ]
     if len(each) >= 2 and min(each) > 0:
         name = (
-            f"milliseconds a point from {sizes[-2]},000 to {sizes[-1]},000, over those from "
-            f"{sizes[0]},000 to {sizes[1]},000 ({each[-1]:.3f} over {each[0]:.3f})"
+            f"CPU milliseconds a point from {sizes[-2]},000 to {sizes[-1]},000 ({each[-1]:.3f}), "
+            f"over those from {sizes[0]},000 to {sizes[1]},000 ({each[0]:.3f})"
         )
         rows.append(Quantity(name, each[-1] / each[0], "", MOST_GROWTH))
     return rows
@@ -152,15 +170,15 @@ def pairing(axes: Axes, pairs: int) -> Pairing:
         RuntimeError: the two disagree on a shape's parameters.
     """
     counts: dict[str, list[int]] = {}
-    loads: list[float] = []
+    runs: dict[str, list[dict[str, Any]]] = {"ours": [], "theirs": []}
 
-    def timed(side: str, measure: Any) -> float:
-        loads.append(round(os.getloadavg()[0], 2))
-        seconds, found = measure(axes)
+    def timed(side: str, measure: Callable[[Axes], tuple[Taken, list[int]]]) -> float:
+        taken, found = measure(axes)
+        runs[side].append(asdict(taken))
         # Ours has the last axis in the order of the grid as well: the sizes are held one by one.
         if counts.setdefault(side, found) != found or len({*map(tuple, counts.values())}) > 1:
             raise RuntimeError("the plan and the built models differ in their parameters")
-        return float(seconds)
+        return taken.seconds
 
     values = in_turn(
         functools.partial(timed, "ours", points_planned),
@@ -174,7 +192,7 @@ def pairing(axes: Axes, pairs: int) -> Pairing:
         "s",
         "less",
         values,
-        facts={"load_before": loads},
+        facts=runs,
     )
 
 

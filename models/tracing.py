@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from models.base import PARAM_GROUPS, Counts
+from models.meta_build import without_numbers
 
 _NAME_PARTS: Final = (
     ("norm", ("norm", "ln_", "ln1", "ln2", "bn")),
@@ -33,7 +34,7 @@ def traced_counts(model_factory: Callable[[], nn.Module], example_input: object)
         example_input: one example as a batch of one: a tensor, a tuple or list of positional
             arguments, or a mapping of keyword arguments.
     """
-    with torch.device("meta"):
+    with without_numbers():
         model = model_factory()
     params = dict.fromkeys(PARAM_GROUPS, 0)
     for name, parameter in model.named_parameters():

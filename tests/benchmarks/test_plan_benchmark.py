@@ -36,20 +36,22 @@ def test_growth_is_what_a_point_takes_at_the_end_over_what_it_takes_at_the_start
 ) -> None:
     seconds = {5: 10.0, 10: 12.0, 20: 17.0}  # 0.4 ms a point, then 0.5
 
-    def planned(axes: plan.Axes) -> tuple[float, list[int]]:
-        return seconds[len(list(axes["mlp_ratio"]))], []
+    def planned(axes: plan.Axes) -> tuple[plan.Taken, list[int]]:
+        cpu_seconds = seconds[len(list(axes["mlp_ratio"]))]
+        return plan.Taken(2 * cpu_seconds, cpu_seconds, 0.0), []
 
     monkeypatch.setattr(plan, "points_planned", planned)
     *times, growth = plan.growth_rows([5, 10, 20])
-    assert [row.value for row in times] == [10.0, 12.0, 17.0]
+    assert [row.value for row in times] == [20.0, 24.0, 34.0]
     assert [row.bar for row in times] == [None, 60.0, None]
     assert growth.value == pytest.approx(1.25)
     assert not growth.holds
 
 
 def test_sides_that_disagree_are_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "points_planned", lambda axes: (1.0, [10, 20]))
-    monkeypatch.setattr(plan, "points_built", lambda axes: (1.0, [10, 21]))
+    taken = plan.Taken(1.0, 1.0, 0.0)
+    monkeypatch.setattr(plan, "points_planned", lambda axes: (taken, [10, 20]))
+    monkeypatch.setattr(plan, "points_built", lambda axes: (taken, [10, 21]))
     with pytest.raises(RuntimeError, match="differ in their parameters"):
         plan.pairing(plan.TINY, 1)
 
@@ -61,7 +63,6 @@ def test_it_works_from_end_to_end() -> None:
     found = json.loads(ended.output.strip().splitlines()[-1])
     (pairing,) = found["pairings"]
     assert pairing["name"] == "parameters of 8 shapes"
-    assert [row["name"] for row in found["quantities"]] == [
-        "retrieval_heads: 2 points, 2 trials",
-        "all 1 sweeps, one after another",
-    ]
+    preset, together = found["quantities"]
+    assert preset["name"].startswith("retrieval_heads: 2 points, 2 trials (")
+    assert preset["value"] == together["value"] > 0

@@ -1,10 +1,14 @@
 """Building without numbers: the shapes of the model, and nothing of its weights."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.base import ModelConfig
 from models.davit import DaViT
@@ -41,6 +45,45 @@ def test_it_draws_no_random_numbers_and_leaves_real_tensors_alone() -> None:
     build_on_meta(Counting())  # type: ignore[arg-type]  # it is only built
     assert torch.equal(torch.get_rng_state(), state)
     assert counted.item() == 1
+
+
+class _Drawn(TorchDispatchMode):
+    """Writes down what is asked of torch's kernels, but for making tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if "empty" not in str(func) and "detach" not in str(func):
+            self.asked.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    "initialise",
+    [
+        nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_, nn.init.kaiming_normal_,
+        nn.init.zeros_, nn.init.ones_, nn.init.trunc_normal_, partial(nn.init.constant_, val=2.0),
+    ],
+    ids=lambda each: getattr(each, "__name__", "constant_"),
+)  # fmt: skip
+def test_no_kernel_is_asked_to_set_what_is_not_there(
+    initialise: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    @dataclass(frozen=True)
+    class Initialising:
+        def build(self) -> nn.Module:
+            linear = nn.Linear(3, 3)
+            with torch.no_grad():
+                assert initialise(linear.weight) is linear.weight
+            return linear
+
+    with _Drawn() as drawn:
+        build_on_meta(Initialising())  # type: ignore[arg-type]  # it is only built
+    assert drawn.asked == []
 
 
 def test_afterwards_weights_are_initialised_again() -> None:
