@@ -34,6 +34,10 @@ _NAMES: Final[dict[Role, tuple[str, ...]]] = {
 _WORDPIECE_SPECIALS: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
+_SIZES: Final[dict[str, int]] = {}
+"""Of tokenizers by their digests, since counting takes longer than all else where one is known."""
+
+
 class Subwords(NamedTuple):
     """A tokenizer.
 
@@ -48,7 +52,10 @@ class Subwords(NamedTuple):
     @property
     def size(self) -> int:
         """One more than the largest token."""
-        return max(self.tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+        if self.digest not in _SIZES:
+            tokens = self.tokenizer.get_vocab(with_added_tokens=True).values()
+            _SIZES[self.digest] = max(tokens) + 1
+        return _SIZES[self.digest]
 
     def special(self, role: Role) -> int:
         """Return the token with a role.
@@ -178,8 +185,6 @@ def _from_folder(folder: Path) -> "Tokenizer":
 
 
 def _trained(kind: Kind, vocab_size: int, corpus: Corpus) -> Subwords:
-    from tokenizers import Tokenizer
-
     digest = hashlib.sha256(
         repr((_TRAINING, kind, vocab_size, corpus.digest())).encode()
     ).hexdigest()
@@ -190,10 +195,17 @@ def _trained(kind: Kind, vocab_size: int, corpus: Corpus) -> Subwords:
 
     folder = cached_folder(f"{_TRAINING}-{digest[:32]}", write)
     try:
-        found = Tokenizer.from_file(str(folder / _FILE))
+        stat = (folder / _FILE).stat()
+        return Subwords(_read(str(folder / _FILE), stat.st_size, stat.st_mtime_ns), digest)
     except Exception as error:  # the library raises bare exceptions
         raise DataError(f"{folder} is damaged ({error}); delete it to have it made anew") from error
-    return Subwords(found, digest)
+
+
+@functools.lru_cache(maxsize=4)
+def _read(file: str, _size: int, _changed_ns: int) -> "Tokenizer":
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(file)
 
 
 def train_byte_level_bpe(documents: Iterable[list[str]], vocab_size: int) -> "Tokenizer":

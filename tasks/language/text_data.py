@@ -87,9 +87,7 @@ class Corpus:
             DataError: the data are missing or cannot be read.
         """
         content = (
-            files_digest(_library(), _library_files())
-            if self.data == DOCSTRINGS
-            else content_digest(self.data, self.config)
+            _library_digest() if self.data == DOCSTRINGS else content_digest(self.data, self.config)
         )
         settings = [
             (each.name, getattr(self, each.name)) for each in fields(self) if each.name != "data"
@@ -237,6 +235,11 @@ def _library_files() -> list[Path]:
             "data another text"
         )
     return files
+
+
+@functools.cache
+def _library_digest() -> str:
+    return files_digest(_library(), _library_files())
 
 
 @functools.cache
