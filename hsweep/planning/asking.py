@@ -1,9 +1,9 @@
 """Asking a sweep's own functions and objects, which may fail in any way, or be something else."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache
 from inspect import getattr_static
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
@@ -113,13 +113,14 @@ def _is_a(value: Any, kind: type) -> bool:
         return False
     return all(
         getattr_static(value, name, _MISSING) is not _MISSING
-        for name in _not_of_class(kind, type(value))
+        for name in _not_of_class(kind, cast(Hashable, type(value)))
     )
 
 
 @cache
-def _not_of_class(protocol: type, kind: type) -> tuple[str, ...]:
+def _not_of_class(protocol: type, kind: Hashable) -> tuple[str, ...]:
     """Return the attributes of a protocol that not every object of a class has by its class."""
+    assert isinstance(kind, type)
     return tuple(
         name
         for name in dir(protocol)

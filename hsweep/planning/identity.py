@@ -50,7 +50,7 @@ def describe(value: Any) -> Any:
         return describe(value.value)
     if isinstance(value, Path):
         return str(value)
-    names = _field_names(type(value))
+    names = _field_names(cast(Hashable, type(value)))
     if names is not None:
         content = {name: describe(getattr(value, name)) for name in names}
         return {"type": type(value).__qualname__, **content}
@@ -67,7 +67,8 @@ def describe(value: Any) -> Any:
 
 
 @cache
-def _field_names(kind: type) -> tuple[str, ...] | None:
+def _field_names(kind: Hashable) -> tuple[str, ...] | None:
+    assert isinstance(kind, type)
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 

@@ -39,7 +39,7 @@ def smallest_device_bytes(nodes: Iterable[Mapping[str, Any]]) -> int:
     for reference in silent:
         ray.cancel(reference)
     try:
-        return min(ray.get(answered))
+        return int(min(ray.get(answered)))
     except (RayError, ValueError) as error:
         what = str(error).strip().splitlines()[-1] if answered else "no node has a free one"
         raise UserError(
