@@ -205,7 +205,8 @@ class Coordinator:
             if key is None:
                 return []
             trial = self._standing.trials[key]
-            others = self._others_of(trial, self._queue.num_waiting // max(1, places))
+            at_work = self._queue.num_waiting + 1 + len(self._standing.running)
+            others = self._others_of(trial, at_work // max(1, places) - 1)
             name = key if others else ""
             share = 1.0 if others and trial.resources.is_auto else None
             begun = (self._begun(each, name, share) for each in (key, *others))

@@ -26,27 +26,30 @@ def smallest_device_bytes(nodes: Iterable[Mapping[str, Any]]) -> int:
     Raises:
         UserError: no device could be asked.
     """
-    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    ask = ray.remote(num_cpus=0, num_gpus=_A_LITTLE, max_calls=1, max_retries=0)(_device_bytes)
-    asked = [
-        ask.options(scheduling_strategy=strategy(node["NodeID"], soft=False)).remote()
-        for node in nodes
-        if node["Resources"].get("GPU", 0) > 0
-    ]
-    answered, silent = (
-        ray.wait(asked, num_returns=len(asked), timeout=_SECONDS) if asked else ([], [])
+    asked = [_ask(node["NodeID"]) for node in nodes if node["Resources"].get("GPU", 0) > 0]
+    answered: list[Any] = []
+    why = "no node has a free one"
+    if asked:
+        answered, silent = ray.wait(asked, num_returns=len(asked), timeout=_SECONDS)
+        for reference in silent:
+            ray.cancel(reference)
+    if answered:
+        try:
+            return min(map(int, ray.get(answered)))
+        except RayError as error:
+            why = str(error).strip().splitlines()[-1]
+    raise UserError(
+        f"gpus='auto' shares devices out by their memory, but none could be asked for it: {why}. "
+        "Give every trial a fixed share instead (--set gpus=0.25), or train on the CPU "
+        "(--set gpus=0)"
     )
-    for reference in silent:
-        ray.cancel(reference)
-    try:
-        return int(min(ray.get(answered)))
-    except (RayError, ValueError) as error:
-        what = str(error).strip().splitlines()[-1] if answered else "no node has a free one"
-        raise UserError(
-            f"gpus='auto' shares devices out by their memory, but none could be asked for it: "
-            f"{what}. Give every trial a fixed share instead (--set gpus=0.25), or train on the "
-            "CPU (--set gpus=0)"
-        ) from error
+
+
+def _ask(node: str) -> Any:
+    """Return a reference to the memory of a device of a node, by its id."""
+    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+    task = ray.remote(num_cpus=0, num_gpus=_A_LITTLE, max_calls=1, max_retries=0)(_device_bytes)
+    return task.options(scheduling_strategy=strategy).remote()
 
 
 def _device_bytes() -> int:

@@ -69,6 +69,7 @@ class Dispatch:
     Args:
         coordinator: hands out trials.
         has_happened: whether what a reference stands for is done.
+        places: lanes that there can be at once.
 
     Attributes:
         left: by trial, the nodes on which a process died that trained it.
@@ -76,27 +77,24 @@ class Dispatch:
 
     coordinator: Coordinator
     has_happened: Callable[[Any], bool]
+    places: int = 1
     left: dict[str, set[str]] = field(default_factory=dict)
     _suspects: set[str] = field(default_factory=set)
     _closing: dict[str, _Closing] = field(default_factory=dict)
     _held: list[Bundle] = field(default_factory=list)
     _trial_seconds: float | None = None
 
-    def opening(self, num_lanes: int) -> Lane | None:
-        """Return a new lane with its first trials, None if there are none now.
-
-        Args:
-            num_lanes: others that there are.
-        """
-        first = self._next(None, num_lanes + 1)
+    def opening(self) -> Lane | None:
+        """Return a new lane with its first trials, None if there are none now."""
+        first = self._next(None)
         if first is None:
             return None
         lane = Lane(first[0].resources)
         lane.add(first)
-        lane.add(self.more(lane, (), num_lanes + 1))
+        lane.add(self.more(lane, ()))
         return lane
 
-    def more(self, lane: Lane, waiting: Iterable[Resources], num_lanes: int) -> list[Assignment]:
+    def more(self, lane: Lane, waiting: Iterable[Resources]) -> list[Assignment]:
         """Return what a lane gets beside what it has: enough to be busy until it is heard again.
 
         Nobody is overtaken for ever: a lane gets nothing while a trial waits for a place that needs
@@ -105,14 +103,13 @@ class Dispatch:
         Args:
             lane: which has a process, or will have one.
             waiting: what lanes would occupy that have no process yet.
-            num_lanes: lanes that there are.
         """
         given: list[Assignment] = []
         if self._is_done_with(lane) or not may_take(lane.resources, waiting):
             return given
-        ahead = self._num_ahead(num_lanes)
+        ahead = self._num_ahead()
         while len(lane.undone) + len(given) <= ahead:
-            bundle = self._next(lane, num_lanes)
+            bundle = self._next(lane)
             if bundle is None:
                 break
             given += bundle
@@ -143,14 +140,14 @@ class Dispatch:
         before = self._trial_seconds if self._trial_seconds is not None else seconds
         self._trial_seconds = (1 - _NEWS) * before + _NEWS * seconds
 
-    def _num_ahead(self, num_lanes: int) -> int:
+    def _num_ahead(self) -> int:
         if self._trial_seconds is None:
             return 0
         ahead = min(_MOST_AHEAD, int(AHEAD_SECONDS / max(self._trial_seconds, 1e-4)))
         # What is left at the end shall not all lie in one lane.
-        return min(ahead, self.coordinator.num_waiting // (4 * max(1, num_lanes)))
+        return min(ahead, self.coordinator.num_waiting // (4 * max(1, self.places)))
 
-    def _next(self, lane: Lane | None, num_lanes: int) -> Bundle | None:
+    def _next(self, lane: Lane | None) -> Bundle | None:
         """Return the next trials for a lane, or for a new one."""
         for number, held in enumerate(self._held):
             if self._have_closed(held, lane):
@@ -158,7 +155,7 @@ class Dispatch:
                     return None
                 return self._held.pop(number)
         like = lane.resources if lane is not None else None
-        while bundle := self.coordinator.take_bundle(like, num_lanes):
+        while bundle := self.coordinator.take_bundle(like, self.places):
             have_closed = self._have_closed(bundle, lane)
             if have_closed and (lane is None or self._suits(bundle, lane)):
                 return bundle

@@ -37,11 +37,13 @@ class Link:
 
     Attributes:
         coordinator: of this run; None in a pickled copy, which leads nowhere.
+        places: lanes that there can be at once.
         num_live: lanes that have a process.
         waiting: parcels of those that have none yet.
     """
 
     coordinator: Coordinator
+    places: int = 1
     num_live: int = 0
     waiting: frozenset[Parcel] = frozenset()
     _dispatch: Dispatch = field(init=False)
@@ -50,7 +52,7 @@ class Link:
     _ticked: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self._dispatch = Dispatch(self.coordinator, _has_happened)
+        self._dispatch = Dispatch(self.coordinator, _has_happened, self.places)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Link, (None,)
@@ -61,7 +63,7 @@ class Link:
     def next_parcel(self, trial_id: str) -> Parcel | None:
         """Return what shall run next in a lane of its own, None if there is nothing now."""
         with self.coordinator.recording():
-            lane = self._dispatch.opening(len(self._lanes))
+            lane = self._dispatch.opening()
         if lane is None:
             return None
         self._lanes[trial_id] = lane
@@ -128,7 +130,7 @@ class Link:
             # A broken lane ends when it is asked once more; what it had not begun goes elsewhere.
             if actor is not None and not lane.is_broken:
                 waiting = [each.first.resources for each in self.waiting]
-                more = self._dispatch.more(lane, waiting, len(self._lanes))
+                more = self._dispatch.more(lane, waiting)
                 lane.add(more)
         if actor is not None:
             for key in dropped:

@@ -154,7 +154,7 @@ class RayRunner:
         concurrent = self.max_concurrent or max(
             (self.slots(request) for request in requests), default=1
         )
-        link = Link(coordinator)
+        link = Link(coordinator, max(1, concurrent))
         run_name = f"run-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
         tune_thread = _TuneThread(self.scratch, run_name, link, max(1, concurrent))
         tune_thread.start()

@@ -197,7 +197,7 @@ TOGETHER = Asha(grace=1, reduction_factor=2, min_survivors=3)
 def trained(sweep: Sweep, folder: Path, slots: int, seed: int, **more: Any) -> Iterator[Tune]:
     sessions = more.pop("sessions", Scripted)
     with coordinating(sweep, folder) as coordinator:
-        tune = Tune(Link(coordinator), sessions, slots, seed, **more)
+        tune = Tune(Link(coordinator, slots), sessions, slots, seed, **more)
         tune.run()
         yield tune
 
