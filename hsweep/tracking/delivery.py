@@ -86,6 +86,7 @@ class Delivery:
         )
         self._journal = Journal(source.journal_path)
         self._trials: dict[str, TrialRow] = {}
+        self._with_params: set[str] = set()
         try:
             initialise_database(source.target)
             self._client = connect(source.target)
@@ -219,10 +220,13 @@ class Delivery:
         last_report: LogRow | None = None
         if rows.status is not None and status is TrialStatus.FINISHED:
             last_report = self._journal.last_report(key, before=rows.status.seq)
-        entries = rows.entries(trial, last_report)
+        # What another connection has sent is not known: a crash may have hit before that.
+        entries = rows.entries(trial, last_report, has_params=run_id in self._with_params)
         refused: list[str] = []
         try:
             log(self._client, run_id, entries)
+            if rows.status is not None:
+                self._with_params.add(run_id)
         except Exception as error:
             if self._was_deleted(run_id, error):
                 return []

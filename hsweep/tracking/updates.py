@@ -48,12 +48,15 @@ class RunRows:
         """What the trial became, if the batch says so."""
         return None if self.status is None else TrialStatus(self.status.payload["status"])
 
-    def entries(self, trial: TrialRow, last_report: LogRow | None) -> "list[Entry]":
+    def entries(
+        self, trial: TrialRow, last_report: LogRow | None, *, has_params: bool = False
+    ) -> "list[Entry]":
         """Return the metrics, parameters and tags of the run, metrics in the order of the log.
 
         Args:
             trial: whose rows these are.
             last_report: the one whose metrics are final, for a trial that finished.
+            has_params: the run has its parameters.
         """
         from mlflow.entities import Param, RunTag
 
@@ -66,8 +69,8 @@ class RunRows:
         if self.orphaned is not None:
             tags["hsweep.orphaned"] = self.orphaned or "false"
         if self.status is not None:
-            # Every status repeats the parameters: a crash may have hit between run and parameters.
-            found += [Param(name, value) for name, value in run_params(trial).items()]
+            if not has_params:
+                found += [Param(name, value) for name, value in run_params(trial).items()]
             tags["hsweep.status"] = self.status.payload["status"]
             tags["hsweep.reason"] = self.status.payload["reason"]
             origins = (("reused_from", trial.reused_from), ("continues", trial.continues))
