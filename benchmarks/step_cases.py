@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.baselines import steps as theirs
 from benchmarks.step_sides import Loss
@@ -94,10 +94,10 @@ def _one_block(side: int, bar: float) -> Case:
     )  # fmt: skip
 
 
-def _vit(name: str, batch: int, *, class_token: bool = True, **shape: int) -> Case:
+def _vit(name: str, batch: int, *, class_token: bool = True, **shape: Any) -> Case:
     return Case(
         name,
-        ViT(**shape, in_chans=3, num_classes=10, class_token=class_token),  # type: ignore[arg-type]
+        ViT(**shape, in_chans=3, num_classes=10, class_token=class_token),
         "timm",
         lambda: theirs.timm_vit(
             img_size=shape["image_size"],
@@ -114,10 +114,10 @@ def _vit(name: str, batch: int, *, class_token: bool = True, **shape: int) -> Ca
     )
 
 
-def _xcit(name: str, batch: int, *, image_size: int, **shape: int) -> Case:
+def _xcit(name: str, batch: int, *, image_size: int, **shape: Any) -> Case:
     return Case(
         name,
-        XCiT(**shape, image_size=image_size, patch_size=8, num_classes=10, layer_scale=1.0),  # type: ignore[arg-type]
+        XCiT(**shape, image_size=image_size, patch_size=8, num_classes=10, layer_scale=1.0),
         "timm",
         lambda: theirs.timm_xcit(
             img_size=image_size,
@@ -133,10 +133,10 @@ def _xcit(name: str, batch: int, *, image_size: int, **shape: int) -> Case:
     )
 
 
-def _tnt(name: str, batch: int, *, image_size: int, patch_size: int, **shape: int) -> Case:
+def _tnt(name: str, batch: int, *, image_size: int, patch_size: int, **shape: Any) -> Case:
     return Case(
         name,
-        TNT(**shape, image_size=image_size, patch_size=patch_size, num_classes=10),  # type: ignore[arg-type]
+        TNT(**shape, image_size=image_size, patch_size=patch_size, num_classes=10),
         "timm",
         lambda: theirs.timm_tnt(
             img_size=image_size,
@@ -205,10 +205,10 @@ def _davit(name: str, batch: int, *, image_size: int, widths: tuple[int, ...]) -
 
 
 def _bert(name: str, batch: int, *, seq_len: int, vocab_size: int, published: bool = False,
-          **shape: int) -> Case:  # fmt: skip
+          **shape: Any) -> Case:  # fmt: skip
     return Case(
         name,
-        CrammedBert(**shape, seq_len=seq_len, vocab_size=vocab_size),  # type: ignore[arg-type]
+        CrammedBert(**shape, seq_len=seq_len, vocab_size=vocab_size),
         "transformers' ModernBERT" + ("" if published else " without rotation and head map"),
         lambda: theirs.modern_bert(**shape, vocab_size=vocab_size, published=published),
         batch,
@@ -217,10 +217,10 @@ def _bert(name: str, batch: int, *, seq_len: int, vocab_size: int, published: bo
     )
 
 
-def _gpt2(name: str, batch: int, *, dropout: float = 0.0, **shape: int) -> Case:
+def _gpt2(name: str, batch: int, *, dropout: float = 0.0, **shape: Any) -> Case:
     return Case(
         name,
-        Decoder(**shape, qkv_bias=True, dropout=dropout, attention_dropout=dropout),  # type: ignore[arg-type]
+        Decoder(**shape, qkv_bias=True, dropout=dropout, attention_dropout=dropout),
         "transformers",
         lambda: theirs.gpt2(**shape, dropout=dropout),
         batch,
@@ -229,13 +229,13 @@ def _gpt2(name: str, batch: int, *, dropout: float = 0.0, **shape: int) -> Case:
     )
 
 
-def _nystromformer(name: str, batch: int, *, dropout: float, **shape: int) -> Case:
+def _nystromformer(name: str, batch: int, *, dropout: float, **shape: Any) -> Case:
     return Case(
         name,
         Nystromformer(
             **shape, mlp_ratio=2, conv_kernel=35, num_classes=10, dropout=dropout,
             head_hidden=shape["embed_dim"],
-        ),  # type: ignore[arg-type]
+        ),
         "transformers",
         lambda: theirs.nystromformer(
             **shape, mlp_ratio=2, conv_kernel=35, num_labels=10, dropout=dropout
@@ -248,7 +248,7 @@ def _nystromformer(name: str, batch: int, *, dropout: float, **shape: int) -> Ca
 
 def _rank_encoder(name: str, batch: int, *, embed_dim: int, heads: int, mlp_dim: int,
                   scalar: bool) -> Case:  # fmt: skip
-    shape = {"embed_dim": embed_dim, "depth": 2, "heads": heads}
+    shape: dict[str, Any] = {"embed_dim": embed_dim, "depth": 2, "heads": heads}
     return Case(
         name,
         RankEncoder(

@@ -7,11 +7,14 @@ before the linear map that makes it E wide.
 # ruff: noqa: N803, N806  tensors carry their shape as a suffix
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import handle_torch_function, has_torch_function_unary
+
+_VECTOR: Final = 16
 
 
 class MultiHeadAttention(nn.Module):
@@ -94,7 +97,8 @@ def split_heads(projected_BTJ: Tensor, parts: int, heads: int) -> tuple[Tensor, 
         parts: how many there are.
         heads: number of heads, H.
     """
-    parts_BTHN = projected_BTJ.unflatten(-1, (parts, heads, -1)).unbind(2)
+    batch, tokens, _ = projected_BTJ.shape
+    parts_BTHN = projected_BTJ.view(batch, tokens, parts, heads, -1).unbind(2)
     return tuple(part_BTHN.transpose(1, 2) for part_BTHN in parts_BTHN)
 
 
@@ -140,6 +144,22 @@ class ClassTokenAttention(MultiHeadAttention):
         )
         projected: Tensor = self.proj(heads_BI)
         return projected
+
+
+def softmax_over_few(logits: Tensor) -> Tensor:
+    """Return the softmax over the last axis, computed along the one before it.
+
+    Equal to ``logits.softmax(-1)``. The CPU's kernel takes a row at a time, and rows shorter than
+    its vectors of 16 numbers several times as long as rows that are; this way round it takes many
+    rows at once. Whoever watches torch's softmaxes is told of this one by its own name.
+
+    Args:
+        logits: (..., queries, keys), best laid out as (..., keys, queries).
+    """
+    if has_torch_function_unary(logits):
+        weights: Tensor = handle_torch_function(softmax_over_few, (logits,), logits)
+        return weights
+    return logits.mT.softmax(-2).mT
 
 
 def class_token_heads(
@@ -233,11 +253,16 @@ def heads_of_one_query(
     if token_map is not None:
         sought = sought @ token_map.weight
 
-    logits_BHT = (tokens_BTF @ sought.mT).transpose(1, 2)
+    is_short, is_shared = tokens_BTF.shape[1] < _VECTOR, sought.dim() == 2
+    if is_short or is_shared:
+        logits_BHT = (tokens_BTF @ sought.mT).mT
+    else:
+        logits_BHT = torch.bmm(sought, tokens_BTF.mT)
     if key_bias is not None:
         logits_bH1 = (query_HbN * key_bias.view(heads, 1, head_dim)).sum(-1, keepdim=True)
         logits_BHT = logits_BHT + logits_bH1.transpose(0, 1)
-    mixed_HBF = torch.bmm(logits_BHT.softmax(-1), tokens_BTF).transpose(0, 1)
+    weights_BHT = softmax_over_few(logits_BHT) if is_short else logits_BHT.softmax(-1)
+    mixed_HBF = torch.bmm(weights_BHT, tokens_BTF).transpose(0, 1)
     value_HNF = value_HNE
     if token_map is not None:
         # Of the two maps' product there is one, of what they would map in turn one an example.

@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from models.attention import softmax_over_few
+
 _SOFTMAXES: Final = frozenset({torch.softmax, Tensor.softmax, F.softmax, torch.special.softmax})
 _MOST_QUERIES: Final = 64
 
@@ -64,7 +66,9 @@ class SoftmaxWatch(TorchFunctionMode):
         if isinstance(result, Tensor) and result.ndim > 2:
             if func is F.scaled_dot_product_attention:
                 self._note(result, lambda: _fused_spread(self._picked, *args, **kwargs))
-            elif func in _SOFTMAXES and _is_over_last_axis(result, *args[1:], **kwargs):
+            elif func is softmax_over_few or (
+                func in _SOFTMAXES and _is_over_last_axis(result, *args[1:], **kwargs)
+            ):
                 self._note(result, lambda: _spread(self._picked, result))
         return result
 

@@ -169,7 +169,7 @@ def build_xcit(config: "XCiT") -> timm_xcit.Xcit:
         tokens_norm=config.tokens_norm,
     )
     grid = config.image_size // config.patch_size
-    model.pos_embed = GridPositions(model.pos_embed, grid)
+    model.pos_embed = GridPositions(model.pos_embed, grid)  # type: ignore[assignment]  # as called
     for block in model.blocks:
         block.attn = CrossCovarianceAttention(
             config.embed_dim, config.heads, config.stage.head_width

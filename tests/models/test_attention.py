@@ -6,7 +6,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from models.attention import ClassTokenAttention, MultiHeadAttention, split_heads
+from models.attention import (
+    ClassTokenAttention,
+    MultiHeadAttention,
+    softmax_over_few,
+    split_heads,
+)
 
 
 def torch_twin(ours: MultiHeadAttention, embed_dim: int) -> nn.MultiheadAttention:
@@ -227,3 +232,34 @@ def test_a_map_left_to_the_class_tokens_attention_is_as_if_it_came_before(
     weights = torch.randn_like(before)
     gradients = [torch.autograd.grad((output * weights).sum(), wanted) for output in (left, before)]
     torch.testing.assert_close(*gradients, atol=1e-12, rtol=1e-9)
+
+
+def test_a_softmax_over_few_is_the_softmax_over_the_last_axis() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(3, 4, 7, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn_like(logits)
+    results = []
+    for found in (softmax_over_few(logits), logits.softmax(-1)):
+        results.append((found, *torch.autograd.grad((found * weights).sum(), logits)))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("tokens", [3, 15, 16, 40])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("temperature", [True, False])
+def test_one_query_has_the_outputs_and_gradients_of_full_attention_whatever_the_tokens(
+    tokens: int, shared: bool, temperature: bool
+) -> None:
+    torch.manual_seed(0)
+    attention = ClassTokenAttention(6, 3, 4, bias=True, learnable_temperature=temperature).double()
+    x = torch.randn(4, tokens, 6, dtype=torch.float64, requires_grad=True)
+    class_token = torch.randn(*(() if shared else (4,)), 6, dtype=torch.float64).requires_grad_()
+    sequence = torch.cat((class_token.expand(4, 6)[:, None], x), dim=1)
+    outputs = (
+        attention(class_token, x),
+        MultiHeadAttention.forward(attention, sequence, query_only=1)[:, 0],
+    )
+    torch.testing.assert_close(*outputs)
+    wanted, weights = [x, class_token, *attention.parameters()], torch.randn(4, 6).double()
+    gradients = [torch.autograd.grad((each * weights).sum(), wanted) for each in outputs]
+    torch.testing.assert_close(*gradients, atol=1e-12, rtol=1e-8)
