@@ -14,7 +14,7 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.packing import may_take
 from hsweep.design.trial import Assignment, Resources
 
-AHEAD_SECONDS: Final = 0.25
+AHEAD_SECONDS: Final = 0.5
 """How much work a lane has ahead."""
 
 _MOST_AHEAD: Final = 64

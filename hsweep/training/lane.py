@@ -18,7 +18,7 @@ from hsweep.design.trial import Assignment, Report, Setback
 from hsweep.redaction import redact
 from hsweep.training.worker import Session, open_session
 
-PARCEL_SECONDS: Final = 0.05
+PARCEL_SECONDS: Final = 0.2
 """The least time between two parcels of words from a lane that has more to do."""
 
 _BACKLOG: Final = 256
