@@ -208,7 +208,9 @@ class Coordinator:
             at_work = self._queue.num_waiting + 1 + len(self._standing.running)
             others = self._others_of(trial, at_work // max(1, places) - 1)
             name = key if others else ""
-            share = 1.0 if others and trial.resources.is_auto else None
+            share = None
+            if others and trial.resources.is_auto:
+                share = self._sizes.of(trial, 1 + len(others)).devices
             begun = (self._begun(each, name, share) for each in (key, *others))
             return [assignment for assignment in begun if assignment is not None]
 

@@ -80,11 +80,19 @@ class Packing:
         """Memory of a device that trials may be expected to need together."""
         return int(self.device_bytes * (1 - HEAD_ROOM))
 
-    def needed_bytes(self, trial: Trial) -> int:
-        """Return the estimate of what a trial's process holds on its device."""
+    def needed_bytes(self, trial: Trial, together: int = 1) -> int:
+        """Return the estimate of what a process holds on its device.
+
+        Args:
+            trial: what it trains.
+            together: how many like it, as one program.
+        """
+        return PROCESS_BYTES + together * self._needed_by(trial)
+
+    def _needed_by(self, trial: Trial) -> int:
         held = self._held.get(_shape(trial))
         if held is not None:
-            return PROCESS_BYTES + math.ceil(SEEN_MARGIN * held)
+            return math.ceil(SEEN_MARGIN * held)
         predicted = trial.train_memory_bytes
         # What others held beyond their predictions is a constant and a part of the prediction; each
         # bounds the sum from above, if it is taken in full and for a larger trial in proportion.
@@ -95,22 +103,36 @@ class Packing:
             ),
             default=0,
         )
-        return PROCESS_BYTES + max(math.ceil(UNSEEN_MARGIN * predicted), predicted + beyond)
+        return max(math.ceil(UNSEEN_MARGIN * predicted), predicted + beyond)
 
-    def at_once(self, trial: Trial) -> int:
-        """Return how many trials like this one share a device.
+    def most_together(self, trial: Trial) -> int:
+        """Return how many trials like this one a device holds that are trained as one program."""
+        room = self.usable_bytes - PROCESS_BYTES
+        return max(1, room // max(1, self._needed_by(trial)))
+
+    def at_once(self, trial: Trial, together: int = 1) -> int:
+        """Return how many processes that train what is given share a device.
 
         One, also where even that is not expected to fit: the trial then takes smaller steps.
+
+        Args:
+            trial: what each trains.
+            together: how many like it, as one program.
         """
-        fitting = self.usable_bytes // self.needed_bytes(trial)
+        fitting = self.usable_bytes // self.needed_bytes(trial, together)
         most = min(fitting, self._fits.get(_shape(trial), max(AT_ONCE)))
         return max((number for number in AT_ONCE if number <= most), default=1)
 
-    def resources(self, trial: Trial) -> Resources:
-        """Return what a trial would occupy if it were handed out now."""
+    def resources(self, trial: Trial, together: int = 1) -> Resources:
+        """Return what a trial would occupy if it were handed out now.
+
+        Args:
+            trial: what is handed out.
+            together: how many like it, to be trained as one program.
+        """
         if not trial.resources.is_auto:
             return trial.resources
-        return replace(trial.resources, gpus=share_of(self.at_once(trial)))
+        return replace(trial.resources, gpus=share_of(self.at_once(trial, together)))
 
     def learn(self, assignment: Assignment, said: Report | Setback) -> None:
         """Take note of what a trial held, or that memory did not suffice for it."""

@@ -37,13 +37,18 @@ class Sizes:
         if self.packing is not None:
             self.packing.learn(assignment, said)
 
-    def of(self, trial: Trial) -> Resources:
-        """Return what a trial would occupy if it were handed out now."""
+    def of(self, trial: Trial, together: int = 1) -> Resources:
+        """Return what a trial would occupy if it were handed out now.
+
+        Args:
+            trial: what is handed out.
+            together: how many like it, to be trained as one program.
+        """
         if not trial.resources.is_auto:
             return trial.resources
         if self.packing is None:
             return replace(trial.resources, gpus=trial.resources.devices)
-        return self.packing.resources(trial)
+        return self.packing.resources(trial, together)
 
     def most_together(self, trial: Trial) -> int:
         """Return how many trials like this one may be handed out as one program, itself included.
@@ -55,6 +60,5 @@ class Sizes:
         if self.together == "never" or (self.together == "auto" and not has_device):
             return 1
         if self.packing is not None and trial.resources.is_auto:
-            # As many as would share the device in processes of their own.
-            return min(MOST_TOGETHER, self.packing.at_once(trial))
+            return min(MOST_TOGETHER, self.packing.most_together(trial))
         return MOST_TOGETHER

@@ -316,7 +316,6 @@ class TogetherSession:
         )
         metrics, diverged_at = with_room("the evaluation", evaluate, stack.clear, self._device)
         each.clock.seconds += time.perf_counter() - started
-        held = held_at_most(self._device)
         report = Report(
             unit=unit,
             step=step,
@@ -329,7 +328,8 @@ class TogetherSession:
             latency_seconds=latency(each.model, each.data, each.batch, self._autocast)
             if is_last and each.batch is not None and diverged_at is None
             else None,
-            peak_memory_bytes=None if held is None else held // len(stack),
+            # What all hold together is no measure of one: data and workspaces are common.
+            peak_memory_bytes=held_at_most(self._device) if self._count == 1 else None,
             note="; ".join(filter(None, (state.take_note(unit), self._company(each, unit)))),
         )
         each.problem = state.add(report)

@@ -241,6 +241,40 @@ class TestCorrections:
         assert packing.at_once(trial) == 1
 
 
+class TestTogether:
+    """Trials that are trained as one program share a process, and what that holds."""
+
+    @CLAIM
+    @given(AMOUNTS, st.integers(1, 64))
+    def test_a_program_gets_what_all_its_trials_need(self, predicted: int, together: int) -> None:
+        packing, trial = Packing(DEVICE), trial_of(predicted)
+        number = packing.at_once(trial, together)
+        assert number <= packing.at_once(trial)
+        if number > 1:
+            assert number * packing.needed_bytes(trial, together) <= packing.usable_bytes
+
+    @CLAIM
+    @given(AMOUNTS)
+    def test_no_more_are_trained_as_one_than_a_device_holds(self, predicted: int) -> None:
+        packing, trial = Packing(DEVICE), trial_of(predicted)
+        most = packing.most_together(trial)
+        assert most == 1 or packing.needed_bytes(trial, most) <= packing.usable_bytes
+        assert packing.needed_bytes(trial, most + 1) > packing.usable_bytes
+
+    def test_small_ones_leave_room_for_others(self) -> None:
+        packing = Packing(DEVICE)
+        assert packing.resources(trial_of(GIB // 8), together=8).gpus == share_of(8)
+        assert packing.resources(trial_of(GIB), together=8).gpus == share_of(6)
+        assert packing.resources(trial_of(GIB), together=48).gpus == 1
+
+    def test_what_is_handed_out_as_one_program_has_its_share(self, tmp_path: Path) -> None:
+        trials = sized([8 * GIB])
+        with coordinating(SWEEP, tmp_path, trials=trials) as coordinator:
+            coordinator.pack(DEVICE)
+            shares = [each.share for each in coordinator.take_bundle()]
+        assert shares == [share_of(3), share_of(3)]
+
+
 class TestNobodyIsOvertakenForEver:
     def test_a_lane_goes_on_while_only_its_like_wait(self) -> None:
         quarter, whole = Resources(gpus=0.25), Resources(gpus=1)
