@@ -1,5 +1,6 @@
 """What every runner does with whatever a coordinator hands out."""
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -187,3 +188,30 @@ class RunnerContract:
         assert histories(tmp_path) == expected
         assert set(statuses(tmp_path).values()) == {FINISHED}
         assert all(value is not None for value in values(tmp_path).values())
+
+    def test_trials_trained_as_one_program_have_the_same_fates_and_results(
+        self, runner: Runner, tmp_path: Path
+    ) -> None:
+        """With rungs, at which some are stopped and the others wait, and after an interruption."""
+        sweep = tiny_sweep(
+            space=grid(width=[2, 4], lr=[0.02, 0.05]),
+            recipe=lambda point: Recipe(lr=point.lr, batch_size=8),
+            budget=epochs(6),
+            early_stopping=Asha(grace=2, reduction_factor=2, min_survivors=1),
+            replicates=3,
+        )
+        with coordinating(sweep, tmp_path / "separately") as coordinator:
+            InlineRunner().run(coordinator)
+        together = dataclasses.replace(sweep, together="always")
+        self.run(together, tmp_path / "together", runner, observer=StopAt(self.num_reports))
+        self.run(together, tmp_path / "together", runner)
+        found, expected = (histories(tmp_path / name) for name in ("together", "separately"))
+        assert statuses(tmp_path / "together") == statuses(tmp_path / "separately")
+        assert found.keys() == expected.keys()
+        for key, history in expected.items():
+            assert [row[:2] for row in found[key]] == [row[:2] for row in history]
+            for (_, _, metrics), (_, _, others) in zip(found[key], history, strict=True):
+                assert metrics == pytest.approx(others, rel=1e-4)
+        with Journal(tmp_path / "together" / "journal.db", read_only=True) as journal:
+            notes = [str(entry.payload.get("note", "")) for entry in journal.reports()]
+        assert any("as one program" in note for note in notes)
