@@ -52,6 +52,7 @@ TORCH_AT_THE_TOP = (
     *("hsweep/training/together.py", "hsweep/training/stack.py"),
     *("hsweep/training/background.py", "hsweep/training/update.py"),
     *("hsweep/training/compiled.py", "hsweep/training/process_state.py"),
+    "hsweep/training/optimizers.py",
 )
 ROOMS = (
     *("design", "training", "record", "planning", "coordination", "tracking", "ray_tune"),

@@ -25,6 +25,7 @@ from hsweep.training.memory import (
     with_room,
 )
 from hsweep.training.micro_batches import Gradients, has_batch_statistics
+from hsweep.training.optimizers import AdamW
 from hsweep.training.process_state import ProcessState, seed_all
 from hsweep.training.trial_state import TrialState
 from hsweep.training.update import Update
@@ -253,7 +254,7 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     groups = [group for group in groups if group["params"]]
     if recipe.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.betas[0])
-    return torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, fused=True)
+    return AdamW(groups, lr=recipe.lr, betas=recipe.betas, fused=True)
 
 
 def autocast_of(

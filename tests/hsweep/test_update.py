@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hsweep import Recipe, epochs, grid
 from hsweep.seeding import derived_seed
+from hsweep.training.optimizers import AdamW
 from hsweep.training.train import build_optimizer, train
 from hsweep.training.update import Update
 from models.retrieval import RetrievalTransformer
@@ -238,7 +239,7 @@ def test_a_resumed_trial_updates_what_its_checkpoint_remembers(
     assert [report.metrics for report in train(resumed, CPU)] == whole[3:]
     # Both do what they do without the library's own step, but for the first.
     stepped: list[int] = []
-    step = torch.optim.AdamW.step
-    monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: (stepped.append(1), step(self))[1])
+    step = AdamW.step
+    monkeypatch.setattr(AdamW, "step", lambda self: (stepped.append(1), step(self))[1])
     list(train(assignment_of(trial, tmp_path / "c"), CPU))
     assert len(stepped) == 1
