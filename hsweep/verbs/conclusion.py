@@ -1,5 +1,8 @@
 """How a verb that trains ends: the answer, the report, and where everything is."""
 
+import contextlib
+import importlib
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,13 +30,17 @@ EXIT_NOTHING_USABLE: Final = 1
 class Conclusion:
     """Analyses a study that has just run and writes its analysis and report.
 
-    The study is whole by then: whatever goes wrong here is said, not raised.
+    The study is whole by then: whatever goes wrong here is said, not raised. What the analysis
+    imports takes a second; it is imported beside what comes first, which is mostly waiting for
+    Ray's processes, instead of after the last trial.
     """
 
     def __init__(self, target: "TrackingTarget") -> None:
         self.target = target
         self.answer: Answer | None = None
         self.problem = ""
+        # No daemon: an interpreter that ends waits for it, rather than ending it within an import.
+        threading.Thread(target=_import_analysis, name="analysis-import").start()
 
     def __call__(self, study: "Study") -> list[Path]:
         """Return the files written."""
@@ -53,6 +60,12 @@ class Conclusion:
                 f"is kept, and `hsweep report {study.name}` tries again"
             )
             return []
+
+
+def _import_analysis() -> None:
+    # What goes wrong here goes wrong again where the analysis is called, and is said there.
+    with contextlib.suppress(Exception):
+        importlib.import_module("analysis.answer")
 
 
 def write_study_report(
