@@ -73,7 +73,7 @@ def step(num_steps: int, pairs: int, clip_norm: float | None) -> dict[str, Any]:
 
     In processor time, since what a loop costs of its own is less than a busy machine takes away.
     """
-    training.time = _ProcessorTime()  # type: ignore[assignment]
+    vars(training)["time"] = _ProcessorTime()
     budget = steps(num_steps, report_every=num_steps)
     (trial,) = trials([1], budget, clip_norm=clip_norm)
 

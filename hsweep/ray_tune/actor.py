@@ -93,6 +93,10 @@ class TrialActor(tune.Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         """Begin the first trials."""
+        # Imports torch, so not before there is something to train.
+        from hsweep.training.process_state import claim_process
+
+        claim_process()
         self._lane = Lane(self._ended_if_it_hangs)
         self._lane.give(config[PARCEL].assignments)
 

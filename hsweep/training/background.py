@@ -131,6 +131,7 @@ def _copied(value: Any, done: dict[int, Any]) -> Any:
     known = done.get(id(value))
     if known is not None:
         return known
+    copy: Any
     if isinstance(value, dict):
         copy = type(value)()
         if hasattr(value, "__dict__"):  # a module's weights have the versions of its parts there
@@ -155,7 +156,8 @@ def _copied_tensor(tensor: Tensor, done: dict[int, Any]) -> Tensor:
         storage = tensor.untyped_storage()
         shared = done.get(storage._cdata)
         if shared is None:
-            shared = storage.clone() if tensor.device.type == "cpu" else storage.cpu()
+            is_here = tensor.device.type == "cpu"
+            shared = storage.clone() if is_here else storage.cpu()  # type: ignore[no-untyped-call]
             done[storage._cdata] = shared
         copy = torch.empty(0, dtype=tensor.dtype)
         return copy.set_(shared, tensor.storage_offset(), tensor.shape, tensor.stride())

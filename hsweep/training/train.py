@@ -120,7 +120,7 @@ def _from_there(
                     batch = next(batches)
                     state.data_seconds += clock() - started
                     if graphed:
-                        torch.compiler.cudagraph_mark_step_begin()
+                        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
                     loss = gradients.of(batch, step)
                     # The next replay of a graph writes over what this one returned.
                     losses.append(loss.clone() if graphed else loss)
