@@ -201,8 +201,7 @@ class Tracker:
                 failures = 0
                 if is_closing:
                     break
-                rest = max(_REST * taken, _POLL_SECONDS)
-                self._awake.wait(min(rest, _LONGEST_POLL_SECONDS))
+                self._awake.wait(seconds_of_rest(taken))
         self._drop_delivery()
 
     def _pause(self, failures: int, is_closing: bool) -> None:
@@ -231,6 +230,11 @@ class Tracker:
         if delivery is not None:
             self._delivered += delivery.delivered
             delivery.close()
+
+
+def seconds_of_rest(taken: float) -> float:
+    """Return how long to wait after a delivery that took so many seconds."""
+    return min(max(_REST * taken, _POLL_SECONDS), _LONGEST_POLL_SECONDS)
 
 
 def sync(
