@@ -291,8 +291,7 @@ def _transition(
     nuisance = [axis for axis in varying_columns(trials, study.manifest.axes) if axis not in asked]
     history = None
     if not nuisance and trials["status"].eq("stopped_early").any():
-        told = tables.reports.select(["key", UNIT, metric])
-        history = study_history(trials, frame(told), metric)
+        history = study_history(trials, tables.history(metric), metric)
     result = transition.fit(
         trials,
         metric=metric,

@@ -4,8 +4,8 @@ Seed means are drawn from their moderated t distributions; a shape's P_front is 
 in which no other shape costs at most as much and is at least as good, with one of the two strict.
 """
 
-from collections.abc import Sequence
-from typing import Unpack
+from collections.abc import Iterator, Sequence
+from typing import Final, Unpack
 
 import numpy as np
 import pandas as pd
@@ -22,11 +22,16 @@ from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import Configuration, group_configurations
 from analysis.runs.scale import FloatArray
 from analysis.statistics.attainment import attainment
+from analysis.statistics.dominance import dominated, dominated_share
 from analysis.statistics.moderated import Moderated, moderate
 from analysis.statistics.optional import moocore
 from hsweep.design.question import Goal
 
 _DEFAULT_SETTINGS = ParetoSettings()
+MOST_NAMED: Final = 1000
+"""Shapes up to which every one that dominates another is named."""
+_AT_ONCE: Final = 1_000_000
+"""Values of draws times shapes whose volumes are computed together, which bounds the memory."""
 
 
 def fit(
@@ -77,8 +82,12 @@ def fit(
     cost_draws, notes = _cost_draws(found, costs, cost, settings.draws if known else 1, rng)
     warnings += notes
     if known:
-        p_front = 1 - dominated(mean_draws, cost_draws, 0.0).mean(axis=0)
-        p_epsilon = 1 - dominated(mean_draws, cost_draws, settings.epsilon).mean(axis=0)
+        p_front = 1 - dominated_share(mean_draws, cost_draws, 0.0)
+        p_epsilon = (
+            1 - dominated_share(mean_draws, cost_draws, settings.epsilon)
+            if settings.epsilon
+            else p_front
+        )
     else:
         p_front = p_epsilon = np.full(len(found), np.nan)
         warnings.append(
@@ -86,9 +95,28 @@ def fit(
             " undecided and dominated_by compares single runs"
         )
     hv, hv_note = _hypervolume(mean, cost, mean_draws, cost_draws, known, settings)
+    se = spread.sd / np.sqrt(size)
+    reach = se * stats.t.ppf((1 + settings.confidence) / 2, spread.df)
+    beaten_by = _dominators([item.label for item in found], mean, cost)
     rows = tuple(
-        _row(k, found, mean, spread, size, sign, cost, p_front, p_epsilon, settings)
-        for k in range(len(found))
+        ParetoRow(
+            config=item.config,
+            label=item.label,
+            mean=float(sign * mean[k]),
+            se_eb=float(se[k]),
+            ci=_interval(float(sign * mean[k]), float(reach[k])),
+            n=int(size[k]),
+            values=tuple(item.values.tolist()),
+            crash_share=item.crash_share,
+            costs=item.costs,
+            p_front=float(p_front[k]),
+            class_=_front_class(p_front[k], settings),
+            dominated_by=beaten_by[k],
+            p_epsilon=float(p_epsilon[k]),
+            epsilon_class=_front_class(p_epsilon[k], settings),
+            lost=item.lost,
+        )
+        for k, item in enumerate(found)
     )
     surfaces, attainment_note = attainment(found, goal, len(costs))
     return ParetoResult(
@@ -108,31 +136,16 @@ def fit(
     )
 
 
-def dominated(quality: FloatArray, cost: FloatArray, epsilon: float) -> FloatArray:
-    """Return in which draws each shape is dominated, shape [draws, shapes].
-
-    Args:
-        quality: higher is better, shape [draws, shapes].
-        cost: lower is better, shape [draws or 1, shapes, costs].
-        epsilon: a cheaper shape also dominates if it is worse by no more than this.
-    """
-    result = np.zeros(quality.shape, dtype=bool)
-    for k in range(quality.shape[1]):
-        at_most = (cost <= cost[:, k : k + 1]).all(axis=2)
-        cheaper = at_most & (cost < cost[:, k : k + 1]).any(axis=2)
-        equal = at_most & ~cheaper
-        own = quality[:, k : k + 1]
-        beats = (cheaper & (quality >= own - epsilon)) | (equal & (quality > own))
-        result[:, k] = beats.any(axis=1)
-    return result.astype(np.float64)
-
-
 def _draw(
     mean: FloatArray, size: FloatArray, spread: Moderated, draws: int, rng: np.random.Generator
 ) -> FloatArray:
     """Return draws of the true means: mean + sd / sqrt(n) * t."""
-    t = np.stack([rng.standard_t(df, draws) for df in spread.df], axis=1)
-    return np.asarray(mean + spread.sd / np.sqrt(size) * t, dtype=np.float64)
+    t = np.empty((draws, len(mean)))
+    for column, df in zip(t.T, spread.df, strict=True):
+        column[:] = rng.standard_t(df, draws)
+    t *= spread.sd / np.sqrt(size)
+    t += mean
+    return t
 
 
 def _cost_draws(
@@ -178,46 +191,21 @@ def _cost_draws(
     return drawn, notes
 
 
-def _row(
-    k: int,
-    found: list[Configuration],
-    mean: FloatArray,
-    spread: Moderated,
-    size: FloatArray,
-    sign: float,
-    cost: FloatArray,
-    p_front: FloatArray,
-    p_epsilon: FloatArray,
-    settings: ParetoSettings,
-) -> ParetoRow:
-    item = found[k]
-    se = float(spread.sd[k] / np.sqrt(size[k]))
-    reach = se * float(stats.t.ppf((1 + settings.confidence) / 2, spread.df[k]))
-    centre = float(sign * mean[k])
-    beaten_by = [
-        other.label
-        for j, other in enumerate(found)
-        if (cost[j] <= cost[k]).all()
-        and mean[j] >= mean[k]
-        and ((cost[j] < cost[k]).any() or mean[j] > mean[k])
-    ]
-    return ParetoRow(
-        config=item.config,
-        label=item.label,
-        mean=centre,
-        se_eb=se,
-        ci=Interval(centre, centre - reach, centre + reach),
-        n=int(size[k]),
-        values=tuple(float(value) for value in item.values),
-        crash_share=item.crash_share,
-        costs=item.costs,
-        p_front=float(p_front[k]),
-        class_=_front_class(p_front[k], settings),
-        dominated_by=tuple(beaten_by),
-        p_epsilon=float(p_epsilon[k]),
-        epsilon_class=_front_class(p_epsilon[k], settings),
-        lost=item.lost,
-    )
+def _interval(centre: float, reach: float) -> Interval:
+    return Interval(centre, centre - reach, centre + reach)
+
+
+def _dominators(labels: Sequence[str], mean: FloatArray, cost: FloatArray) -> list[tuple[str, ...]]:
+    """Return for each shape those whose means dominate it, of very many only those on the front."""
+    found: list[tuple[str, ...]] = []
+    among = np.arange(len(labels))
+    if len(labels) > MOST_NAMED:
+        among = among[~dominated(mean[None], cost[None], 0.0)[0]]
+    for own, price in zip(mean, cost, strict=True):
+        is_as_good = (cost[among] <= price).all(axis=1) & (mean[among] >= own)
+        is_better = (cost[among] < price).any(axis=1) | (mean[among] > own)
+        found.append(tuple(labels[j] for j in among[is_as_good & is_better]))
+    return found
 
 
 def _front_class(probability: float, settings: ParetoSettings) -> FrontClass:
@@ -250,14 +238,6 @@ def _hypervolume(
     best, worst = losses.min(axis=0), losses.max(axis=0)
     extent = np.where(worst > best, worst - best, 1.0)
     centre = (losses - best) / extent
-    drawn = np.concatenate(
-        [
-            -mean_draws[:, :, None],
-            np.broadcast_to(cost_draws, (len(mean_draws), *cost_draws.shape[1:])),
-        ],
-        axis=2,
-    )
-    drawn = (drawn - best) / extent
 
     def volumes(points: FloatArray) -> FloatArray:
         if library is None or num_costs == 1:
@@ -273,9 +253,25 @@ def _hypervolume(
     if not known:
         return Interval(estimate, np.nan, np.nan), note + "; no interval from single runs"
     tail = (1 - settings.confidence) / 2
-    volume_draws = volumes(drawn)
+    volume_draws = np.concatenate(
+        [
+            volumes((some - best) / extent)
+            for some in _losses_drawn(mean_draws, cost_draws, max(1, _AT_ONCE // len(mean)))
+        ]
+    )
     low, high = np.quantile(volume_draws, [tail, 1 - tail]) - volume_draws.mean() + estimate
     return Interval(estimate, max(0.0, float(low)), float(high)), note
+
+
+def _losses_drawn(
+    mean_draws: FloatArray, cost_draws: FloatArray, step: int
+) -> Iterator[FloatArray]:
+    """Yield what is minimised, [draws, shapes, 1 + costs], ``step`` draws at a time."""
+    for first in range(0, len(mean_draws), step):
+        means = mean_draws[first : first + step]
+        costs = cost_draws if len(cost_draws) == 1 else cost_draws[first : first + step]
+        alike = np.broadcast_to(costs, (len(means), *costs.shape[1:]))
+        yield np.concatenate([-means[:, :, None], alike], axis=2)
 
 
 def area(loss: FloatArray, cost: FloatArray) -> FloatArray:

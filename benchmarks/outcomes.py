@@ -7,7 +7,7 @@ import numpy as np
 
 from analysis import lean, pareto, transition
 from analysis.findings.results import TransitionSettings
-from analysis.pareto import dominated
+from analysis.statistics.dominance import dominated
 from benchmarks.shapes import MARGIN, SHAPE_OPTIONS, lean_sweep, shapes_sweep
 from benchmarks.sweeps import Sweep, transition_sweep
 

@@ -355,7 +355,8 @@ class ParetoRow:
         costs: each cost's mean over the runs.
         p_front: share of draws in which nothing dominates it.
         class_: on, off or undecided.
-        dominated_by: labels of the configurations whose means dominate it.
+        dominated_by: labels of the configurations whose means dominate it; of more than 1,000
+            configurations only those on the front of the means are named.
         p_epsilon: p_front when a metric within epsilon counts as equal.
         epsilon_class: its class on the epsilon front.
         lost: its runs that are in no mean; it is that of those left.

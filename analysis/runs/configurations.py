@@ -1,8 +1,9 @@
 """A table of runs grouped by model shape, for the Pareto and the lean analysis."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Final, Unpack
 
 import numpy as np
 import pandas as pd
@@ -11,10 +12,12 @@ from analysis.findings.losses import LOST_WORDS, NONE_LOST, Losses, losses_named
 from analysis.findings.results import AxisValue, Config
 from analysis.runs.columns import RunColumns
 from analysis.runs.load import clean_runs
-from analysis.runs.scale import FloatArray
+from analysis.runs.scale import FloatArray, Mask
 from analysis.statistics.moderated import screen_crashes
 from hsweep.design.question import Goal
 from hsweep.errors import UserError, unknown_name
+
+_ENDED: Final = frozenset({"finished", "stopped_early", *LOST_WORDS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +92,10 @@ def group_configurations(
         **columns,
     )
     sign = 1.0 if goal == "max" else -1.0
-    groups = [rows for _, rows in runs.groupby(list(config), sort=True)]
-    stopped = [rows for rows in groups if rows["status"].eq("stopped_early").any()]
-    whole = [rows for rows in groups if not rows["status"].eq("stopped_early").any()]
-    usable = [rows for rows in whole if rows["complete"].any()]
+    groups = _groups(runs, config, costs)
+    stopped = [group for group in groups if group.is_stopped]
+    whole = [group for group in groups if not group.is_stopped]
+    usable = [group for group in whole if group.complete.any()]
     if not usable and stopped:
         raise UserError(
             f"no configuration has all its runs at full budget with a {metric}: "
@@ -106,13 +109,9 @@ def group_configurations(
             " runs they kept are those that did well"
         )
     if len(usable) < len(whole):
-        warnings.append(_unusable([rows for rows in whole if not rows["complete"].any()], config))
-    done = [rows.loc[rows["complete"]] for rows in usable]
-    crashed = screen_crashes([sign * rows["value"].to_numpy(np.float64) for rows in done], crash_sd)
-    found = [
-        _configuration(rows, good, good.loc[~bad], int(bad.sum()), config, costs)
-        for rows, good, bad in zip(usable, done, crashed, strict=True)
-    ]
+        warnings.append(_unusable([group for group in whole if not group.complete.any()]))
+    crashed = screen_crashes([sign * group.value[group.complete] for group in usable], crash_sd)
+    found = [_configuration(group, bad) for group, bad in zip(usable, crashed, strict=True)]
     if named := losses_named([(item.label, item.lost) for item in found]):
         warnings.append(f"some means are those of the runs that were left: {named}")
     screened = sum(int(bad.sum()) for bad in crashed)
@@ -126,11 +125,8 @@ def group_configurations(
         warnings.append(f"configurations hold between {min(sizes)} and {max(sizes)} runs")
     found.sort(key=lambda item: (*(item.costs[name] for name in costs), item.label))
     dropped = [
-        (
-            _config(rows, config),
-            {name: float(rows[name].mean()) for name in costs},
-        )
-        for rows in stopped
+        (group.config, {name: _mean(prices) for name, prices in group.costs.items()})
+        for group in stopped
     ]
     return Grouped(found, dropped, warnings)
 
@@ -143,47 +139,88 @@ def describe(config: Mapping[str, AxisValue]) -> str:
     )
 
 
-def _configuration(
-    rows: pd.DataFrame,
-    done: pd.DataFrame,
-    good: pd.DataFrame,
-    num_screened: int,
-    config: Sequence[str],
-    costs: Sequence[str],
-) -> Configuration:
-    axis_values = _config(rows, config)
-    label = _label(axis_values)
-    for name in costs:
-        if done[name].isna().any():
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The runs of one shape, in the table's order."""
+
+    config: Config
+    value: FloatArray
+    status: list[str]
+    complete: Mask
+    replicate: list[str]
+    costs: dict[str, FloatArray]
+
+    @property
+    def is_stopped(self) -> bool:
+        return "stopped_early" in self.status
+
+
+def _groups(runs: pd.DataFrame, config: Sequence[str], costs: Sequence[str]) -> list[_Group]:
+    """Return the runs shape by shape, sorted by their axis values."""
+    number = runs.groupby(list(config), sort=True).ngroup().to_numpy()
+    order = np.argsort(number, kind="stable")
+    starts = np.flatnonzero(np.diff(number[order], prepend=-1))
+    ends = np.append(starts[1:], len(order))
+    firsts = order[starts]
+    axes = {name: runs[name].iloc[firsts].tolist() for name in config}
+    value = runs["value"].to_numpy(np.float64)[order]
+    complete = runs["complete"].to_numpy(bool)[order]
+    status = runs["status"].to_numpy(object)[order].tolist()
+    replicate = runs["replicate"].to_numpy(object)[order].tolist()
+    prices = {name: runs[name].to_numpy(np.float64)[order] for name in costs}
+    return [
+        _Group(
+            {name: _plain(values[at]) for name, values in axes.items()},
+            value[start:end],
+            status[start:end],
+            complete[start:end],
+            replicate[start:end],
+            {name: price[start:end] for name, price in prices.items()},
+        )
+        for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True))
+    ]
+
+
+def _configuration(group: _Group, bad: Mask) -> Configuration:
+    label = _label(group.config)
+    done = np.flatnonzero(group.complete)
+    for name, prices in group.costs.items():
+        if np.isnan(prices[done]).any():
             raise UserError(f"cost {name!r} is missing for a full-budget run of {label}")
-    lost = Losses.of(rows["status"], num_screened)
-    ended = rows["status"].isin(["finished", "stopped_early", *LOST_WORDS]).sum()
-    cost_values = {name: good[name].to_numpy(np.float64) for name in costs}
+    lost = Losses.of(group.status, int(bad.sum()))
+    ended = sum(word in _ENDED for word in group.status)
+    good = done[~bad]
+    cost_values = {name: prices[good] for name, prices in group.costs.items()}
+    outcomes = zip(
+        group.value[done].tolist(),
+        *(prices[done].tolist() for prices in group.costs.values()),
+        strict=True,
+    )
     return Configuration(
-        axis_values,
+        group.config,
         label,
-        good["value"].to_numpy(np.float64),
+        group.value[good],
         {name: float(values.mean()) for name, values in cost_values.items()},
         cost_values,
         float(lost.total / ended),
         {
-            str(replicate): tuple(float(value) for value in outcome)
-            for replicate, *outcome in done[["replicate", "value", *costs]].itertuples(index=False)
+            str(group.replicate[at]): outcome
+            for at, outcome in zip(done.tolist(), outcomes, strict=True)
         },
         lost,
     )
 
 
-def _unusable(groups: Sequence[pd.DataFrame], config: Sequence[str]) -> str:
+def _mean(values: FloatArray) -> float:
+    """Return the mean of the values that are known; NaN where none is."""
+    known = int(np.count_nonzero(~np.isnan(values)))
+    return float(np.nansum(values)) / known if known else math.nan
+
+
+def _unusable(groups: Sequence[_Group]) -> str:
     """Return that these shapes have no full-budget run, and what became of their runs."""
-    named = losses_named(
-        [(_label(_config(rows, config)), Losses.of(rows["status"])) for rows in groups]
-    )
+    named = losses_named([(_label(group.config), Losses.of(group.status)) for group in groups])
     return f"{len(groups)} configurations have no full-budget run{f': {named}' if named else ''}"
-
-
-def _config(rows: pd.DataFrame, config: Sequence[str]) -> Config:
-    return {name: _plain(rows[name].iloc[0]) for name in config}
 
 
 def _label(axis_values: Config) -> str:

@@ -43,7 +43,8 @@ _ADD_TRIAL: Final = (
 _FILL_TIMES: Final = """
 UPDATE trials SET (train_seconds, data_seconds) = (
     SELECT json_extract(payload, '$.train_seconds'), json_extract(payload, '$.data_seconds')
-    FROM log WHERE kind = 'report' AND log.key = trials.key AND log.unit = trials.unit)
+    FROM log WHERE kind = 'report' AND log.key = trials.key AND log.unit = trials.unit
+    AND json_valid(payload))
 """
 
 

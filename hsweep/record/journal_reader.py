@@ -20,7 +20,13 @@ from hsweep.record.journal_file import (
     unreadable,
 )
 from hsweep.record.journal_rows import LogRow, Totals, TrialRow
-from hsweep.record.text_copy import LOG_COLUMNS, log_checksum, row_checksum
+from hsweep.record.text_copy import (
+    LOG_COLUMNS,
+    log_checksum,
+    report_checksum,
+    row_checksum,
+    trial_checksum,
+)
 
 LAST_CHARACTER: Final = "\U0010ffff"
 """Sorts behind every other, so that what begins with a prefix is a range of the index."""
@@ -30,8 +36,10 @@ _KEYS_AT_ONCE: Final = 500
 _ROWS_AT_ONCE: Final = 20_000
 _NEWEST_REPORTS: Final = "SELECT MAX(seq) FROM log WHERE kind = 'report' GROUP BY key"
 
-RawReport = tuple[str, float, int, int, str]
-"""A report as it is stored: key, time, attempt, unit, payload (JSON)."""
+RawReport = tuple[str, float, int, str, int, str, int | None, int]
+"""A report as it is stored: key, time, attempt, kind, unit, payload (JSON), checksum, number."""
+RawTrial = tuple[Any, ...]
+"""A trial as it is stored, in the order of ``TRIAL_COLUMNS``, then its checksum."""
 
 
 class JournalReader:
@@ -110,16 +118,16 @@ class JournalReader:
             found = Totals()
             for name, is_orphaned, number, *sums in rows:
                 found.add(TrialStatus(name), bool(is_orphaned), number, sums)
-            if found.untimed:
-                is_timed = f"{trained} IS NOT NULL"
-                waited, trained = self._connection.execute(
-                    "SELECT SUM(json_extract(payload, '$.data_seconds')),"
-                    " SUM(json_extract(payload, '$.train_seconds'))"
-                    " FROM log JOIN trials ON log.key = trials.key AND log.unit = trials.unit"
-                    f" WHERE log.kind = 'report' AND NOT ({is_timed})"
-                ).fetchone()
-                found.waited_seconds += waited or 0.0
-                found.trained_seconds += trained or 0.0
+        if found.untimed:
+            known = f"{trained} IS NOT NULL"
+            untimed = self._raw_reports(
+                "seq IN (SELECT log.seq FROM log JOIN trials ON log.key = trials.key"
+                f" AND log.unit = trials.unit WHERE log.kind = 'report' AND NOT ({known}))",
+                (),
+            )
+            for payload in (json.loads(entry[5]) for batch in untimed for entry in batch):
+                found.trained_seconds += payload.get("train_seconds") or 0.0
+                found.waited_seconds += payload.get("data_seconds") or 0.0
         return found
 
     def data_wait_share(self) -> float | None:
@@ -139,6 +147,13 @@ class JournalReader:
             is_known = "orphaned" in self._columns()
             where = "" if orphaned or not is_known else "WHERE orphaned = ''"
             return self._trials(where, ())
+
+    def raw_trials(self, *, orphaned: bool = False) -> list[RawTrial]:
+        """Return what `trials` returns, as it is stored."""
+        with self._readable():
+            is_known = "orphaned" in self._columns()
+            where = "" if orphaned or not is_known else "WHERE orphaned = ''"
+            return self._raw_trials(where, (), "ordinal, rowid")
 
     def trials_of(self, keys: Iterable[str]) -> dict[str, TrialRow]:
         """Return the trials with these keys, orphaned ones included, by key."""
@@ -190,6 +205,10 @@ class JournalReader:
     def _trials(
         self, where: str, values: Sequence[str], order: str = "ordinal, rowid"
     ) -> list[TrialRow]:
+        parsed: dict[str, Any] = {}
+        return [_trial_row(row, parsed) for row in self._raw_trials(where, values, order)]
+
+    def _raw_trials(self, where: str, values: Sequence[str], order: str) -> list[RawTrial]:
         present = self._columns()
         chosen = [
             name if name in present or name not in ADDED_IN_2 else f"'' AS {name}"
@@ -198,24 +217,15 @@ class JournalReader:
         rows = self._connection.execute(
             f"SELECT {', '.join(chosen)} FROM trials {where} ORDER BY {order}", values
         ).fetchall()
-        parsed: dict[str, Any] = {}
-        return [self._trial_row(row, parsed) for row in rows]
-
-    def _trial_row(self, row: tuple[Any, ...], parsed: dict[str, Any]) -> TrialRow:
-        *plain, checksum = row
-        if checksum not in (None, "") and checksum != row_checksum(plain):
-            raise damaged(self._path, f"the row of trial {plain[0]!r} has another checksum")
-        key, ordinal, point, replicate, stratum, budget, counts, parts, status, *state = plain
-        reason, attempt, unit, value, seconds, failures, alone, orphaned, reused, continues = state
-        # The replicates of a shape hold the same texts.
-        for text in (point, counts, parts or "{}"):
-            if text not in parsed:
-                parsed[text] = json.loads(text)
-        return TrialRow(
-            key, ordinal, parsed[point], replicate, stratum, budget, parsed[counts],
-            TrialStatus(status), reason, attempt, unit, value, seconds, int(failures or 0),
-            bool(alone), orphaned, reused, continues, parsed[parts or "{}"],
-        )  # fmt: skip
+        quoted: dict[str, str] = {}
+        for row in rows:
+            checksum = row[-1]
+            if checksum in (None, ""):
+                for column in ("point", "counts"):
+                    json.loads(row[TRIAL_COLUMNS.index(column)])
+            elif checksum != trial_checksum(row, quoted) and checksum != row_checksum(row[:-1]):
+                raise damaged(self._path, f"the row of trial {row[0]!r} has another checksum")
+        return rows
 
     def finished_keys(self) -> dict[str, str]:
         """Return the keys of all trials that ran to their end, orphaned ones included, each with
@@ -226,6 +236,12 @@ class JournalReader:
                 f"SELECT key, {trained_by} FROM trials WHERE status = ?", (TrialStatus.FINISHED,)
             ).fetchall()
         return {str(key): str(study) for key, study in rows}
+
+    def reported_keys(self) -> frozenset[str]:
+        """Return the keys of the trials that have a report."""
+        with self._readable():
+            rows = self._connection.execute("SELECT DISTINCT key FROM log WHERE kind = 'report'")
+            return frozenset(key for (key,) in rows)
 
     def orphaned_counts(self) -> dict[str, int]:
         """Return how many trials are no longer part of the study, by the reason."""
@@ -268,11 +284,9 @@ class JournalReader:
             among = f"kind = 'report' AND key IN ({', '.join('?' * len(some))}) ORDER BY key, seq"
             yield from self._raw_reports(among, some)
 
-    def last_reports(self) -> dict[str, Mapping[str, Any]]:
-        """Return what each trial that has a report said in its newest one, by key."""
-        newest = self._raw_reports(f"seq IN ({_NEWEST_REPORTS}) ORDER BY seq", ())
-        with self._readable():
-            return {key: json.loads(payload) for batch in newest for key, _, _, _, payload in batch}
+    def last_reports(self) -> Iterator[list[RawReport]]:
+        """Yield the newest report of each trial that has one: many at once, as they are stored."""
+        yield from self._raw_reports(f"seq IN ({_NEWEST_REPORTS}) ORDER BY seq", ())
 
     def _raw_reports(self, where: str, values: Sequence[str]) -> Iterator[list[RawReport]]:
         with self._readable():
@@ -284,17 +298,17 @@ class JournalReader:
             )
         while True:
             with self._readable():
-                some = rows.fetchmany(_ROWS_AT_ONCE)
+                some: list[RawReport] = rows.fetchmany(_ROWS_AT_ONCE)
+                for key, time, attempt, kind, unit, payload, sealed, seq in some:
+                    if sealed is None:
+                        json.loads(payload)
+                    elif sealed != report_checksum(
+                        key, time, attempt, unit, payload
+                    ) and sealed != log_checksum(key, (seq, time, attempt, kind, unit, payload)):
+                        raise damaged(self._path, f"entry {seq} of the log has another checksum")
             if not some:
                 return
-            batch = []
-            for key, time, attempt, kind, unit, payload, sealed, seq in some:
-                if sealed is not None and sealed != log_checksum(
-                    key, (seq, time, attempt, kind, unit, payload)
-                ):
-                    raise damaged(self._path, f"entry {seq} of the log has another checksum")
-                batch.append((key, time, attempt, unit, payload))
-            yield batch
+            yield some
 
     def last_report(self, key: str, *, before: int) -> LogRow | None:
         """Return the newest report of a trial among the entries before entry ``before``."""
@@ -365,9 +379,9 @@ class JournalReader:
     def _log_row(self, row: tuple[Any, ...]) -> LogRow:
         key, *entry, checksum = row
         seq, time_, attempt, kind, unit, payload = entry
-        if checksum is not None and checksum != log_checksum(key, tuple(entry)):
-            raise damaged(self._path, f"entry {seq} of the log has another checksum")
         with self._readable():
+            if checksum is not None and checksum != log_checksum(key, tuple(entry)):
+                raise damaged(self._path, f"entry {seq} of the log has another checksum")
             return LogRow(seq, time_, key, attempt, kind, unit, json.loads(payload))
 
     def check(self) -> str:
@@ -391,3 +405,17 @@ class JournalReader:
     def _number(self, query: str, *values: object) -> int:
         with self._readable():
             return int(self._connection.execute(query, values).fetchone()[0])
+
+
+def _trial_row(row: RawTrial, parsed: dict[str, Any]) -> TrialRow:
+    key, ordinal, point, replicate, stratum, budget, counts, parts, status, *state, _ = row
+    reason, attempt, unit, value, seconds, failures, alone, orphaned, reused, continues = state
+    # The replicates of a shape hold the same texts.
+    for text in (point, counts, parts or "{}"):
+        if text not in parsed:
+            parsed[text] = json.loads(text)
+    return TrialRow(
+        key, ordinal, parsed[point], replicate, stratum, budget, parsed[counts],
+        TrialStatus(status), reason, attempt, unit, value, seconds, int(failures or 0),
+        bool(alone), orphaned, reused, continues, parsed[parts or "{}"],
+    )  # fmt: skip

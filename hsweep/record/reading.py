@@ -4,12 +4,13 @@ A report is a row of the record. Of a large study most questions need the last o
 alone, or those of a few trials, so the whole log is read only for what does need it.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.journal import Journal
+from hsweep.record.journal_reader import RawTrial
 from hsweep.record.tables import frame, is_probed, reports_schema, reports_table, trials_table
 
 if TYPE_CHECKING:
@@ -38,19 +39,14 @@ class StudyTables:
         self._orphaned = orphaned
 
     @cached_property
-    def rows(self) -> list[TrialRow]:
-        """The trials in the order of the plan."""
-        return self._journal.trials(orphaned=self._orphaned)
-
-    @cached_property
     def trials(self) -> "pa.Table":
         """The table of trials (see ``hsweep.record.tables.study_tables``)."""
         metrics = self._metrics
-        last = self._last
         if any(map(is_probed, metrics)):
             # How many layers were probed is known only from all reports.
             metrics = self.reports.column_names[len(reports_schema(()).names) :]
-        return trials_table(self.rows, last, self._study, metrics, orphaned=self._orphaned)
+        last = self._journal.last_reports()
+        return trials_table(self._rows, last, self._study, metrics, orphaned=self._orphaned)
 
     def trials_frame(self) -> "pd.DataFrame":
         """Return the trials as a pandas frame of its own."""
@@ -64,7 +60,13 @@ class StudyTables:
     @cached_property
     def reported(self) -> frozenset[str]:
         """Keys of the trials that have a report."""
-        return frozenset(self._last.keys() & self._keys)
+        return self._journal.reported_keys() & self._keys
+
+    def history(self, metric: str) -> "pd.DataFrame":
+        """Return ``key``, ``unit`` and a metric of all reports, as a pandas frame of its own."""
+        only = ("key", "unit", metric)
+        batches = self._journal.report_batches()
+        return frame(reports_table(batches, self._metrics, self._keys, only))
 
     def reports_of(self, keys: Collection[str]) -> "pa.Table":
         """Return the reports of some trials, each one's in the order they were recorded."""
@@ -84,11 +86,11 @@ class StudyTables:
 
     @cached_property
     def _keys(self) -> frozenset[str]:
-        return frozenset(row.key for row in self.rows)
+        return frozenset(row[0] for row in self._rows)
 
     @cached_property
-    def _last(self) -> Mapping[str, Mapping[str, Any]]:
-        return self._journal.last_reports()
+    def _rows(self) -> list[RawTrial]:
+        return self._journal.raw_trials(orphaned=self._orphaned)
 
 
 @contextmanager

@@ -6,15 +6,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError
+from hsweep.record.changes import TRIAL_COLUMNS
 from hsweep.record.journal import Journal, TrialRow
-from hsweep.record.journal_reader import RawReport
+from hsweep.record.journal_reader import RawReport, RawTrial
 from models import conditioning
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-_TIMES: Final = ("train_seconds", "data_seconds", "latency_seconds")
+_TOLD: Final = (
+    ("step", "int64"), ("wall_seconds", "float64"), ("micro_batch", "int64"), ("note", "string"),
+)  # fmt: skip
+"""What a report says besides its metrics, as far as the table of reports has it."""
+_TOLD_LAST: Final = (
+    ("micro_batch", "int64"), ("train_seconds", "float64"), ("data_seconds", "float64"),
+    ("latency_seconds", "float64"),
+)  # fmt: skip
+"""What the table of trials has of the last report besides its metrics."""
+_PAYLOAD: Final = 5
 _COUNTS: Final = (
     "num_params", "flops_per_example", "train_flops_per_example", "train_memory_bytes",
 )  # fmt: skip
@@ -27,9 +37,13 @@ def axis_kinds(rows: Iterable[TrialRow]) -> dict[str, str]:
     A missing value (an axis that only part of a union has, or None) fits any type; mixed kinds,
     tuples and whole numbers beyond 64 bits become strings.
     """
+    return _axis_kinds([row.point for row in rows])
+
+
+def _axis_kinds(points: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     kinds: dict[str, set[str]] = {}
-    # The rows of replicates share their point.
-    for point in {id(row.point): row.point for row in rows}.values():
+    # Those of replicates are one object.
+    for point in {id(point): point for point in points}.values():
         for axis, value in point.items():
             kinds.setdefault(axis, set()).update({_kind(value)} - {""})
     return {
@@ -40,6 +54,12 @@ def axis_kinds(rows: Iterable[TrialRow]) -> dict[str, str]:
         else "string"
         for axis, found in kinds.items()
     }
+
+
+def _parsed(texts: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Return the objects that JSON texts hold, one for all texts that are alike."""
+    found = {text: json.loads(text) for text in set(texts)}
+    return [found[text] for text in texts]
 
 
 def _kind(value: Any) -> str:
@@ -129,15 +149,15 @@ def study_tables(
     A trial's metrics are those of its last report: for a trial that did not finish they are what
     it had reached, and ``status`` says so.
     """
-    rows = journal.trials(orphaned=orphaned)
-    reports = reports_table(journal.report_batches(), metrics, {row.key for row in rows})
+    rows = journal.raw_trials(orphaned=orphaned)
+    reports = reports_table(journal.report_batches(), metrics, {row[0] for row in rows})
     every = reports.column_names[len(reports_schema(()).names) :]
     return trials_table(rows, journal.last_reports(), study, every, orphaned=orphaned), reports
 
 
 def trials_table(
-    rows: Sequence[TrialRow],
-    last: Mapping[str, Mapping[str, Any]],
+    rows: Sequence[RawTrial],
+    last: Iterable[Sequence[RawReport]],
     study: str,
     metrics: Sequence[str],
     *,
@@ -147,107 +167,147 @@ def trials_table(
 
     Args:
         rows: the trials.
-        last: what each said in its last report, by key; others may be among them.
+        last: the last report of each; those of others may be among them.
         study: the study's name.
         metrics: its columns of metrics.
         orphaned: whether there is a column that says why a trial is no longer part of the study.
     """
     import pyarrow as pa
 
-    axes = axis_kinds(rows)
-    told = [last.get(row.key, {}) for row in rows]
-    values = [each.get("metrics", {}) for each in told]
-    columns: dict[str, list[Any]] = {
-        "key": [row.key for row in rows],
+    planned = dict(zip(TRIAL_COLUMNS, zip(*rows, strict=True), strict=False)) if rows else (
+        dict.fromkeys(TRIAL_COLUMNS, ())
+    )  # fmt: skip
+    points, counts = (_parsed(planned[name]) for name in ("point", "counts"))
+    axes = _axis_kinds(points)
+    told = _last_of(planned["key"], last, metrics)
+    columns: dict[str, Any] = {
+        **{axis: [_cell(point.get(axis), kind) for point in points] for axis, kind in axes.items()},
+        "key": planned["key"],
         "study": [study] * len(rows),
-        "ordinal": [row.ordinal for row in rows],
-        **{axis: [_cell(row.point.get(axis), kind) for row in rows] for axis, kind in axes.items()},
-        "seed": [row.replicate for row in rows],
-        "stratum": [row.stratum for row in rows],
-        "status": [str(row.status) for row in rows],
-        "reason": [row.reason for row in rows],
-        **({"orphaned": [row.orphaned or None for row in rows]} if orphaned else {}),
-        "attempt": [row.attempt for row in rows],
-        "failures": [row.failures for row in rows],
-        "reused_from": [row.reused_from or None for row in rows],
-        "reached": [row.unit for row in rows],
-        "budget": [row.budget for row in rows],
-        **{metric: [each.get(metric) for each in values] for metric in metrics},
-        **{name: [each.get(name) for each in told] for name in ("micro_batch", *_TIMES)},
-        **{name: [row.counts.get(name) for row in rows] for name in _COUNTS},
-        "wall_seconds": [row.wall_seconds for row in rows],
+        "ordinal": planned["ordinal"],
+        "seed": planned["replicate"],
+        "stratum": planned["stratum"],
+        "status": planned["status"],
+        "reason": planned["reason"],
+        **({"orphaned": [why or None for why in planned["orphaned"]]} if orphaned else {}),
+        "attempt": planned["attempt"],
+        "failures": [number or 0 for number in planned["failures"]],
+        "reused_from": [name or None for name in planned["reused_from"]],
+        "reached": planned["unit"],
+        "budget": planned["budget"],
+        **{name: [each.get(name) for each in counts] for name in _COUNTS},
+        **told,
+        "wall_seconds": planned["wall_seconds"],
     }
     schema = trials_schema(axes, metrics, orphaned=orphaned)
-    return pa.table([pa.array(columns[each.name], each.type) for each in schema], schema=schema)
+    return pa.table([_array(columns[each.name], each) for each in schema], schema=schema)
+
+
+def _last_of(
+    keys: Sequence[str], last: Iterable[Sequence[RawReport]], metrics: Sequence[str]
+) -> "dict[str, pa.ChunkedArray]":
+    """Return what trials said in their last reports, column by column in the order of ``keys``."""
+    import pyarrow as pa
+
+    told = [*_TOLD_LAST, *((metric, "float64") for metric in metrics)]
+    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in told])
+    at: dict[str, int] = {}
+    parts = []
+    for batch in last:
+        for entry in batch:
+            at[entry[0]] = len(at)
+        found = _payloads([entry[_PAYLOAD] for entry in batch], metrics, dict(_TOLD_LAST))
+        parts.append(pa.table([_array(found[each.name], each) for each in schema], schema=schema))
+    table = pa.concat_tables(parts) if parts else schema.empty_table()
+    table = table.take(pa.array([at.get(key) for key in keys], pa.int64()))
+    return dict(zip(table.column_names, table.columns, strict=True))
 
 
 def reports_table(
-    batches: Iterable[Sequence[RawReport]], metrics: Sequence[str], shown: Collection[str]
+    batches: Iterable[Sequence[RawReport]],
+    metrics: Sequence[str],
+    shown: Collection[str],
+    only: Collection[str] | None = None,
 ) -> "pa.Table":
     """Return the table of reports, those of the trials ``shown``.
 
-    Besides ``metrics`` it has the probe's numbers of single layers, if a report has them.
+    Besides ``metrics`` it has the probe's numbers of single layers, if a report has them. ``only``
+    asks for some columns, which is less work.
     """
     import pyarrow as pa
 
     parts = []
-    names = list(metrics)
+    besides: set[str] = set()
     for batch in batches:
         kept = [entry for entry in batch if entry[0] in shown]
         if kept:
-            found = [*metrics, *_probed_besides(metrics, kept)]
-            names += [name for name in found if name not in names]
-            parts.append(_reports_part(kept, found))
-    besides = sorted(names[len(metrics) :], key=lambda name: (len(name), name))
-    schema = reports_schema([*metrics, *besides])
+            found = _probed_besides(metrics, kept) if only is None else []
+            besides.update(found)
+            parts.append(_reports_part(kept, [*metrics, *found], only))
+    ordered = sorted(besides, key=lambda name: (len(name), name))
+    schema = reports_schema([*metrics, *ordered])
+    if only is not None:
+        schema = pa.schema([each for each in schema if each.name in only])
     if not parts:
         return schema.empty_table()
     return pa.concat_tables(parts, promote_options="default").select(schema.names).cast(schema)
 
 
-def _reports_part(entries: Sequence[RawReport], metrics: Sequence[str]) -> "pa.Table":
+def _reports_part(
+    entries: Sequence[RawReport], metrics: Sequence[str], only: Collection[str] | None
+) -> "pa.Table":
     import pyarrow as pa
 
-    schema = reports_schema(metrics)
-    keys, times, attempts, units, payloads = zip(*entries, strict=True)
-    told = _payloads(payloads, metrics)
-    values = told.pop("metrics")
-    columns = {"key": keys, "unit": units, "attempt": attempts, "time": times, **told, **values}
-    return pa.table([pa.array(columns[each.name], each.type) for each in schema], schema=schema)
+    wanted = [each for each in reports_schema(metrics) if only is None or each.name in only]
+    names = {each.name for each in wanted}
+    keys, times, attempts, _, units, payloads, _, _ = zip(*entries, strict=True)
+    told = {name: kind for name, kind in _TOLD if name in names}
+    columns: dict[str, Any] = {
+        "key": keys, "unit": units, "attempt": attempts, "time": times,
+        **_payloads(payloads, [metric for metric in metrics if metric in names], told),
+    }  # fmt: skip
+    return pa.table([_array(columns[each.name], each) for each in wanted], pa.schema(wanted))
 
 
-def _payloads(payloads: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
-    """Return what reports say, column by column; their metrics under ``metrics``."""
+def _array(values: Any, field: "pa.Field[Any]") -> Any:
+    import pyarrow as pa
+
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    return pa.array(values, field.type)
+
+
+def _payloads(
+    payloads: Sequence[str], metrics: Sequence[str], told: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return what reports say, column by column: ``metrics`` and what else they ``told``."""
     import pyarrow as pa
     import pyarrow.json
 
-    told = [("step", pa.int64()), ("wall_seconds", pa.float64()), ("micro_batch", pa.int64()),
-            ("note", pa.string())]  # fmt: skip
-    numbers = pa.struct([(metric, pa.float64()) for metric in metrics])
+    others = [(name, pa.type_for_alias(kind)) for name, kind in told.items()]
     text = "\n".join(payloads).encode()
     try:
+        inner = pa.struct([(metric, pa.float64()) for metric in metrics])
         table = pyarrow.json.read_json(
             pa.BufferReader(text),
             read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
             parse_options=pyarrow.json.ParseOptions(
-                explicit_schema=pa.schema([*told, ("metrics", numbers)]),
+                explicit_schema=pa.schema([*others, ("metrics", inner)]),
                 unexpected_field_behavior="ignore",
             ),
-        ).combine_chunks()
+        )
         if table.num_rows != len(payloads):
             raise pa.ArrowInvalid("not a line a report")
     except pa.ArrowInvalid:  # what Python reads as a number and Arrow does not
         read = [json.loads(payload) for payload in payloads]
         return {
-            **{name: [each.get(name) for each in read] for name, _ in told},
-            "metrics": {
-                metric: [each["metrics"].get(metric) for each in read] for metric in metrics
-            },
+            **{name: [each.get(name) for each in read] for name in told},
+            **{metric: [each["metrics"].get(metric) for each in read] for metric in metrics},
         }
     found = table.column("metrics").combine_chunks()
     return {
-        **{name: table.column(name).combine_chunks() for name, _ in told},
-        "metrics": dict(zip(metrics, found.flatten(), strict=True)),
+        **{name: table.column(name) for name in told},
+        **dict(zip(metrics, found.flatten(), strict=True)),
     }
 
 
@@ -258,12 +318,11 @@ def is_probed(column: str) -> bool:
 
 def _probed_besides(metrics: Sequence[str], entries: Sequence[RawReport]) -> list[str]:
     # Looked for as text first: without a probe there is nothing to be read for it.
-    text = "\n".join(entry[-1] for entry in entries)
+    text = "\n".join(entry[_PAYLOAD] for entry in entries)
     if not any(word in text for word in conditioning.PROBED_WORDS if word not in metrics):
         return []
-    reported = {name for entry in entries for name in json.loads(entry[-1])["metrics"]}
-    found = {name for name in reported - set(metrics) if is_probed(name)}
-    return sorted(found, key=lambda name: (len(name), name))
+    reported = {name for entry in entries for name in json.loads(entry[_PAYLOAD])["metrics"]}
+    return [name for name in reported - set(metrics) if is_probed(name)]
 
 
 def _cell(value: Any, kind: str) -> Any:

@@ -67,6 +67,46 @@ def log_checksum(key: str, entry: Row) -> int:
     return zlib.crc32(text.encode())
 
 
+def report_checksum(key: str, time: float, attempt: int, unit: int, payload: str) -> int | None:
+    """Return the checksum of a report's log entry, None if it is not as reports are written.
+
+    It is `log_checksum` where nothing needs an escape but quotation marks.
+    """
+    try:
+        has_escapes = "\\" in payload
+        payload = _quoted(payload)[1:-1] if has_escapes else payload.replace('"', '\\"')
+        text = f'["{key}", {time!r}, {attempt}, "report", {unit}, "{payload}"]'
+        return zlib.crc32(text.encode())
+    except (TypeError, AttributeError, UnicodeEncodeError):
+        return None
+
+
+def trial_checksum(row: Row, quoted: dict[str, str]) -> int | None:
+    """Return the checksum of a trial's row, None if it is not as rows are written.
+
+    It is `row_checksum` of the columns of ``PLANNED_COLUMNS`` and ``STATE_COLUMNS``, finite numbers
+    among them; ``quoted`` keeps the texts that many rows share.
+    """
+    (key, ordinal, point, replicate, stratum, budget, counts, parts, status, reason, attempt, unit,
+     value, seconds, failures, alone, orphaned, reused_from, continues, *_) = row  # fmt: skip
+    try:
+        for text in (
+            point, stratum, counts, parts, status, reason, orphaned, reused_from, continues,
+        ):  # fmt: skip
+            if text not in quoted:
+                quoted[text] = _quoted(text)
+        text = (
+            f"[{_quoted(key)}, {ordinal}, {quoted[point]}, {replicate}, {quoted[stratum]},"
+            f" {budget}, {quoted[counts]}, {quoted[parts]}, {quoted[status]}, {quoted[reason]},"
+            f" {attempt}, {unit}, {'null' if value is None else repr(value)}, {seconds!r},"
+            f" {failures}, {alone}, {quoted[orphaned]}, {quoted[reused_from]},"
+            f" {quoted[continues]}]"
+        )
+    except TypeError:
+        return None
+    return zlib.crc32(text.encode())
+
+
 @dataclass(frozen=True, slots=True)
 class TrialLine:
     """A trial as planned, in the order of ``PLANNED_COLUMNS``."""

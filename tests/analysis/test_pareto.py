@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.findings.results import ParetoResult, ParetoSettings
-from analysis.pareto import area, dominated, fit
+from analysis.pareto import area, fit
+from analysis.statistics.dominance import dominated
 from benchmarks.shapes import SHAPE_OPTIONS, shapes_sweep
 
 QUICK = ParetoSettings(draws=500)

@@ -1,6 +1,7 @@
 """The record holds whole entries, keeps first reports, and says so when it cannot be read."""
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 
 from hsweep import UserError
 from hsweep.design.trial import Report, TrialStatus
-from hsweep.record.journal import Journal, LogRow, TrialRow
+from hsweep.record.journal import Journal, LogRow, Reported, TrialRow
+from hsweep.record.repair import repair_journal
+from hsweep.record.text_copy import LogLine, copy_of, read_lines
 
 KEYS = ("ta", "tb", "tc")
 
@@ -310,3 +313,126 @@ def test_the_share_of_time_that_trials_waited_for_data_is_that_of_their_last_rep
         timed = replace(report(unit), train_seconds=float(trained), data_seconds=float(waited))
         journal.record(key, attempt, timed, 0.5)
     assert journal.data_wait_share() == pytest.approx(10 / 100)
+
+
+class TestTogether:
+    def test_several_reports_are_what_they_would_be_one_by_one(self, tmp_path: Path) -> None:
+        told = [
+            Reported("ta", 1, report(1), 0.5),
+            Reported("tb", 1, report(1), 0.25),
+            Reported("ta", 1, report(1, 0.7), 0.7),
+            Reported("ta", 1, report(9), 0.125, TrialStatus.FINISHED),
+            Reported("tb", 1, report(3), None, TrialStatus.DIVERGED, "not finite"),
+        ]
+        found = []
+        for name, at_once in (("one by one", 1), ("together", len(told))):
+            (tmp_path / name).mkdir()
+            with planned(tmp_path / name) as journal:
+                new: list[bool] = []
+                for first in range(0, len(told), at_once):
+                    new += journal.record_many(told[first : first + at_once])
+                log = [replace(entry, time=0.0) for entry in journal.log()]
+                found.append((new, journal.trials(), log, lines_without_times(tmp_path / name)))
+        assert found[0] == found[1]
+        assert found[0][0] == [True, True, False, True, True]
+
+    def test_one_write_to_the_copy_and_one_transaction(
+        self, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        writes: list[int] = []
+        write = os.write
+
+        def counted(file: int, content: bytes) -> int:
+            writes.append(content.count(b"\n"))
+            return write(file, content)
+
+        monkeypatch.setattr(os, "write", counted)
+        with Journal(tmp_path / "journal.db", read_only=True) as reader:
+            with journal.together():
+                journal.begin_attempt("ta")
+                journal.record_many([Reported("ta", 1, report(unit), 0.5) for unit in (1, 2)])
+                journal.set_meta("name", "value")
+                assert reader.last_seq() == 0
+                assert writes == []
+            assert [entry.unit for entry in reader.reports()] == [1, 2]
+        assert writes == [4]
+
+    @pytest.mark.parametrize("is_caught", [True, False])
+    def test_what_fails_takes_back_all_that_belongs_to_it(
+        self, journal: Journal, tmp_path: Path, is_caught: bool
+    ) -> None:
+        journal.begin_attempt("ta")
+        before = journal.trials(), list(journal.log()), copy_of(tmp_path / "journal.db").read_text()
+
+        def fail() -> None:
+            with journal.together():
+                journal.record("ta", 1, report(1), 0.5)
+                try:
+                    journal.record("nowhere", 1, report(1), 0.5)
+                except KeyError:
+                    if not is_caught:
+                        raise
+                journal.set_status("ta", 1, TrialStatus.FAILED, "late")
+
+        with pytest.raises(sqlite3.Error if is_caught else KeyError):
+            fail()
+        after = journal.trials(), list(journal.log()), copy_of(tmp_path / "journal.db").read_text()
+        assert after == before
+        # What was known of the trial in between is forgotten with it.
+        assert journal.record("ta", 1, report(1), 0.25)
+        assert journal.trials()[0].value == 0.25
+
+    def test_a_kill_within_leaves_nothing_of_it(self, journal: Journal, tmp_path: Path) -> None:
+        journal.close()
+        within = "block = journal.together()\nblock.__enter__()\nlast = Report"
+        program = KILLED.replace("last = Report", within)
+        killed = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path / "journal.db"), "at the end"],
+            capture_output=True,
+            text=True,
+        )
+        assert killed.returncode == -9, killed.stderr
+        with Journal(tmp_path / "journal.db") as after:
+            assert [entry.unit for entry in after.reports("ta")] == [1, 2, 3, 4, 5]
+            assert after.trials()[0].status == "running"
+
+
+def lines_without_times(folder: Path) -> list[Any]:
+    found = []
+    for line in read_lines(copy_of(folder / "journal.db")):
+        if isinstance(line, LogLine):
+            line = replace(line, log=tuple((seq, 0.0, *rest) for seq, _, *rest in line.log))
+        found.append(line)
+    return found
+
+
+@pytest.mark.parametrize("key", ["1" * 20, "12345678901234567e89", "007", "1.50", "inf"])
+def test_a_key_that_reads_as_a_number_is_a_text(tmp_path: Path, key: str) -> None:
+    with Journal(tmp_path / "journal.db", create=True) as journal:
+        journal.add_trials([row(key)])
+        journal.place_trials([row(key, 3)])
+        attempt = journal.begin_attempt(key)
+        journal.record(key, attempt, report(9), 0.5, TrialStatus.FINISHED)
+        [trial] = journal.trials()
+    assert (trial.key, trial.ordinal, trial.status) == (key, 3, "finished")
+    assert repair_journal(tmp_path / "journal.db") == []
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.one_of(st.none(), st.floats(), st.integers(-9, 9)), st.floats(0, 1e300), st.data())
+def test_a_row_is_sealed_as_it_will_be_read(
+    value: float | None, seconds: float, data: st.DataObject
+) -> None:
+    zero = data.draw(st.sampled_from([0.0, -0.0, 1.0]))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.db"
+        with planned(Path(folder)) as journal:
+            told = replace(report(3), metrics={"nmse": value}, wall_seconds=seconds * zero)
+            journal.record("ta", 1, told, value, TrialStatus.FINISHED, 'é\u2028"')
+        with Journal(path, read_only=True) as journal:
+            before = journal.trials(), list(journal.log())
+        assert repair_journal(path) == []
+        path.unlink()
+        repair_journal(path)
+        with Journal(path, read_only=True) as journal:
+            assert repr((journal.trials(), list(journal.log()))) == repr(before)

@@ -1,0 +1,138 @@
+"""In which draws is a shape dominated? The same answer as comparing all pairs, sooner.
+
+A shape is dominated by one that costs at most as much and is at least as good, with one of the two
+strict. What dominates it is best looked for at the edge: whatever is dominated by a shape is also
+dominated by whatever dominates that shape.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from analysis.runs.scale import FloatArray, Mask
+
+_AT_ONCE: Final = 4_000_000
+"""Values of draws times shapes that are looked at together, which bounds the memory."""
+
+
+def dominated(quality: FloatArray, cost: FloatArray, epsilon: float) -> Mask:
+    """Return in which draws each shape is dominated, shape [draws, shapes].
+
+    Args:
+        quality: higher is better, finite, shape [draws, shapes].
+        cost: lower is better, shape [draws or 1, shapes, costs].
+        epsilon: a cheaper shape also dominates if it is worse by no more than this; not negative.
+    """
+    if cost.shape[2] == 1:
+        return _by_one_cost(quality, cost[:, :, 0], epsilon)
+    if cost.shape[0] == 1:
+        return _by_exact_costs(quality, cost[0], epsilon)
+    return np.array(
+        [_in_one_draw(row, cost[draw], epsilon) for draw, row in enumerate(quality)], dtype=bool
+    ).reshape(quality.shape)
+
+
+def dominated_share(quality: FloatArray, cost: FloatArray, epsilon: float) -> FloatArray:
+    """Return the share of draws in which each shape is dominated, shape [shapes].
+
+    The arguments are those of `dominated`; few draws are looked at together.
+    """
+    draws, shapes = quality.shape
+    step = max(1, _AT_ONCE // max(shapes, 1))
+    counts = np.zeros(shapes, dtype=np.int64)
+    for first in range(0, draws, step):
+        some = slice(first, first + step)
+        costs = cost if cost.shape[0] == 1 else cost[some]
+        counts += dominated(quality[some], costs, epsilon).sum(axis=0)
+    return counts / draws
+
+
+def _by_one_cost(quality: FloatArray, cost: FloatArray, epsilon: float) -> Mask:
+    """Sort by cost, best first among equals: the best of all cheaper ones decides."""
+    if cost.shape[0] == 1:
+        order = np.argsort(cost, axis=1, kind="stable")
+    else:
+        order = np.lexsort((-quality, cost), axis=1)
+    sorted_cost = np.take_along_axis(cost, order, axis=1)
+    begins = np.ones(sorted_cost.shape, dtype=bool)
+    begins[:, 1:] = sorted_cost[:, 1:] != sorted_cost[:, :-1]
+    # Of every place, the first one of the same cost.
+    places = np.arange(cost.shape[1])
+    first = np.maximum.accumulate(np.where(begins, places, 0), axis=1)
+    if cost.shape[0] == 1:
+        own = quality[:, order[0]]
+        starts = np.flatnonzero(begins[0])
+        equal = np.repeat(
+            np.maximum.reduceat(own, starts, axis=1),
+            np.diff(starts, append=own.shape[1]),
+            axis=1,
+        )
+    else:
+        own = np.take_along_axis(quality, order, axis=1)
+        equal = np.take_along_axis(own, first, axis=1)
+    best = np.full((own.shape[0], own.shape[1] + 1), -np.inf)
+    np.maximum.accumulate(own, axis=1, out=best[:, 1:])
+    cheaper = best[:, first[0]] if cost.shape[0] == 1 else np.take_along_axis(best, first, axis=1)
+    result = np.empty(quality.shape, dtype=bool)
+    beaten = (cheaper >= own - epsilon) | (equal > own)
+    if cost.shape[0] == 1:
+        result[:, order[0]] = beaten
+    else:
+        np.put_along_axis(result, order, beaten, axis=1)
+    return result
+
+
+def _by_exact_costs(quality: FloatArray, cost: FloatArray, epsilon: float) -> Mask:
+    """Go from cheap to dear: the best of what is cheaper is that of the nearest ones below."""
+    points, group = np.unique(cost, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    # Rows of draws, so that the best of a few shapes is read along memory.
+    equal = np.maximum.reduceat(quality.T[order], starts, axis=0)
+    cheaper = np.full(equal.shape, -np.inf)
+    reached = np.empty(equal.shape)
+    for at, point in enumerate(points):
+        if below := _nearest_below(points[:at], point):
+            np.maximum.reduce(reached[below], axis=0, out=cheaper[at])
+        np.maximum(cheaper[at], equal[at], out=reached[at])
+    return np.asarray(
+        (quality - epsilon <= cheaper[group].T) | (quality < equal[group].T), dtype=bool
+    )
+
+
+def _nearest_below(points: FloatArray, point: FloatArray) -> list[int]:
+    """Return the points that cost at most as much, without those that are below another of them.
+
+    ``points`` are sorted by their first cost, then their second and so on.
+    """
+    left = np.flatnonzero((points <= point).all(axis=1))
+    found = []
+    while left.size:
+        nearest = int(left[-1])
+        found.append(nearest)
+        left = left[~(points[left] <= points[nearest]).all(axis=1)]
+    return found
+
+
+def _in_one_draw(quality: FloatArray, cost: FloatArray, epsilon: float) -> Mask:
+    front = _front(quality, cost)
+    beaten = np.zeros(len(quality), dtype=bool)
+    for at in front:
+        at_most = (cost[at] <= cost).all(axis=1)
+        is_cheaper = at_most & (cost[at] < cost).any(axis=1)
+        better = quality[at] > quality
+        beaten |= (is_cheaper & (quality[at] >= quality - epsilon)) | (at_most & better)
+    return beaten
+
+
+def _front(quality: FloatArray, cost: FloatArray) -> list[int]:
+    """Return the shapes that nothing dominates; of those that are alike in all, one."""
+    left = np.lexsort((-quality, *cost.T[::-1]))
+    found = []
+    while left.size:
+        cheapest = int(left[0])
+        found.append(cheapest)
+        kept = (quality[left] > quality[cheapest]) | (cost[left] < cost[cheapest]).any(axis=1)
+        left = left[kept]
+    return found

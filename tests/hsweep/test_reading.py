@@ -1,0 +1,279 @@
+"""What is read quickly of a record is what reading it entry by entry gives."""
+
+import json
+import math
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hsweep import UserError
+from hsweep.design.trial import Report, TrialStatus
+from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.journal_reader import JournalReader
+from hsweep.record.reading import StudyTables
+from hsweep.record.tables import axis_kinds, reports_schema, study_tables, trials_schema
+from hsweep.record.text_copy import (
+    log_checksum,
+    report_checksum,
+    row_checksum,
+    trial_checksum,
+)
+from models.conditioning import is_probed
+
+METRICS = ["nmse", "fit"]
+COUNTS = {"num_params": 6, "flops_per_example": 12}
+TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
+NUMBER = st.one_of(st.none(), st.floats(), st.integers(-5, 5))
+NAMES = st.sampled_from([*METRICS, "other", "condition_number", "condition_number_layer_01"])
+
+
+@st.composite
+def recorded(draw: st.DrawFn) -> list[tuple[TrialRow, list[Report], TrialStatus | None, str]]:
+    """Trials with whatever a record can hold."""
+    found = []
+    for number in range(draw(st.integers(0, 5))):
+        axis = st.one_of(st.integers(1, 3), st.booleans(), st.none(), TEXT, st.floats(0, 1))
+        point = {"heads": draw(st.integers(1, 2)), "act": draw(axis)}
+        row = TrialRow(
+            f"{draw(st.sampled_from(['k', '1' * 19, '9e9']))}{number}", number, point, number % 2,
+            draw(TEXT), 9, COUNTS if draw(st.booleans()) else {"num_params": number},
+        )  # fmt: skip
+        units = draw(st.lists(st.integers(1, 9), max_size=4, unique=True))
+        reports = [
+            Report(
+                unit,
+                draw(st.integers(0, 2**40)),
+                draw(st.dictionaries(NAMES, NUMBER, max_size=3)),
+                draw(st.floats(0, 1e9)),
+                is_last=False,
+                train_seconds=draw(st.floats(0, 1e9)),
+                latency_seconds=draw(st.one_of(st.none(), st.floats(0, 9))),
+                micro_batch=draw(st.one_of(st.none(), st.integers(1, 8))),
+                note=draw(TEXT),
+            )
+            for unit in units
+        ]
+        ended = st.sampled_from([TrialStatus.FINISHED, TrialStatus.DIVERGED])
+        found.append((row, reports, draw(st.one_of(st.none(), ended)), draw(TEXT)))
+    return found
+
+
+def write(journal: Journal, told: Sequence[Any]) -> None:
+    journal.add_trials(row for row, *_ in told)
+    for row, reports, status, reason in told:
+        for report in reports:
+            journal.record(row.key, 1, report, report.metrics.get("nmse"))
+        if status is not None:
+            journal.set_status(row.key, 1, status, reason)
+
+
+def entry_by_entry(
+    journal: Journal, metrics: list[str], *, orphaned: bool
+) -> tuple[pa.Table, pa.Table]:
+    """Return the tables of a study by their definition."""
+    rows = journal.trials(orphaned=orphaned)
+    shown = {row.key for row in rows}
+    entries = [entry for entry in journal.reports() if entry.key in shown]
+    reported = {name for entry in entries for name in entry.payload["metrics"]}
+    besides = [name for name in reported - set(metrics) if is_probed(name)]
+    metrics = [*metrics, *sorted(besides, key=lambda name: (len(name), name))]
+    last: dict[str, Mapping[str, Any]] = {}
+    reports = []
+    for entry in entries:
+        last[entry.key] = told = entry.payload
+        reports.append(
+            {
+                "key": entry.key, "unit": entry.unit, "attempt": entry.attempt, "time": entry.time,
+                "step": told["step"], "wall_seconds": told["wall_seconds"],
+                "micro_batch": told.get("micro_batch"), "note": told.get("note"),
+                **{metric: told["metrics"].get(metric) for metric in metrics},
+            }
+        )  # fmt: skip
+    axes = axis_kinds(rows)
+    trials = []
+    for row in rows:
+        told = last.get(row.key, {"metrics": {}})
+        point = {
+            axis: value if kinds != "string" or value is None or isinstance(value, str)
+            else json.dumps(value)
+            for axis, kinds in axes.items()
+            for value in [row.point.get(axis)]
+        }  # fmt: skip
+        trials.append(
+            {
+                "key": row.key, "study": "mine", "ordinal": row.ordinal, **point,
+                "seed": row.replicate, "stratum": row.stratum, "status": str(row.status),
+                "reason": row.reason, "orphaned": row.orphaned or None, "attempt": row.attempt,
+                "failures": row.failures, "reused_from": row.reused_from or None,
+                "micro_batch": told.get("micro_batch"), "reached": row.unit, "budget": row.budget,
+                **{metric: told["metrics"].get(metric) for metric in metrics}, **row.counts,
+                "wall_seconds": row.wall_seconds,
+                **{name: told.get(name) for name in ("train_seconds", "latency_seconds")},
+                "data_seconds": told.get("data_seconds"),
+            }
+        )  # fmt: skip
+    schema = trials_schema(axes, metrics, orphaned=orphaned)
+    return (
+        pa.Table.from_pylist(trials, schema=schema),
+        pa.Table.from_pylist(reports, schema=reports_schema(metrics)),
+    )
+
+
+def same(found: pa.Table, expected: pa.Table) -> bool:
+    """Whether tables are the same to the bit; NaN is itself."""
+    return found.schema == expected.schema and all(
+        repr(a.to_pylist()) == repr(b.to_pylist())
+        for a, b in zip(found.columns, expected.columns, strict=True)
+    )
+
+
+@settings(deadline=None, max_examples=50)
+@given(recorded(), st.booleans(), st.booleans())
+def test_tables_are_what_entry_by_entry_gives(
+    told: list[Any], orphaned: bool, probed: bool
+) -> None:
+    metrics = [*METRICS, *(["condition_number"] if probed else [])]
+    with TemporaryDirectory() as folder, Journal(Path(folder) / "j.db", create=True) as journal:
+        write(journal, told)
+        journal.set_orphaned([row.key for row, *_ in told[:1]], "gone")
+        trials, reports = entry_by_entry(journal, metrics, orphaned=orphaned)
+        found = study_tables(journal, "mine", metrics, orphaned=orphaned)
+        assert same(found[0], trials)
+        assert same(found[1], reports)
+        tables = StudyTables(journal, "mine", metrics, orphaned=orphaned)
+        if probed:
+            assert same(tables.trials, trials)
+        assert same(tables.reports, reports)
+        assert tables.reported == set(reports["key"].to_pylist())
+        few = sorted(tables.reported)[:2]
+        listed = [row for row in reports.to_pylist() if row["key"] in few]
+        assert repr(tables.reports_of(few).select(["key", "unit", "nmse"]).to_pylist()) == repr(
+            [
+                {name: row[name] for name in ("key", "unit", "nmse")}
+                for row in sorted(listed, key=lambda row: row["key"])
+            ]
+        )
+        history = tables.history("nmse")
+        assert history["unit"].tolist() == reports["unit"].to_pylist()
+        assert [None if math.isnan(x) else x for x in history["nmse"]] == [
+            None if x is None or math.isnan(x) else x for x in reports["nmse"].to_pylist()
+        ]
+        notes: dict[str, list[str]] = {}
+        for row in reports.to_pylist():
+            if row["note"]:
+                notes.setdefault(row["key"], []).append(row["note"])
+        assert tables.notes() == {key: tuple(said) for key, said in notes.items()}
+
+
+@settings(deadline=None, max_examples=20)
+@given(recorded())
+def test_totals_are_the_sums_over_the_trials(told: list[Any]) -> None:
+    with TemporaryDirectory() as folder, Journal(Path(folder) / "j.db", create=True) as journal:
+        write(journal, told)
+        journal.set_orphaned([row.key for row, *_ in told[:1]], "gone")
+        everything = journal.trials(orphaned=True)
+        rows = [row for row in everything if not row.orphaned]
+        totals = journal.totals()
+        for status in TrialStatus:
+            assert totals.counts[status] == sum(row.status == status for row in rows)
+        assert totals.orphaned == len(everything) - len(rows)
+        assert totals.units == sum(row.unit for row in rows)
+        assert totals.budget == max((row.budget for row in rows), default=0)
+        assert totals.wall_seconds == pytest.approx(sum(row.wall_seconds for row in rows))
+        last = {
+            entry.key: entry.payload["train_seconds"]
+            for row in everything
+            for entry in journal.reports(row.key)
+            if entry.unit == row.unit
+        }
+        assert totals.trained_seconds == pytest.approx(sum(last.values()))
+        # A record that does not keep the times in its rows gives the same.
+        journal._connection.execute("UPDATE trials SET train_seconds = NULL WHERE ordinal % 2")
+        assert journal.totals().trained_seconds == pytest.approx(sum(last.values()))
+
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXT),
+    lambda inner: st.dictionaries(TEXT, inner, max_size=3) | st.lists(inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150)
+@given(TEXT, st.floats(), st.integers(), st.integers(), JSON)
+def test_a_checksum_is_the_same_however_it_is_worked_out(
+    key: str, time: float, attempt: int, unit: int, payload: Any
+) -> None:
+    text = json.dumps(payload)
+    expected = row_checksum((key, time, attempt, "report", unit, text))
+    assert log_checksum(key, (7, time, attempt, "report", unit, text)) == expected or (
+        not math.isfinite(time)
+    )
+    plain = key.isascii() and key.isprintable() and not set(key) & {'"', "\\"}
+    if plain and math.isfinite(time):
+        assert report_checksum(key, time, attempt, unit, text) == expected
+    row = (
+        key, attempt, text, unit, "s", 9, "{}", "{}", "finished", text, 1, unit, time,
+        time, 0, 0, "", "", key,
+    )  # fmt: skip
+    if math.isfinite(time):
+        assert trial_checksum((*row, 123), {}) == row_checksum(row)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE log SET payload = replace(payload, '0.5', '0.6') WHERE seq = 4",
+        "UPDATE log SET unit = 7 WHERE seq = 4",
+        "UPDATE log SET payload = x'00ff' WHERE seq = 4",
+        "UPDATE log SET payload = 'no JSON', crc = NULL WHERE seq = 4",
+        "UPDATE trials SET value = 0.25 WHERE ordinal = 1",
+        "UPDATE trials SET point = x'00ff' WHERE ordinal = 1",
+        "UPDATE trials SET point = '{', crc = NULL WHERE ordinal = 1",
+    ],
+)
+def test_what_is_garbled_is_named_whichever_way_it_is_read(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "journal.db"
+    with Journal(path, create=True) as journal:
+        journal.add_trials(TrialRow(f"t{n}", n, {"w": n}, 0, "", 9, COUNTS) for n in range(2))
+        for number in range(2):
+            journal.begin_attempt(f"t{number}")
+            journal.record(f"t{number}", 1, Report(3, 12, {"nmse": 0.5}, 1.0, False), 0.5)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(damage)
+        database.commit()
+
+    def read(journal: JournalReader) -> None:
+        tables = StudyTables(journal, "mine", METRICS)
+        assert tables.trials.num_rows == 2
+
+    with Journal(path, read_only=True) as journal, pytest.raises(UserError, match=r"journal\.db"):
+        read(journal)
+
+
+def test_a_version_without_what_was_added_later_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with Journal(path, create=True) as journal:
+        journal.add_trials(TrialRow(f"t{n}", n, {"w": n}, 0, "", 9, COUNTS) for n in range(2))
+        report = Report(3, 12, {"nmse": 0.5}, 1.0, False, train_seconds=4.0, data_seconds=1.0)
+        journal.record("t0", 1, report, 0.5)
+        trials, _ = study_tables(journal, "mine", METRICS)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP INDEX remarked")
+        database.execute("DROP INDEX trials_in_order")
+        for column in ("train_seconds", "data_seconds"):
+            database.execute(f"ALTER TABLE trials DROP COLUMN {column}")
+        database.commit()
+    for read_only in (True, False):
+        with Journal(path, read_only=read_only) as journal:
+            assert same(study_tables(journal, "mine", METRICS)[0], trials)
+            assert journal.totals().data_wait_share == 0.25
+            assert list(journal.remarked_reports()) == []
