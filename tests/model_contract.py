@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hsweep.design.recipe import Recipe
-from hsweep.training.stack import Member, Stack, own_gradients
+from hsweep.training.stack import Stack, own_gradients
+from hsweep.training.stacked_updates import Member
 from hsweep.training.train import build_optimizer
 from models.base import PARAM_GROUPS, ModelConfig
 from models.counts import checked_build, train_memory_bytes

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from hsweep.design.recipe import Recipe
 from hsweep.training.micro_batches import Parts, parts_of
-from hsweep.training.stack import Member, Stack
+from hsweep.training.stack import Stack
+from hsweep.training.stacked_updates import Member
 from hsweep.training.train import build_optimizer
 from tasks.base import FurtherEvaluated, Metric, Stackable, Task, TaskData
 

@@ -21,7 +21,7 @@ class BundleSession:
     """
 
     def __init__(self, assignments: Sequence[Assignment], *, is_settled: bool = False) -> None:
-        from hsweep.training.stack import CannotTrainTogetherError
+        from hsweep.training.stacked_batches import CannotTrainTogetherError
         from hsweep.training.together import TogetherSession
 
         self._waiting: deque[Assignment] = deque()

@@ -7,64 +7,27 @@ to another: the gradient of a sum of losses is each loss's own, clipping is by r
 work number by number.
 """
 
-import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hsweep.design.recipe import Recipe
 from hsweep.training.memory import is_out_of_memory, release
+from hsweep.training.stacked_batches import CannotTrainTogetherError, StackedBatch, stacked
+from hsweep.training.stacked_updates import Block, Member
 from tasks.base import Batch, TaskData
-
-_STEP: Final = "step"
-"""The part of an optimizer's state that counts updates, the same for all rows."""
 
 _LEAST_NORM: Final = 1e-6
 """Added to a norm that is divided by, as ``torch.nn.utils.clip_grad_norm_`` does."""
 
 
 _PLAIN_ATTENTION: Final = functools.partial(sdpa_kernel, SDPBackend.MATH)
-
-
-class CannotTrainTogetherError(Exception):
-    """Trials have to be trained separately.
-
-    Attributes:
-        reason: why, for people.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"these trials are trained separately: {reason}")
-        self.reason = reason
-
-
-class Member(NamedTuple):
-    """A model in training, and what trains it.
-
-    Attributes:
-        model: on the device.
-        optimizer: made by ``hsweep.training.train.build_optimizer``.
-        recipe: its rates may be its own, the rest is common to all.
-    """
-
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    recipe: Recipe
-
-
-class _Row(NamedTuple):
-    """A part of the stack that is updated by one group of the common optimizer."""
-
-    name: str
-    rows: slice
-    parameter: Tensor
 
 
 class Stack:
@@ -116,13 +79,11 @@ class Stack:
         self._common: dict[str, Tensor] = {}
         self._stack_buffers()
         self._gradients: dict[str, Tensor | None] = {}
-        self._names = {id(parameter): name for each in named for name, parameter in each.items()}
-        self._rows: list[_Row] = []
-        self._groups: list[tuple[Recipe, dict[str, Any]]] = []
-        self._optimizer = self._common_optimizer()
-        self._hooks = [
-            hook for number in range(len(members)) for hook in self._copying_hooks(number)
-        ]
+        self._blocks: list[Block] = []
+        for _, alike in itertools.groupby(self._members, key=lambda member: member.recipe):
+            row = self._blocks[-1].rows.stop if self._blocks else 0
+            self._blocks.append(Block(list(alike), row, self._trained))
+        self._hooks = [hook for block in self._blocks for hook in block.copying_hooks()]
 
     def __len__(self) -> int:
         return len(self._members)
@@ -143,10 +104,10 @@ class Stack:
             RuntimeError, MemoryError: not even one model at once fits (see
                 ``hsweep.training.memory.is_out_of_memory``), or whatever the loss raises.
         """
-        stacked = _stacked(batches)
+        together = stacked(batches)
         while True:
             try:
-                return self._computed(stacked, is_shared=len(batches) == 1)
+                return self._computed(together, is_shared=len(batches) == 1)
             except (RuntimeError, MemoryError) as error:
                 if self.at_once == 1 or not is_out_of_memory(error):
                     raise
@@ -173,18 +134,14 @@ class Stack:
             step: the update's number, from 0.
             num_steps: updates of the whole training.
         """
-        for recipe, group in self._groups:
-            group["lr"] = recipe.lr_at(step, num_steps)
-        for row in self._rows:
-            gradient = self._gradients.get(row.name)
-            row.parameter.grad = None if gradient is None else gradient[row.rows]
-        self._optimizer.step()
+        for block in self._blocks:
+            block.update(self._gradients, step, num_steps)
 
     def clear(self) -> None:
         """Drop the gradients."""
         self._gradients = {}
-        for row in self._rows:
-            row.parameter.grad = None
+        for block in self._blocks:
+            block.clear()
 
     def gradient_of(self, number: int) -> dict[str, Tensor]:
         """Return the gradient of one model by parameter, without those that take no part."""
@@ -199,11 +156,10 @@ class Stack:
         for hook in self._hooks:
             hook.remove()
         self.clear()
-        for number, member in enumerate(self._members):
-            for parameter, state in self._states_of(number):
-                member.optimizer.state[parameter] = state
+        for block in self._blocks:
+            block.give_back()
 
-    def _computed(self, batch: "_Stacked", *, is_shared: bool) -> Tensor:
+    def _computed(self, batch: StackedBatch, *, is_shared: bool) -> Tensor:
         count = len(self._members)
         if self.at_once == count:
             losses, gradients = self._part(slice(0, count), batch, is_shared=is_shared)
@@ -226,7 +182,7 @@ class Stack:
         return torch.cat(kept)
 
     def _part(
-        self, rows: slice, batch: "_Stacked", *, is_shared: bool
+        self, rows: slice, batch: StackedBatch, *, is_shared: bool
     ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
         """Return the losses and gradients of the models of some rows."""
         if rows.stop - rows.start == 1:
@@ -269,102 +225,6 @@ class Stack:
             else:
                 self._fixed[name] = torch.stack([each[name] for each in named])
 
-    def _common_optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimizer of all, with the settings and moments of the members' own."""
-        groups: list[dict[str, Any]] = []
-        moments: list[tuple[Tensor, dict[str, Any]]] = []
-        start = 0
-        for recipe, alike in itertools.groupby(self._members, key=lambda member: member.recipe):
-            block = list(alike)
-            rows = slice(start, start + len(block))
-            start = rows.stop
-            for own in zip(*(member.optimizer.param_groups for member in block), strict=True):
-                parameters = []
-                for each in zip(*(group["params"] for group in own), strict=True):
-                    name = self._names[id(each[0])]
-                    row = _Row(name, rows, self._trained[name].detach()[rows])
-                    self._rows.append(row)
-                    parameters.append(row.parameter)
-                    states = [
-                        member.optimizer.state.get(parameter, {})
-                        for member, parameter in zip(block, each, strict=True)
-                    ]
-                    moments.append((row.parameter, _stacked_state(states)))
-                settings = {name: value for name, value in own[0].items() if name != "params"}
-                groups.append({**settings, "params": parameters})
-                self._groups.append((recipe, groups[-1]))
-        kind: Any = type(self._members[0].optimizer)
-        optimizer: torch.optim.Optimizer = kind(groups)
-        # The optimizer has groups of its own now.
-        self._groups = [
-            (recipe, group)
-            for (recipe, _), group in zip(self._groups, optimizer.param_groups, strict=True)
-        ]
-        for parameter, state in moments:
-            if state:
-                optimizer.state[parameter] = state
-        for member in self._members:
-            member.optimizer.state.clear()
-        return optimizer
-
-    def _states_of(self, number: int) -> Iterator[tuple[Tensor, dict[str, Any]]]:
-        """Yield one model's parameters and the optimizer's state of each, as views."""
-        parameters = dict(self._members[number].model.named_parameters())
-        for row in self._rows:
-            if row.rows.start <= number < row.rows.stop:
-                state = self._optimizer.state.get(row.parameter, {})
-                own = number - row.rows.start
-                yield (
-                    parameters[row.name],
-                    {
-                        part: value.clone()
-                        if part == _STEP
-                        else value[own]
-                        if isinstance(value, Tensor)
-                        else value
-                        for part, value in state.items()
-                    },
-                )
-
-    def _copying_hooks(self, number: int) -> Iterator[Any]:
-        """Let a model's and an optimizer's ``state_dict`` give copies of its rows alone."""
-        member = self._members[number]
-
-        def copy_weights(
-            module: nn.Module,  # noqa: ARG001
-            state: dict[str, Any],
-            prefix: str,  # noqa: ARG001
-            metadata: dict[str, Any],  # noqa: ARG001
-        ) -> None:
-            for name, value in state.items():
-                if isinstance(value, Tensor):
-                    state[name] = value.detach().clone()
-
-        def with_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-            order = [p for group in optimizer.param_groups for p in group["params"]]
-            places = {id(parameter): place for place, parameter in enumerate(order)}
-            groups = (group for recipe, group in self._groups if recipe == member.recipe)
-            found = {
-                places[id(parameter)]: {
-                    part: value.clone() if isinstance(value, Tensor) else value
-                    for part, value in own.items()
-                }
-                for parameter, own in self._states_of(number)
-                if own
-            }
-            return {
-                **state,
-                "state": dict(sorted(found.items())),
-                "param_groups": [
-                    {**saved, "lr": group["lr"]}
-                    for saved, group in zip(state["param_groups"], groups, strict=True)
-                ],
-            }
-
-        model: Any = member.model
-        yield model.register_state_dict_post_hook(copy_weights)
-        yield member.optimizer.register_state_dict_post_hook(with_state)
-
 
 def own_gradients(
     data: TaskData,
@@ -392,99 +252,6 @@ class _Loss(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Return the loss, a scalar."""
         return self._data.loss(self.model, batch)
-
-
-class _Stacked(NamedTuple):
-    """Batches of one structure as one.
-
-    Attributes:
-        tensors: those of the batches, each (K, ...), or those of one batch for all.
-        template: a batch of that structure.
-    """
-
-    tensors: list[Tensor]
-    template: Batch
-
-    def rebuilt(self, tensors: Sequence[Tensor]) -> Batch:
-        """Return a batch of the structure with these tensors."""
-        return _filled(self.template, iter(tensors))
-
-    def part(self, rows: slice) -> "_Stacked":
-        """Return the batches of some models."""
-        return _Stacked([each[rows] for each in self.tensors], self.template)
-
-
-def _stacked(batches: Sequence[Batch]) -> _Stacked:
-    if len(batches) == 1:
-        return _Stacked(
-            [each for each in leaves(batches[0]) if isinstance(each, Tensor)], batches[0]
-        )
-    columns = []
-    try:
-        for each in zip(*(leaves(batch) for batch in batches), strict=True):
-            if isinstance(each[0], Tensor):
-                columns.append(torch.stack(each))
-            elif any(other != each[0] for other in each):
-                raise CannotTrainTogetherError("their batches differ in more than tensors")
-    except (RuntimeError, TypeError, ValueError) as error:
-        if is_out_of_memory(error):
-            raise
-        raise CannotTrainTogetherError(f"their batches differ in shape ({error})") from error
-    return _Stacked(columns, batches[0])
-
-
-def leaves(batch: Batch) -> Iterator[Any]:
-    """Yield the tensors of a batch and whatever else is no collection, in a fixed order."""
-    if isinstance(batch, Tensor):
-        yield batch
-    elif isinstance(batch, dict):
-        for value in batch.values():
-            yield from leaves(value)
-    elif isinstance(batch, tuple | list):
-        for value in batch:
-            yield from leaves(value)
-    elif dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        for field in dataclasses.fields(batch):
-            yield from leaves(getattr(batch, field.name))
-    else:
-        yield batch
-
-
-def _filled(batch: Any, tensors: Iterator[Tensor]) -> Any:
-    """Return ``batch`` with other tensors, in the order of ``leaves``."""
-    if isinstance(batch, Tensor):
-        return next(tensors)
-    if isinstance(batch, dict):
-        return {name: _filled(value, tensors) for name, value in batch.items()}
-    if isinstance(batch, tuple | list):
-        values = [_filled(value, tensors) for value in batch]
-        return type(batch)(*values) if hasattr(batch, "_fields") else type(batch)(values)
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        changes = {
-            field.name: _filled(getattr(batch, field.name), tensors)
-            for field in dataclasses.fields(batch)
-        }
-        return dataclasses.replace(batch, **changes)
-    return batch
-
-
-def _stacked_state(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return an optimizer's state of one parameter of several models."""
-    first = states[0]
-    if any(state.keys() != first.keys() for state in states):
-        raise CannotTrainTogetherError("some of them were updated and others not")
-    stacked: dict[str, Any] = {}
-    for part, value in first.items():
-        values = [state[part] for state in states]
-        if not isinstance(value, Tensor):
-            stacked[part] = value
-        elif part == _STEP:
-            if any(float(each) != float(value) for each in values):
-                raise CannotTrainTogetherError("they are at different updates")
-            stacked[part] = value.clone()
-        else:
-            stacked[part] = torch.stack(values)
-    return stacked
 
 
 def _outline(named: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from hsweep.design.trial import Assignment, Report, Setback, Trial
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
+from hsweep.training.comparing import can_train_together, check_equal, check_gradients
 from hsweep.training.evaluation import evaluated, latency
 from hsweep.training.memory import (
     DoesNotFitError,
@@ -30,9 +31,10 @@ from hsweep.training.memory import (
     release,
     with_room,
 )
-from hsweep.training.micro_batches import has_batch_statistics
 from hsweep.training.process_state import ProcessState, seed_all
-from hsweep.training.stack import CannotTrainTogetherError, Member, Stack, own_gradients
+from hsweep.training.stack import Stack, own_gradients
+from hsweep.training.stacked_batches import CannotTrainTogetherError
+from hsweep.training.stacked_updates import Member
 from hsweep.training.train import autocast_of, begin
 from hsweep.training.trial_state import TrialState
 from tasks.base import Batch, Stackable, TaskData
@@ -45,9 +47,6 @@ _WORTH_IT: Final = 0.95
 """Together, an update must take less than this share of the time it takes separately."""
 _FEWER: Final = 4
 """By how much fewer at once are tried, as long as that is quicker."""
-
-_MOST_APART: Final = {"float32": 1e-3, "bfloat16": 5e-2}
-"""How far gradients may be apart, as a share of the largest: rounding, and nothing else."""
 
 _quickest: dict[str, int] = {}
 """Trials at once by shape and number, as measured in this process; 0: separately."""
@@ -126,7 +125,7 @@ class TogetherSession:
         if not assignments:
             raise CannotTrainTogetherError("there are none")
         trials = [assignment.trial for assignment in assignments]
-        _check_equal(trials)
+        check_equal(trials)
         for trial in trials[:1]:
             if reason := can_train_together(trial):
                 raise CannotTrainTogetherError(reason)
@@ -391,11 +390,11 @@ class TogetherSession:
         if not all(map(torch.equal, before, stack.buffers)):
             raise CannotTrainTogetherError("a forward pass changes more than gradients")
         for number in sorted({0, len(group) - 1}):
-            _check_gradients(
+            check_gradients(
                 *self._separately(group[number]),
                 losses[number],
                 stack.gradient_of(number),
-                _MOST_APART[self._precision],
+                self._precision,
             )
         stack.clear()
         self._refuse_changes()
@@ -465,67 +464,6 @@ class TogetherSession:
         # Whoever is given the trial next finds all that was kept.
         each.state.close()
         self._replicates.remove(each)
-
-
-def can_train_together(trial: Trial) -> str | None:
-    """Return why a trial can only be trained separately, None if nothing is known against it.
-
-    The model is built without memory to be looked at.
-    """
-    if trial.budget.unit == "seconds":
-        return "how many updates a budget of seconds holds is each trial's own"
-    try:
-        with torch.device("meta"):
-            model = trial.model.build()
-    except Exception:
-        # What cannot be built there may well be built on a device.
-        return None
-    return _randomness(model)
-
-
-def _randomness(model: nn.Module) -> str | None:
-    if has_batch_statistics(model):
-        return "batch norm keeps statistics of the batches"
-    for part in model.modules():
-        rate = getattr(part, "p", None) if isinstance(part, nn.modules.dropout._DropoutNd) else None
-        rate = getattr(part, "drop_prob", rate)
-        if isinstance(rate, int | float) and rate > 0:
-            return f"{type(part).__name__} draws random numbers in training"
-    return None
-
-
-def _check_equal(trials: Sequence[Trial]) -> None:
-    first = trials[0]
-    if first.recipe.compile != "off":
-        raise CannotTrainTogetherError("a compiled model is trained by itself")
-    for other in trials[1:]:
-        for what, is_equal in (
-            ("models", other.model == first.model),
-            ("tasks", other.task == first.task),
-            ("budgets", other.budget == first.budget),
-            ("resources", other.resources == first.resources),
-            ("recipes", other.recipe.without_rates == first.recipe.without_rates),
-        ):
-            if not is_equal:
-                raise CannotTrainTogetherError(f"their {what} differ")
-
-
-def _check_gradients(
-    loss: Tensor,
-    gradients: dict[str, Tensor],
-    other_loss: Tensor,
-    others: dict[str, Tensor],
-    most: float,
-) -> None:
-    """Raise unless a loss and its gradients are the same, up to rounding."""
-    if not torch.isfinite(loss):
-        return
-    largest = max((float(each.norm()) for each in gradients.values()), default=0.0)
-    is_equal = gradients.keys() == others.keys() and all(
-        float((gradients[name] - others[name]).norm()) <= most * largest for name in gradients
-    )
-    if not is_equal or float((loss - other_loss).abs()) > most * max(1.0, float(loss.abs())):
-        raise CannotTrainTogetherError("together, losses or gradients are others")
 
 
 def _why(error: Exception) -> str:

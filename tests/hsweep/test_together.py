@@ -17,8 +17,11 @@ from hsweep.design.trial import Assignment, Report, Setback, Trial
 from hsweep.training import together
 from hsweep.training.bundle import BundleSession
 from hsweep.training.checkpoints import CheckpointStore, StorageError
-from hsweep.training.stack import CannotTrainTogetherError, Member, Stack
-from hsweep.training.together import TogetherSession, can_train_together
+from hsweep.training.comparing import can_train_together
+from hsweep.training.stack import Stack
+from hsweep.training.stacked_batches import CannotTrainTogetherError
+from hsweep.training.stacked_updates import Member
+from hsweep.training.together import TogetherSession
 from hsweep.training.train import autocast_of, build_optimizer, train
 
 CPU = torch.device("cpu")
