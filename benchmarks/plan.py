@@ -1,10 +1,10 @@
 """Planning: the sweeps that come with the tool, many points, and a plan beside building models."""
 
 import functools
-import itertools
 import json
 import os
 import resource
+import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -32,8 +32,9 @@ MOST_SECONDS: Final = 20.0
 
 MANY: Final = 10_000
 MOST_SECONDS_FOR_MANY: Final = 60.0
+THOUSANDS: Final = 20
 MOST_GROWTH: Final = 1.2
-"""How much longer a point may take at the end of a plan twice as large."""
+"""How much longer a point may take at the end of a plan than at its start."""
 
 Axes = Mapping[str, Sequence[float]]
 
@@ -136,31 +137,39 @@ def _quantity(
     return Quantity(in_words, taken.seconds, "s", bar, facts={**asdict(taken), **(facts or {})})
 
 
-def growth_rows(sizes: Sequence[int]) -> list[Quantity]:
-    """Return the times of plans of so many thousands of points, and how a point's time grows.
-
-    A plan's time is a start and a time for each point; from three sizes follow two times for each
-    point. They are those of the processor: sizes are measured once.
-    """
-    seconds = {}
-    rows = []
-    for thousands in sizes:
-        taken, _ = points_planned(axes_of(thousands))
-        points = 1000 * thousands
-        seconds[thousands] = taken.cpu_seconds
-        bar = MOST_SECONDS_FOR_MANY if points == MANY else None
-        rows.append(_quantity(f"a plan of {points:,} shapes", taken, bar))
-    each = [
-        (seconds[large] - seconds[small]) / (large - small)
-        for small, large in itertools.pairwise(sizes)
+def many_rows() -> list[Quantity]:
+    """Return the time of a plan of many points, and how the time of a point grows with them."""
+    taken, _ = points_planned(axes_of(MANY // 1000))
+    return [
+        _quantity(f"a plan of {MANY:,} shapes", taken, MOST_SECONDS_FOR_MANY),
+        growth(points_in_chunks(THOUSANDS)),
     ]
-    if len(each) >= 2 and min(each) > 0:
-        name = (
-            f"CPU milliseconds a point from {sizes[-2]},000 to {sizes[-1]},000 ({each[-1]:.3f}), "
-            f"over those from {sizes[0]},000 to {sizes[1]},000 ({each[0]:.3f})"
-        )
-        rows.append(Quantity(name, each[-1] / each[0], "", MOST_GROWTH))
-    return rows
+
+
+def points_in_chunks(thousands: int) -> list[float]:
+    """Return the CPU seconds of each thousand points of a plan, in one process."""
+    ended = in_process(
+        ["-m", "benchmarks.plan_chunks", "--thousands", str(thousands)],
+        folder=ROOT,
+        variables={"PYTHONPATH": str(ROOT)},
+    )
+    found: list[float] = ended.result["cpu_seconds"]
+    return found
+
+
+def growth(chunks: Sequence[float]) -> Quantity:
+    """Compare what a thousand points take in the last quarter of a plan with the first.
+
+    The first thousand are left out: there models are built to prove their counts.
+    """
+    quarter = max(1, (len(chunks) - 1) // 4)
+    first = statistics.median(chunks[1 : 1 + quarter])
+    last = statistics.median(chunks[-quarter:])
+    name = (
+        f"CPU seconds of a thousand points in the last quarter of {len(chunks)},000 ({last:.3f}) "
+        f"over the first ({first:.3f})"
+    )
+    return Quantity(name, last / first, "", MOST_GROWTH, facts={"cpu_seconds": list(chunks)})
 
 
 def pairing(axes: Axes, pairs: int) -> Pairing:
@@ -197,19 +206,17 @@ def pairing(axes: Axes, pairs: int) -> Pairing:
 
 
 @click.command("plan")
-@click.option("--points", type=click.IntRange(1), default=1, show_default=True,
-              help="Thousands of shapes in the comparison.")  # fmt: skip
-@click.option("--sizes", default="5,10,20", show_default=True,
-              help="Thousands of shapes of the plans whose growth is measured.")  # fmt: skip
+@click.option("--points", type=click.IntRange(1), multiple=True, default=(1, 5),
+              show_default=True, help="Thousands of shapes in the comparison.")  # fmt: skip
 @measured(pairs=3)
-def command(points: int, sizes: str, pairs: int, quick: bool, strict: bool) -> None:
+def command(points: tuple[int, ...], pairs: int, quick: bool, strict: bool) -> None:
     """Measure how long plans take, before anything trains."""
     found = environment()
     if quick:
         one = [ROOT / "sweeps" / "retrieval_heads.py"]
-        rows, compared = preset_rows(one, "smoke"), pairing(TINY, 1)
+        rows, compared = preset_rows(one, "smoke"), [pairing(TINY, 1)]
     else:
         sweeps = sorted(path for path in (ROOT / "sweeps").glob("*.py") if path.stem != "__init__")
-        rows = preset_rows(sweeps, PRESET) + growth_rows([int(size) for size in sizes.split(",")])
-        compared = pairing(axes_of(points), pairs)
-    conclude(show("plan", [compared], found, quantities=rows), strict=strict)
+        rows = preset_rows(sweeps, PRESET) + many_rows()
+        compared = [pairing(axes_of(thousands), pairs) for thousands in points]
+    conclude(show("plan", compared, found, quantities=rows), strict=strict)
