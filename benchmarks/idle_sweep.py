@@ -6,14 +6,9 @@ from when to when, into a file of its own there. Otherwise this is a study like 
     hsweep run benchmarks/idle_sweep.py
 """
 
-import atexit
-import functools
-import json
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hsweep import Asha, Point, Recipe, Sweep, epochs, grid
@@ -25,65 +20,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-FOLDER = "HSWEEP_SPANS"
-
-HOOKED = {
-    "checkpoint": (
-        ("hsweep.training.trial_state", "TrialState", "add"),
-        ("hsweep.training.trial_state", "TrialState", "save_if_possible"),
-    ),
-    "restore": (("hsweep.training.trial_state", "TrialState", "restore"),),
-    "latency": (("hsweep.training.train", None, "_latency"),),
-}
-"""What of the tool is timed beside the task itself, where it is: module, class, name."""
-
-
-class Spans:
-    """What this process did, from when to when (seconds of a clock that all processes share)."""
-
-    def __init__(self, folder: str) -> None:
-        self._file = (Path(folder) / f"{os.getpid()}.jsonl").open("a", buffering=1)
-        self._resumes: float | None = None
-        atexit.register(self._file.close)
-        for what, places in HOOKED.items():
-            for place in places:
-                self._hook(what, *place)
-
-    def note(self, what: str, begin: float, end: float | None = None) -> None:
-        """Write one span."""
-        end = time.time() if end is None else end
-        self._file.write(json.dumps([what, begin, end]) + "\n")
-
-    def timed(self, what: str, action: Callable[[], Any]) -> Any:
-        """Do something and write how long it took."""
-        begin = time.time()
-        try:
-            return action()
-        finally:
-            self.note(what, begin)
-
-    def _hook(self, what: str, module: str, owner: str | None, name: str) -> None:
-        import importlib
-
-        place: Any = importlib.import_module(module)
-        place = getattr(place, owner, None) if owner else place
-        original = getattr(place, name, None)
-        if original is None:
-            self.note(f"absent {name}", time.time())
-            return
-
-        @functools.wraps(original)
-        def timed(*args: Any, **more: Any) -> Any:
-            return self.timed(what, lambda: original(*args, **more))
-
-        setattr(place, name, timed)
-
-
-@functools.cache
-def spans() -> Spans | None:
-    """Return where this process writes; None if nobody asked."""
-    folder = os.environ.get(FOLDER)
-    return Spans(folder) if folder else None
+    from benchmarks.spans import Spans
 
 
 @dataclass(frozen=True)
@@ -110,6 +47,8 @@ class Watched:
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
     ) -> TaskData:
         """Open the task."""
+        # Here, so that each process has one of it: what stands in a sweep file travels as a copy.
+        from benchmarks.spans import spans
 
         def opened() -> TaskData:
             return self.task.open(
@@ -126,7 +65,7 @@ class Watched:
 class WatchedData:
     """A task's data, watched."""
 
-    def __init__(self, data: TaskData, watch: Spans) -> None:
+    def __init__(self, data: TaskData, watch: "Spans") -> None:
         self._data = data
         self._watch = watch
         self._evaluated: float | None = None
