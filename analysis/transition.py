@@ -232,16 +232,17 @@ def _stuck_share(reading: TransitionReading, grid: Grid, context: Context) -> fl
 
 def _run_values(frame: pd.DataFrame) -> tuple[RunValue, ...]:
     done = frame.loc[frame["complete"]]
+    x, by = done["x"].tolist(), done["by"].tolist()
+    plain = {value: number(value) for value in {*x, *by} if value == value}
     return tuple(
-        RunValue(
-            number(float(x)),
-            None if np.isnan(by) else number(float(by)),
-            str(seed),
-            float(value),
-            float(y),
-        )
-        for x, by, seed, value, y in zip(
-            done["x"], done["by"], done["replicate"], done["value"], done["y"], strict=True
+        RunValue(plain[at], plain.get(length), seed, value, y)
+        for at, length, seed, value, y in zip(
+            x,
+            by,
+            done["replicate"].astype(str).tolist(),
+            done["value"].astype(np.float64).tolist(),
+            done["y"].astype(np.float64).tolist(),
+            strict=True,
         )
     )
 

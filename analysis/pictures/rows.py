@@ -372,10 +372,23 @@ def runs_by_values(
     told = [name for name in ("seed", "mlflow_url") if name in trials.columns]
     values = {name: finished[name].tolist() for name in dict.fromkeys([*names, *told])}
     found: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
-    for at in range(len(finished)):
-        key = config_key({name: values[name][at] for name in names})
-        found.setdefault(key, []).append({name: values[name][at] for name in told})
+    texts = [_value_texts(values[name]) for name in sorted(set(names))]
+    for at, key in enumerate(zip(*texts, strict=True)):
+        named = tuple(zip(sorted(set(names)), key, strict=True))
+        found.setdefault(named, []).append({name: values[name][at] for name in told})
     return found
+
+
+def _value_texts(values: Sequence[object]) -> list[str]:
+    """Return values in words; one that stands there often is looked at once."""
+    known: dict[object, str] = {}
+    texts = []
+    for value in values:
+        alike = (type(value), value)
+        if alike not in known:
+            known[alike] = value_text(value)
+        texts.append(known[alike])
+    return texts
 
 
 def _role(config: Config, comparisons: Sequence[Comparison]) -> str:

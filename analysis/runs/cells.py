@@ -4,10 +4,12 @@ Arrays are indexed [h, T]; a cell without a full-budget run is NaN.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from math import comb
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis.findings.results import ReadingName
 from analysis.runs.scale import FloatArray, Thresholds
@@ -19,6 +21,10 @@ _MEDIAN_VARIANCE = 1.57
 _PSEUDO_DF = 2.0
 _PAIRS_OF = 200
 """Runs of a cell up to which every pair is looked at."""
+_FEW = 50
+"""Runs of a cell up to which its values are sorted as they are."""
+
+IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +165,33 @@ def cell_values(samples: FloatArray, best_of: int | None) -> FloatArray:
     if best_of == 0:
         return np.asarray(samples.min(axis=1), dtype=np.float64)
     n = samples.shape[1]
-    m = min(best_of, n)
-    weights = np.array([comb(n - rank, m - 1) / comb(n, m) for rank in range(1, n + 1)])
+    weights = np.array(_best_weights(n, min(best_of, n)))
     return np.asarray(np.sort(samples, axis=1) @ weights, dtype=np.float64)
+
+
+@cache
+def _best_weights(n: int, m: int) -> tuple[float, ...]:
+    """Return how much each of ``n`` ordered runs counts in the expected best of ``m``."""
+    whole = comb(n, m)
+    return tuple(comb(n - rank, m - 1) / whole for rank in range(1, n + 1))
+
+
+def _picked_values(cell: FloatArray, picks: IntArray, best_of: int | None) -> FloatArray:
+    """Return ``cell_values(cell[picks], best_of)``, given that ``cell`` is sorted.
+
+    Places are sorted instead of the values: whole numbers of few bits sort faster.
+    """
+    n = cell.size
+    if n <= _FEW or n > np.iinfo(np.uint16).max:
+        return cell_values(cell[picks], best_of)
+    if best_of == 0:
+        return np.asarray(cell[picks.min(axis=1)], dtype=np.float64)
+    places = np.sort(picks.astype(np.uint16), axis=1, kind="stable")
+    if best_of is None:
+        middle = places[:, (n - 1) // 2 : n // 2 + 1]
+        return np.asarray(cell[middle].mean(axis=1), dtype=np.float64)
+    weights = np.array(_best_weights(n, min(best_of, n)))
+    return np.asarray(cell[places] @ weights, dtype=np.float64)
 
 
 def resampled_cells(cells: Cells, draws: int, rng: np.random.Generator) -> FloatArray:
@@ -177,8 +207,8 @@ def resampled_cells(cells: Cells, draws: int, rng: np.random.Generator) -> Float
             n = cell.size
             if not n:
                 continue
-            picks = cell[rng.integers(0, n, size=(draws, n))]
+            picks = rng.integers(0, n, size=(draws, n))
             scale = cells.noise.sd[k] / np.sqrt(max(n * (n - 1), 1))
             extra = rng.standard_t(df, draws) if df > 0 else rng.standard_normal(draws)
-            z[:, k, j] = cell_values(picks, cells.best_of) + scale * extra
+            z[:, k, j] = _picked_values(cell, picks, cells.best_of) + scale * extra
     return z

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import special
 
 from analysis.runs.scale import FloatArray, Mask
+from analysis.statistics.pair_differences import median_difference
 
 _PAIR_SCALE = 0.9539
 """Median of |a - b| for two draws of a normal with sd 1."""
@@ -75,11 +76,8 @@ def screen_crashes(groups: list[FloatArray], crash_sd: float) -> list[Mask]:
     Values are oriented so that higher is better. The sd is robust and pooled: the median absolute
     difference of two runs of one configuration. Configurations of one or two runs are left alone.
     """
-    pairs = [
-        np.abs(group[:, None] - group[None, :])[np.triu_indices(group.size, 1)] for group in groups
-    ]
-    differences = np.concatenate(pairs) if pairs else np.zeros(0)
-    sd = float(np.median(differences)) / _PAIR_SCALE if differences.size else 0.0
+    typical = median_difference(groups)
+    sd = 0.0 if np.isnan(typical) else typical / _PAIR_SCALE
     return [
         (group < np.median(group) - crash_sd * sd) & (group.size >= 3 and sd > 0)
         for group in groups

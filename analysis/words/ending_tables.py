@@ -10,6 +10,7 @@ from analysis.words.tables import Table, varying_columns
 from analysis.words.wording import number_text
 from hsweep.record.endings import TrialEnd, happenings
 
+_ASKED: Final = ("key", "status", "reason", "failures", "micro_batch", "reused_from")
 _COUNTS: Final = {
     "kept": "kept",
     "back": "back again",
@@ -78,25 +79,41 @@ def _notes(reports: pd.DataFrame) -> dict[str, tuple[str, ...]]:
 def _ends(
     trials: pd.DataFrame, notes: Mapping[str, tuple[str, ...]], axes: Sequence[str]
 ) -> list[TrialEnd]:
+    shapes: dict[tuple[Any, ...], str] = {}
     ends = []
-    for row in trials.to_dict("records"):
-        micro_batch = _present(row.get("micro_batch"))
+    for values, key, status, reason, failures, micro_batch, reused_from in zip(
+        zip(*(trials[axis].tolist() for axis in axes), strict=True) if axes else [()] * len(trials),
+        *(_column(trials, name) for name in _ASKED),
+        strict=True,
+    ):
+        # The replicates of a shape are called alike; 1 and True are alike only to a dictionary.
+        alike = (*values, *map(type, values))
+        if alike not in shapes:
+            told = zip(axes, values, strict=True)
+            shapes[alike] = ", ".join(f"{axis}={_value(value)}" for axis, value in told)
         ends.append(
             TrialEnd(
-                shape=", ".join(f"{axis}={_value(row[axis])}" for axis in axes),
-                status=str(_present(row.get("status")) or ""),
-                reason=str(_present(row.get("reason")) or ""),
-                failures=int(_present(row.get("failures")) or 0),
+                shape=shapes[alike],
+                status=str(status or ""),
+                reason=str(reason or ""),
+                failures=int(failures or 0),
                 micro_batch=None if micro_batch is None else int(micro_batch),
-                reused_from=str(_present(row.get("reused_from")) or ""),
-                notes=notes.get(str(row.get("key")), ()),
+                reused_from=str(reused_from or ""),
+                notes=notes.get(str(key), ()),
             )
         )
     return ends
 
 
-def _present(value: Any) -> Any:
-    return None if pd.isna(value) else value
+def _column(trials: pd.DataFrame, name: str) -> list[Any]:
+    """Return a column, None where nothing is recorded or there is no such column."""
+    if name not in trials.columns:
+        return [None] * len(trials)
+    column = trials[name]
+    return [
+        None if is_missing else value
+        for value, is_missing in zip(column.tolist(), column.isna().tolist(), strict=True)
+    ]
 
 
 def _value(value: Any) -> str:

@@ -1,7 +1,7 @@
 """The report page's tables of trials: every trial with its values, and how they ended."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -101,11 +101,12 @@ def trial_table(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> Trial
     columns = []
     cells = []
     for name in ordered:
-        values = [_plain_cell(value) for value in trials[name].tolist()]
+        values = _plain_cells(trials[name].tolist())
         if name == "failures" and not any(values):
             continue
-        if any(value not in (None, "") for value in values) or name == "status":
-            columns.append(Column(name, _column_label(name), _kind(name, values)))
+        distinct = set(values)
+        if distinct - {None, ""} or name == "status":
+            columns.append(Column(name, _column_label(name), _kind(name, distinct)))
             cells.append(values)
     return TrialTable(tuple(columns), tuple(zip(*cells, strict=True)) if cells else ())
 
@@ -125,6 +126,24 @@ def _column_label(name: str) -> str:
     }.get(name, name)
 
 
+def _plain_cells(values: Sequence[Any]) -> list[str | float | int | None]:
+    """Return the cells of a column; a value that stands there often is looked at once."""
+    known: dict[Any, str | float | int | None] = {}
+    cells = []
+    for value in values:
+        kind = type(value)
+        if kind is str:
+            cells.append(value)
+        elif kind is int or kind is float:
+            # 1, 1.0 and True are the same to a dictionary, and 1 and 1.0 the same cell.
+            if value not in known:
+                known[value] = _plain_cell(value)
+            cells.append(known[value])
+        else:
+            cells.append(_plain_cell(value))
+    return cells
+
+
 def _plain_cell(value: Any) -> str | float | int | None:
     if isinstance(value, np.generic):
         value = value.item()
@@ -141,7 +160,7 @@ def _plain_cell(value: Any) -> str | float | int | None:
     return str(value)
 
 
-def _kind(name: str, values: Sequence[str | float | int | None]) -> ColumnKind:
+def _kind(name: str, values: Collection[str | float | int | None]) -> ColumnKind:
     if name == "status":
         return "status"
     if name == "mlflow_url":

@@ -141,9 +141,11 @@ def happenings(ends: Iterable[TrialEnd]) -> list[Happening]:
     if waiting:
         what = "waiting at a rung for the others of their stratum"
         found.append(Happening(what, len(waiting), _shapes(waiting)))
-    notes = dict.fromkeys(note for end in ends for note in end.notes)
-    for note in notes:
-        group = [end for end in ends if note in end.notes]
+    noted: dict[str, list[TrialEnd]] = {}
+    for end in ends:
+        for note in dict.fromkeys(end.notes):
+            noted.setdefault(note, []).append(end)
+    for note, group in noted.items():
         found.append(Happening(f"with the note “{note}”", len(group), _shapes(group)))
     return found
 

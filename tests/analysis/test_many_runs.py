@@ -1,0 +1,136 @@
+"""What is worked out sooner for very many runs has the numbers of the plain way, to the bit."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.findings.jsonable import encode
+from analysis.findings.results import Interval, ParetoSettings, RunValue
+from analysis.pictures.rows import config_key, runs_by_values
+from analysis.runs.cells import Cells, Grid, SeedNoise, cell_values, resampled_cells
+from analysis.statistics import pair_differences
+from analysis.statistics.pair_differences import median_difference
+from analysis.words.trial_tables import _plain_cell, _plain_cells
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(0, 2**32), st.integers(1, 4), st.integers(2, 60), st.sampled_from([3, 50, None]))
+def test_the_median_difference_is_that_of_all_pairs(
+    seed: int, groups: int, most: int, values: int | None
+) -> None:
+    rng = np.random.default_rng(seed)
+    runs = []
+    for _ in range(groups):
+        size = int(rng.integers(1, most))
+        drawn = rng.standard_normal(size) if values is None else rng.integers(0, values, size) / 7
+        runs.append(drawn * 10.0 ** float(rng.integers(-8, 8)) + float(rng.integers(-3, 3)))
+    pairs = np.concatenate(
+        [np.abs(run[:, None] - run[None, :])[np.triu_indices(run.size, 1)] for run in runs]
+    )
+    expected = float(np.median(pairs)) if pairs.size else math.nan
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pair_differences, "_ALL_PAIRS", 0)
+        patch.setattr(pair_differences, "_SAMPLE", 40)
+        found = median_difference(runs)
+    assert repr(found) == repr(expected)
+    assert repr(median_difference(runs)) == repr(expected)
+
+
+def test_the_median_difference_of_millions_of_pairs() -> None:
+    rng = np.random.default_rng(0)
+    runs = [rng.standard_normal(size) for size in (2100, 700, 1)]
+    pairs = [np.abs(run[:, None] - run)[np.triu_indices(run.size, 1)] for run in runs]
+    assert sum(map(len, pairs)) > pair_differences._ALL_PAIRS
+    assert median_difference(runs) == np.median(np.concatenate(pairs))
+
+
+@pytest.mark.parametrize("best_of", [None, 0, 1, 7, 60])
+@pytest.mark.parametrize("size", [5, 51, 60, 61])
+def test_resampled_cells_are_the_values_of_the_resampled_runs(
+    size: int, best_of: int | None
+) -> None:
+    rng = np.random.default_rng(3)
+    runs = np.sort(rng.standard_normal(size).round(1))
+    grid = Grid(np.array([1.0]), np.array([8.0]), ((runs,),))
+    noise = SeedNoise(np.array([0.2]), np.array([float(size - 1)]), False)
+    cells = Cells(grid, "typical", best_of, np.zeros((1, 1)), np.zeros((1, 1)), noise)
+    found = resampled_cells(cells, 40, np.random.default_rng(5))[:, 0, 0]
+    again = np.random.default_rng(5)
+    picks = runs[again.integers(0, size, size=(40, size))]
+    extra = again.standard_t(size - 1, 40)
+    expected = cell_values(picks, best_of) + 0.2 / np.sqrt(size * (size - 1)) * extra
+    assert np.array_equal(found, expected)
+
+
+class Fewer(int):
+    """A number of a kind of its own."""
+
+
+@dataclasses.dataclass
+class Nothing:
+    """A result without a field."""
+
+
+def plainly(value: Any) -> Any:
+    """Return what `encode` writes, by its definition."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            f.name.rstrip("_"): plainly(getattr(value, f.name)) for f in dataclasses.fields(value)
+        }
+    if isinstance(value, dict):
+        return {str(key): plainly(item) for key, item in value.items()}
+    return [plainly(item) for item in value]
+
+
+def test_results_are_written_as_before() -> None:
+    values = [
+        RunValue(1, None, "0", math.nan, -math.inf), Interval(0.5, math.nan, math.inf), Nothing(),
+        ParetoSettings(), np.float64(0.25), np.float64("nan"), Fewer(3), True, None, "é", -0.0,
+        [1, (2.5, "x")], {"a": (np.float64(1), [None])},
+    ]  # fmt: skip
+    assert repr(encode(values)) == repr(plainly(values))
+    for strange in (object(), {1, 2}, np.int64(1), Nothing):
+        with pytest.raises(TypeError, match="cannot write a"):
+            encode(strange)
+
+
+CELLS = [
+    1, 1.0, True, 2.5, 0.1234567891, -0.0, 0.0, math.nan, math.inf, None, "x", "", pd.NA, pd.NaT,
+    np.float64(0.1234567891), np.int64(3), np.bool_(True), 2**60, 1e300, (1, 2), 1, 2.5, "x",
+]  # fmt: skip
+
+
+def test_cells_of_the_table_are_looked_at_once_and_are_the_same() -> None:
+    expected = [_plain_cell(value) for value in CELLS]
+    assert [(type(a), a) for a in _plain_cells(CELLS)] == [(type(b), b) for b in expected]
+
+
+def test_runs_are_found_by_the_same_words() -> None:
+    frame = pd.DataFrame(
+        {
+            "heads": [1, 2, 1, 1],
+            "act": ["gelu", None, "gelu", "gelu"],
+            "rate": [0.1, 2.0, 0.1, math.nan],
+            "seed": [0, 0, 1, 2],
+            "mlflow_url": ["a", "b", "c", None],
+            "status": ["finished", "finished", "finished", "failed"],
+        }
+    )
+    names = ["rate", "heads", "act"]
+    expected: dict[Any, list[dict[str, Any]]] = {}
+    for row in frame[frame["status"] == "finished"].to_dict("records"):
+        key = config_key({name: row[name] for name in names})
+        expected.setdefault(key, []).append({n: row[n] for n in ("seed", "mlflow_url")})
+    assert runs_by_values(frame, names) == expected
