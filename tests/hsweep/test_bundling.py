@@ -1,14 +1,16 @@
 """Which trials may go together, as a pure function of the plan."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import tiny_sweep
-from tiny_runs import planned
+from tiny_runs import coordinating, planned
 
-from hsweep import Asha, Point, Recipe, Resources, epochs, grid, seconds
+from hsweep import Asha, Point, Recipe, Resources, UserError, epochs, grid, seconds
 from hsweep.coordination.bundling import bundles, kind_of
 from hsweep.design.trial import Trial
 
@@ -99,3 +101,38 @@ def test_what_trials_have_in_common_is_the_same_without_the_parts_of_their_keys(
         for other in MIXED[:20]:
             bare = [replace(trial, parts={}) for trial in (one, other)]
             assert (kind_of(one) == kind_of(other)) == (kind_of(bare[0]) == kind_of(bare[1]))
+
+
+def handed_out(folder: Path, **changes: Any) -> list[int]:
+    """How many trials each bundle of a sweep of two shapes with three seeds has."""
+    sweep = tiny_sweep(space=grid(width=[1, 2]), replicates=3, **changes)
+    with coordinating(sweep, folder) as coordinator:
+        sizes = []
+        while bundle := coordinator.take_bundle():
+            assert len({each.bundle for each in bundle}) == 1
+            assert {each.is_settled for each in bundle} == {sweep.together == "always"}
+            sizes.append(len(bundle))
+    return sizes
+
+
+def test_on_the_cpu_trials_go_together_only_when_asked_to(tmp_path: Path) -> None:
+    assert handed_out(tmp_path / "auto") == [1] * 6
+    assert handed_out(tmp_path / "never", together="never") == [1] * 6
+    assert handed_out(tmp_path / "always", together="always") == [3, 3]
+
+
+def test_on_a_gpu_trials_go_together_unless_kept_apart(tmp_path: Path) -> None:
+    gpu = Resources(cpus=1, gpus=1)
+    assert handed_out(tmp_path / "auto", resources=gpu) == [3, 3]
+    assert handed_out(tmp_path / "never", resources=gpu, together="never") == [1] * 6
+
+
+def test_when_trials_go_together_is_one_of_three_words() -> None:
+    assert tiny_sweep().with_setting("together", ["never"]).together == "never"
+    for values in (["sometimes"], [1], ["never", "always"]):
+        with pytest.raises(UserError, match="together must be one of 'auto', 'never', 'always'"):
+            tiny_sweep().with_setting("together", values)
+    with pytest.raises(UserError, match="not True"):
+        tiny_sweep(together=True)
+    with pytest.raises(UserError, match="meaning of its own"):
+        tiny_sweep(space=grid(together=[1, 2]))
