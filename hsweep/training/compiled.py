@@ -43,7 +43,9 @@ def compiled(
     missing = what_is_missing(device.type) if backend == "inductor" else ""
     if missing:
         raise UserError(no_compiler(missing))
-    os.environ.setdefault(_KERNELS_VARIABLE, str(_kernels()))
+    kernels = _kernels()
+    if Path(os.environ.get(_KERNELS_VARIABLE) or kernels).parent == kernels.parent:
+        os.environ[_KERNELS_VARIABLE] = str(kernels)
     # Read when the compiler is first imported. A trial has its own processor and no more.
     os.environ.setdefault(_THREADS_VARIABLE, str(torch.get_num_threads()))
     forget_compiled()
