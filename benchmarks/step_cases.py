@@ -220,9 +220,9 @@ def _bert(name: str, batch: int, *, seq_len: int, vocab_size: int, published: bo
 def _gpt2(name: str, batch: int, *, dropout: float = 0.0, **shape: Any) -> Case:
     return Case(
         name,
-        Decoder(**shape, qkv_bias=True, dropout=dropout, attention_dropout=dropout),
+        Decoder(**shape, qkv_bias=True, tied=True, dropout=dropout, attention_dropout=dropout),
         "transformers",
-        lambda: theirs.gpt2(**shape, dropout=dropout),
+        lambda: theirs.gpt2(**shape, tied=True, dropout=dropout),
         batch,
         (shape["seq_len"],),
         tokens_below=shape["vocab_size"],
