@@ -134,6 +134,7 @@ CHANGED_RECIPES: dict[str, object] = {
     "min_lr": 1e-5,
     "clip_norm": 1.0,
     "precision": "bfloat16",
+    "compile": "on",
 }
 
 
