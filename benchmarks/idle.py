@@ -51,7 +51,16 @@ class Shares:
     @property
     def idle(self) -> float:
         """Share of the time that was neither updates nor evaluation."""
-        return 1 - (self.seconds["updates"] + self.seconds["evaluation"]) / self.worker_seconds
+        return 1 - self._trained / self.worker_seconds
+
+    @property
+    def settled(self) -> float:
+        """The same share, processes being there."""
+        return 1 - self._trained / (self.worker_seconds - self.seconds["start of processes"])
+
+    @property
+    def _trained(self) -> float:
+        return self.seconds["updates"] + self.seconds["evaluation"]
 
 
 def shares(
@@ -169,7 +178,7 @@ def epochs_for(seconds: float) -> int:
 
 @click.command("idle")
 @measured(pairs=1)
-@click.option("--replicates", type=click.IntRange(2), default=3, show_default=True,
+@click.option("--replicates", type=click.IntRange(2), default=6, show_default=True,
               help="Seeds of each of ten shapes.")  # fmt: skip
 def command(pairs: int, quick: bool, strict: bool, replicates: int) -> None:
     """Measure how much of the workers' time is not training, in trials of about 10 s."""
@@ -198,6 +207,7 @@ def _rows(middle: Shares, found: Sequence[Shares]) -> list[Quantity]:
     rows = [
         Quantity("worker time that is neither updates nor evaluation", 100 * middle.idle, "%",
                  bar=5.0, facts=facts),
+        Quantity("the same without the start of processes, once a run", 100 * middle.settled, "%"),
         Quantity("training time of a whole trial", middle.trial_seconds, "s"),
     ]  # fmt: skip
     rows += [

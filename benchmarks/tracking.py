@@ -122,7 +122,7 @@ def _cost(folder: Path, pairs: int, quick: bool) -> list[Quantity]:
     options = ["--set", "heads=1,2", "--set", "replicates=2", "--set", "seq_len=32"]
     if not quick:
         epochs = int(in_process(["-m", "benchmarks.idle"]).result["epochs"])
-        options = ["--set", "heads=2,3,4,5", "--set", "replicates=3", "--set", "seq_len=32"]
+        options = ["--set", "heads=2,3,4,5", "--set", "replicates=6", "--set", "seq_len=32"]
     store = _empty_store(folder)
     number = 0
     shares: list[float] = []

@@ -33,6 +33,7 @@ def test_every_second_of_a_place_is_counted_once() -> None:
     assert found.seconds["from trial to trial"] == 0.5
     assert found.seconds["opening data"] == 2
     assert found.idle == pytest.approx(1 - 25 / 35)
+    assert found.settled == pytest.approx(1 - 25 / 30)
 
 
 def test_the_wait_of_a_place_that_has_no_trial_left_is_told_apart() -> None:
