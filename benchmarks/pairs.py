@@ -265,11 +265,12 @@ def show(
     Returns:
         Whether every bar is reached.
     """
-    holds = all(row.holds for row in (*pairings, *quantities))
+    rows: list[Pairing | Quantity] = [*pairings, *quantities]
+    holds = all(row.holds for row in rows)
     click.echo(f"{title}: {_described(environment)}\n")
     click.echo(HEADER)
-    for row in table_rows([row.to_json() for row in (*pairings, *quantities)]):
-        click.echo(row)
+    for line in table_rows([row.to_json() for row in rows]):
+        click.echo(line)
     click.echo()
     click.echo(
         json.dumps(
@@ -298,7 +299,7 @@ def _pairing_row(row: Mapping[str, Any]) -> str:
     ours, theirs = (
         statistics.median(pair[side] for pair in row["pairs"]) for side in (0, 1)
     )  # fmt: skip
-    unit, low, high = row["unit"], *row["range"]
+    unit, (low, high) = row["unit"], row["range"]
     bar = "" if row["bar"] is None else f"at least {row['bar']:g}x"
     return (
         f"| {row['name']} | {row['ours']}: {ours:.4g} {unit} | {row['theirs']}: {theirs:.4g} {unit}"

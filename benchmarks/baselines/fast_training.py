@@ -34,7 +34,7 @@ class Training:
     ) -> None:
         self.data = read(folder, seq_len, seed)
         torch.manual_seed(seed)
-        self.model: nn.Module = RetrievalTransformer(
+        self.model = RetrievalTransformer(
             heads=heads,
             head_dim=HEAD_DIM,
             seq_len=seq_len,

@@ -38,9 +38,8 @@ class Model(nn.Module):
         )
         self.class_token = nn.Parameter(torch.randn(1, 1, embed_dim))
         self.attention = nn.MultiheadAttention(embed_dim, heads, batch_first=True)
-        self.readout = nn.Sequential(
-            nn.Linear(embed_dim, READOUT_HIDDEN), nn.GELU(), nn.Linear(READOUT_HIDDEN, 1)
-        )
+        self.last = nn.Linear(READOUT_HIDDEN, 1)
+        self.readout = nn.Sequential(nn.Linear(embed_dim, READOUT_HIDDEN), nn.GELU(), self.last)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the predictions, (batch,), for x of shape (batch, tokens, input_dim)."""
@@ -74,7 +73,7 @@ def train(config: dict) -> None:
 
     model = Model(data.train_x.shape[-1], config["heads"])
     with torch.no_grad():
-        model.readout[-1].bias.fill_(data.train_y.mean().item())
+        model.last.bias.fill_(data.train_y.mean().item())
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=LEARNING_RATE, betas=BETAS, weight_decay=0.0
     )

@@ -14,7 +14,8 @@ import torch
 
 def _bare(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method of torch's as it is written, without its decorators."""
-    return inspect.unwrap(method)
+    bare: Callable[..., Any] = inspect.unwrap(method)
+    return bare
 
 
 class AdamW(torch.optim.AdamW):
