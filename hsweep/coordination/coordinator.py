@@ -71,7 +71,8 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self._standing = Standing(self.sweep.goal, self.only)
-        self._sizes = Sizes(self.sweep.together)
+        # A process of one trial trains no others.
+        self._sizes = Sizes("never" if self.sweep.isolate else self.sweep.together)
         self._race = Race(self.sweep, self.kept, knows_all=self.proposer is None)
         trials = list(self.trials)
         self._enter(trials)

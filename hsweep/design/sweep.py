@@ -97,10 +97,10 @@ class Sweep:
         together: whether trials that are the same but for seeds, learning rate and weight decay are
             trained as one program: ``auto``: on CUDA, where a short trial run shows that it is
             quicker; ``always``: on the CPU too, and without a trial run, wherever it can be done;
-            ``never``. Results are the same up to the rounding of floating-point numbers, and the
-            record says of each trial that it was so. On the CPU a trial trained separately repeats
-            to the bit whatever else runs, and one trained together does not, which is why it is
-            left to be asked for.
+            ``never`` (nor where ``isolate`` is set). Results are the same up to the rounding of
+            floating-point numbers, and the record says of each trial that it was so. On the CPU a
+            trial trained separately repeats to the bit whatever else runs, and one trained together
+            does not, which is why it is left to be asked for.
         isolate: whether every trial has a fresh process, which costs seconds each. Otherwise
             processes train one trial after another; what a trial changes of its process is put back
             (see ``hsweep.training.process_state``), so this is for models and tasks with libraries

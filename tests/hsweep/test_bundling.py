@@ -121,6 +121,10 @@ def test_on_the_cpu_trials_go_together_only_when_asked_to(tmp_path: Path) -> Non
     assert handed_out(tmp_path / "always", together="always") == [3, 3]
 
 
+def test_trials_that_get_a_process_each_go_alone(tmp_path: Path) -> None:
+    assert handed_out(tmp_path, together="always", isolate=True) == [1] * 6
+
+
 def test_on_a_gpu_trials_go_together_unless_kept_apart(tmp_path: Path) -> None:
     gpu = Resources(cpus=1, gpus=1)
     assert handed_out(tmp_path / "auto", resources=gpu) == [3, 3]
