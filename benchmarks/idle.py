@@ -130,7 +130,7 @@ def run(epochs: int, *options: str) -> Shares:
             variables={"HSWEEP_SPANS": str(folder / "spans")},
         )
         spans = {
-            path.stem: [tuple(json.loads(line)) for line in path.read_text().splitlines()]
+            path.stem: [tuple(json.loads(line)[:3]) for line in path.read_text().splitlines()]
             for path in (folder / "spans").iterdir()
         }
         return _of_study(folder / "home", spans)

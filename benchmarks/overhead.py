@@ -47,6 +47,7 @@ class Course:
         started: when the first trial started, s.
         ended: when each ended, ascending, s.
         memory: the driver's memory at that moment, MB.
+        computed: CPU seconds that the driver had taken by then; empty where not looked at.
         seconds: of the whole command; 0 where only the trials were timed.
         facts: whatever else is known.
     """
@@ -54,6 +55,7 @@ class Course:
     started: float
     ended: tuple[float, ...]
     memory: tuple[float, ...]
+    computed: tuple[float, ...] = ()
     seconds: float = 0.0
     facts: dict[str, Any] | None = None
 
@@ -67,15 +69,22 @@ class Course:
 
         The first counts from the end of the first trial: it leaves the start of processes out.
         """
-        marks = [0, *range(size - 1, len(self.ended), size)]
-        return [
-            (self.ended[end] - self.ended[begin]) / (end - begin)
-            for begin, end in itertools.pairwise(marks)
-        ]
+        return _a_trial(self.ended, size)
+
+    def computed_parts(self, size: int) -> list[float]:
+        """Return the driver's CPU seconds a trial in each ``size`` trials, as in ``parts``."""
+        return _a_trial(self.computed, size)
 
     def memory_at(self, size: int) -> list[float]:
         """Return the driver's memory when each ``size`` trials had ended, MB."""
         return [self.memory[number] for number in range(size - 1, len(self.memory), size)]
+
+
+def _a_trial(seconds: Sequence[float], size: int) -> list[float]:
+    marks = [0, *range(size - 1, len(seconds), size)]
+    return [
+        (seconds[end] - seconds[begin]) / (end - begin) for begin, end in itertools.pairwise(marks)
+    ]
 
 
 def run_ours(trials: int, *options: str) -> Course:
@@ -102,24 +111,42 @@ def run_ours(trials: int, *options: str) -> Course:
         return _course(home, samples, seconds)
 
 
-def _watched(process: "subprocess.Popen[bytes]") -> list[tuple[float, float]]:
-    """Return the process's memory in MB over time, until it ends."""
-    samples: list[tuple[float, float]] = []
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """The driver at a moment (s): its memory (MB) and the CPU seconds it has taken."""
+
+    at: float
+    memory: float
+    computed: float
+
+
+def _watched(process: "subprocess.Popen[bytes]") -> list[_Sample]:
+    """Look at a process until it ends."""
+    samples: list[_Sample] = []
     deadline = time.monotonic() + _LONGEST_SECONDS
+    folder = Path(f"/proc/{process.pid}")
     while process.poll() is None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"not done within {_LONGEST_SECONDS:g} s")
         try:
-            pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+            pages = int((folder / "statm").read_text().split()[1])
+            # The name, in brackets, may hold anything; user and system time stand 11 behind it.
+            ticks = (folder / "stat").read_text().rpartition(")")[2].split()[11:13]
         except (OSError, IndexError):
             break
-        samples.append((time.time(), pages * resource.getpagesize() / 1e6))
+        samples.append(
+            _Sample(
+                at=time.time(),
+                memory=pages * resource.getpagesize() / 1e6,
+                computed=sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK"),
+            )
+        )
         time.sleep(_LOOK_SECONDS)
     process.wait(_LONGEST_SECONDS)
     return samples
 
 
-def _course(home: Path, samples: Sequence[tuple[float, float]], seconds: float) -> Course:
+def _course(home: Path, samples: Sequence[_Sample], seconds: float) -> Course:
     from hsweep.design.trial import TrialStatus
     from hsweep.record.journal import Journal
 
@@ -137,15 +164,23 @@ def _course(home: Path, samples: Sequence[tuple[float, float]], seconds: float) 
             elif status is TrialStatus.FINISHED:
                 ended.append(entry.time)
     assert started is not None
-    times = [at for at, _ in samples]
-    memory = [samples[bisect.bisect_left(times, end, hi=len(times) - 1)][1] for end in ended]
+    times = [sample.at for sample in samples]
+    then = [samples[bisect.bisect_left(times, end, hi=len(times) - 1)] for end in ended]
     facts = {
         "reports": reports,
-        "peak_mb": round(max(size for _, size in samples), 1),
+        "peak_mb": round(max(sample.memory for sample in samples), 1),
+        "driver_cpu_seconds": samples[-1].computed,
         "seconds_before_the_first_trial": round(started - times[0], 1),
         "seconds_after_the_last_trial": round(times[0] + seconds - ended[-1], 1),
     }
-    return Course(started, tuple(ended), tuple(memory), seconds, facts)
+    return Course(
+        started=started,
+        ended=tuple(ended),
+        memory=tuple(sample.memory for sample in then),
+        computed=tuple(sample.computed for sample in then),
+        seconds=seconds,
+        facts=facts,
+    )
 
 
 def run_bare(trials: int, kind: str) -> Course:
@@ -208,11 +243,15 @@ def _paired(
 def _growth(course: Course, size: int) -> list[Quantity]:
     """Return how time and memory a trial changed over a run."""
     parts, memory = course.parts(size), course.memory_at(size)
+    computed = course.computed_parts(size)
     number = len(course.ended)
     rows = [
         Quantity(f"{number} trials", course.rate, "trials/s", is_better="more"),
         Quantity(f"time of the last {size} of {number} over the first", parts[-1] / parts[0], "x",
                  bar=1.2, facts={"milliseconds_a_trial": [round(1e3 * one, 2) for one in parts]}),
+        Quantity("the driver's CPU time of those over that of these", computed[-1] / computed[0],
+                 "x", bar=1.2,
+                 facts={"milliseconds_a_trial": [round(1e3 * one, 2) for one in computed]}),
         Quantity("driver's memory at the last over that at the first", memory[-1] / memory[0], "x",
                  bar=1.2, facts={"mb": [round(one, 1) for one in memory]}),
         Quantity("driver's memory at most", (course.facts or {})["peak_mb"], "MB",

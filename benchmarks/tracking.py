@@ -9,8 +9,8 @@ those on its side, and still only the reported ones on ours.
 
 Cost: a whole study with tracking and without, in turn. The time of a study is from the first
 trial's start to the last one's end. On a machine that others use such times vary by more than
-tracking costs, so the CPU time of the tracker's thread is measured as well: where every core
-trains, tracking slows training by its share of the cores.
+tracking costs, so CPU times are measured as well: where every core trains, tracking slows training
+by what the tracker's thread (its import of MLflow included) takes beside the processes that train.
 """
 
 import json
@@ -135,20 +135,24 @@ def _cost(folder: Path, pairs: int, quick: bool) -> list[Quantity]:
         (home / "mlflow").mkdir(parents=True)
         shutil.copy(store, home / "mlflow" / "mlflow.db")
         facts["load"].append(round(os.getloadavg()[0], 2))
-        file = folder / f"facts-{number}.json"
+        file, spans = folder / f"facts-{number}.json", folder / f"spans-{number}"
+        spans.mkdir()
         in_process(
             [
                 *("-m", "benchmarks.clocked_run", str(file), which, str(STUDY_SWEEP)),
                 *("--home", str(home), "--study", "cost", "--no-reuse"),
                 *("--set", f"epochs={epochs}", *options),
-            ]
+            ],
+            variables={"HSWEEP_SPANS": str(spans)},
         )
         seconds = _training_seconds(home)
         said = json.loads(file.read_text())
+        said["worker_seconds"] = sum(
+            json.loads(path.read_text().splitlines()[-1])[-1] for path in spans.iterdir()
+        )
         facts["runs"].append({"which": which, "seconds": round(seconds, 2), **said})
         if which == "with":
-            cores = len(os.sched_getaffinity(0))
-            shares.append(said["tracker_seconds"] / (cores * seconds))
+            shares.append(said["tracker_seconds"] / said["worker_seconds"])
         return seconds
 
     slower = [with_it / without - 1 for with_it, without in in_turn(
@@ -160,7 +164,7 @@ def _cost(folder: Path, pairs: int, quick: bool) -> list[Quantity]:
     facts["noise_percent"] = [round(100 * each, 2) for each in same]
     facts["pairs_percent"] = [round(100 * each, 2) for each in slower]
     return [
-        Quantity("the tracker's CPU time, of all cores while training", 100 * max(shares), "%",
+        Quantity("the tracker's CPU time beside that of the workers", 100 * max(shares), "%",
                  bar=2.0, facts={"all": [round(100 * share, 3) for share in shares]}),
         Quantity("training time with tracking over without, median of pairs",
                  100 * statistics.median(slower), "% more", bar=2.0, facts=facts),
