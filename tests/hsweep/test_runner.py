@@ -13,6 +13,8 @@ __all__ = ["expected"]
 
 
 class TestInlineRunner(RunnerContract):
+    is_interrupted = True
+
     @pytest.fixture
     def runner(self) -> InlineRunner:
         return InlineRunner()
