@@ -20,8 +20,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 
-_ENVIRONMENT: Final = "environment variables"
-
 
 class _Setting(NamedTuple):
     """One thing that a process has once, or a thread.
@@ -127,7 +125,7 @@ _OF_LIBRARIES: Final[Mapping[str, _Setting]] = {
 
 _OF_THE_PROCESS: Final[Mapping[str, _Setting]] = {
     "the filters of warnings": _Setting(lambda: list(warnings.filters), _write_warnings),
-    _ENVIRONMENT: _Setting(lambda: dict(os.environ), _write_environment),
+    "environment variables": _Setting(lambda: dict(os.environ), _write_environment),
     "the working folder": _Setting(_read_folder, _write_folder),
     "the limit of recursion": _Setting(sys.getrecursionlimit, sys.setrecursionlimit),
     "garbage collection": _Setting(
@@ -167,10 +165,7 @@ class ProcessState:
         return [name for name in names if name not in _OF_THE_PROCESS or not was_loading]
 
     def restore(self) -> None:
-        """Put back what differs. Environment variables that were added while libraries were loaded
-        stay: they would be there in a fresh process too."""
-        if len(sys.modules) != self._num_modules and _ENVIRONMENT in self._values:
-            self._values[_ENVIRONMENT] = {**os.environ, **self._values[_ENVIRONMENT]}
+        """Put back what differs."""
         for name, setting in self._settings.items():
             if setting.read() != self._values[name]:
                 setting.write(self._values[name])

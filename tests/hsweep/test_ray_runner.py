@@ -19,7 +19,7 @@ from tiny_searches import adaptive, searching
 from hsweep import Asha, Recipe, epochs, grid
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
-from hsweep.design.trial import Resources
+from hsweep.design.trial import Assignment, Resources
 from hsweep.errors import UserError
 from hsweep.ray_tune.environment import prepare_ray
 
@@ -133,6 +133,59 @@ def test_processes_are_reused_between_trials_of_one_size_and_each_gets_what_it_a
     by_size = {size: [pid for _, pid, given in opened if given == size] for size in ("0.5", "1.0")}
     assert {size: len(pids) for size, pids in by_size.items()} == {"0.5": 6, "1.0": 1}
     assert len(set(by_size["0.5"])) == 1
+
+
+def test_with_isolation_every_trial_has_a_process_of_its_own(
+    runner: RayRunner, tmp_path: Path
+) -> None:
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2, 3]), task=NotingTask(folder=str(traces)), isolate=True
+    )
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        runner.max_concurrent = 1
+        runner.run(coordinator)
+        assert {row.status for row in coordinator.journal.trials()} == {"finished"}
+    assert len({trace.name.split("-")[1] for trace in traces.iterdir()}) == 3
+
+
+@dataclass(frozen=True)
+class LeakyTask(TinyTask):
+    """Leaves its process with another dtype, folder and variable than it found."""
+
+    def open(self, **settings: Any) -> TinyData:
+        import torch
+
+        data = super().open(**settings)
+        found = (torch.get_default_dtype(), str(Path.cwd()), os.environ.get("LEFT_BEHIND"))
+        with (self._traces() / f"{os.getpid()}").open("a") as file:
+            file.write(f"{found}\n")
+        torch.set_default_dtype(torch.float64)
+        os.chdir("/")
+        os.environ["LEFT_BEHIND"] = "yes"
+        data._train = tuple(part.double() for part in data._train)  # type: ignore[assignment]
+        data._val = tuple(part.double() for part in data._val)  # type: ignore[assignment]
+        return data
+
+
+def test_what_a_trial_changes_of_its_worker_does_not_reach_the_next(
+    runner: RayRunner, tmp_path: Path
+) -> None:
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    sweep = tiny_sweep(space=grid(width=[1, 2, 3, 4]), task=LeakyTask(folder=str(traces)))
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        runner.max_concurrent = 1
+        runner.run(coordinator)
+        assert {row.status for row in coordinator.journal.trials()} == {"finished"}
+        notes = [entry.payload.get("note", "") for entry in coordinator.journal.reports()]
+    (lines,) = (trace.read_text().splitlines() for trace in traces.iterdir())
+    assert len(lines) == 4
+    assert len(set(lines)) == 1
+    assert "torch.float32" in lines[0]
+    assert lines[0].endswith("None)")
+    assert any("changed torch's default dtype" in note for note in notes)
 
 
 def test_an_adaptive_search_fills_the_slots_too(runner: RayRunner, tmp_path: Path) -> None:
@@ -321,7 +374,7 @@ def test_a_process_out_of_reach_for_a_moment_costs_the_trial_nothing(
 
     def losing(self: Any, tracked_actor_task: Any, result: Any) -> None:
         words = result.get("words", []) if isinstance(result, dict) else []
-        if not lost and any(word.said.unit == 3 for word in words):
+        if not lost and any(getattr(word.said, "unit", 0) == 3 for word in words):
             lost.append(words)
             error = ActorUnavailableError("The actor is unavailable: socket closed", b"0" * 16)
             self._actor_task_failed(tracked_actor_task=tracked_actor_task, exception=error)
@@ -349,17 +402,17 @@ def test_a_process_that_dies_between_two_trials_is_held_against_neither(
     sweep = tiny_sweep(
         space=grid(width=[1, 2]), task=NotingTask(folder=str(traces)), max_failures=0
     )
-    take, killed = Coordinator.take, []
+    take, killed = Coordinator.take_bundle, []
 
-    def take_and_kill(self: Coordinator, like: Resources | None = None) -> Any:
-        assignment = take(self, like)
-        if assignment is not None and not killed:
+    def take_and_kill(self: Coordinator, *how: Any) -> list[Assignment]:
+        taken = take(self, *how)
+        if taken and not killed:
             for trace in traces.iterdir():
                 killed.append(int(trace.name.split("-")[1]))
                 os.kill(killed[0], signal.SIGKILL)
-        return assignment
+        return taken
 
-    monkeypatch.setattr(Coordinator, "take", take_and_kill)
+    monkeypatch.setattr(Coordinator, "take_bundle", take_and_kill)
     runner.max_concurrent = 1
     with coordinating(sweep, tmp_path / "study") as coordinator:
         runner.run(coordinator)
