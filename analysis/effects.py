@@ -47,7 +47,7 @@ _UNMATCHED = (
 
 
 def fit(
-    table: pd.DataFrame,
+    table: pd.DataFrame | ShapeRuns,
     *,
     config: Sequence[str],
     metric: str,
@@ -62,7 +62,7 @@ def fit(
     """Return the effect of every axis, their interactions and the best shapes of equal cost.
 
     Args:
-        table: one row a run.
+        table: one row a run; or the shapes that `read_shapes` found in it with these arguments.
         config: columns that name a shape. Numbers are axes, names are held; a column that follows
             others (a head width that is embed_dim / heads) is found and not held.
         metric: column of the result.
@@ -78,16 +78,20 @@ def fit(
     Raises:
         UserError: fewer than two axes that vary, no matched pair, or a table that cannot be used.
     """
-    runs = read_shapes(
-        table,
-        config=config,
-        metric=metric,
-        goal=goal,
-        scale=scale,
-        eval_size=eval_size,
-        costs=costs,
-        crash_sd=settings.crash_sd,
-        **columns,
+    runs = (
+        table
+        if isinstance(table, ShapeRuns)
+        else read_shapes(
+            table,
+            config=config,
+            metric=metric,
+            goal=goal,
+            scale=scale,
+            eval_size=eval_size,
+            costs=costs,
+            crash_sd=settings.crash_sd,
+            **columns,
+        )
     )
     if len(runs.axes) + len(runs.names) < 2 or not runs.axes:
         varying = ", ".join((*runs.axes, *runs.names)) or "nothing"

@@ -1,5 +1,6 @@
 """What a study's shapes say besides its question: effects of single axes, and the surrogate."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,22 +10,27 @@ from analysis import effects, surrogate
 from analysis.findings.effect_results import EffectsResult, EffectsSettings
 from analysis.findings.results import AxisValue
 from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
-from analysis.runs.shape_runs import TASK_AXES, plain
+from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, plain, read_shapes
 from hsweep.design.space import parse_values
 from hsweep.errors import UserError
 from hsweep.record.study import Manifest
 
 
 def study_effects(
-    trials: pd.DataFrame, manifest: Manifest, settings: EffectsSettings | None = None
+    trials: pd.DataFrame,
+    manifest: Manifest,
+    settings: EffectsSettings | None = None,
+    shapes: ShapeRuns | None = None,
 ) -> EffectsResult:
     """Return what each axis of a study does; axes, metric and goal are those of its manifest.
+
+    ``shapes`` are those of the trials, if they are at hand.
 
     Raises:
         UserError: nothing can be said, with the reason.
     """
     return effects.fit(
-        _whole(trials, manifest),
+        shapes or _whole(trials, manifest),
         **_asked(manifest),
         settings=settings or EffectsSettings(),
     )
@@ -35,8 +41,11 @@ def study_surrogate(
     manifest: Manifest,
     shapes: Sequence[Mapping[str, AxisValue]] = (),
     settings: SurrogateSettings | None = None,
+    tried: ShapeRuns | None = None,
 ) -> SurrogateResult:
     """Return a surrogate of a study; a lean question's baseline and margin are its reference.
+
+    ``tried`` are the shapes of the trials, if they are at hand.
 
     Raises:
         UserError: nothing can be said, with the reason.
@@ -50,7 +59,7 @@ def study_surrogate(
     if baseline is not None and not _has(whole, baseline):
         baseline = None  # not run to its end: the best shape stands in
     return surrogate.fit(
-        whole,
+        tried or whole,
         **asked,
         baseline=baseline,
         shapes=shapes,
@@ -62,13 +71,19 @@ def shape_results(
     trials: pd.DataFrame, manifest: Manifest
 ) -> tuple[EffectsResult | None, SurrogateResult | None]:
     """Return both for a study of at least two ordered axes, each None where it has nothing."""
-    found: list[Any] = []
-    for ask in (study_effects, study_surrogate):
-        try:
-            found.append(ask(trials, manifest))
-        except UserError:  # too few shapes or no grid: the report does without
-            found.append(None)
-    effect, predicted = found
+    asked = _asked(manifest)
+    asked.pop("within")
+    try:
+        shapes = read_shapes(_whole(trials, manifest), **asked, crash_sd=EffectsSettings().crash_sd)
+    except UserError:  # nothing that either could start from
+        return None, None
+    effect: EffectsResult | None = None
+    predicted: SurrogateResult | None = None
+    # Too few shapes or no grid: the report does without.
+    with contextlib.suppress(UserError):
+        effect = study_effects(trials, manifest, shapes=shapes)
+    with contextlib.suppress(UserError):
+        predicted = study_surrogate(trials, manifest, tried=shapes)
     ordered = effect.axes if effect is not None else predicted.axes if predicted is not None else ()
     return (effect, predicted) if len(ordered) >= 2 else (None, None)
 

@@ -45,7 +45,7 @@ _UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def fit(
-    table: pd.DataFrame,
+    table: pd.DataFrame | ShapeRuns,
     *,
     config: Sequence[str],
     metric: str,
@@ -62,7 +62,7 @@ def fit(
     """Learn the metric as a function of shape, and say what it predicts and how well.
 
     Args:
-        table: one row a run.
+        table: one row a run; or the shapes that `read_shapes` found in it with these arguments.
         config: columns that name a shape; numbers are axes, names are told apart.
         metric: column of the result.
         goal: whether it is minimised or maximised.
@@ -79,16 +79,20 @@ def fit(
         UserError: fewer than five shapes with full-budget runs, a baseline that picks none or
             several of them, a shape to predict that lacks an axis, or a table that cannot be used.
     """
-    runs = read_shapes(
-        table,
-        config=config,
-        metric=metric,
-        goal=goal,
-        scale=scale,
-        eval_size=eval_size,
-        costs=costs,
-        crash_sd=settings.crash_sd,
-        **columns,
+    runs = (
+        table
+        if isinstance(table, ShapeRuns)
+        else read_shapes(
+            table,
+            config=config,
+            metric=metric,
+            goal=goal,
+            scale=scale,
+            eval_size=eval_size,
+            costs=costs,
+            crash_sd=settings.crash_sd,
+            **columns,
+        )
     )
     if not runs.axes:
         raise UserError("a surrogate needs an axis of numbers that varies (heads, depth, ...)")

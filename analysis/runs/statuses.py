@@ -57,7 +57,9 @@ def read_statuses(
     """
     if column.isna().any():
         raise UserError(f"column {name!r} has {int(column.isna().sum())} empty entries")
-    words = column.astype(str).map(_plain)
+    written = column.astype(str)
+    # Few words, many rows.
+    words = written.map({word: _plain(word) for word in written.unique()})
     given = {
         **{_plain(word): "stopped_early" for word in pruned},
         **{_plain(word): "failed" for word in failed},

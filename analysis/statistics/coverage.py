@@ -142,8 +142,9 @@ def _lengths(coverage: Coverage) -> list[Number | None]:
 def _counts(frame: pd.DataFrame) -> tuple[CellCounts, ...]:
     """Return how the trials of every cell ended, by x and then by."""
     cells: dict[tuple[float, float | None], Counter[str]] = {}
-    for x, by, status in zip(frame["x"], frame["by"], frame["status"], strict=True):
-        cells.setdefault((x, None if np.isnan(by) else by), Counter())[status] += 1
+    counted = frame.groupby(["x", "by", "status"], sort=False, dropna=False).size()
+    for (x, by, status), number_of in zip(counted.index.tolist(), counted.tolist(), strict=True):
+        cells.setdefault((x, None if np.isnan(by) else by), Counter())[status] += number_of
     return tuple(
         CellCounts(
             x=number(x),
