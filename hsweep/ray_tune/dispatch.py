@@ -33,6 +33,7 @@ class Lane:
     Attributes:
         resources: what each of its trials occupies.
         undone: by key, in the order they were given.
+        begun: keys of those that the process has come to.
         has_begun: the process has said that it is there.
         place: a reference to where it runs.
         silent: seconds since its last word, as far as this process was awake to hear one.
@@ -42,6 +43,7 @@ class Lane:
 
     resources: Resources
     undone: dict[str, Assignment] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
     has_begun: bool = False
     place: Any = None
     silent: float = 0.0
@@ -51,6 +53,11 @@ class Lane:
     def add(self, assignments: Iterable[Assignment]) -> None:
         """Note what the process is given."""
         self.undone.update((each.trial.key, each) for each in assignments)
+
+    def is_done_with(self, key: str) -> None:
+        """Note that a trial has ended there."""
+        del self.undone[key]
+        self.begun.discard(key)
 
 
 @dataclass(slots=True)
@@ -108,6 +115,9 @@ class Dispatch:
         if self._is_done_with(lane) or not may_take(lane.resources, waiting):
             return given
         ahead = self._num_ahead()
+        if len(lane.undone) > ahead // 2 > 0:
+            # Every hand-out has its price, however much is in it.
+            return given
         while len(lane.undone) + len(given) <= ahead:
             bundle = self._next(lane)
             if bundle is None:

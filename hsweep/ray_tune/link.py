@@ -22,7 +22,7 @@ from hsweep.design.trial import Assignment, Report, Resources
 from hsweep.ray_tune.actor import PARCEL, START_SECONDS, WORDS, Parcel, Place
 from hsweep.ray_tune.dispatch import Dispatch, Lane
 from hsweep.ray_tune.failures import Circumstances, failure_of, hang_trace, heard_of
-from hsweep.training.lane import Failure, Word
+from hsweep.training.lane import Begun, Failure, Word
 
 GRACE_SECONDS: Final = 15.0
 """How much later than a worker's own watch the driver ends it: its watch can say where it was."""
@@ -147,14 +147,17 @@ class Link:
             # It was ended here, and had said more before it learned so.
             return False
         said = word.said
+        if isinstance(said, Begun):
+            lane.begun.add(word.key)
+            return False
         if isinstance(said, Failure):
-            del lane.undone[word.key]
+            lane.is_done_with(word.key)
             lane.is_broken = True
             self.coordinator.failed(assignment, said.text)
             return False
         if self.coordinator.report(assignment, said):
             return False
-        del lane.undone[word.key]
+        lane.is_done_with(word.key)
         if isinstance(said, Report) and said.is_last:
             self._dispatch.note_duration(said.wall_seconds)
             return False
@@ -210,7 +213,8 @@ class Link:
                 Circumstances(
                     assignment=assignment,
                     error=error,
-                    has_begun=lane.has_begun,
+                    # Of several nobody knows how far the process had come.
+                    has_begun=lane.has_begun and (len(undone) > 1 or key in lane.begun),
                     place=place,
                     is_node_alive=is_alive,
                     was_silenced=lane.was_silenced,

@@ -36,6 +36,11 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """What is said of a trial that the lane has come to: from here on it may end the process."""
+
+
+@dataclass(frozen=True, slots=True)
 class Word:
     """What one trial of a lane says.
 
@@ -46,7 +51,7 @@ class Word:
 
     key: str
     attempt: int
-    said: Report | Setback | Failure
+    said: Report | Setback | Failure | Begun
 
 
 class BrokenLaneError(RuntimeError):
@@ -114,7 +119,7 @@ class Lane:
             # Many quick reports travel together; a lane that waits or has run dry is not kept.
             pause = self._delivered + PARCEL_SECONDS - time.monotonic()
             if pause > 0:
-                self._changed.wait_for(lambda: self._is_awaiting or self._is_idle, timeout=pause)
+                self._changed.wait_for(lambda: self._is_urgent or self._is_idle, timeout=pause)
             words, self._words = self._words, []
             self._delivered = time.monotonic()
             self._changed.notify_all()
@@ -140,6 +145,13 @@ class Lane:
         self._changed.wait_for(lambda: not self._training.keys() & set(keys))
 
     @property
+    def _is_urgent(self) -> bool:
+        """Whether a trial waits for its driver, or the last one there is has begun, which the
+        driver should know before it does anything to the process."""
+        has_begun = any(isinstance(word.said, Begun) for word in self._words)
+        return self._is_awaiting or (has_begun and not self._queue)
+
+    @property
     def _is_idle(self) -> bool:
         return self._is_broken or not (self._training or self._queue)
 
@@ -151,6 +163,8 @@ class Lane:
                 while self._queue and group[0].bundle and self._queue[0].bundle == group[0].bundle:
                     group.append(self._queue.popleft())
                 self._training = {each.trial.key: each for each in group}
+                self._words += [_word(each, Begun()) for each in group]
+                self._changed.notify_all()
             failed = self._failed(group)
             with self._changed:
                 if failed is not None:
@@ -210,5 +224,5 @@ class Lane:
                 self._changed.notify_all()
 
 
-def _word(assignment: Assignment, said: Report | Setback | Failure) -> Word:
+def _word(assignment: Assignment, said: Report | Setback | Failure | Begun) -> Word:
     return Word(assignment.trial.key, assignment.attempt, said)

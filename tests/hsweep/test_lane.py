@@ -11,7 +11,7 @@ from tiny_runs import assignment_of, planned
 
 from hsweep import grid
 from hsweep.design.trial import Assignment, Report
-from hsweep.training.lane import BrokenLaneError, Failure, Lane, Word
+from hsweep.training.lane import Begun, BrokenLaneError, Failure, Lane, Word
 from hsweep.training.worker import Said
 
 TRIALS = planned(tiny_sweep(space=grid(width=[1, 2, 3, 4, 5, 6])))
@@ -71,7 +71,7 @@ class Sessions:
 
 
 def units(words: Sequence[Word]) -> list[tuple[str, int]]:
-    assert all(isinstance(word.said, Report) for word in words)
+    assert all(isinstance(word.said, Report | Begun) for word in words)
     return [(word.key, word.said.unit) for word in words if isinstance(word.said, Report)]
 
 
@@ -80,6 +80,22 @@ def everything(lane: Lane) -> list[Word]:
     words: list[Word] = []
     while said := lane.next_words():
         words += said
+    return words
+
+
+def reports_until(lane: Lane, number: int, unit: int) -> list[tuple[str, int]]:
+    """Ask a lane until a trial of it has reported of a unit, and once no more: it waits there."""
+    words = lane.next_words()
+    while (key(number), unit) not in units(words):
+        words += lane.next_words()
+    return units(words)
+
+
+def everything_before_the_end(lane: Lane) -> list[Word]:
+    """Ask a lane until a trial of it has failed."""
+    words = lane.next_words()
+    while not isinstance(words[-1].said, Failure):
+        words += lane.next_words()
     return words
 
 
@@ -115,7 +131,7 @@ def test_it_does_not_run_ahead_of_its_driver_for_ever() -> None:
     parcels = []
     while words := lane.next_words():
         parcels.append(len(words))
-    assert sum(parcels) == 10_000
+    assert sum(parcels) == 10_001, "that it began is a word too"
     assert max(parcels) <= 256
 
 
@@ -123,10 +139,7 @@ def test_at_a_rung_a_trial_waits_until_it_is_judged() -> None:
     sessions = Sessions(num_reports=4)
     lane = Lane(opening=sessions)
     lane.give([assigned(0, 2)])
-    words = lane.next_words()
-    while (key(0), 2) not in units(words):
-        words += lane.next_words()
-    assert units(words) == [(key(0), 1), (key(0), 2)]
+    assert reports_until(lane, 0, 2) == [(key(0), 1), (key(0), 2)]
     assert sessions.opened[key(0)].said == 2
     assert units(everything(lane)) == [(key(0), 3), (key(0), 4)]
 
@@ -135,7 +148,7 @@ def test_a_trial_dropped_at_its_rung_is_closed_there_and_the_next_one_begins() -
     sessions = Sessions(num_reports=4)
     lane = Lane(opening=sessions)
     lane.give([assigned(0, 1), assigned(1)])
-    assert units(lane.next_words()) == [(key(0), 1)]
+    assert reports_until(lane, 0, 1) == [(key(0), 1)]
     lane.drop(key(0))
     assert sessions.opened[key(0)].is_closed.is_set()
     assert units(everything(lane)) == [(key(1), unit) for unit in (1, 2, 3, 4)]
@@ -167,7 +180,7 @@ def test_a_trial_dropped_before_it_began_never_begins() -> None:
     sessions = Sessions()
     lane = Lane(opening=sessions)
     lane.give([assigned(0, 1), assigned(1), assigned(2)])
-    assert units(lane.next_words()) == [(key(0), 1)]
+    assert reports_until(lane, 0, 1) == [(key(0), 1)]
     lane.drop(key(1))
     assert {number for number, _ in units(everything(lane))} == {key(0), key(2)}
     assert key(1) not in sessions.opened
@@ -182,9 +195,7 @@ def test_what_a_trial_raises_is_its_last_word_and_the_lanes(error: BaseException
     sessions = Sessions(before=before)
     lane = Lane(opening=sessions)
     lane.give([assigned(0), assigned(1)])
-    words = lane.next_words()
-    while not isinstance(words[-1].said, Failure):
-        words += lane.next_words()
+    words = everything_before_the_end(lane)
     assert units(words[:-1]) == [(key(0), 1)]
     assert words[-1].key == key(0)
     assert type(error).__name__ in words[-1].said.text
@@ -203,7 +214,7 @@ def test_a_failure_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
     lane = Lane(opening=opening)
     lane.give([assigned(0)])
-    (word,) = lane.next_words()
+    *_, word = everything_before_the_end(lane)
     assert isinstance(word.said, Failure)
     assert "cannot be reached" in word.said.text
     assert "correct-horse" not in word.said.text
@@ -213,7 +224,7 @@ def test_stopping_closes_what_trains_and_forgets_what_waits() -> None:
     sessions = Sessions(num_reports=4)
     lane = Lane(opening=sessions)
     lane.give([assigned(0, 1), assigned(1)])
-    lane.next_words()
+    reports_until(lane, 0, 1)
     lane.stop()
     assert sessions.opened[key(0)].is_closed.is_set()
     assert list(sessions.opened) == [key(0)]
@@ -237,3 +248,16 @@ def test_every_piece_of_work_is_watched_over() -> None:
     everything(lane)
     # Beginning, two reports, learning that there are no more, and the end.
     assert watched == [(key(0), turn) for turn in (True, False, False, False, True)]
+
+
+def test_a_trial_that_begins_is_said_to_before_it_can_do_any_harm() -> None:
+    may_go = threading.Event()
+
+    def before(unit: int) -> None:
+        assert may_go.wait(PATIENCE)
+
+    lane = Lane(opening=Sessions(num_reports=1, before=before))
+    lane.give([assigned(0)])
+    assert [word.said for word in lane.next_words()] == [Begun()]
+    may_go.set()
+    assert units(everything(lane)) == [(key(0), 1)]

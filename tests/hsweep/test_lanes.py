@@ -277,14 +277,16 @@ def test_a_trial_that_kills_its_process_is_found_among_those_of_its_lane(tmp_pat
         def dying(trial: Any) -> None:
             lane, undone = trial.temporary_state.ray_actor.lane, tune.undone(trial)
             words = lane.next_words()
-            if any(isinstance(word.said, Failure) for word in words):
-                # What it says when it raises is not said by a process that is killed.
+            is_dying = any(isinstance(word.said, Failure) for word in words)
+            # What it says when it raises is not said by a process that is killed.
+            heard = [word for word in words if not isinstance(word.said, Failure)]
+            lane.next_words = lambda: heard
+            if heard:
+                hear(trial)
+            del lane.next_words
+            if is_dying and trial.trial_id in tune.trials:
                 together.append(len(undone))
                 tune._end(trial, RayActorError(error_msg="killed"))
-            else:
-                lane.next_words = lambda: words
-                hear(trial)
-                del lane.next_words
 
         tune._hear = dying  # type: ignore[method-assign]
         tune.run()
