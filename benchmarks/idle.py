@@ -39,14 +39,14 @@ class Shares:
         seconds: by what it was spent on; together they are ``worker_seconds``.
         left_over: what places waited at the end, when no trial was left; not part of it.
         trial_seconds: mean training time of a trial that ran to its end.
-        trials: by status.
+        trials: by status; and all seconds from an evaluation's end to the next update.
     """
 
     worker_seconds: float
     seconds: Mapping[str, float]
     left_over: float
     trial_seconds: float
-    trials: Mapping[str, int]
+    trials: Mapping[str, float]
 
     @property
     def idle(self) -> float:
@@ -68,7 +68,7 @@ def shares(
     spans: Mapping[str, Sequence[Span]],
     trained: Sequence[float],
     trial_seconds: float = 0.0,
-    trials: Mapping[str, int] | None = None,
+    trials: Mapping[str, float] | None = None,
 ) -> Shares:
     """Add up where the time went.
 
@@ -186,9 +186,9 @@ def command(pairs: int, quick: bool, strict: bool, replicates: int) -> None:
     found: list[Shares] = []
     for _ in range(pairs):
         if quick:
-            options, epochs = ("--set", "heads=1", "--set", "replicates=2"), 3
+            options, epochs = ["--set", "heads=1", "--set", "replicates=2"], 3
         else:
-            options = ("--set", f"replicates={replicates}")
+            options = ["--set", f"replicates={replicates}"]
             epochs = int(in_process(["-m", "benchmarks.idle"]).result["epochs"])
         found.append(run(epochs, *options))
     middle = sorted(found, key=lambda each: each.idle)[len(found) // 2]
