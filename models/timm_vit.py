@@ -7,8 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from models.attention import class_token_heads
+from models.attention import class_token_heads, split_heads
 from models.torchvision_compat import make_torchvision_importable
 
 make_torchvision_importable()
@@ -32,6 +33,17 @@ def attention_of_head_dim(head_dim: int) -> type[Attention]:
 
         def __init__(self, dim: int, **settings: Any) -> None:
             super().__init__(dim, attn_head_dim=head_dim, **settings)
+
+        def forward(
+            self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+        ) -> Tensor:
+            """Return what timm's does for what this model sets: no norms, gates or dropout."""
+            query, key, value = split_heads(self.qkv(x), 3, self.num_heads)
+            mixed = F.scaled_dot_product_attention(
+                query, key, value, attn_mask=attn_mask, is_causal=is_causal
+            )
+            output: Tensor = self.proj(mixed.transpose(1, 2).flatten(2))
+            return output
 
     return DecoupledAttention
 

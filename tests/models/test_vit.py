@@ -246,3 +246,28 @@ def test_building_on_meta_leaves_the_seed_alone() -> None:
     checked_build(SMALL)
     second = SMALL.build().state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_attention_is_timms_to_the_bit_in_outputs_and_gradients(masked: bool) -> None:
+    make_torchvision_importable()
+    from timm.layers.attention import Attention
+
+    from models.timm_vit import attention_of_head_dim
+
+    torch.manual_seed(0)
+    ours = attention_of_head_dim(5)(12, num_heads=3, qkv_bias=True)
+    timms = Attention(12, num_heads=3, attn_head_dim=5, qkv_bias=True)
+    timms.load_state_dict(ours.state_dict())
+    x = torch.randn(4, 7, 12, requires_grad=True)
+    mask = torch.ones(7, 7, dtype=torch.bool).tril() if masked else None
+    weights = torch.randn(4, 7, 12)
+    results = []
+    for attention in (ours, timms):
+        output = attention(x, attn_mask=mask)
+        gradients = torch.autograd.grad(
+            (output * weights).sum(), [x, *attention.parameters()], retain_graph=True
+        )
+        results.append((output, *gradients))
+    for found, expected in zip(*results, strict=True):
+        assert torch.equal(found, expected)
