@@ -28,6 +28,8 @@ _TRAINING_MODULES: Final = (
     *("hsweep.training.train", "hsweep.training.trial_state", "hsweep.training.micro_batches"),
     *("hsweep.training.evaluation", "hsweep.training.update", "hsweep.training.compiled"),
     *("hsweep.training.process_state", "hsweep.design.recipe", "hsweep.seeding"),
+    *("hsweep.training.together", "hsweep.training.stack"),
+    *("hsweep.training.stacked_batches", "hsweep.training.stacked_updates"),
 )
 _PLAIN_KINDS: Final = frozenset({bool, int, str})
 _ONE_FORM: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
