@@ -45,7 +45,7 @@ def seconds_a_step(
         optimizer.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):
             loss = loss_of(model, batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         if clip_norm is not None:
             nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
         optimizer.step()
