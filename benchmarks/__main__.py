@@ -13,7 +13,17 @@ if TYPE_CHECKING:
 
 # The benchmarks of speed: each is a module with a click command named `command`, which imports
 # nothing heavy at its top. `suite` runs them in this order.
-SPEED = ("study", "overhead", "idle", "tracking", "steps", "plan", "together", "process")
+SPEED = (
+    "study",
+    "overhead",
+    "idle",
+    "tracking",
+    "steps",
+    "analysis",
+    "plan",
+    "together",
+    "process",
+)
 
 
 class _Lazy(click.Group):

@@ -7,11 +7,13 @@ are made at the end. The second copy of the record is left out: no verb that rea
 
 import json
 import sqlite3
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -226,3 +228,13 @@ def _trial_values(trial: MadeTrial) -> tuple[Any, ...]:
     )  # fmt: skip
     row = (*trial.row.planned_columns(), *state)
     return (*row, row_checksum(row), said["train_seconds"], said["data_seconds"])
+
+
+def main(home: str, kind: str, trials: str, reports: str, name: str) -> None:
+    """Write a made-up study and its exported tables."""
+    (known,) = (each for each in KINDS if each == kind)
+    write_study(Home(Path(home)), known, int(trials), int(reports), name).write_tables()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -333,12 +333,14 @@ def show(study_name: str, every: bool, home: Home, as_json: bool) -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Also write the result (.json or .parquet)."
 )
+@click.option("--report", "with_report", is_flag=True, help="Also write the report of STUDY.")
 @home_option
 @json_option
 def analyze(
     study_name: str | None,
     table: Path | None,
     out: Path | None,
+    with_report: bool,
     home: Home,
     as_json: bool,
     **asked: Any,
@@ -352,11 +354,17 @@ def analyze(
     from analysis.ask import ask_table
     from analysis.findings.result_files import write_answer
     from analysis.words.summary import show_answer
+    from hsweep.record.reading import reading
     from hsweep.record.study import Study, write_json
+    from hsweep.running import request
+    from hsweep.tracking.tracker import tracking_target
+    from hsweep.verbs.conclusion import write_study_report
     from hsweep.verbs.render import print_json
 
     if (study_name is None) == (table is None):
         raise UserError("give the name of a study, or a table with --table FILE --kind KIND")
+    if with_report and (table is not None or asked["kind"] is not None):
+        raise UserError("--report is of a STUDY and its own question, without --table and --kind")
     if table is not None:
         answer = ask_table(table, **asked)
     else:
@@ -371,11 +379,16 @@ def analyze(
         elif kind == "surrogate":
             answer = ask_surrogate(study, asked["predict"], asked["margin"], asked["settings"])
         else:
-            answer = answer_study(study)
-            # Only to be found beside the study: on read-only storage the answer is what counts.
-            with contextlib.suppress(OSError):
-                if not study.is_running():
-                    write_json(study.paths.analysis, answer.to_json())
+            with reading(study) as tables:
+                answer = answer_study(study, tables)
+                # Only to be found beside the study: on read-only storage the answer is what counts.
+                with contextlib.suppress(OSError):
+                    if not study.is_running():
+                        write_json(study.paths.analysis, answer.to_json())
+                if with_report:
+                    uri = request.recorded_tracking_uri(study)
+                    target = tracking_target(uri, home, study.manifest.sweep)
+                    write_study_report(study, answer, target, tables)
     if out is not None:
         write_answer(answer, out)
     if as_json:

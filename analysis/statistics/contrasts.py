@@ -88,6 +88,17 @@ class Contrast:
         return Interval(self.estimate, self.estimate - reach, self.estimate + reach)
 
 
+def p_values(contrasts: Sequence[Contrast]) -> list[float | None]:
+    """Return the p value of each contrast, worked out together."""
+    known = [at for at, each in enumerate(contrasts) if math.isfinite(each.se) and each.se != 0]
+    found: list[float | None] = [None] * len(contrasts)
+    scores = np.array([abs(contrasts[at].estimate) / contrasts[at].se for at in known])
+    df = np.array([contrasts[at].df for at in known])
+    for at, p in zip(known, (2 * stats.t.sf(scores, df)).tolist(), strict=True):
+        found[at] = p
+    return found
+
+
 def are_matched(units: Sequence[Unit]) -> bool:
     """Whether the replicates of these units can be matched: any unit has two in common."""
     return any(not unit.lost(matched=True) for unit in units)

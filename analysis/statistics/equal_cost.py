@@ -15,7 +15,7 @@ from analysis.findings.effect_results import EffectsSettings, EqualCostGroup, Eq
 from analysis.findings.results import Interval
 from analysis.runs.scale import FloatArray
 from analysis.runs.shape_runs import Shape, ShapeRuns, to_metric
-from analysis.statistics.contrasts import Contrast, Spread, Unit, holm
+from analysis.statistics.contrasts import Contrast, Spread, Unit, holm, p_values
 from analysis.statistics.matched_grid import lines
 from analysis.statistics.moderated import moderate
 
@@ -42,14 +42,14 @@ def compare_equal_cost(
     groups.sort(key=lambda group: (group[0].cost or 0.0, group[0].label))
     units = [Unit((a,), (b,)) for group in groups for a, b in combinations(group, 2)]
     found = _differences(runs, units, matched)
-    adjusted = holm([contrast.p for contrast in found])
+    adjusted = holm(p_values(found))
     tested = sum(p is not None for p in adjusted)
     level = 1 - (1 - settings.confidence) / max(tested, 1)
     table = {
-        frozenset((id(unit.plus[0]), id(unit.minus[0]))): (unit, contrast.interval(level), p)
+        (id(unit.plus[0]), id(unit.minus[0])): (contrast, p)
         for unit, contrast, p in zip(units, found, adjusted, strict=True)
     }
-    return tuple(_group(runs, group, table, settings) for group in groups), tested
+    return tuple(_group(runs, group, table, settings, level) for group in groups), tested
 
 
 def cost_groups(shapes: list[Shape], tolerance: float) -> list[list[Shape]]:
@@ -94,15 +94,18 @@ def _differences(runs: ShapeRuns, units: list[Unit], matched: bool) -> list[Cont
 def _group(
     runs: ShapeRuns,
     group: list[Shape],
-    table: dict[frozenset[int], tuple[Unit, Interval, float | None]],
+    table: dict[tuple[int, int], tuple[Contrast, float | None]],
     settings: EffectsSettings,
+    level: float,
 ) -> EqualCostGroup:
     ranked = sorted(group, key=lambda shape: (-shape.mean, shape.label))
     best = ranked[0]
     rows = [_row(runs, best, None, None, False)]
     for shape in ranked[1:]:
-        unit, interval, p = table[frozenset((id(best), id(shape)))]
-        if unit.plus[0] is shape:
+        is_turned = (id(best), id(shape)) not in table
+        contrast, p = table[(id(shape), id(best)) if is_turned else (id(best), id(shape))]
+        interval = contrast.interval(level)
+        if is_turned:
             interval = Interval(-interval.estimate, -interval.high, -interval.low)
         established = p is not None and p <= settings.alpha and interval.estimate > 0
         rows.append(_row(runs, shape, interval, p, established))
