@@ -213,7 +213,11 @@ class Coordinator:
             if others and trial.resources.is_auto:
                 share = self._sizes.of(trial, 1 + len(others)).devices
             begun = (self._begun(each, name, share) for each in (key, *others))
-            return [assignment for assignment in begun if assignment is not None]
+            bundle = [assignment for assignment in begun if assignment is not None]
+            # As one program they take as long to report as one after another, at most.
+            timeout = self.sweep.report_timeout
+            patience = None if timeout is None else timeout * len(bundle)
+            return [replace(assignment, report_timeout=patience) for assignment in bundle]
 
     def _others_of(self, trial: Trial, most: int) -> list[str]:
         """Take from the queue what may be trained with a trial as one program."""

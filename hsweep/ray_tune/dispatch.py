@@ -13,6 +13,7 @@ from typing import Any, Final
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.packing import may_take
 from hsweep.design.trial import Assignment, Resources
+from hsweep.ray_tune.actor import START_SECONDS
 
 AHEAD_SECONDS: Final = 0.5
 """How much work a lane has ahead."""
@@ -53,6 +54,18 @@ class Lane:
     def add(self, assignments: Iterable[Assignment]) -> None:
         """Note what the process is given."""
         self.undone.update((each.trial.key, each) for each in assignments)
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds without a word after which the process hangs; None for no matter how many.
+
+        Starting a process takes its time, and so may ending a trial before the next one begins.
+        """
+        timeouts = [each.report_timeout for each in self.undone.values() if each.report_timeout]
+        if not timeouts:
+            return None
+        is_at_work = self.has_begun and bool(self.begun)
+        return max(timeouts) if is_at_work else max(*timeouts, START_SECONDS)
 
     def is_done_with(self, key: str) -> None:
         """Note that a trial has ended there."""

@@ -19,7 +19,7 @@ from ray.tune.search import Searcher
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Report, Resources
-from hsweep.ray_tune.actor import PARCEL, START_SECONDS, WORDS, Parcel, Place
+from hsweep.ray_tune.actor import PARCEL, WORDS, Parcel, Place
 from hsweep.ray_tune.dispatch import Dispatch, Lane
 from hsweep.ray_tune.failures import Circumstances, failure_of, hang_trace, heard_of
 from hsweep.training.lane import Begun, Failure, Word
@@ -88,12 +88,11 @@ class Link:
                 continue
             num_live += 1
             lane = self._lanes.get(trial.trial_id)
-            timeout = trial.config[PARCEL].first.report_timeout
-            if timeout is None or lane is None or lane.was_silenced:
+            if lane is None or lane.was_silenced:
                 continue
             lane.silent += passed
-            allowed = timeout if lane.has_begun else max(timeout, START_SECONDS)
-            if lane.silent > allowed + GRACE_SECONDS:
+            patience = lane.patience
+            if patience is not None and lane.silent > patience + GRACE_SECONDS:
                 lane.was_silenced = True
                 ray.kill(live[tracked][0])
         self.num_live, self.waiting = num_live, frozenset(waiting)

@@ -9,7 +9,7 @@ import pytest
 from tiny import tiny_sweep
 from tiny_runs import assignment_of, planned
 
-from hsweep.design.trial import Resources
+from hsweep.design.trial import Assignment, Resources
 from hsweep.ray_tune.environment import prepare_ray
 
 prepare_ray()
@@ -20,6 +20,7 @@ from hsweep.ray_tune import health as ray_health  # noqa: E402
 from hsweep.ray_tune import link as ray_link  # noqa: E402
 from hsweep.ray_tune import runner as ray_runner  # noqa: E402
 from hsweep.ray_tune.actor import PARCEL, START_SECONDS, Parcel, TrialActor  # noqa: E402
+from hsweep.ray_tune.dispatch import Lane  # noqa: E402
 from hsweep.ray_tune.health import HEAD_SECONDS, RayHealth  # noqa: E402
 from hsweep.ray_tune.link import GRACE_SECONDS, Link  # noqa: E402
 
@@ -106,9 +107,10 @@ def seconds_until_killed(
     clock = Clock(monkeypatch, ray_link)
     link, controller = Link(None), OneTrial(timeout)  # type: ignore[arg-type]
     link._ticked = clock.now
-    link._lane(controller.trial)
+    lane = link._lane(controller.trial)
     if begun:
         link.began(controller.trial)
+        lane.begun.add(TRIAL.key)
     for _ in range(2000):
         link.tick(controller)
         if killed:
@@ -132,6 +134,26 @@ def test_a_silent_process_is_ended_after_its_own_watch_would_have_done_it(
 ) -> None:
     killed_after = seconds_until_killed(monkeypatch, timeout, begun=begun)
     assert killed_after == (None if expected is None else pytest.approx(expected, abs=1.0))
+
+
+def test_a_process_between_two_trials_has_the_time_of_one_that_starts() -> None:
+    """The one before may still be writing what it keeps."""
+    first, second = (replace(each, report_timeout=30.0) for each in parcels_of_two())
+    lane = Lane(first.resources)
+    lane.has_begun = True
+    lane.add([first, second])
+    lane.begun.add(first.trial.key)
+    assert lane.patience == 30.0
+    lane.is_done_with(first.trial.key)
+    assert lane.patience == START_SECONDS
+    lane.begun.add(second.trial.key)
+    assert lane.patience == 30.0
+    lane.is_done_with(second.trial.key)
+    assert lane.patience is None
+
+
+def parcels_of_two() -> list[Assignment]:
+    return [assignment_of(trial, Path("/nowhere")) for trial in planned(tiny_sweep())[:2]]
 
 
 def test_time_in_which_the_driver_itself_was_stopped_is_nobodys_silence(
