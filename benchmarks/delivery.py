@@ -1,9 +1,13 @@
-"""A finished study, made up, delivered from its record to MLflow; how long that takes.
+"""A study, made up, delivered from its record to MLflow; how long that takes.
 
     python -m benchmarks.delivery sqlite:////tmp/mlflow.db --trials 40 --reports 20
 
 The last line of the output is JSON: the metrics the trials reported, and the seconds from the first
 request to the last answer (``import mlflow`` is over before).
+
+With ``--live 10`` the reports come in as those of trials of 10 s do, two trials at once, while the
+tracker of a running study delivers them: then the JSON has the CPU seconds of its thread, those for
+import and connection apart, and the seconds that the study took.
 """
 
 import argparse
@@ -11,19 +15,30 @@ import json
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal, TrialRow
+from hsweep.tracking import tracker
+from hsweep.tracking.delivery import Delivery
 from hsweep.tracking.store import connect
 from hsweep.tracking.target import TrackingTarget
-from hsweep.tracking.tracker import sync
+from hsweep.tracking.tracker import Tracker, sync
 
 AXES = "abcdef"
 COUNTS = {"num_params": 10, "flops_per_example": 20, "train_memory_bytes": 30}
 
 
-def make_record(path: Path, trials: int, reports: int, metrics: int) -> None:
-    """Write the record of a study whose trials have all finished, trained two at once."""
+def make_record(path: Path, trials: int, reports: int, metrics: int, seconds: float = 0.0) -> None:
+    """Write the record of a study whose trials have all finished, trained two at once.
+
+    Args:
+        path: of the record.
+        trials: how many.
+        reports: of each trial.
+        metrics: of each report.
+        seconds: that each trial takes.
+    """
     with Journal(path, create=True, is_copied=False) as journal:
         keys = [f"{number:020x}" for number in range(trials)]
         journal.add_trials(
@@ -35,6 +50,7 @@ def make_record(path: Path, trials: int, reports: int, metrics: int) -> None:
             for key in pair:
                 journal.begin_attempt(key)
             for unit in range(1, reports + 1):
+                time.sleep(seconds / reports)
                 for key in pair:
                     values = {f"metric_{n}": 1 / (unit + n) for n in range(metrics)}
                     is_last = unit == reports
@@ -47,6 +63,47 @@ def make_record(path: Path, trials: int, reports: int, metrics: int) -> None:
                     )
 
 
+class Clocked(Tracker):
+    """A tracker, its thread with a watch."""
+
+    connecting = 0.0
+    all_in_all = 0.0
+
+    def _serve(self) -> None:
+        super()._serve()
+        Clocked.all_in_all = time.thread_time()
+
+
+class ClockedDelivery(Delivery):
+    """A connection that knows what it took to make it."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        before = time.thread_time()
+        super().__init__(*arguments, **more)
+        Clocked.connecting += time.thread_time() - before
+
+
+def deliver_live(
+    path: Path, target: TrackingTarget, trials: int, reports: int, metrics: int, seconds: float
+) -> dict[str, float]:
+    """Record a study at its pace beside its tracker, and return what that computed."""
+    vars(tracker)["Delivery"] = ClockedDelivery
+    make_record(path, 0, reports, metrics)
+    serving = Clocked(path, target, study="made-up", tags={}, metric="metric_0")
+    began = time.perf_counter()
+    serving.start()
+    make_record(path, trials, reports, metrics, seconds)
+    taken = time.perf_counter() - began
+    summary = serving.close(wait_seconds=120)
+    if not summary.is_complete:
+        raise RuntimeError(f"not all was delivered: {summary}")
+    return {
+        "seconds": taken,
+        "connecting_cpu_seconds": Clocked.connecting,
+        "delivering_cpu_seconds": Clocked.all_in_all - Clocked.connecting,
+    }
+
+
 def main() -> None:
     """Make the record and deliver it."""
     parser = argparse.ArgumentParser()
@@ -54,11 +111,16 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--reports", type=int, default=20)
     parser.add_argument("--metrics", type=int, default=4)
+    parser.add_argument("--live", type=float, metavar="SECONDS", help="How long a trial takes.")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.db"
-        make_record(path, asked.trials, asked.reports, asked.metrics)
         target = TrackingTarget(asked.uri, None, f"ours-{time.time_ns()}")
+        if asked.live is not None:
+            sizes = asked.trials, asked.reports, asked.metrics
+            print(json.dumps(deliver_live(path, target, *sizes, asked.live)))
+            return
+        make_record(path, asked.trials, asked.reports, asked.metrics)
         connect(target)
         began = time.perf_counter()
         summary = sync(path, target, study="made-up", tags={}, metric="metric_0")
