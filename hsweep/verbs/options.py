@@ -185,7 +185,8 @@ sweep_options = _together(
         type=Setting(),
         multiple=True,
         help="Replace an axis (heads=1,2,4), the budget (epochs=50), report_every, replicates, "
-        "cpus or gpus.",
+        "cpus, gpus (a number, or auto: a share of a device by the memory a trial needs) or "
+        "together (auto, never, always).",
     ),
     click.option(
         "--point",
