@@ -62,6 +62,7 @@ class TrialState:
         self._seconds_before = 0.0
         self._seconds_saved = 0.0
         self._seconds_whole = 0.0
+        self._until_last = 0.0
         self._saved_unit = 0
         self._note = ""
         self.resume_clock()
@@ -120,7 +121,9 @@ class TrialState:
         # What takes longer cannot be had in time by beginning early.
         ahead = writing if 2 * writing <= limit else 0.0
         at_risk = self._seconds_before - self._seconds_saved
-        allowed = max(limit, until_next * (1 + _BEYOND_A_REPORT))
+        # One report that took long says nothing of the next.
+        usual, self._until_last = min(until_next, self._until_last), until_next
+        allowed = max(limit, usual * (1 + _BEYOND_A_REPORT))
         if at_risk >= limit or at_risk + until_next + ahead > limit:
             self._save(beside=limit > 0 and at_risk + writing <= allowed)
         elif (

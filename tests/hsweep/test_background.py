@@ -382,3 +382,19 @@ def test_every_report_is_on_disk_when_it_is_told_if_nothing_may_be_lost(tmp_path
     for report in train(assignment_of(TRIAL, tmp_path, checkpoint_seconds=0.0), CPU):
         if not report.is_last:  # type: ignore[union-attr]
             assert names(tmp_path)[-1].startswith(f"{report.unit:09d}")  # type: ignore[union-attr]
+
+
+def test_of_reports_further_apart_than_work_may_be_at_risk_only_one_that_came_as_usual_goes_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside: list[int] = []
+    begin = BackgroundWriter.begin
+
+    def noting(writer: BackgroundWriter, unit: int, state: Any) -> None:
+        beside.append(unit)
+        begin(writer, unit, state)
+
+    monkeypatch.setattr(BackgroundWriter, "begin", noting)
+    # Four seconds a report: what the first and the last report take is not known to be usual.
+    list(train(assignment_of(TRIAL, tmp_path, checkpoint_seconds=3.0), CPU))
+    assert beside == [2, 3, 4, 5, 6, 7]
