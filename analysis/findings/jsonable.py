@@ -29,7 +29,7 @@ def encode(value: object) -> Any:
     Raises:
         TypeError: a type that JSON cannot carry.
     """
-    kind = type(value)
+    kind: type[Any] = type(value)
     # Most of what a result of many runs holds, so it comes first.
     if kind is float:
         return value if math.isfinite(value) else None  # type: ignore[arg-type]
@@ -37,7 +37,7 @@ def encode(value: object) -> Any:
         return value
     if kind is tuple or kind is list:
         return [encode(item) for item in value]  # type: ignore[attr-defined]
-    if names := _field_names(kind):
+    if names := _field_names(kind):  # type: ignore[arg-type]
         return {shown: encode(getattr(value, name)) for name, shown in names}
     if isinstance(value, str):
         return value

@@ -94,8 +94,8 @@ def p_values(contrasts: Sequence[Contrast]) -> list[float | None]:
     found: list[float | None] = [None] * len(contrasts)
     scores = np.array([abs(contrasts[at].estimate) / contrasts[at].se for at in known])
     df = np.array([contrasts[at].df for at in known])
-    for at, p in zip(known, (2 * stats.t.sf(scores, df)).tolist(), strict=True):
-        found[at] = p
+    for at, p in zip(known, np.asarray(2 * stats.t.sf(scores, df)), strict=True):
+        found[at] = float(p)
     return found
 
 

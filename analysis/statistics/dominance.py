@@ -44,7 +44,7 @@ def dominated_share(quality: FloatArray, cost: FloatArray, epsilon: float) -> Fl
         some = slice(first, first + step)
         costs = cost if cost.shape[0] == 1 else cost[some]
         counts += dominated(quality[some], costs, epsilon).sum(axis=0)
-    return counts / draws
+    return np.asarray(counts / draws, dtype=np.float64)
 
 
 def _by_one_cost(quality: FloatArray, cost: FloatArray, epsilon: float) -> Mask:

@@ -119,10 +119,10 @@ class JournalReader:
             for name, is_orphaned, number, *sums in rows:
                 found.add(TrialStatus(name), bool(is_orphaned), number, sums)
         if found.untimed:
-            known = f"{trained} IS NOT NULL"
+            is_timed = f"{trained} IS NOT NULL"
             untimed = self._raw_reports(
                 "seq IN (SELECT log.seq FROM log JOIN trials ON log.key = trials.key"
-                f" AND log.unit = trials.unit WHERE log.kind = 'report' AND NOT ({known}))",
+                f" AND log.unit = trials.unit WHERE log.kind = 'report' AND NOT ({is_timed}))",
                 (),
             )
             for payload in (json.loads(entry[5]) for batch in untimed for entry in batch):
