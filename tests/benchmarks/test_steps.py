@@ -14,7 +14,7 @@ from benchmarks.steps import QUICK, THREADED, chosen, command
 from models.torchvision_compat import make_torchvision_importable
 
 # What a library's model has beside ours (biases, maps) or lacks, as a share of the parameters.
-MOST_DIFFERENCE = 0.15
+MOST_DIFFERENCE = 0.01
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
