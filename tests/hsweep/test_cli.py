@@ -274,6 +274,39 @@ class TestStudies:
         assert content["finished"] == 1
         assert [trial["nmse"] for trial in content["trials_list"]] == [0.25, None, None]
 
+    def test_of_very_many_trials_the_best_are_shown_and_how_all_stand(
+        self, hsweep: Invoke, home: Home, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        study = new_study(home)
+        with recording(study) as (journal, trials):
+            finish(journal, trials[0], 0.25)
+            attempt = journal.begin_attempt(trials[1].key)
+            journal.note_failure(trials[1].key, attempt, 0, "Traceback\nOSError: no space")
+        whole = hsweep("show", "mine").stdout
+        before = json.loads(hsweep("show", "mine", "--json").stdout)
+        monkeypatch.setattr("hsweep.record.study.CLOSELY", 2)
+        monkeypatch.setattr("hsweep.verbs.render.CLOSELY", 2)
+        shown = hsweep("show", "mine").stdout
+        assert "the best by nmse:" in shown
+        assert shown.count("finished") == 2
+        assert "... and 2 more trials (--all lists all, --json too)" in shown
+        assert "1 planned, 1 finished, 1 failed; folder" in shown
+        assert "1 failed: OSError: no space" in shown
+        assert hsweep("show", "mine", "--all").stdout == whole
+        assert json.loads(hsweep("show", "mine", "--json").stdout) == before
+
+    def test_show_and_list_need_no_library_of_training_or_analysis(self, home: Home) -> None:
+        new_study(home)
+        program = (
+            "import sys; from hsweep.cli import main; main(standalone_mode=False);"
+            "heavy = ['torch', 'ray', 'mlflow', 'pandas', 'numpy', 'pyarrow', 'scipy'];"
+            "print('heavy:', *(name for name in heavy if name in sys.modules))"
+        )
+        for verb in (["show", "mine"], ["list"]):
+            ended = run_process("-c", program, *verb, "--home", str(home.root))
+            assert ended.returncode == 0, ended.stderr
+            assert ended.stdout.endswith("heavy:\n")
+
     def test_an_empty_home_says_how_to_begin(self, hsweep: Invoke) -> None:
         result = hsweep("list")
         assert result.exit_code == 0
@@ -323,6 +356,22 @@ class TestExport:
 
 
 class TestAnalyze:
+    def test_one_reading_gives_answer_and_report(self, hsweep: Invoke, home: Home) -> None:
+        study = new_study(home)
+        with recording(study) as (journal, trials):
+            finish(journal, trials[0], 0.25)
+        assert hsweep("analyze", "mine", "--report").exit_code == 0
+        page = study.paths.report.read_text()
+        answer = json.loads(study.paths.analysis.read_text())["answer"]
+        assert answer in page
+        assert hsweep("report", "mine").exit_code == 0
+        assert study.paths.report.read_text() == page
+
+    def test_a_report_is_of_a_study_and_its_own_question(self, hsweep: Invoke, home: Home) -> None:
+        new_study(home)
+        message = refusal(hsweep("analyze", "mine", "--kind", "effects", "--report"))
+        assert "--report is of a STUDY and its own question" in message
+
     def test_it_takes_a_study_or_a_table(self, hsweep: Invoke, home: Home, tmp_path: Path) -> None:
         new_study(home)
         table = write(tmp_path, "heads,nmse\n1,0.5\n", "table.csv")
