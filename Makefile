@@ -15,8 +15,9 @@ READY_TO_TEST := .venv/.ready-to-test
 demo: $(READY_TO_RUN)
 	$(BIN)/hsweep run sweeps/retrieval_heads.py --no-reuse --study $(DEMO)
 
+# Tests that start processes wait for them, so on two cores three at once are quicker than two.
 test: $(READY_TO_TEST)
-	$(BIN)/pytest -m "not slow" -n logical --maxprocesses 4 --dist loadgroup
+	$(BIN)/pytest -m "not slow" -n 3 --dist loadgroup
 
 test-slow: $(READY_TO_TEST)
 	$(BIN)/pytest -m slow -n 2 --dist loadgroup

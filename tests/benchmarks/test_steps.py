@@ -65,6 +65,7 @@ def test_a_failure_is_told_with_its_traceback_and_ends_nothing() -> None:
     serving.join()
 
 
+@pytest.mark.slow
 def test_the_benchmark_works_from_end_to_end() -> None:
     ended = CliRunner().invoke(command, ["--quick", "--pairs", "1"])
     assert ended.exit_code == 0, ended.output
