@@ -320,8 +320,7 @@ def build_report(report_input: ReportInput) -> str:
         figures_script=Markup(figures_script),
         trials_json=embed(
             {
-                "columns": [dataclasses.asdict(column) for column in trials.columns],
-                "rows": trials.rows,
+                **trial_tables.embedded(trials),
                 "statusLabels": trial_tables.STATUS_LABELS,
             }
         ),

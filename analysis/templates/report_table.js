@@ -7,6 +7,13 @@
   const table = document.getElementById("trials-table");
   if (!table) return;
   const trials = JSON.parse(document.getElementById("trials-data").textContent);
+  // What all addresses of a column begin with stands in the page once.
+  trials.columns.forEach((column, at) => {
+    if (!column.prefix) return;
+    trials.rows.forEach((row) => {
+      if (typeof row[at] === "string") row[at] = column.prefix + row[at];
+    });
+  });
   const scroller = document.getElementById("trials-scroll");
   const body = table.tBodies[0];
   const grouped = new Intl.NumberFormat("en-US");

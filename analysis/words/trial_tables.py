@@ -1,6 +1,8 @@
 """The report page's tables of trials: every trial with its values, and how they ended."""
 
+import dataclasses
 import math
+import os.path
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -41,6 +43,22 @@ class TrialTable:
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str | float | int | None, ...], ...]
+
+
+def embedded(table: TrialTable) -> dict[str, Any]:
+    """Return the table as the page holds it: what all addresses of a column begin with once."""
+    cells = list(zip(*table.rows, strict=True)) or [()] * len(table.columns)
+    columns: list[dict[str, Any]] = []
+    for at, column in enumerate(table.columns):
+        prefix = ""
+        if column.kind == "link":
+            texts = [text for text in cells[at] if isinstance(text, str)]
+            prefix = os.path.commonprefix(texts)  # noqa: RUF071 - of characters
+            cells[at] = tuple(
+                text[len(prefix) :] if isinstance(text, str) else text for text in cells[at]
+            )
+        columns.append({**dataclasses.asdict(column), "prefix": prefix})
+    return {"columns": columns, "rows": list(zip(*cells, strict=True)) if table.rows else []}
 
 
 @dataclass(frozen=True, slots=True)

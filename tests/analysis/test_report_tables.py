@@ -301,3 +301,29 @@ def test_axes_that_never_change_are_told_apart_from_those_that_were_swept() -> N
     assert trial_tables.fixed_axes(trials, axes) == [("depth", "1")]
     names = [column.name for column in trial_tables.trial_table(trials, axes, "nmse").columns]
     assert names.index("depth") > names.index("num_params")
+
+
+def test_addresses_stand_in_the_page_by_what_tells_them_apart() -> None:
+    base = "http://127.0.0.1:5000/#/experiments/1/runs/"
+    frame = pd.DataFrame(
+        {
+            "status": "finished",
+            "key": ["a", "b", "c"],
+            "mlflow_url": [f"{base}01ab", None, f"{base}01cd"],
+        }
+    )
+    table = trial_tables.trial_table(frame, (), "nmse")
+    page = trial_tables.embedded(table)
+    assert [column["name"] for column in page["columns"]] == [c.name for c in table.columns]
+    again = [
+        tuple(
+            column["prefix"] + value if column["prefix"] and value is not None else value
+            for column, value in zip(page["columns"], row, strict=True)
+        )
+        for row in page["rows"]
+    ]
+    assert again == list(table.rows)
+    (address,) = (column for column in page["columns"] if column["kind"] == "link")
+    assert address["prefix"] == f"{base}01"
+    none = trial_tables.embedded(trial_tables.trial_table(frame.iloc[:0], (), "nmse"))
+    assert none["rows"] == []
