@@ -38,6 +38,7 @@ from hsweep.ray_tune.link import (
     alive_nodes,
     slots_of,
 )
+from hsweep.ray_tune.pickling import send_whole
 from hsweep.workspace import worker_environment
 
 ROOMLESS_SECONDS: Final = 600.0
@@ -144,8 +145,7 @@ class RayRunner:
         """Return when the coordinator is exhausted, or when Ray can do no more."""
         self.connect()
         repair_tune()
-        for module in self.own_modules:
-            ray.cloudpickle.register_pickle_by_value(module)
+        send_whole(self.own_modules)
         # An adaptive search has no trial before it starts, but draws of it were checked.
         requests = {trial.resources for trial in coordinator.planned_trials()} | self._checked
         self._ask_devices(requests)

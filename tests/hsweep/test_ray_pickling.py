@@ -1,0 +1,77 @@
+"""A sweep file's own functions reach workers that cannot import it."""
+
+import functools
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from hsweep.ray_tune.environment import prepare_ray
+from hsweep.workspace import ROOT
+
+prepare_ray()
+
+import ray  # noqa: E402
+
+from hsweep.ray_tune.pickling import send_whole  # noqa: E402
+
+SOURCE = """
+import functools
+
+@functools.lru_cache(maxsize=7)
+def doubled(number):
+    calls.append(number)
+    return 2 * number
+
+calls = []
+
+class Model:
+    def width(self, number):
+        return doubled(number) + doubled(number)
+"""
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = ModuleType("a_sweep_of_ones_own")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(SOURCE, vars(module))
+    return module
+
+
+def test_a_cached_function_goes_with_the_class_that_calls_it(
+    own: ModuleType, tmp_path: Path
+) -> None:
+    send_whole([own])
+    sent = tmp_path / "sent"
+    sent.write_bytes(ray.cloudpickle.dumps(own.Model()))
+    program = (
+        f"import pickle, sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from hsweep.ray_tune.environment import prepare_ray; prepare_ray()\n"
+        f"model = pickle.loads(open({str(sent)!r}, 'rb').read())\n"
+        "cached = type(model).width.__globals__['doubled']\n"
+        "print(model.width(3), cached.cache_info().hits, cached.cache_parameters()['maxsize'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.split() == ["12", "1", "7"], done.stderr
+
+
+@functools.cache
+def elsewhere() -> int:
+    return 1
+
+
+def test_what_can_be_imported_is_sent_by_its_name(
+    own: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or ModuleType(__name__))
+    monkeypatch.setattr(sys.modules[__name__], "elsewhere", elsewhere, raising=False)
+    send_whole([own])
+    sent = pickle.dumps(elsewhere)
+    assert len(sent) < 100
+    assert pickle.loads(sent) is elsewhere
