@@ -69,7 +69,7 @@ def data_file(folder: Path, length: int, seed: int) -> Path:
 
 def read(folder: str | Path, length: int, seed: int) -> Data:
     """Return the data of a length and a seed."""
-    return Data(**torch.load(data_file(Path(folder), length, seed)))
+    return Data(**torch.load(data_file(Path(folder), length, seed), weights_only=True))
 
 
 def write_results(out: Path, results: Iterable[Mapping[str, Any]]) -> None:

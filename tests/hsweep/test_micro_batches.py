@@ -23,6 +23,7 @@ from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.memory import asked_bytes, is_out_of_memory, shown
 from hsweep.training.micro_batches import parts_of
 from hsweep.training.train import train
+from hsweep.training.update import Update
 
 CPU = torch.device("cpu")
 PLAIN = TinyTask().open(data_seed=1, sampling_seed=2, batch_size=8, device=CPU)
@@ -456,7 +457,7 @@ def out_of_memory(*_: Any, **__: Any) -> Any:
         (TinyData, "__init__", "the data"),
         (TinyData, "warm_start", "the model"),
         (nn.Module, "to", "the model"),
-        (torch.optim.AdamW, "step", "an update"),
+        (Update, "step", "an update"),
         (TinyData, "evaluate", "the evaluation"),
     ],
 )

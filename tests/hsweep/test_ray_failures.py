@@ -102,7 +102,7 @@ def test_a_process_that_hangs_without_giving_up_the_interpreter_ends_itself_and_
     assert first.startswith("no report for 0.5 s (report_timeout): the process was ended ")
     assert "process 77 on alpha" in first
     assert re.search(r"; it was at <string>, line \d+, in never_returns$", first)
-    assert any("lane.py" in line and "in _train" in line for line in stack)
+    assert any("lane.py" in line and "in _advances" in line for line in stack)
 
 
 def test_a_process_that_reports_in_time_is_left_alone(tmp_path: Path) -> None:
