@@ -133,6 +133,10 @@ class TrialActor(tune.Trainable):
         """End a trial now; return when what it has to keep is on disk."""
         self._lane.drop(key)
 
+    def halt(self) -> None:
+        """End all trials at their next reports; what they say until then is still asked for."""
+        self._lane.halt()
+
     def cleanup(self) -> None:
         """End all trials, writing a checkpoint where work is not yet on disk."""
         self._lane.stop()

@@ -36,6 +36,7 @@ class Lane:
         undone: by key, in the order they were given.
         begun: keys of those that the process has come to.
         has_begun: the process has said that it is there.
+        actor: the process, once it is there.
         place: a reference to where it runs.
         silent: seconds since its last word, as far as this process was awake to hear one.
         was_silenced: it was ended because of that.
@@ -46,6 +47,7 @@ class Lane:
     undone: dict[str, Assignment] = field(default_factory=dict)
     begun: set[str] = field(default_factory=set)
     has_begun: bool = False
+    actor: Any = None
     place: Any = None
     silent: float = 0.0
     was_silenced: bool = False

@@ -28,6 +28,9 @@ GRACE_SECONDS: Final = 15.0
 """How much later than a worker's own watch the driver ends it: its watch can say where it was."""
 
 _LONGEST_TICK: Final = 1.0
+_HALTING_SECONDS: Final = 60.0
+"""How long a run that was asked to end waits for what its lanes are at."""
+
 _EXPLAINING_SECONDS: Final = 0.5
 
 
@@ -50,6 +53,7 @@ class Link:
     _lanes: dict[str, Lane] = field(default_factory=dict)
     _readers: list[threading.Thread] = field(default_factory=list)
     _ticked: float = field(default_factory=time.monotonic)
+    _halting_since: float | None = None
 
     def __post_init__(self) -> None:
         self._dispatch = Dispatch(self.coordinator, _has_happened, self.places)
@@ -109,7 +113,10 @@ class Link:
         """Note that a lane's process is there."""
         lane = self._lane(trial)
         lane.has_begun, lane.silent = True, 0.0
-        lane.place = trial.temporary_state.ray_actor.where.remote()
+        lane.actor = trial.temporary_state.ray_actor
+        lane.place = lane.actor.where.remote()
+        if self._halting_since is not None:
+            lane.actor.halt.remote()
 
     def said(self, trial: TuneTrial, result: Mapping[str, Any]) -> bool:
         """Pass on what a lane's trials said, and return whether the lane goes on."""
@@ -124,7 +131,8 @@ class Link:
                     dropped.append(word.key)
             if not result[WORDS]:
                 # It has run dry, so whatever is not done with there is not trained there either.
-                self.coordinator.all_said(lane.undone.values())
+                if not self.coordinator.stop_requested:
+                    self.coordinator.all_said(lane.undone.values())
                 lane.undone.clear()
             # A broken lane ends when it is asked once more; what it had not begun goes elsewhere.
             if actor is not None and not lane.is_broken:
@@ -161,6 +169,23 @@ class Link:
             self._dispatch.note_duration(said.wall_seconds)
             return False
         return True
+
+    def may_stop(self) -> bool:
+        """Return whether the run can end now that it was asked to.
+
+        Lanes are told to end first, and what they said until then is recorded: a report that was
+        not heard would be lost, and with it a trial's end. Where something does not work nobody
+        waits for that.
+        """
+        if not self.coordinator.stop_requested:
+            return False
+        at_work = [lane for lane in self._lanes.values() if lane.has_begun]
+        if self._halting_since is None:
+            self._halting_since = time.monotonic()
+            for lane in at_work:
+                lane.actor.halt.remote()
+        waited = time.monotonic() - self._halting_since
+        return self.coordinator.is_in_trouble or not at_work or waited > _HALTING_SECONDS
 
     def ended(self, trial: TuneTrial) -> None:
         """Forget a lane."""
@@ -327,7 +352,7 @@ class StopWhenAsked(tune.Stopper):
 
     def stop_all(self) -> bool:
         """Return whether the run shall end now; workers then write their checkpoints."""
-        return self._link.coordinator.stop_requested
+        return self._link.may_stop()
 
 
 def alive_nodes() -> list[dict[str, Any]]:

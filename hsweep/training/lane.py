@@ -132,6 +132,14 @@ class Lane:
                 self._queue.remove(waiting)
             self._await_end([key])
 
+    def halt(self) -> None:
+        """End all trials at their next reports, without waiting for that; what they have said by
+        then can still be asked for."""
+        with self._changed:
+            self._queue.clear()
+            self._to_drop.update(self._training)
+            self._changed.notify_all()
+
     def stop(self) -> None:
         """End all trials; return when what they have to keep is on disk."""
         with self._changed:

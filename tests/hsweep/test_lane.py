@@ -261,3 +261,33 @@ def test_a_trial_that_begins_is_said_to_before_it_can_do_any_harm() -> None:
     assert [word.said for word in lane.next_words()] == [Begun()]
     may_go.set()
     assert units(everything(lane)) == [(key(0), 1)]
+
+
+def test_what_was_said_before_it_was_halted_can_be_asked_for() -> None:
+    sessions = Sessions(num_reports=4)
+    lane = Lane(opening=sessions)
+    lane.give([assigned(0, 2), assigned(1)])
+    assert reports_until(lane, 0, 2)[-1] == (key(0), 2)
+    lane.halt()
+    assert everything(lane) == []
+    assert sessions.opened[key(0)].is_closed.is_set()
+    assert sessions.opened[key(0)].said == 2
+    assert key(1) not in sessions.opened
+
+
+def test_a_halted_lane_says_what_its_trial_said_last() -> None:
+    is_training, may_go = threading.Event(), threading.Event()
+
+    def before(unit: int) -> None:
+        if unit == 3:
+            is_training.set()
+            assert may_go.wait(PATIENCE)
+
+    sessions = Sessions(num_reports=9, before=before)
+    lane = Lane(opening=sessions)
+    lane.give([assigned(0)])
+    assert is_training.wait(PATIENCE)
+    lane.halt()
+    may_go.set()
+    assert units(everything(lane)) == [(key(0), 1), (key(0), 2), (key(0), 3)]
+    assert sessions.opened[key(0)].is_closed.is_set()
