@@ -162,7 +162,9 @@ def test_in_single_precision_it_is_the_same_up_to_rounding(
 
 
 def test_under_autocast_it_is_the_same_up_to_its_rounding(tmp_path: Path) -> None:
-    assert_as_separately(replicates(recipe=replace(RECIPE, precision="bfloat16")), tmp_path, 3e-2)
+    # Adam divides gradients by their own size, so rounding alone can turn a weight's first steps.
+    recipe = replace(RECIPE, precision="bfloat16", optimizer="sgd")
+    assert_as_separately(replicates(recipe=recipe), tmp_path, 3e-2)
 
 
 @pytest.mark.usefixtures("float64")
