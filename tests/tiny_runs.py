@@ -86,3 +86,21 @@ def checkpoints_written() -> None:
     for thread in threading.enumerate():
         if thread.name == THREAD_NAME:
             thread.join()
+
+
+def assert_equal_to_the_bit(one: Any, other: Any) -> None:
+    """Compare tensors, and dictionaries and sequences of them."""
+    import torch
+
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert_equal_to_the_bit(one[name], other[name])
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other)
+        for mine, theirs in zip(one, other, strict=True):
+            assert_equal_to_the_bit(mine, theirs)
+    else:
+        assert one == other

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
-from tiny_runs import assignment_of, content, planned
+from tiny_runs import assert_equal_to_the_bit, assignment_of, content, planned
 from torch import nn
 
 from hsweep import Recipe, epochs, grid, seconds, steps
@@ -54,21 +54,6 @@ def final_state(assignment: Assignment) -> dict[str, Any]:
         if report.is_last:
             generator.close()
     return saved(Path(assignment.checkpoints), assignment.trial)
-
-
-def assert_equal_to_the_bit(one: Any, other: Any) -> None:
-    if isinstance(one, torch.Tensor):
-        assert torch.equal(one, other)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for name in one:
-            assert_equal_to_the_bit(one[name], other[name])
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(other)
-        for mine, theirs in zip(one, other, strict=True):
-            assert_equal_to_the_bit(mine, theirs)
-    else:
-        assert one == other
 
 
 WITH_DROPOUT = one_trial(

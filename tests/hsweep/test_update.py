@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tiny import TinyModel, TinyTask, tiny_sweep
-from tiny_runs import assignment_of, planned
+from tiny_runs import assert_equal_to_the_bit, assignment_of, planned
 from torch import Tensor, nn
 
 from hsweep import Recipe, epochs, grid
@@ -71,21 +71,6 @@ def trained(
         loss(model).backward()
         update(recipe.lr_at(number, 8))
     return model, optimizer.state_dict()
-
-
-def assert_equal_to_the_bit(one: Any, other: Any) -> None:
-    if isinstance(one, Tensor):
-        assert torch.equal(one, other)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for name in one:
-            assert_equal_to_the_bit(one[name], other[name])
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(other)
-        for mine, theirs in zip(one, other, strict=True):
-            assert_equal_to_the_bit(mine, theirs)
-    else:
-        assert one == other
 
 
 def assert_the_same(
