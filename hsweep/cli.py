@@ -1,7 +1,9 @@
 """The command line: verbs only. Everything heavy is imported inside the verb that needs it."""
 
+import atexit
 import contextlib
 import errno
+import gc
 import sqlite3
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +32,10 @@ from hsweep.verbs.sync import sync
 
 EXIT_NOTHING_USABLE: Final = 1
 EXIT_USAGE: Final = 2
+
+# An interpreter that ends searches all that it holds for cycles, again and again: two seconds after
+# Ray, torch and MLflow were imported. The process ends anyway, and its memory with it.
+atexit.register(gc.freeze)
 
 _STUDY_KNOWS: Final = "belongs to --table; a study knows it"
 _ASKED_OF_A_STUDY: Final = {

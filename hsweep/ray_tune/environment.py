@@ -15,6 +15,8 @@ _SETTINGS: Final = {
     # Token authentication is the default of current Ray, but only where it starts the cluster;
     # said aloud, an address given by the user works the same way.
     "RAY_AUTH_MODE": "token",
+    # Its first processes know nothing of a trial's environment, so no trial could use them.
+    "RAY_prestart_worker_first_driver": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }

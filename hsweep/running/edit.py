@@ -123,7 +123,7 @@ def go_on_edited(
         return edit, None
     runner = make_runner(options, home, study.name, study.manifest.storage, edit.prepared.loaded)
     try:
-        prepare_runner(runner, edit.prepared.plan)
+        prepare_runner(runner, edit.prepared.plan, conclude)
         with study.locked():
             _refuse_moved_on(study, edit)
             if edit.is_change:

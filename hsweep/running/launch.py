@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from rich.console import Console
 
@@ -37,8 +37,15 @@ from hsweep.workspace import LoadedSweep
 if TYPE_CHECKING:
     from hsweep.ray_tune.runner import RayRunner
 
-Conclude = Callable[[Study], Sequence[Path]]
-"""Writes what is to be said of a study, and returns the files to keep with its tracked run."""
+
+class Conclude(Protocol):
+    """What is said of a study once it has run."""
+
+    def import_ahead(self) -> None:
+        """Begin to import what that and tracking take, without waiting for it."""
+
+    def __call__(self, study: Study) -> Sequence[Path]:
+        """Write it, and return the files to keep with the study's tracked run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +101,13 @@ def make_runner(
     )
 
 
-def prepare_runner(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
+def prepare_runner(
+    runner: "RayRunner | InlineRunner", plan: Plan, conclude: Conclude | None = None
+) -> None:
     """Connect, and refuse what cannot run before anything is recorded.
+
+    What the end of the run takes is imported meanwhile: starting Ray's processes leaves this one
+    idle for seconds.
 
     Raises:
         UserError: the cluster cannot be reached or cannot hold a trial, a trial needs a process
@@ -104,12 +116,14 @@ def prepare_runner(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
     is_here = isinstance(runner, InlineRunner) or runner.address is None
     if is_here and (missing := cannot_be_compiled(plan.trials)):
         raise UserError(missing)
+    if isinstance(runner, InlineRunner) and plan.sweep.isolate:
+        raise UserError(
+            "isolate gives every trial a process of its own, and the inline runner has but this "
+            "one; leave out --runner inline, or set isolate=false"
+        )
+    if conclude is not None:
+        conclude.import_ahead()
     if isinstance(runner, InlineRunner):
-        if plan.sweep.isolate:
-            raise UserError(
-                "isolate gives every trial a process of its own, and the inline runner has but "
-                "this one; leave out --runner inline, or set isolate=false"
-            )
         return
     runner.connect()
     runner.check({trial.key: trial.resources for trial in plan.trials})

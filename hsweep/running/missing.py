@@ -108,7 +108,7 @@ def run_missing(
     storage = study.manifest.storage
     runner = make_runner(options, home, study.name, storage, prepared.loaded)
     try:
-        prepare_runner(runner, plan)
+        prepare_runner(runner, plan, conclude)
         with study.locked(), study.journal(read_only=False) as journal:
             again = {each.trial.key for each in extension.additions if each.is_recorded}
             ended = [

@@ -123,7 +123,7 @@ def start(
     storage = _absolute(storage)
     runner = make_runner(options, home, name, storage, prepared.loaded)
     try:
-        prepare_runner(runner, plan)
+        prepare_runner(runner, plan, conclude)
         study = Study.create(
             home,
             new_manifest(
@@ -163,7 +163,7 @@ def go_on(
     storage = study.manifest.storage
     runner = make_runner(options, home, study.name, storage, prepared.loaded)
     try:
-        prepare_runner(runner, plan)
+        prepare_runner(runner, plan, conclude)
         return train(study, prepared, runner, options, home, console, conclude)
     finally:
         close(runner)

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib
 import logging
 import os
 import sqlite3
@@ -35,6 +36,15 @@ def prepare_environment() -> None:
     no_telemetry()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+
+
+def import_client(target: TrackingTarget) -> None:
+    """Import of MLflow what delivering to the store takes; it is more than a second's work."""
+    prepare_environment()
+    importlib.import_module("mlflow")
+    if target.sqlite_file is not None:
+        importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
+    _quieten()
 
 
 def connect(target: TrackingTarget) -> "MlflowClient":

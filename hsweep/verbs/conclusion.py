@@ -12,6 +12,7 @@ import click
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.redaction import redact
+from hsweep.tracking.store import import_client
 from hsweep.verbs.options import exit_with
 
 if TYPE_CHECKING:
@@ -30,17 +31,19 @@ EXIT_NOTHING_USABLE: Final = 1
 class Conclusion:
     """Analyses a study that has just run and writes its analysis and report.
 
-    The study is whole by then: whatever goes wrong here is said, not raised. What the analysis
-    imports takes a second; it is imported beside what comes first, which is mostly waiting for
-    Ray's processes, instead of after the last trial.
+    The study is whole by then: whatever goes wrong here is said, not raised.
     """
 
     def __init__(self, target: "TrackingTarget") -> None:
         self.target = target
         self.answer: Answer | None = None
         self.problem = ""
+
+    def import_ahead(self) -> None:
+        """Import what tracking and analysis need, in a thread: seconds of computing in all, for
+        which a run has time while it waits for Ray's processes."""
         # No daemon: an interpreter that ends waits for it, rather than ending it within an import.
-        threading.Thread(target=_import_analysis, name="analysis-import").start()
+        threading.Thread(target=_import, args=(self.target,), name="import-ahead").start()
 
     def __call__(self, study: "Study") -> list[Path]:
         """Return the files written."""
@@ -62,8 +65,10 @@ class Conclusion:
             return []
 
 
-def _import_analysis() -> None:
-    # What goes wrong here goes wrong again where the analysis is called, and is said there.
+def _import(target: "TrackingTarget") -> None:
+    # What goes wrong here goes wrong again where it is called, and is said there.
+    with contextlib.suppress(Exception):
+        import_client(target)
     with contextlib.suppress(Exception):
         importlib.import_module("analysis.answer")
 
