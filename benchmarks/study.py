@@ -31,6 +31,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 FULL_SEQUENCES: Final = 8000
 TUTORIAL, EXPERT, OPTUNA = "tutorial", "expert", "optuna"
 BARS: Final = {TUTORIAL: 6.0, EXPERT: 1.0, OPTUNA: 1.0}
+OPTIONS: Final = {TUTORIAL: (), EXPERT: ("--no-dashboard",), OPTUNA: ("--no-dashboard",)}
+"""How ours is run beside each: with Ray's dashboard where the other side starts it, too."""
 LABELS: Final = {
     TUTORIAL: "tutorial-style Ray Tune",
     EXPERT: "expert Ray Tune",
@@ -114,7 +116,7 @@ class Sides:
                 data = Data(*made.train, *made.validation)
                 torch.save(data._asdict(), data_file(self.data, length, seed))
 
-    def ours(self) -> float:
+    def ours(self, *options: str) -> float:
         """Return the seconds of ``hsweep run``, from the start of the process to its end."""
         home = self._new_folder("ours")
         setting = self.setting
@@ -129,7 +131,7 @@ class Sides:
             "ours",
             [
                 *("-m", "hsweep", "run", "benchmarks/head_count.py", "--study", "head_count"),
-                *("--home", str(home), "--max-concurrent", str(setting.processes)),
+                *("--home", str(home), "--max-concurrent", str(setting.processes), *options),
                 *(word for item in chosen.items() for word in ("--set", "=".join(item))),
             ],
         )
@@ -291,7 +293,7 @@ def _shown(
         pairings.append(
             Pairing(
                 name="whole study",
-                ours="hsweep run",
+                ours=" ".join(("hsweep run", *OPTIONS[side])),
                 theirs=LABELS[side],
                 unit="s",
                 is_better="less",
@@ -340,7 +342,11 @@ def command(tutorial_pairs: int, scale: float, pairs: int, quick: bool, strict: 
         others = {side: functools.partial(sides.theirs, side) for side in BARS}
         # Ours stands between the two that are as quick, so that each is right beside it.
         seconds = in_rounds(
-            {EXPERT: others[EXPERT], "ours": sides.ours, OPTUNA: others[OPTUNA]},
+            {
+                EXPERT: others[EXPERT],
+                "ours": functools.partial(sides.ours, *OPTIONS[EXPERT]),
+                OPTUNA: others[OPTUNA],
+            },
             1 if quick else pairs,
         )
         times: dict[str, Sequence[tuple[float, float]]] = {

@@ -20,6 +20,10 @@ class Runner(Protocol):
         """Return when the coordinator is exhausted."""
         ...
 
+    def close(self) -> None:
+        """Let go of what is held; it may be called again."""
+        ...
+
 
 class InlineRunner:
     """Runs one trial after another in this process, or the trials of a bundle as one program."""
@@ -39,6 +43,9 @@ class InlineRunner:
                 coordinator.failed(failed, traceback.format_exc())
                 for assignment in bundle:
                     coordinator.give_back(assignment)
+
+    def close(self) -> None:
+        """Do nothing: nothing is held."""
 
 
 def _train(session: Session, bundle: Sequence[Assignment], coordinator: Coordinator) -> None:

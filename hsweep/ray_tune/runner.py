@@ -56,6 +56,7 @@ class RayRunner:
     Attributes:
         scratch: folder or URI for Tune's own files; on several nodes one they all see.
         address: an existing cluster; None starts one on this machine.
+        has_dashboard: whether one that is started here gets a dashboard.
         max_concurrent: trials at once; None for as many as the resources allow.
         own_modules: modules that travel to workers whole.
         sweep_folder: put last on the workers' import path.
@@ -65,6 +66,7 @@ class RayRunner:
 
     scratch: str
     address: str | None = None
+    has_dashboard: bool = True
     max_concurrent: int | None = None
     own_modules: tuple[Any, ...] = ()
     sweep_folder: Path | None = None
@@ -81,7 +83,8 @@ class RayRunner:
         if ray.is_initialized():
             return
         environment = {**worker_environment(self.sweep_folder), "RAY_CHDIR_TO_TRIAL_DIR": "0"}
-        local: dict[str, Any] = {"include_dashboard": True, "dashboard_host": "127.0.0.1"}
+        local: dict[str, Any] = {"dashboard_host": "127.0.0.1"}
+        local["include_dashboard"] = self.has_dashboard
         if self.address is None:
             local["num_cpus"] = len(os.sched_getaffinity(0))
         try:

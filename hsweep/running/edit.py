@@ -35,7 +35,7 @@ from hsweep.running import pending
 from hsweep.running.beginnings import new_manifest
 from hsweep.running.launch import Conclude, RunOptions, make_runner, prepare_runner, sweep_source
 from hsweep.running.outcome import Outcome
-from hsweep.running.request import close, train
+from hsweep.running.request import train
 from hsweep.tracking.tracker import TrackingTarget
 from hsweep.workspace import load_sweep
 
@@ -136,7 +136,7 @@ def go_on_edited(
                 )
         outcome = train(study, edit.prepared, runner, options, home, console, conclude)
     finally:
-        close(runner)
+        runner.close()
     return edit, outcome
 
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -60,6 +61,7 @@ class RunOptions:
         target: the MLflow store.
         report_timeout: seconds without a report after which a trial counts as hung; None for what
             the sweep says.
+        dashboard: whether a Ray that is started here has its dashboard.
         retry_failed: whether trials that had failed or were too large are tried again.
         reuse: whether trials that another study of the home has finished are taken from there.
     """
@@ -72,6 +74,7 @@ class RunOptions:
     reuse: bool = True
     retry_failed: bool = False
     report_timeout: float | None = None
+    dashboard: bool = True
 
 
 def make_runner(
@@ -95,6 +98,7 @@ def make_runner(
     return RayRunner(
         scratch=scratch,
         address=options.address,
+        has_dashboard=options.dashboard,
         max_concurrent=options.max_concurrent,
         own_modules=tuple(loaded.own_modules()),
         sweep_folder=loaded.folder,
@@ -183,18 +187,19 @@ def run_study(
             if timer is not None:
                 timer.cancel()
             coordinator.settle()
-        problem = "; ".join(filter(None, (_write_tables(study), journal.copy_problem)))
-        _remove_checkpoints(study, coordinator)
-        _calibrate(home, journal, trials)
-        counts = journal.status_counts()
-        # The report links to the runs, so they should be there.
-        farewell = Farewell(
-            tracker, console, is_interrupted=coordinator.stop_reason == _INTERRUPTED
-        )
-        farewell.catch_up()
-        for path in conclude(study):
-            tracker.attach(path)
-        summary = farewell.close()
+        with _closing(runner):
+            problem = "; ".join(filter(None, (_write_tables(study), journal.copy_problem)))
+            _remove_checkpoints(study, coordinator)
+            _calibrate(home, journal, trials)
+            counts = journal.status_counts()
+            # The report links to the runs, so they should be there.
+            farewell = Farewell(
+                tracker, console, is_interrupted=coordinator.stop_reason == _INTERRUPTED
+            )
+            farewell.catch_up()
+            for path in conclude(study):
+                tracker.attach(path)
+            summary = farewell.close()
     return Outcome(
         counts=counts,
         stop_reason=coordinator.stop_reason,
@@ -204,6 +209,17 @@ def run_study(
         tracking=summary,
         wall_seconds=time.monotonic() - started,
     )
+
+
+@contextlib.contextmanager
+def _closing(runner: Runner) -> Iterator[None]:
+    """Close a runner while the study is concluded: Ray's processes take seconds to end."""
+    closing = threading.Thread(target=runner.close, name="closing")
+    closing.start()
+    try:
+        yield
+    finally:
+        closing.join()
 
 
 def _given_up(journal: Journal) -> list[str]:

@@ -20,7 +20,7 @@ from hsweep.running.beginnings import extension_entry
 from hsweep.running.launch import Conclude, RunOptions, make_runner, prepare_runner, sweep_source
 from hsweep.running.outcome import Outcome
 from hsweep.running.pending import finish, is_pending
-from hsweep.running.request import close, refuse_changed, train
+from hsweep.running.request import refuse_changed, train
 from hsweep.workspace import load_sweep
 
 
@@ -118,4 +118,4 @@ def run_missing(
             journal.reopen(ended, "asked for at its full budget")
         return train(study, prepared, runner, options, home, console, conclude, only=extension.keys)
     finally:
-        close(runner)
+        runner.close()

@@ -53,6 +53,7 @@ def run_options(
     reuse: bool = True,
     retry_failed: bool = False,
     report_timeout: float | None = None,
+    dashboard: bool = True,
 ) -> RunOptions:
     """Check how a study shall be run.
 
@@ -61,6 +62,12 @@ def run_options(
     """
     if runner == "inline" and address is not None:
         raise UserError(f"--address {address} is for the ray runner; leave out --runner inline")
+    if not dashboard and (runner == "inline" or address is not None):
+        raise UserError(
+            "--no-dashboard is for a Ray that is started here; "
+            + (f"that at {address} has its own" if address else "--runner inline starts none")
+            + ": leave it out"
+        )
     if runner == "inline" and max_concurrent not in (None, 1):
         raise UserError(
             f"the inline runner trains one trial at a time; --max-concurrent {max_concurrent} "
@@ -80,6 +87,7 @@ def run_options(
         reuse=reuse,
         retry_failed=retry_failed,
         report_timeout=report_timeout,
+        dashboard=dashboard,
     )
 
 
@@ -141,7 +149,7 @@ def start(
         )
         return study, train(study, prepared, runner, options, home, console, conclude)
     finally:
-        close(runner)
+        runner.close()
 
 
 def go_on(
@@ -166,7 +174,7 @@ def go_on(
         prepare_runner(runner, plan, conclude)
         return train(study, prepared, runner, options, home, console, conclude)
     finally:
-        close(runner)
+        runner.close()
 
 
 def train(
@@ -281,10 +289,3 @@ def _greet(
             f"Ray dashboard  {url}  (it asks for a token: ray get-auth-token)", soft_wrap=True
         )
     console.print(f"MLflow UI      {browse}", soft_wrap=True)
-
-
-def close(runner: Any) -> None:
-    """Let go of what a runner holds."""
-    close = getattr(runner, "close", None)
-    if close is not None:
-        close()

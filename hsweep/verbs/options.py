@@ -239,6 +239,12 @@ run_options = _together(
     ),
     click.option("--max-concurrent", type=click.IntRange(1), help="Trials at once."),
     click.option("--address", metavar="ADDR", help="An existing Ray cluster, host:port or auto."),
+    click.option(
+        "--dashboard/--no-dashboard",
+        default=True,
+        show_default=True,
+        help="Start Ray's dashboard, or save its start (seconds) where nobody looks.",
+    ),
     click.option("--time-budget", type=Duration(), help="End cleanly after 30m, 2h, ..."),
     click.option(
         "--report-timeout",
@@ -254,7 +260,7 @@ run_options = _together(
     tracking_option,
 )
 RUN_OPTIONS: Final = (
-    *("runner", "max_concurrent", "address", "time_budget", "report_timeout"),
+    *("runner", "max_concurrent", "address", "dashboard", "time_budget", "report_timeout"),
     *("reuse", "tracking_uri"),
 )
 """What ``run_options`` asks for."""

@@ -174,6 +174,8 @@ class TestRunAndResume:
             (["--runner", "inline", "--address", "auto"], "--address auto is for the ray runner"),
             (["--runner", "inline", "--max-concurrent", "2"], "one trial at a time"),
             (["--runner", "inline", "--report-timeout", "9m"], "540 s without a report"),
+            (["--runner", "inline", "--no-dashboard"], "--runner inline starts none"),
+            (["--address", "10.0.0.1:6379", "--no-dashboard"], "10.0.0.1:6379 has its own"),
             (["--runner", "slurm"], "'slurm' is not one of 'ray', 'inline'"),
             (["--max-concurrent", "0"], "0 is not in the range x>=1"),
             (["--runner", "inline", "--study", "../x"], "starts with a letter or digit"),

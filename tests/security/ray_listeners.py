@@ -1,6 +1,6 @@
 """Start a Ray as a study does and print the addresses that it and its workers listen on.
 
-python ray_listeners.py FOLDER
+python ray_listeners.py FOLDER HAS_DASHBOARD
 """
 
 import json
@@ -21,8 +21,8 @@ def answer() -> int:
     return 1
 
 
-def main(folder: str) -> dict[str, Any]:
-    runner = RayRunner(scratch=folder)
+def main(folder: str, has_dashboard: str) -> dict[str, Any]:
+    runner = RayRunner(scratch=folder, has_dashboard=has_dashboard == "True")
     runner.connect()
     try:
         ray.get(ray.remote(answer).remote())  # a worker is there
@@ -39,4 +39,4 @@ def main(folder: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1])))  # noqa: T201 - how it answers
+    print(json.dumps(main(*sys.argv[1:])))  # noqa: T201 - how it answers
