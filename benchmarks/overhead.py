@@ -197,14 +197,14 @@ def run_bare(trials: int, kind: str) -> Course:
 def command(pairs: int, quick: bool, strict: bool, trials: int) -> None:
     """Measure trials that train nothing beside bare Ray Tune."""
     about = environment()
-    ours, few, many, size = (6, 2, 6, 3) if quick else (1000, 40, 1000, THOUSAND)
+    ours, few, some, size = (6, 2, 6, 3) if quick else (1000, 40, 100, THOUSAND)
     pairings = [_paired("trials of 3 reports", ours, few, "function", pairs, bar=3.0)]
     if quick:
         trials = 2 * size
     else:
         pairings += [
-            _paired("processes reused", ours, 5 * few, "function-reuse", 1, bar=None),
-            _paired("class, processes reused", ours, many, "class-reuse", 1, bar=None),
+            _paired("processes reused", ours, some, "function-reuse", 1, bar=None),
+            _paired("class, processes reused", ours, some, "class-reuse", 1, bar=None),
         ]
     long = run_ours(trials)
     holds = show("overhead", pairings, about, quantities=_growth(long, size))
