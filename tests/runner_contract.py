@@ -140,7 +140,8 @@ class RunnerContract:
             5: ("failed", 0, 2),
             6: ("finished", 4, 1),
         }
-        assert len(list((tmp_path / "always").iterdir())) == 2
+        raised = sorted(each.name for each in (tmp_path / "always").iterdir())
+        assert raised == ["raised-1", "raised-2"], (raised, rows[3].reason)
         for part in ("tiny.py", "before_update", "RuntimeError: raised on purpose before"):
             assert part in rows[3].reason
         assert "\x1b" not in rows[3].reason
