@@ -168,10 +168,10 @@ def epochs_for(seconds: float) -> int:
     with tempfile.TemporaryDirectory() as folder:
         reports = train(Assignment(trial, 1, 0, folder, 1e9), torch.device("cpu"))
         # CPU time, which is about the same whatever else the machine does.
-        done = [time.process_time() for _ in zip(range(40), reports, strict=False)]
+        done = [time.process_time() for _ in reports]
     # The first epochs are slower: kernels and memory are looked for.
-    began = done[len(done) // 2]
-    return max(10, round(seconds * (len(done) - 1 - len(done) // 2) / (done[-1] - began)))
+    later = done[len(done) // 2 :]
+    return max(10, round(seconds * (len(later) - 1) / (later[-1] - later[0])))
 
 
 @click.command("idle")

@@ -89,13 +89,14 @@ def checkpoints_written() -> None:
 
 
 def assert_equal_to_the_bit(one: Any, other: Any) -> None:
-    """Compare tensors, and dictionaries and sequences of them."""
+    """Compare tensors, and dictionaries and sequences of them: values, types and order."""
     import torch
 
+    assert type(one) is type(other)
     if isinstance(one, torch.Tensor):
         assert torch.equal(one, other)
     elif isinstance(one, dict):
-        assert one.keys() == other.keys()
+        assert list(one) == list(other)
         for name in one:
             assert_equal_to_the_bit(one[name], other[name])
     elif isinstance(one, (list, tuple)):

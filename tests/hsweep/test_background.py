@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 import torch
 from tiny import TinyTask, tiny_sweep
-from tiny_runs import assignment_of, checkpoints_written, content, planned
+from tiny_runs import (
+    assert_equal_to_the_bit,
+    assignment_of,
+    checkpoints_written,
+    content,
+    planned,
+)
 from torch import nn
 
 from hsweep import Recipe, epochs, grid
@@ -146,25 +152,9 @@ def test_a_copy_shares_nothing_that_changes() -> None:
     state["optimizer"]["param_groups"][0]["params"].append(99)
     state["history"][0]["metrics"]["nmse"] = 7.0
     state["history"].append({})
-    assert_same(copy, before)
+    assert_equal_to_the_bit(copy, before)
     assert isinstance(copy["model"], OrderedDict)
     assert copy["model"]._metadata == states()["model"]._metadata
-
-
-def assert_same(one: Any, other: Any) -> None:
-    assert type(one) is type(other)
-    if isinstance(one, torch.Tensor):
-        assert torch.equal(one, other)
-    elif isinstance(one, dict):
-        assert list(one) == list(other)
-        for name in one:
-            assert_same(one[name], other[name])
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(other)
-        for mine, theirs in zip(one, other, strict=True):
-            assert_same(mine, theirs)
-    else:
-        assert one == other
 
 
 # The same files.

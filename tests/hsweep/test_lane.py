@@ -99,6 +99,18 @@ def everything_before_the_end(lane: Lane) -> list[Word]:
     return words
 
 
+def pausing_at(unit: int) -> tuple[threading.Event, threading.Event, Callable[[int], None]]:
+    """Return what to call before each unit: at this one it says so and waits until it may go."""
+    is_there, may_go = threading.Event(), threading.Event()
+
+    def before(number: int) -> None:
+        if number == unit:
+            is_there.set()
+            assert may_go.wait(PATIENCE)
+
+    return is_there, may_go, before
+
+
 def test_trials_are_trained_in_the_order_given_and_nothing_they_say_is_lost() -> None:
     sessions = Sessions(num_reports=400)
     lane = Lane(opening=sessions)
@@ -156,13 +168,7 @@ def test_a_trial_dropped_at_its_rung_is_closed_there_and_the_next_one_begins() -
 
 
 def test_a_trial_dropped_while_it_trains_ends_at_its_next_report() -> None:
-    is_training, may_go = threading.Event(), threading.Event()
-
-    def before(unit: int) -> None:
-        if unit == 2:
-            is_training.set()
-            assert may_go.wait(PATIENCE)
-
+    is_training, may_go, before = pausing_at(2)
     sessions = Sessions(num_reports=100, before=before)
     lane = Lane(opening=sessions)
     lane.give([assigned(0)])
@@ -276,13 +282,7 @@ def test_what_was_said_before_it_was_halted_can_be_asked_for() -> None:
 
 
 def test_a_halted_lane_says_what_its_trial_said_last() -> None:
-    is_training, may_go = threading.Event(), threading.Event()
-
-    def before(unit: int) -> None:
-        if unit == 3:
-            is_training.set()
-            assert may_go.wait(PATIENCE)
-
+    is_training, may_go, before = pausing_at(3)
     sessions = Sessions(num_reports=9, before=before)
     lane = Lane(opening=sessions)
     lane.give([assigned(0)])
