@@ -8,7 +8,6 @@ never read back.
 
 import contextlib
 import logging
-import os
 import threading
 import time
 import uuid
@@ -39,6 +38,7 @@ from hsweep.ray_tune.link import (
     slots_of,
 )
 from hsweep.ray_tune.pickling import send_whole
+from hsweep.record.provenance import usable_cores
 from hsweep.workspace import worker_environment
 
 ROOMLESS_SECONDS: Final = 600.0
@@ -86,7 +86,7 @@ class RayRunner:
         local: dict[str, Any] = {"dashboard_host": "127.0.0.1"}
         local["include_dashboard"] = self.has_dashboard
         if self.address is None:
-            local["num_cpus"] = len(os.sched_getaffinity(0))
+            local["num_cpus"] = usable_cores()
         try:
             context = ray.init(
                 address=self.address or "local",

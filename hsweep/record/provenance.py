@@ -85,6 +85,11 @@ def _cpu_model() -> str:
     return found[1].strip() if found else platform.processor() or platform.machine()
 
 
+def usable_cores() -> int:
+    """Count the cores this process may use, which a container can make fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def hardware() -> dict[str, Any]:
     """Return this machine's processor, usable cores, memory in bytes and CUDA devices.
 
@@ -92,12 +97,11 @@ def hardware() -> dict[str, Any]:
     """
     import psutil
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     devices = _output(("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"))
     driver = _output(("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"))
     return {
         "cpu": _cpu_model(),
-        "cores": cores,
+        "cores": usable_cores(),
         "memory_bytes": int(psutil.virtual_memory().total),
         "cuda_devices": [line.strip() for line in (devices or "").splitlines() if line.strip()],
         "cuda_driver": (driver or "").split("\n")[0].strip() or None,

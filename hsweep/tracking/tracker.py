@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.record.journal import Journal
+from hsweep.record.provenance import usable_cores
 from hsweep.tracking.delivery import PARENT, Delivery, Source
 from hsweep.tracking.names import run_name
 from hsweep.tracking.store import initialise_database, prepare_environment
@@ -48,6 +49,12 @@ _LONGEST_POLL_SECONDS: Final = 15.0
 _REST: Final = 50.0
 """How many times longer than a delivery took the next one waits, so that training keeps the cores:
 what comes meanwhile goes in the same few calls."""
+_SLICE_SECONDS: Final = 0.25
+"""CPU time after which a delivery beside training pauses although something is left: about ten
+runs of a local store."""
+_SHARE_OF_CORES: Final = 0.1
+"""What a delivery that never comes to an end, because trials end quicker than a store takes them,
+may have of the machine meanwhile; it has all it can use once the last trial has ended."""
 _DRAIN_POLL_SECONDS: Final = 0.2
 LOCAL_UI: Final = "http://127.0.0.1:5000"
 """Where ``hsweep ui`` serves the pages of a local store."""
@@ -122,6 +129,8 @@ class Tracker:
         self._awake = threading.Event()
         self._closing = threading.Event()
         self._abandoned = threading.Event()
+        self._hurried = threading.Event()
+        self._slice_end = math.inf
         self._attachments: deque[Path] = deque()
         self._delivery: Delivery | None = None
         self._delivered = 0
@@ -161,16 +170,21 @@ class Tracker:
     def drain(self, *, wait_seconds: float) -> TrackingSummary:
         """Wait until everything recorded so far is delivered, delivery fails, or time is up."""
         deadline = time.monotonic() + wait_seconds
-        while self._thread.is_alive() and time.monotonic() < deadline:
-            summary = self.summary()
-            if summary.pending == 0 or summary.error is not None:
-                return summary
-            self._awake.set()
-            self._abandoned.wait(_DRAIN_POLL_SECONDS)
+        self._hurried.set()
+        try:
+            while self._thread.is_alive() and time.monotonic() < deadline:
+                summary = self.summary()
+                if summary.pending == 0 or summary.error is not None:
+                    return summary
+                self._awake.set()
+                self._abandoned.wait(_DRAIN_POLL_SECONDS)
+        finally:
+            self._hurried.clear()
         return self.summary()
 
     def close(self, *, wait_seconds: float) -> TrackingSummary:
         """Deliver what is left for at most ``wait_seconds``, and stop. Never raises."""
+        self._hurried.set()
         self._closing.set()
         self._awake.set()
         if self._thread.is_alive():
@@ -187,7 +201,7 @@ class Tracker:
             is_closing = self._closing.is_set()
             self._awake.clear()
             try:
-                taken = self._deliver(is_closing)
+                rest = self._deliver(is_closing)
             except Exception as error:
                 self._error = described(error)
                 self._drop_delivery()
@@ -201,7 +215,7 @@ class Tracker:
                 failures = 0
                 if is_closing:
                     break
-                self._awake.wait(seconds_of_rest(taken))
+                self._awake.wait(rest)
         self._drop_delivery()
 
     def _pause(self, failures: int, is_closing: bool) -> None:
@@ -211,18 +225,29 @@ class Tracker:
             self._closing.wait(min(2.0 ** (failures - 1), _LONGEST_BACKOFF_SECONDS))
 
     def _deliver(self, is_closing: bool) -> float:
-        """Deliver what there is; return the seconds that took, connecting not included."""
+        """Deliver what there is, for one slice while trials train; return how long to rest then."""
         if self._delivery is None:
-            self._delivery = Delivery(self._source, reopen=True, should_stop=self._abandoned.is_set)
-        began = time.monotonic()
-        while not self._abandoned.is_set() and self._delivery.deliver_rows():
+            self._delivery = Delivery(self._source, reopen=True, should_stop=self._should_stop)
+        began, computed = time.monotonic(), time.thread_time()
+        # By CPU time: waiting for a distant store takes nothing from the training.
+        self._slice_end = computed + _SLICE_SECONDS
+        while not self._should_stop() and self._delivery.deliver_rows():
             pass
+        is_sliced = self._should_stop()
         while self._attachments and not self._abandoned.is_set():
             self._delivery.attach(self._attachments[0])
             self._attachments.popleft()
         if is_closing and not self._abandoned.is_set():
             self._delivery.end_study()
-        return time.monotonic() - began
+        if is_sliced:
+            return seconds_after_slice(time.thread_time() - computed, usable_cores())
+        return seconds_of_rest(time.monotonic() - began)
+
+    def _should_stop(self) -> bool:
+        """Whether to begin no further run; asked in the thread that delivers."""
+        if self._abandoned.is_set():
+            return True
+        return time.thread_time() >= self._slice_end and not self._hurried.is_set()
 
     def _drop_delivery(self) -> None:
         # After an error the next attempt starts from what the journal and the store say.
@@ -230,6 +255,11 @@ class Tracker:
         if delivery is not None:
             self._delivered += delivery.delivered
             delivery.close()
+
+
+def seconds_after_slice(computed: float, cores: int) -> float:
+    """Return how long to wait after so many CPU seconds of a delivery that is not done."""
+    return max(computed / (_SHARE_OF_CORES * cores) - computed, 0.0)
 
 
 def seconds_of_rest(taken: float) -> float:

@@ -22,6 +22,7 @@ import psutil
 from hsweep.paths import Home
 from hsweep.quiet import no_calls_home
 from hsweep.ray_tune.environment import LOOPBACK_ONLY
+from hsweep.record.provenance import usable_cores
 from hsweep.redaction import redact
 from hsweep.verbs.checks import Check
 from hsweep.workspace import ROOT
@@ -150,16 +151,11 @@ def judge_torch(facts: Mapping[str, Any], *, has_nvidia_driver: bool) -> Check:
     if facts["gpus"]:
         gpus = ", ".join(f"{gpu['name']} ({gpu['bytes'] / _GIB:.0f} GiB)" for gpu in facts["gpus"])
         return Check("torch", "ok", f"{version} on {gpus}")
-    detail = f"{version} on the CPU: {_cores()} cores, {facts['threads']} threads"
+    detail = f"{version} on the CPU: {usable_cores()} cores, {facts['threads']} threads"
     if has_nvidia_driver:
         remedy = "install a torch built for the driver's CUDA version, or train on the CPU"
         return Check("torch", "warning", f"{detail}; it cannot use the GPU that is here", remedy)
     return Check("torch", "ok", detail)
-
-
-def _cores() -> int:
-    """Count the cores this process may use, which a container can make fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def families() -> Check:

@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from mlflow_stores import STUDY, plan, report, runs_by_key
+from mlflow_stores import STUDY, history, plan, recorded, report, runs_by_key
 from sqlalchemy import create_engine, text
 
 from hsweep.design.trial import TrialStatus
@@ -17,7 +18,7 @@ from hsweep.record.journal import Journal
 from hsweep.tracking.delivery import Delivery, Source
 from hsweep.tracking.store import connect
 from hsweep.tracking.target import TrackingTarget
-from hsweep.tracking.tracker import seconds_of_rest, sync
+from hsweep.tracking.tracker import Tracker, seconds_after_slice, seconds_of_rest, sync
 
 
 @pytest.fixture
@@ -109,3 +110,56 @@ def test_a_store_of_the_users_own_making_keeps_its_settings(tmp_path: Path) -> N
 @pytest.mark.parametrize(("taken", "rest"), [(0.0, 1.0), (0.1, 5.0), (2.0, 15.0)])
 def test_the_tracker_rests_in_proportion_to_what_a_delivery_took(taken: float, rest: float) -> None:
     assert seconds_of_rest(taken) == pytest.approx(rest)
+
+
+@pytest.mark.parametrize(
+    ("computed", "cores", "rest"), [(0.25, 2, 1.0), (0.25, 1, 2.25), (0.25, 10, 0.0), (1, 64, 0.0)]
+)
+def test_a_delivery_that_is_not_done_has_a_tenth_of_the_cores(
+    computed: float, cores: int, rest: float
+) -> None:
+    assert seconds_after_slice(computed, cores) == pytest.approx(rest)
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Deliver nothing beside training: a slice is over when it begins, and its pause is long."""
+    is_paused = threading.Event()
+
+    def long(computed: float, cores: int) -> float:
+        is_paused.set()
+        return 3600.0
+
+    monkeypatch.setattr("hsweep.tracking.tracker._SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("hsweep.tracking.tracker.seconds_after_slice", long)
+    return is_paused
+
+
+def test_what_a_slice_left_is_delivered_when_it_is_waited_for(
+    journal: Journal, tmp_path: Path, target: TrackingTarget, pauses: threading.Event
+) -> None:
+    plan(journal, "a", "b")
+    for key in ("a", "b"):
+        journal.begin_attempt(key)
+        report(journal, key, range(1, 4), TrialStatus.FINISHED)
+    tracker = Tracker(tmp_path / "study" / "journal.db", target, **STUDY)
+    tracker.start()
+    assert pauses.wait(60)
+    assert tracker.summary().pending == 2 * (1 + 3 + 1)
+    assert tracker.drain(wait_seconds=60).pending == 0
+    assert {run.info.status for run in runs_by_key(target).values()} == {"FINISHED", "RUNNING"}
+    assert tracker.close(wait_seconds=60).is_complete
+
+
+def test_what_a_slice_left_is_delivered_at_the_end(
+    journal: Journal, tmp_path: Path, target: TrackingTarget, pauses: threading.Event
+) -> None:
+    plan(journal, "a")
+    journal.begin_attempt("a")
+    report(journal, "a", range(1, 4), TrialStatus.FINISHED)
+    tracker = Tracker(tmp_path / "study" / "journal.db", target, **STUDY)
+    tracker.start()
+    assert pauses.wait(60)
+    assert tracker.close(wait_seconds=60).is_complete
+    run = runs_by_key(target)["a"]
+    assert history(target, run, "nmse") == recorded(journal, "a")
