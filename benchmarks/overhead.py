@@ -10,6 +10,7 @@ import bisect
 import itertools
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import click
 
@@ -193,7 +194,7 @@ def run_bare(trials: int, kind: str) -> Course:
 @click.command("overhead")
 @measured(pairs=3)
 @click.option("--trials", type=click.IntRange(2), default=3000, show_default=True,
-              help="Trials of the long study, whose growth is looked at.")  # fmt: skip
+              help="Trials of the long study, whose growth is looked at, once a pair.")  # fmt: skip
 def command(pairs: int, quick: bool, strict: bool, trials: int) -> None:
     """Measure trials that train nothing beside bare Ray Tune."""
     about = environment()
@@ -206,7 +207,7 @@ def command(pairs: int, quick: bool, strict: bool, trials: int) -> None:
             _paired("processes reused", ours, some, "function-reuse", 1, bar=None),
             _paired("class, processes reused", ours, some, "class-reuse", 1, bar=None),
         ]
-    long = run_ours(trials)
+    long = [run_ours(trials) for _ in range(pairs)]
     holds = show("overhead", pairings, about, quantities=_growth(long, size))
     conclude(holds, strict=strict)
 
@@ -240,24 +241,68 @@ def _paired(
     )
 
 
-def _growth(course: Course, size: int) -> list[Quantity]:
-    """Return how time and memory a trial changed over a run."""
-    parts, memory = course.parts(size), course.memory_at(size)
-    computed = course.computed_parts(size)
-    number = len(course.ended)
+def _growth(courses: Sequence[Course], size: int) -> list[Quantity]:
+    """Return how time and memory a trial changed over a run: medians over several runs.
+
+    A run lasts half a minute, in which the machine's own speed may change by a third.
+    """
+    number = len(courses[0].ended)
     rows = [
-        Quantity(f"{number} trials", course.rate, "trials/s", is_better="more"),
-        Quantity(f"time of the last {size} of {number} over the first", parts[-1] / parts[0], "x",
-                 bar=1.2, facts={"milliseconds_a_trial": [round(1e3 * one, 2) for one in parts]}),
-        Quantity("the driver's CPU time of those over that of these", computed[-1] / computed[0],
-                 "x", bar=1.2,
-                 facts={"milliseconds_a_trial": [round(1e3 * one, 2) for one in computed]}),
-        Quantity("driver's memory at the last over that at the first", memory[-1] / memory[0], "x",
-                 bar=1.2, facts={"mb": [round(one, 1) for one in memory]}),
-        Quantity("driver's memory at most", (course.facts or {})["peak_mb"], "MB",
-                 facts=course.facts or {}),
-    ]  # fmt: skip
-    if len(memory) > 1:
-        grown = 1e3 * (memory[-1] - memory[0]) / (number - size)
-        rows.append(Quantity(f"driver's memory a trial, after the first {size}", grown, "kB"))
+        _median(f"{number} trials", [one.rate for one in courses], "trials/s", is_better="more"),
+        _median(
+            f"time of the last {size} of {number} over the first",
+            [_last_over_first(one.parts(size)) for one in courses],
+            bar=1.2,
+            milliseconds_a_trial=[_rounded(1e3, one.parts(size)) for one in courses],
+        ),
+        _median(
+            "the driver's CPU time of those over that of these",
+            [_last_over_first(one.computed_parts(size)) for one in courses],
+            bar=1.2,
+            milliseconds_a_trial=[_rounded(1e3, one.computed_parts(size)) for one in courses],
+        ),
+        _median(
+            "driver's memory at the last over that at the first",
+            [_last_over_first(one.memory_at(size)) for one in courses],
+            bar=1.2,
+            mb=[_rounded(1.0, one.memory_at(size)) for one in courses],
+        ),
+        _median(
+            "driver's memory at most",
+            [(one.facts or {})["peak_mb"] for one in courses],
+            "MB",
+            runs=[one.facts for one in courses],
+        ),
+    ]
+    if number >= 2 * size:
+        grown = [1e3 * (one.memory_at(size)[-1] - one.memory_at(size)[0]) for one in courses]
+        a_trial = [kilobytes / (number - size) for kilobytes in grown]
+        rows.append(_median(f"driver's memory a trial, after the first {size}", a_trial, "kB"))
     return rows
+
+
+def _last_over_first(values: Sequence[float]) -> float:
+    return values[-1] / values[0]
+
+
+def _rounded(times: float, values: Sequence[float]) -> list[float]:
+    return [round(times * one, 2) for one in values]
+
+
+def _median(
+    name: str,
+    values: Sequence[float],
+    unit: str = "x",
+    *,
+    is_better: Literal["less", "more"] = "less",
+    bar: float | None = None,
+    **facts: Any,
+) -> Quantity:
+    return Quantity(
+        name,
+        statistics.median(values),
+        unit,
+        bar=bar,
+        is_better=is_better,
+        facts={"each": [round(one, 3) for one in values], **facts},
+    )

@@ -18,6 +18,9 @@ from hsweep.ray_tune.actor import START_SECONDS
 AHEAD_SECONDS: Final = 0.5
 """How much work a lane has ahead."""
 
+LEAST_SECONDS: Final = 0.1
+"""How much work is not divided among lanes any further."""
+
 _MOST_AHEAD: Final = 64
 _NEWS: Final = 0.2
 _CLOSING_SECONDS: Final = 60.0
@@ -129,7 +132,7 @@ class Dispatch:
         given: list[Assignment] = []
         if self._is_done_with(lane) or not may_take(lane.resources, waiting):
             return given
-        ahead = self._num_ahead()
+        ahead = self.num_ahead()
         if len(lane.undone) > ahead // 2 > 0:
             # Every hand-out has its price, however much is in it.
             return given
@@ -165,12 +168,15 @@ class Dispatch:
         before = self._trial_seconds if self._trial_seconds is not None else seconds
         self._trial_seconds = (1 - _NEWS) * before + _NEWS * seconds
 
-    def _num_ahead(self) -> int:
+    def num_ahead(self) -> int:
+        """Return how many trials a lane may have beside the one it trains."""
         if self._trial_seconds is None:
             return 0
-        ahead = min(_MOST_AHEAD, int(AHEAD_SECONDS / max(self._trial_seconds, 1e-4)))
-        # What is left at the end shall not all lie in one lane.
-        return min(ahead, self.coordinator.num_waiting // (4 * max(1, self.places)))
+        trial_seconds = max(self._trial_seconds, 1e-4)
+        # What is left at the end shall not all lie in one lane, unless it is next to nothing.
+        fair = self.coordinator.num_waiting // (4 * max(1, self.places))
+        least = int(LEAST_SECONDS / trial_seconds)
+        return min(_MOST_AHEAD, int(AHEAD_SECONDS / trial_seconds), max(fair, least))
 
     def _next(self, lane: Lane | None) -> Bundle | None:
         """Return the next trials for a lane, or for a new one."""

@@ -243,6 +243,29 @@ def test_short_trials_travel_together_and_long_ones_do_not(
         assert tune.largest == 1
 
 
+@pytest.mark.parametrize(
+    ("seconds", "waiting", "ahead"),
+    [
+        (0.001, 10_000, 64),
+        (0.02, 10_000, 25),
+        (1.0, 10_000, 0),
+        (0.02, 80, 10),
+        (0.02, 8, 5),
+        (0.004, 8, 25),
+        (0.3, 8, 1),
+        (0.3, 7, 0),
+    ],
+)
+def test_work_ahead_is_half_a_second_and_what_is_left_is_divided_down_to_a_tenth(
+    seconds: float, waiting: int, ahead: int
+) -> None:
+    coordinator: Any = SimpleNamespace(num_waiting=waiting)
+    dispatch = ray_dispatch.Dispatch(coordinator, has_happened=lambda reference: True, places=2)
+    assert dispatch.num_ahead() == 0
+    dispatch.note_duration(seconds)
+    assert dispatch.num_ahead() == ahead
+
+
 def test_a_failure_is_its_own_trials_and_costs_the_others_of_its_lane_nothing(
     tmp_path: Path,
 ) -> None:
