@@ -1,17 +1,17 @@
-"""Which trials may go together, as a pure function of the plan."""
+"""Which trials go together."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny import tiny_sweep
 from tiny_runs import coordinating, planned
 
-from hsweep import Asha, Point, Recipe, Resources, UserError, epochs, grid, seconds
-from hsweep.coordination.bundling import bundles, kind_of
+from hsweep import Asha, Point, Recipe, Resources, Sweep, UserError, epochs, grid, seconds
+from hsweep.coordination.bundling import kind_of
 from hsweep.design.trial import Trial
 
 
@@ -19,16 +19,16 @@ def recipe(point: Point) -> Recipe:
     return Recipe(lr=point.lr, weight_decay=point.decay, batch_size=point.batch)
 
 
-MIXED = planned(
-    tiny_sweep(
-        space=grid(width=[1, 2], lr=[0.1, 0.2], decay=[0.0, 0.1], batch=[4, 8], cores=[1, 2]),
-        recipe=recipe,
-        resources=lambda point: Resources(cpus=point.cores),
-        budget=epochs(9),
-        early_stopping=Asha(grace=1, strata=("lr",)),
-        replicates=3,
-    )
+MIXED = tiny_sweep(
+    space=grid(width=[1, 2], lr=[0.1, 0.2], decay=[0.0, 0.1], batch=[4, 8], cores=[1, 2]),
+    recipe=recipe,
+    resources=lambda point: Resources(cpus=point.cores),
+    budget=epochs(9),
+    early_stopping=Asha(grace=1, strata=("lr",)),
+    replicates=3,
+    together="always",
 )
+TRIALS = planned(MIXED)
 
 
 def common(trial: Trial) -> tuple[Any, ...]:
@@ -39,66 +39,70 @@ def common(trial: Trial) -> tuple[Any, ...]:
     )
 
 
-@settings(max_examples=200, deadline=None)
+def bundles_of(sweep: Sweep, folder: Path, places: int = 1, **parts: Any) -> list[list[Trial]]:
+    """The trials that are handed out together, until none is left."""
+    with coordinating(sweep, folder, **parts) as coordinator:
+        found = []
+        while bundle := coordinator.take_bundle(places=places):
+            assert len({each.bundle for each in bundle}) == 1
+            assert {each.is_settled for each in bundle} == {sweep.together == "always"}
+            found.append([each.trial for each in bundle])
+    return found
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    trials=st.lists(st.sampled_from(MIXED), unique_by=lambda trial: trial.key),
-    places=st.integers(1, 40),
-    most=st.integers(1, 20),
-    data=st.data(),
+    trials=st.lists(st.sampled_from(TRIALS), unique_by=lambda trial: trial.key, max_size=40),
+    places=st.integers(1, 12),
 )
 def test_every_trial_is_in_one_bundle_with_its_like_alone(
-    trials: list[Trial], places: int, most: int, data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory, trials: list[Trial], places: int
 ) -> None:
-    alone = data.draw(st.sets(st.sampled_from([trial.key for trial in trials] or [""])))
-    divided = bundles(trials, places=places, most=most, alone=alone)
+    folder = tmp_path_factory.mktemp("bundles")
+    divided = bundles_of(MIXED, folder, places, trials=tuple(trials))
     keys = [trial.key for bundle in divided for trial in bundle]
     assert sorted(keys) == sorted(trial.key for trial in trials)
-    assert [bundle[0].key for bundle in divided] == [
-        trial.key for trial in trials if trial.key in {bundle[0].key for bundle in divided}
-    ]
     for bundle in divided:
-        assert 1 <= len(bundle) <= most
         assert len({common(trial) for trial in bundle}) == 1
-        assert len(bundle) == 1 or not {trial.key for trial in bundle} & alone
-        assert [trials.index(trial) for trial in bundle] == sorted(map(trials.index, bundle))
     # Nobody has nothing to do because others have everything.
     assert len(divided) >= min(places, len(trials))
 
 
-def test_replicates_and_points_apart_in_rates_alone_go_together() -> None:
-    trials = planned(
-        tiny_sweep(
-            space=grid(width=[1, 2], lr=[0.1, 0.2], decay=[0.0, 0.1], batch=[8]),
-            recipe=recipe,
-            replicates=3,
-        )
+def test_replicates_and_points_apart_in_rates_alone_go_together(tmp_path: Path) -> None:
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2], lr=[0.1, 0.2], decay=[0.0, 0.1], batch=[8]),
+        recipe=recipe,
+        replicates=3,
+        together="always",
     )
-    divided = bundles(trials)
+    divided = bundles_of(sweep, tmp_path)
     assert [len(bundle) for bundle in divided] == [12, 12]
-    assert [{trial.point["width"] for trial in bundle} for bundle in divided] == [{1}, {2}]
+    assert all(len({trial.point["width"] for trial in bundle}) == 1 for bundle in divided)
 
 
-def test_strata_with_rungs_of_their_own_stay_apart() -> None:
-    trials = planned(
-        tiny_sweep(
-            space=grid(width=[1], lr=[0.1, 0.2], decay=[0.0], batch=[8]),
-            recipe=recipe,
-            budget=epochs(9),
-            early_stopping=Asha(grace=1, strata=("lr",)),
-            replicates=2,
-        )
+def test_strata_with_rungs_of_their_own_stay_apart(tmp_path: Path) -> None:
+    sweep = tiny_sweep(
+        space=grid(width=[1], lr=[0.1, 0.2], decay=[0.0], batch=[8]),
+        recipe=recipe,
+        budget=epochs(9),
+        early_stopping=Asha(grace=1, strata=("lr",)),
+        replicates=2,
+        together="always",
     )
-    assert [len({t.stratum for t in bundle}) for bundle in bundles(trials)] == [1, 1]
+    divided = bundles_of(sweep, tmp_path)
+    assert [len({trial.stratum for trial in bundle}) for bundle in divided] == [1, 1]
 
 
-def test_a_trial_that_ends_with_the_clock_goes_alone() -> None:
-    trials = planned(tiny_sweep(budget=seconds(5), replicates=2))
-    assert [len(bundle) for bundle in bundles(trials)] == [1] * len(trials)
+def test_a_trial_that_ends_with_the_clock_goes_alone(tmp_path: Path) -> None:
+    sweep = tiny_sweep(budget=seconds(5), replicates=2, together="always")
+    assert {len(bundle) for bundle in bundles_of(sweep, tmp_path)} == {1}
 
 
 def test_what_trials_have_in_common_is_the_same_without_the_parts_of_their_keys() -> None:
-    for one in MIXED[:20]:
-        for other in MIXED[:20]:
+    for one in TRIALS[:20]:
+        for other in TRIALS[:20]:
             bare = [replace(trial, parts={}) for trial in (one, other)]
             assert (kind_of(one) == kind_of(other)) == (kind_of(bare[0]) == kind_of(bare[1]))
 
@@ -106,13 +110,7 @@ def test_what_trials_have_in_common_is_the_same_without_the_parts_of_their_keys(
 def handed_out(folder: Path, **changes: Any) -> list[int]:
     """How many trials each bundle of a sweep of two shapes with three seeds has."""
     sweep = tiny_sweep(space=grid(width=[1, 2]), replicates=3, **changes)
-    with coordinating(sweep, folder) as coordinator:
-        sizes = []
-        while bundle := coordinator.take_bundle():
-            assert len({each.bundle for each in bundle}) == 1
-            assert {each.is_settled for each in bundle} == {sweep.together == "always"}
-            sizes.append(len(bundle))
-    return sizes
+    return [len(bundle) for bundle in bundles_of(sweep, folder)]
 
 
 def test_on_the_cpu_trials_go_together_only_when_asked_to(tmp_path: Path) -> None:
