@@ -78,20 +78,16 @@ def fit(
     Raises:
         UserError: fewer than two axes that vary, no matched pair, or a table that cannot be used.
     """
-    runs = (
-        table
-        if isinstance(table, ShapeRuns)
-        else read_shapes(
-            table,
-            config=config,
-            metric=metric,
-            goal=goal,
-            scale=scale,
-            eval_size=eval_size,
-            costs=costs,
-            crash_sd=settings.crash_sd,
-            **columns,
-        )
+    runs = read_shapes(
+        table,
+        config=config,
+        metric=metric,
+        goal=goal,
+        scale=scale,
+        eval_size=eval_size,
+        costs=costs,
+        crash_sd=settings.crash_sd,
+        **columns,
     )
     if len(runs.axes) + len(runs.names) < 2 or not runs.axes:
         varying = ", ".join((*runs.axes, *runs.names)) or "nothing"

@@ -79,20 +79,16 @@ def fit(
         UserError: fewer than five shapes with full-budget runs, a baseline that picks none or
             several of them, a shape to predict that lacks an axis, or a table that cannot be used.
     """
-    runs = (
-        table
-        if isinstance(table, ShapeRuns)
-        else read_shapes(
-            table,
-            config=config,
-            metric=metric,
-            goal=goal,
-            scale=scale,
-            eval_size=eval_size,
-            costs=costs,
-            crash_sd=settings.crash_sd,
-            **columns,
-        )
+    runs = read_shapes(
+        table,
+        config=config,
+        metric=metric,
+        goal=goal,
+        scale=scale,
+        eval_size=eval_size,
+        costs=costs,
+        crash_sd=settings.crash_sd,
+        **columns,
     )
     if not runs.axes:
         raise UserError("a surrogate needs an axis of numbers that varies (heads, depth, ...)")

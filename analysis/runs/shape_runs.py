@@ -92,7 +92,7 @@ NOT_FULL = "no full-budget run"
 
 
 def read_shapes(
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | ShapeRuns,
     *,
     config: Sequence[str],
     metric: str,
@@ -103,12 +103,16 @@ def read_shapes(
     crash_sd: float,
     **run_columns: Unpack[RunColumns],
 ) -> ShapeRuns:
-    """Return the shapes of ``frame``; the arguments are those of `analysis.effects.fit`.
+    """Return the shapes of ``frame``, or those that were read from it before.
+
+    The arguments are those of `analysis.effects.fit`.
 
     Raises:
         UserError: no axis named, a goal that contradicts the scale, a bad table (see
             `analysis.runs.load.clean_runs`), no full-budget run, or a cost that a shape lacks.
     """
+    if isinstance(frame, ShapeRuns):
+        return frame
     if goal not in ("min", "max"):
         raise unknown_name("goal", goal, ("min", "max"))
     if scale is not None:
