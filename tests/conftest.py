@@ -11,6 +11,8 @@ from hsweep.cli import main
 from hsweep.paths import Home
 
 pytest_plugins = ["chaos.reporting"]
+# Their assertions say what they found, like those of test files.
+pytest.register_assert_rewrite("model_contract", "runner_contract", "task_contract")
 
 HERE = Path(__file__).parent
 TOGETHER = ("hsweep/", "analysis/test_report_browser.py", "chaos/test_every_write.py")

@@ -19,7 +19,8 @@ AHEAD_SECONDS: Final = 0.5
 """How much work a lane has ahead."""
 
 LEAST_SECONDS: Final = 0.1
-"""How much work is not divided among lanes any further."""
+"""How much work is not divided among lanes any further, once so many trials have ended that it is
+known how long they take."""
 
 _MOST_AHEAD: Final = 64
 _NEWS: Final = 0.2
@@ -108,6 +109,7 @@ class Dispatch:
     _closing: dict[str, _Closing] = field(default_factory=dict)
     _held: list[Bundle] = field(default_factory=list)
     _trial_seconds: float | None = None
+    _num_ended: int = 0
 
     def opening(self) -> Lane | None:
         """Return a new lane with its first trials, None if there are none now."""
@@ -167,6 +169,7 @@ class Dispatch:
         """Learn how long a trial takes."""
         before = self._trial_seconds if self._trial_seconds is not None else seconds
         self._trial_seconds = (1 - _NEWS) * before + _NEWS * seconds
+        self._num_ended += 1
 
     def num_ahead(self) -> int:
         """Return how many trials a lane may have beside the one it trains."""
@@ -175,7 +178,7 @@ class Dispatch:
         trial_seconds = max(self._trial_seconds, 1e-4)
         # What is left at the end shall not all lie in one lane, unless it is next to nothing.
         fair = self.coordinator.num_waiting // (4 * max(1, self.places))
-        least = int(LEAST_SECONDS / trial_seconds)
+        least = int(LEAST_SECONDS / trial_seconds) if self._num_ended >= _MOST_AHEAD else 0
         return min(_MOST_AHEAD, int(AHEAD_SECONDS / trial_seconds), max(fair, least))
 
     def _next(self, lane: Lane | None) -> Bundle | None:

@@ -244,25 +244,27 @@ def test_short_trials_travel_together_and_long_ones_do_not(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "waiting", "ahead"),
+    ("seconds", "ended", "waiting", "ahead"),
     [
-        (0.001, 10_000, 64),
-        (0.02, 10_000, 25),
-        (1.0, 10_000, 0),
-        (0.02, 80, 10),
-        (0.02, 8, 5),
-        (0.004, 8, 25),
-        (0.3, 8, 1),
-        (0.3, 7, 0),
+        (0.001, 1, 10_000, 64),
+        (0.02, 1, 10_000, 25),
+        (1.0, 1, 10_000, 0),
+        (0.02, 1, 80, 10),
+        (0.02, 63, 8, 1),
+        (0.02, 64, 8, 5),
+        (0.004, 64, 8, 25),
+        (0.3, 64, 8, 1),
+        (0.3, 64, 7, 0),
     ],
 )
 def test_work_ahead_is_half_a_second_and_what_is_left_is_divided_down_to_a_tenth(
-    seconds: float, waiting: int, ahead: int
+    seconds: float, ended: int, waiting: int, ahead: int
 ) -> None:
     coordinator: Any = SimpleNamespace(num_waiting=waiting)
     dispatch = ray_dispatch.Dispatch(coordinator, has_happened=lambda reference: True, places=2)
     assert dispatch.num_ahead() == 0
-    dispatch.note_duration(seconds)
+    for _ in range(ended):
+        dispatch.note_duration(seconds)
     assert dispatch.num_ahead() == ahead
 
 
