@@ -92,6 +92,22 @@ def _autocast(device: str) -> _Setting:
     )
 
 
+def _read_autocast_depth() -> int:
+    # Nothing tells it but entering and leaving.
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
+
+
+def _write_autocast_depth(depth: int) -> None:
+    for _ in range(_read_autocast_depth() - depth):
+        torch.autocast_decrement_nesting()
+    for _ in range(depth - _read_autocast_depth()):
+        torch.autocast_increment_nesting()
+    # Casts of weights are kept until the outermost context is left: one that never was would let
+    # every later update go unseen.
+    torch.clear_autocast_cache()
+
+
 _OF_LIBRARIES: Final[Mapping[str, _Setting]] = {
     "torch's number of threads": _Setting(torch.get_num_threads, torch.set_num_threads),
     "torch's default dtype": _Setting(torch.get_default_dtype, torch.set_default_dtype),
@@ -99,6 +115,7 @@ _OF_LIBRARIES: Final[Mapping[str, _Setting]] = {
     "gradients": _Setting(torch.is_grad_enabled, torch.set_grad_enabled),
     "autocast on the CPU": _autocast("cpu"),
     "autocast on CUDA": _autocast("cuda"),
+    "contexts of autocast that were entered": _Setting(_read_autocast_depth, _write_autocast_depth),
     "autocast's cache": _Setting(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     "deterministic algorithms": _Setting(_read_deterministic, _write_deterministic),
     "anomaly detection": _Setting(torch.is_anomaly_enabled, torch.set_anomaly_enabled),

@@ -36,7 +36,7 @@ OF_LIBRARIES: dict[str, Callable[[], Any]] = {
     "torch's default dtype": lambda: torch.set_default_dtype(torch.float64),
     "torch's default device": lambda: torch.set_default_device("meta"),
     "gradients": lambda: torch.set_grad_enabled(False),
-    "autocast on the CPU": lambda: torch.autocast("cpu", dtype=torch.bfloat16).__enter__(),
+    "autocast on the CPU": lambda: torch.set_autocast_enabled("cpu", True),
     "autocast's cache": lambda: torch.set_autocast_cache_enabled(False),
     "deterministic algorithms": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
     "anomaly detection": lambda: torch.set_anomaly_enabled(True),
@@ -91,6 +91,27 @@ def test_what_was_changed_is_named_and_put_back(name: str) -> None:
     before.restore()
     assert before.changed() == []
     assert ProcessState().changed() == []
+
+
+def test_autocast_that_was_entered_and_never_left_hides_no_update_from_later_trials() -> None:
+    layer, ones = torch.nn.Linear(1, 1, bias=False), torch.ones(1, 1)
+
+    def outputs() -> list[float]:
+        found = []
+        for weight in (1.0, 2.0):
+            with torch.no_grad():
+                layer.weight.fill_(weight)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                found.append(layer(ones).item())
+        return found
+
+    before = ProcessState()
+    torch.autocast("cpu", dtype=torch.bfloat16).__enter__()
+    assert outputs() == [1.0, 1.0]
+    assert before.changed() == ["autocast on the CPU", "contexts of autocast that were entered"]
+    before.restore()
+    assert before.changed() == []
+    assert outputs() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("name", OF_THE_PROCESS)
