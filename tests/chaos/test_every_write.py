@@ -1,7 +1,7 @@
 """A driver that is killed before each of its writes in turn, and a study that goes on each time."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -128,13 +128,25 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
         forks.close()
 
 
+def killed_before(writes: Iterable[int], small: Small, tried: Fault) -> None:
+    for at in writes:
+        tried.tries += 1
+        tried.settle(small.kill_and_go_on((at, False)))
+
+
+def test_a_driver_killed_before_every_third_of_its_writes(
+    small: Small, fault: Callable[[str], Fault]
+) -> None:
+    tried = fault("driver killed before every third write (one process, small study)")
+    killed_before(range(1, len(small.undisturbed.writes) + 1, 3), small, tried)
+
+
+@pytest.mark.slow
 def test_a_driver_killed_before_any_one_of_its_writes(
     small: Small, fault: Callable[[str], Fault]
 ) -> None:
     tried = fault("driver killed before each write in turn (one process, small study)")
-    for at in range(1, len(small.undisturbed.writes) + 1):
-        tried.tries += 1
-        tried.settle(small.kill_and_go_on((at, False)))
+    killed_before(range(1, len(small.undisturbed.writes) + 1), small, tried)
 
 
 @pytest.mark.slow
