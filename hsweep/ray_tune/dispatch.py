@@ -18,7 +18,7 @@ from hsweep.ray_tune.actor import START_SECONDS
 AHEAD_SECONDS: Final = 0.5
 """How much work a lane has ahead."""
 
-LEAST_SECONDS: Final = 0.1
+_LEAST_SECONDS: Final = 0.1
 """How much work is not divided among lanes any further, once so many trials have ended that it is
 known how long they take."""
 
@@ -178,7 +178,7 @@ class Dispatch:
         trial_seconds = max(self._trial_seconds, 1e-4)
         # What is left at the end shall not all lie in one lane, unless it is next to nothing.
         fair = self.coordinator.num_waiting // (4 * max(1, self.places))
-        least = int(LEAST_SECONDS / trial_seconds) if self._num_ended >= _MOST_AHEAD else 0
+        least = int(_LEAST_SECONDS / trial_seconds) if self._num_ended >= _MOST_AHEAD else 0
         return min(_MOST_AHEAD, int(AHEAD_SECONDS / trial_seconds), max(fair, least))
 
     def _next(self, lane: Lane | None) -> Bundle | None:
