@@ -92,20 +92,24 @@ class TrialActor(tune.Trainable):
         return PlacementGroupFactory([bundle], bundle_label_selector=[elsewhere])
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Begin the first trials."""
+        """Get ready for the first trials, which begin when they are asked for.
+
+        While a process starts, Tune may give its trials to one that has become free and end this
+        one: had they begun here, they would be trained twice, over one another's checkpoints.
+        """
         # Imports torch, so not before there is something to train.
         from hsweep.training.process_state import claim_process
 
         claim_process()
         self._lane = Lane(self._ended_if_it_hangs)
-        self._lane.give(config[PARCEL].assignments)
+        self._first: Sequence[Assignment] = config[PARCEL].assignments
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Begin other trials in the same process."""
+        """Get ready for other trials in the same process."""
         # What went wrong with keeping the trials before is no failure of these.
         with contextlib.suppress(Exception):
             self.cleanup()
-        self._lane.give(new_config[PARCEL].assignments)
+        self._first = new_config[PARCEL].assignments
         return True
 
     def where(self) -> Place:
@@ -123,6 +127,9 @@ class TrialActor(tune.Trainable):
         Raises:
             BrokenLaneError: a trial failed, and the process shall end.
         """
+        first, self._first = self._first, ()
+        if first:
+            self._lane.give(first)
         return {WORDS: self._lane.next_words()}
 
     def give(self, assignments: Sequence[Assignment]) -> None:
@@ -135,10 +142,12 @@ class TrialActor(tune.Trainable):
 
     def halt(self) -> None:
         """End all trials at their next reports; what they say until then is still asked for."""
+        self._first = ()
         self._lane.halt()
 
     def cleanup(self) -> None:
         """End all trials, writing a checkpoint where work is not yet on disk."""
+        self._first = ()
         self._lane.stop()
 
     @contextlib.contextmanager

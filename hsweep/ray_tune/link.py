@@ -22,7 +22,7 @@ from hsweep.design.trial import Assignment, Report, Resources
 from hsweep.ray_tune.actor import PARCEL, WORDS, Parcel, Place
 from hsweep.ray_tune.dispatch import Dispatch, Lane
 from hsweep.ray_tune.failures import Circumstances, failure_of, hang_trace, heard_of
-from hsweep.training.lane import Begun, Failure, Word
+from hsweep.training.lane import Begun, BrokenLaneError, Failure, Word
 
 GRACE_SECONDS: Final = 15.0
 """How much later than a worker's own watch the driver ends it: its watch can say where it was."""
@@ -196,7 +196,9 @@ class Link:
         error = heard_of(trial)
         lane = self._lane(trial)
         self.ended(trial)
-        if lane.is_broken:
+        if lane.is_broken or isinstance(error, BrokenLaneError):
+            # Whoever broke it has said so, or had ended: these are not to blame. Of a trial that
+            # ended the last word may not have been heard before others came into its process.
             for assignment in reversed(lane.undone.values()):
                 self.coordinator.give_back(assignment)
             return

@@ -287,6 +287,20 @@ def test_a_failure_is_its_own_trials_and_costs_the_others_of_its_lane_nothing(
     assert {(row.status, row.failures) for row in others} == {("finished", 0)}
 
 
+def test_a_process_that_another_trial_broke_unheard_is_no_failure_of_the_next(
+    tmp_path: Path,
+) -> None:
+    """The driver had ended that trial; it raised before it learned so, and its process went on."""
+    with coordinating(sweep_of(None), tmp_path / "study") as coordinator:
+        tune = Tune(Link(coordinator), Scripted, 1, 0)
+        tune._start()
+        tune._end(next(iter(tune.trials.values())), BrokenLaneError("a trial failed here"))
+        tune.run()
+        rows = coordinator.journal.trials()
+    assert {(row.status, row.failures) for row in rows} == {("finished", 0)}
+    assert sorted({row.attempt for row in rows}) == [1, 2]
+
+
 def test_a_trial_that_kills_its_process_is_found_among_those_of_its_lane(tmp_path: Path) -> None:
     """Whoever is in a lane that dies goes on alone; only the one that kills again is blamed."""
     sweep = tiny_sweep(space=grid(width=list(range(1, 41))), budget=epochs(BUDGET), max_failures=1)
