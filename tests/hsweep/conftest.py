@@ -1,5 +1,7 @@
 """What several of these tests share."""
 
+import gc
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +33,11 @@ def local_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     )
     runner.connect()
     yield
-    runner.close()
+    with warnings.catch_warnings():
+        # Ray kills its processes and waits a second for each: at load some are not gone by then.
+        warnings.simplefilter("ignore", ResourceWarning)
+        runner.close()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
