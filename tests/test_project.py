@@ -162,3 +162,24 @@ def test_no_committed_file_names_a_registry_or_a_developers_folder() -> None:
         for found in MACHINE.finditer(path.read_text("utf-8", errors="ignore"))
     }
     assert named == set()
+
+
+def test_tests_that_share_something_stay_in_one_process(tmp_path: Path) -> None:
+    """Or each process would start a Ray and a browser of its own, unseen."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_four.py").write_text(
+        "import pytest\n\n"
+        "@pytest.mark.xdist_group('one')\n"
+        "@pytest.mark.parametrize('number', range(4))\n"
+        "def test_worker(number, worker_id):\n"
+        "    print(f'in {worker_id}')\n"
+    )
+    options = ["-n", "2", "--dist", "loadgroup", "-rP", "-p", "no:cacheprovider"]
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options],
+        cwd=tmp_path, env=outside, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    workers = re.findall(r"^in (gw\d)$", done.stdout, re.MULTILINE)
+    assert len(workers) == 4, done.stdout
+    assert len(set(workers)) == 1

@@ -29,7 +29,9 @@ def local_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     from hsweep.ray_tune.runner import RayRunner
 
     runner = RayRunner(
-        scratch=str(tmp_path_factory.mktemp("ray")), sweep_folder=Path(__file__).parents[1]
+        scratch=str(tmp_path_factory.mktemp("ray")),
+        has_dashboard=False,
+        sweep_folder=Path(__file__).parents[1],
     )
     runner.connect()
     yield

@@ -113,23 +113,22 @@ def test_a_second_interrupt_ends_a_study_at_once(held: Workplace, calm: dict[str
     assert "hsweep resume twice" in driver.stderr()
 
 
-def test_on_ray_a_study_survives_its_drivers_death_an_interrupt_and_the_loss_of_rays_files(
+ON_RAY = ("--max-concurrent", "1", "--no-dashboard")
+
+
+def test_on_ray_a_study_survives_an_interrupt_and_the_loss_of_rays_files(
     held: Workplace, calm: dict[str, History]
 ) -> None:
-    driver = held.start(
-        "run", "outside.py", "--no-reuse", "--study", "rayed", "--max-concurrent", "1"
-    )
+    driver = held.start("run", "outside.py", "--no-reuse", "--study", "rayed", *ON_RAY)
     wait_for_waiting(driver, held, "rayed", 1)
-    driver.kill()
-    assert_interrupted(held, "rayed", units_done=2)
-
-    before = held.waiting()
-    driver = held.start("resume", "rayed", "--max-concurrent", "1")
-    driver.until(lambda: bool(held.waiting() - before))
     driver.interrupt()
     held.let_go()
     assert driver.wait() == 130
     assert "hsweep resume rayed" in driver.stdout()
+    # What trained went on to its next report, and may have been at its last before it knew.
+    shown = held.json("show", "rayed")
+    assert shown["state"] == "interrupted"
+    assert 3 <= shown["units_done"] <= 4
 
     ray_files = held.study("rayed") / "ray"
     assert any(ray_files.iterdir())
@@ -142,3 +141,16 @@ def test_on_ray_a_study_survives_its_drivers_death_an_interrupt_and_the_loss_of_
     assert driver.stderr() == ""
     for noise in ("Tune", "tune", "WARNING", "Trial name", "ray.init", "(raylet)", "(pid="):
         assert noise not in driver.stdout()
+
+
+@pytest.mark.slow
+def test_on_ray_a_study_survives_its_drivers_death(
+    held: Workplace, calm: dict[str, History]
+) -> None:
+    driver = held.start("run", "outside.py", "--no-reuse", "--study", "deserted", *ON_RAY)
+    wait_for_waiting(driver, held, "deserted", 1)
+    driver.kill()
+    assert_interrupted(held, "deserted", units_done=2)
+    held.let_go()
+    held.run("resume", "deserted", *ON_RAY)
+    assert_complete(held, "deserted", calm)

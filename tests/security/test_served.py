@@ -24,7 +24,7 @@ def is_loopback(address: str) -> bool:
 
 
 @pytest.mark.xdist_group("ray")
-@pytest.mark.parametrize("has_dashboard", [True, False])
+@pytest.mark.parametrize("has_dashboard", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_local_ray_its_dashboard_and_its_workers_listen_on_loopback_alone(
     tmp_path: Path, has_dashboard: bool
 ) -> None:
