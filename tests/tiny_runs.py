@@ -8,7 +8,7 @@ from typing import Any
 
 from hsweep import Sweep
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.design.trial import Assignment, Report, Trial, TrialStatus
+from hsweep.design.trial import Assignment, Report, Resources, Trial, TrialStatus
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal
 from hsweep.training.background import THREAD_NAME
@@ -44,6 +44,13 @@ def coordinating(sweep: Sweep, folder: Path, **parts: Any) -> Iterator[Coordinat
         )
         yield coordinator
         coordinator.settle()
+
+
+def take_one(coordinator: Coordinator, like: Resources | None = None) -> Assignment | None:
+    """Take the next trial, which nothing may be trained with."""
+    bundle = coordinator.take_bundle(like)
+    assert len(bundle) <= 1
+    return bundle[0] if bundle else None
 
 
 def statuses(folder: Path) -> dict[str, TrialStatus]:

@@ -182,22 +182,13 @@ class Coordinator:
         if self.stop_reason is None:
             self.stop_reason, self.is_in_trouble = reason, is_trouble
 
-    def take(self, like: Resources | None = None) -> Assignment | None:
-        """Return the next trial to train, None if there is none now (see ``is_exhausted``).
+    def take_bundle(self, like: Resources | None = None, places: int = 1) -> list[Assignment]:
+        """Return the next trial to train, and those that may be trained with it as one program;
+        none if there is none now (see ``is_exhausted``).
 
         Args:
             like: what the trial must occupy; None for whatever it does. Where the next one needs
                 something else none is returned: nobody overtakes it.
-        """
-        with self._lock:
-            key = self._next_key(like)
-            return None if key is None else self._begun(key)
-
-    def take_bundle(self, like: Resources | None = None, places: int = 1) -> list[Assignment]:
-        """Return the next trial to train, and those that may be trained with it as one program.
-
-        Args:
-            like: as for ``take``.
             places: processes that train at once: no bundle is so large that some of them would
                 have nothing to do.
         """

@@ -12,7 +12,7 @@ from tiny_runs import coordinating, planned
 
 from hsweep import Asha, Point, Recipe, Resources, Sweep, UserError, epochs, grid, seconds
 from hsweep.coordination.bundling import kind_of
-from hsweep.design.trial import Trial
+from hsweep.design.trial import Report, Setback, Trial
 
 
 def recipe(point: Point) -> Recipe:
@@ -68,6 +68,40 @@ def test_every_trial_is_in_one_bundle_with_its_like_alone(
         assert len({common(trial) for trial in bundle}) == 1
     # Nobody has nothing to do because others have everything.
     assert len(divided) >= min(places, len(trials))
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    trials=st.lists(st.sampled_from(TRIALS), unique_by=lambda trial: trial.key, max_size=40),
+    marked=st.sets(st.sampled_from([trial.key for trial in TRIALS])),
+)
+def test_a_trial_that_did_not_fit_beside_others_is_in_no_bundle_and_beside_none(
+    tmp_path_factory: pytest.TempPathFactory, trials: list[Trial], marked: set[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("bundles")
+    marked &= {trial.key for trial in trials}
+    with coordinating(MIXED, folder, trials=tuple(trials)) as coordinator:
+        set_back: set[str] = set()
+        while marked - set_back:
+            for assignment in coordinator.take_bundle():
+                if assignment.trial.key in marked:
+                    coordinator.report(assignment, Setback("memory", "does not fit"))
+                    set_back.add(assignment.trial.key)
+    # What was at work is interrupted and handed out again, by a driver that has only the record.
+    ended = []
+    with coordinating(MIXED, folder, trials=tuple(trials)) as coordinator:
+        while bundle := coordinator.take_bundle():
+            if marked & {each.trial.key for each in bundle}:
+                assert len(bundle) == 1
+                assert bundle[0].is_alone
+                assert coordinator.take_bundle() == [], "something is handed out beside it"
+            for assignment in bundle:
+                ended.append(assignment.trial.key)
+                last = Report(9, 9, {"nmse": 0.5, "fit": 0.5}, 1.0, is_last=True)
+                coordinator.report(assignment, last)
+    assert sorted(ended) == sorted(trial.key for trial in trials)
 
 
 def test_replicates_and_points_apart_in_rates_alone_go_together(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 from click.testing import Result
+from tiny_runs import take_one
 from tiny_studies import SWEEP_FILE, finish, new_study, recording
 
 from hsweep.coordination.coordinator import Coordinator
@@ -201,7 +202,7 @@ class TestRunAndResume:
 
         class Looking(InlineRunner):
             def run(self, coordinator: Coordinator) -> None:
-                assignment = coordinator.take()
+                assignment = take_one(coordinator)
                 assert assignment is not None
                 seen.append(assignment.report_timeout)
                 coordinator.request_stop("seen")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import TinyTask, tiny_sweep
-from tiny_runs import coordinating, histories, planned, status_log, statuses, values
+from tiny_runs import coordinating, histories, planned, status_log, statuses, take_one, values
 
 from hsweep import Asha, Sweep, epochs, grid
 from hsweep.coordination.coordinator import Coordinator, stop_after
@@ -47,7 +47,7 @@ def said(
 
 
 def take(coordinator: Coordinator) -> Assignment:
-    assignment = coordinator.take()
+    assignment = take_one(coordinator)
     assert assignment is not None
     return assignment
 
@@ -85,11 +85,11 @@ def test_every_trial_is_handed_out_once_and_finishes_once(tmp_path: Path, num_wo
         workers: list[Assignment] = []
         handed_out: list[str] = []
         while not coordinator.is_exhausted:
-            while len(workers) < num_workers and (new := coordinator.take()) is not None:
+            while len(workers) < num_workers and (new := take_one(coordinator)) is not None:
                 workers.append(new)
                 handed_out.append(new.trial.key)
             train_through(coordinator, workers.pop(0))
-        assert coordinator.take() is None
+        assert take_one(coordinator) is None
         assert Counter(handed_out) == Counter({trial.key: 1 for trial in planned(SWEEP)})
     assert set(statuses(tmp_path).values()) == {TrialStatus.FINISHED}
     for key, history in histories(tmp_path).items():
@@ -112,7 +112,7 @@ def test_whatever_happens_in_whatever_order_every_trial_has_exactly_one_final_st
             stale: list[tuple[Assignment, int]] = []
             killed = False
             while not coordinator.is_exhausted and not killed:
-                while len(workers) < num_workers and (new := coordinator.take()) is not None:
+                while len(workers) < num_workers and (new := take_one(coordinator)) is not None:
                     workers.append((new, rng.randint(0, new.recorded_through)))
                 assignment, unit = workers.pop(rng.randrange(len(workers)))
                 if stale and rng.random() < 0.3:
@@ -176,7 +176,7 @@ def test_a_trial_that_keeps_failing_is_failed_with_its_traceback_and_no_other_is
     with coordinating(sweep, tmp_path, observer=observer) as coordinator:
         bad = planned(sweep)[1].key
         attempts = 0
-        while (assignment := coordinator.take()) is not None:
+        while (assignment := take_one(coordinator)) is not None:
             if assignment.trial.key == bad:
                 attempts += 1
                 coordinator.failed(assignment, f"Traceback\nOSError: number {attempts}")
@@ -258,7 +258,7 @@ def test_a_stop_request_ends_the_handing_out_and_the_first_reason_stays(tmp_path
         running = take(coordinator)
         coordinator.request_stop("enough")
         coordinator.request_stop("more than enough")
-        assert coordinator.take() is None
+        assert take_one(coordinator) is None
         assert coordinator.is_exhausted
         assert coordinator.stop_reason == "enough"
         # What the running trial still has to say is not lost.
@@ -288,7 +288,7 @@ def test_a_record_that_cannot_be_written_ends_the_run_with_a_reason_and_raises_n
     assignment = take(coordinator)
     journal.close()
     if moment == "take":
-        assert coordinator.take() is None
+        assert take_one(coordinator) is None
     elif moment == "report":
         assert not coordinator.report(assignment, said(assignment, 1))
     elif moment == "last report":
@@ -300,7 +300,7 @@ def test_a_record_that_cannot_be_written_ends_the_run_with_a_reason_and_raises_n
     assert coordinator.stop_reason is not None
     assert "record cannot be written" in coordinator.stop_reason
     assert coordinator.record_error is not None
-    assert coordinator.take() is None
+    assert take_one(coordinator) is None
     assert coordinator.is_exhausted
     coordinator.settle()
     # On disk stands what was recorded before, and the study can go on from it.
@@ -316,7 +316,7 @@ def test_a_display_that_fails_does_not_cost_the_study(tmp_path: Path) -> None:
             raise OSError("the terminal is gone")
 
     with coordinating(SWEEP, tmp_path, observer=Broken()) as coordinator:
-        while (assignment := coordinator.take()) is not None:
+        while (assignment := take_one(coordinator)) is not None:
             train_through(coordinator, assignment)
     assert set(statuses(tmp_path).values()) == {TrialStatus.FINISHED}
 
@@ -385,7 +385,9 @@ def test_a_decision_of_the_record_is_not_taken_again(tmp_path: Path) -> None:
         for assignment in others:
             coordinator.report(assignment, said(assignment, 1, 0.1))
     with coordinating(ON_ARRIVAL, tmp_path) as coordinator:
-        again = next(a for a in iter(coordinator.take, None) if a.trial.key == veteran.trial.key)
+        again = next(
+            a for a in iter(lambda: take_one(coordinator), None) if a.trial.key == veteran.trial.key
+        )
         assert again.recorded_through == 4
         # At rung 1 it is now the last of four, but it was let through.
         assert [coordinator.report(again, said(again, unit, 0.8)) for unit in (1, 2, 3, 4)] == [
@@ -422,7 +424,7 @@ def test_a_settled_study_goes_on_where_it_was(tmp_path: Path) -> None:
         assert coordinator.final_keys() == [done.trial.key]
         assert coordinator.value(half.trial.key) == 0.7
         remaining = [take(coordinator) for _ in range(2)]
-        assert coordinator.take() is None
+        assert take_one(coordinator) is None
         assert remaining[0].trial.key == half.trial.key
         for assignment in remaining:
             train_through(coordinator, assignment)
@@ -476,7 +478,7 @@ def _finish_in_any_order(folder: Path, sweep: Sweep, rng: random.Random, num_wor
         with coordinating(sweep, folder, trials=trials) as coordinator:
             workers: list[tuple[Assignment, int]] = []
             while not coordinator.is_exhausted:
-                while len(workers) < num_workers and (new := coordinator.take()) is not None:
+                while len(workers) < num_workers and (new := take_one(coordinator)) is not None:
                     workers.append((new, new.recorded_through))
                 assignment, unit = workers.pop(rng.randrange(len(workers)))
                 value = random.Random(f"{assignment.trial.key}/{unit + 1}").random()
@@ -523,7 +525,7 @@ def test_a_trial_that_comes_early_to_a_rung_waits_and_goes_on_under_a_new_attemp
         early = rows(coordinator)[running[0].trial.key]
         assert early.status is TrialStatus.PLANNED
         assert early.reason == "waits at rung 1 of stratum [all] for the others"
-        assert coordinator.take() is None
+        assert take_one(coordinator) is None
         assert not coordinator.is_exhausted
         assert not coordinator.report(running[5], said(running[5], 1, 0.9))
         going_on = [take(coordinator), take(coordinator)]
@@ -547,7 +549,7 @@ def test_a_trial_that_does_not_fit_is_tried_alone_and_then_too_large(tmp_path: P
             train_through(coordinator, take(coordinator))
         alone = take(coordinator)
         assert (alone.trial.key, alone.is_alone, alone.recorded_through) == (big.trial.key, True, 1)
-        assert coordinator.take() is None
+        assert take_one(coordinator) is None
         assert not coordinator.report(alone, no_room)
         assert coordinator.is_exhausted
     found = statuses(tmp_path)
@@ -564,9 +566,9 @@ def test_a_trial_that_needs_everything_for_itself_waits_until_nothing_runs(tmp_p
         big, other = take(coordinator), take(coordinator)
         coordinator.report(big, Setback("memory", "does not fit"))
         last = take(coordinator)
-        assert coordinator.take() is None
+        assert take_one(coordinator) is None
         train_through(coordinator, other)
-        assert coordinator.take() is None
+        assert take_one(coordinator) is None
         train_through(coordinator, last)
         alone = take(coordinator)
         assert alone.is_alone
@@ -632,7 +634,7 @@ def test_what_is_known_from_elsewhere_is_not_handed_out(tmp_path: Path) -> None:
         coordinator = Coordinator(coordinator_journal, SWEEP, trials, str(tmp_path), reuse=reuse)
         assert coordinator.value(known) == 0.25
         handed_out = [take(coordinator).trial.key for _ in range(2)]
-        assert coordinator.take() is None
+        assert take_one(coordinator) is None
         assert known not in handed_out
     assert statuses(tmp_path)[known] is TrialStatus.FINISHED
 
@@ -641,7 +643,7 @@ def test_trials_that_all_fail_alike_pause_the_study_before_their_attempts_are_us
     tmp_path: Path,
 ) -> None:
     with coordinating(SWEEP, tmp_path) as coordinator:
-        while (assignment := coordinator.take()) is not None:
+        while (assignment := take_one(coordinator)) is not None:
             coordinator.failed(assignment, "Traceback ...\nModuleNotFoundError: no module 'mine'")
         assert coordinator.stop_reason is not None
         assert "the first 3 trials failed in the same way (ModuleNotFoundError: no" in (

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny import TinyModel, tiny_model, tiny_sweep
-from tiny_runs import assignment_of, coordinating, planned, statuses
+from tiny_runs import assignment_of, coordinating, planned, statuses, take_one
 
 from hsweep import Point, Resources, Sweep, UserError, epochs, grid
 from hsweep.coordination.coordinator import Coordinator
@@ -36,7 +36,11 @@ GIB = 2**30
 DEVICE = 80 * GIB
 AUTO = Resources(cpus=1, gpus="auto")
 SWEEP = tiny_sweep(
-    space=grid(width=list(range(1, 13))), replicates=2, budget=epochs(3), resources=AUTO
+    space=grid(width=list(range(1, 13))),
+    replicates=2,
+    budget=epochs(3),
+    resources=AUTO,
+    together="never",
 )
 TRIALS = planned(SWEEP)
 CLAIM = settings(max_examples=100, deadline=None, derandomize=True)
@@ -268,8 +272,8 @@ class TestTogether:
         assert packing.resources(trial_of(GIB), together=48).gpus == 1
 
     def test_what_is_handed_out_as_one_program_has_its_share(self, tmp_path: Path) -> None:
-        trials = sized([8 * GIB])
-        with coordinating(SWEEP, tmp_path, trials=trials) as coordinator:
+        trials, together = sized([8 * GIB]), SWEEP.with_setting("together", ["auto"])
+        with coordinating(together, tmp_path, trials=trials) as coordinator:
             coordinator.pack(DEVICE)
             shares = [each.share for each in coordinator.take_bundle()]
         assert shares == [share_of(3), share_of(3)]
@@ -326,7 +330,7 @@ class Machine:
 
     def place(self) -> bool:
         """Start a lane for the next trial if there is room for it."""
-        self.pending = self.pending or self.coordinator.take()
+        self.pending = self.pending or take_one(self.coordinator)
         if self.pending is None:
             return False
         wanted = round(self.pending.resources.devices * 10_000)
@@ -356,7 +360,7 @@ class Machine:
         waiting = [self.pending.resources] if self.pending is not None else []
         following = None
         if may_take(lane.assignment.resources, waiting):
-            following = self.coordinator.take(lane.assignment.resources)
+            following = take_one(self.coordinator, lane.assignment.resources)
         if following is None:
             self.lanes.remove(lane)
         else:
@@ -469,7 +473,7 @@ class TestADevice:
         self, tmp_path: Path
     ) -> None:
         with coordinating(SWEEP, tmp_path) as coordinator:
-            assignment = coordinator.take()
+            assignment = take_one(coordinator)
             assert assignment is not None
             assert assignment.resources == Resources(cpus=1, gpus=1)
 
@@ -479,7 +483,7 @@ class TestTheRecord:
         self, tmp_path: Path
     ) -> None:
         with coordinating(SWEEP, tmp_path) as coordinator:
-            assignment = coordinator.take()
+            assignment = take_one(coordinator)
             assert assignment is not None
             coordinator.report(assignment, report(1, peak_memory_bytes=5 * GIB))
             coordinator.report(assignment, report(2))
@@ -492,14 +496,14 @@ class TestTheRecord:
         trials = sized([20 * GIB] * 12)
         with coordinating(SWEEP, tmp_path, trials=trials) as coordinator:
             coordinator.pack(DEVICE)
-            assignment = coordinator.take()
+            assignment = take_one(coordinator)
             assert assignment is not None
             assert assignment.resources.gpus == 0.5
             coordinator.report(assignment, report(1, peak_memory_bytes=2 * GIB))
         with coordinating(SWEEP, tmp_path, trials=trials) as coordinator:
             coordinator.pack(DEVICE)
             assert coordinator.resources_of(assignment.trial).gpus == share_of(8)
-            again = coordinator.take()
+            again = take_one(coordinator)
             assert again is not None
             assert (again.trial.key, again.share) == (assignment.trial.key, share_of(8))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from tiny import TinyTask, tiny_sweep
-from tiny_runs import coordinating, planned
+from tiny_runs import coordinating, planned, take_one
 
 from hsweep import Asha, Sweep, epochs, grid
 from hsweep.coordination.coordinator import Coordinator
@@ -103,7 +103,7 @@ def test_the_live_table_shows_what_runs_what_is_best_and_what_is_left(tmp_path: 
         progress = Progress(shown, "nmse", coordinator.planned_trials())
         coordinator.observer = progress
         with progress.showing(coordinator):
-            first, second = coordinator.take(), coordinator.take()
+            first, second = take_one(coordinator), take_one(coordinator)
             assert first is not None
             assert second is not None
             coordinator.report(first, said(1, 0.25))
@@ -135,7 +135,7 @@ def test_many_strata_are_cut_and_ordered_as_people_count(tmp_path: Path) -> None
     with coordinating(sweep, tmp_path) as coordinator:
         progress = Progress(console(terminal=True), "nmse", coordinator.planned_trials())
         with progress.showing(coordinator):
-            while (assignment := coordinator.take()) is not None:
+            while (assignment := take_one(coordinator)) is not None:
                 coordinator.report(assignment, said(4, 0.5))
             text = rendered(coordinator, progress)
     named = [line.split()[0] for line in text.splitlines() if line.startswith("width=")]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tiny import tiny_sweep
-from tiny_runs import coordinating
+from tiny_runs import coordinating, take_one
 
 from hsweep import Resources, UserError
 from hsweep.ray_tune.environment import prepare_ray
@@ -111,6 +111,6 @@ def test_as_many_trials_may_run_as_the_smallest_shares_allow(
 def test_ray_is_asked_for_the_share_that_the_coordinator_gives(tmp_path: Path) -> None:
     with coordinating(tiny_sweep(resources=AUTO), tmp_path) as coordinator:
         coordinator.pack(80 * GIB)
-        assignment = coordinator.take()
+        assignment = take_one(coordinator)
         assert assignment is not None
         assert link.slots_of({"CPU": 64, "GPU": 1}, assignment.resources) == 8
