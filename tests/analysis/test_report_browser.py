@@ -1,45 +1,89 @@
 """The page in a real browser: it opens from a file, fetches nothing and can be used."""
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import report_examples as examples
-from browsing import DRAWN, open_browser, requested, wait_for
+from browsing import open_browser, open_page, requested, wait_for
 
 from analysis.report import ReportInput, write_report
 from analysis.words.wording import NONE
 
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as opened:
-        yield opened
+Make = Callable[[], ReportInput]
 
 
-@pytest.fixture
-def show(browser: Any, tmp_path: Path) -> Any:
-    """Return a function that writes a report, opens it and returns the browser."""
+class Window:
+    """A browser that opens every report at one address."""
 
-    def open_page(report_input: ReportInput, *, width: int = 1000, scheme: str = "light") -> Any:
-        path = write_report(report_input, tmp_path / "report.html")
-        browser.get_log("browser")
-        browser.get_log("performance")
-        browser.execute_cdp_cmd(
+    def __init__(self, browser: Any, folder: Path) -> None:
+        self.browser = browser
+        self.folder = folder
+        # At an address that it knows, the browser has the library of the pictures compiled.
+        self.address = folder / "report.html"
+        self.written: dict[Make, Path] = {}
+        self.looked_at: Make | None = None
+
+    def show(self, make: Make, *, width: int = 1000, scheme: str = "light") -> Any:
+        """Open a report for one test alone and return the browser."""
+        self.looked_at = None
+        if make not in self.written:
+            path = self.folder / f"{len(self.written)}.html"
+            self.written[make] = write_report(make(), path)
+        shutil.copyfile(self.written[make], self.address)
+        self.browser.execute_cdp_cmd(
             "Emulation.setEmulatedMedia",
             {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
         )
-        browser.execute_cdp_cmd(
+        self.browser.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
         )
-        browser.get(path.as_uri())
-        wait_for(browser, "the pictures", DRAWN)
-        return browser
+        open_page(self.browser, self.address)
+        return self.browser
 
-    return open_page
+    def look(self, make: Make) -> Any:
+        """Return the browser with a report for a test that reads it or filters its trials.
+
+        The page may be open since the last such test: nothing but the filters is taken back.
+        """
+        if make != self.looked_at:
+            self.show(make)
+            self.looked_at = make
+        self.browser.execute_script(
+            "for (const [id, event] of [['text-filter', 'input'], ['status-filter', 'change']]) {"
+            "const filter = document.getElementById(id);"
+            "filter.value = '';"
+            "filter.dispatchEvent(new Event(event));"
+            "}"
+        )
+        return self.browser
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
+    with open_browser() as browser:
+        yield Window(browser, tmp_path_factory.mktemp("reports"))
+
+
+@pytest.fixture
+def show(window: Window) -> Any:
+    return window.show
+
+
+@pytest.fixture
+def look(window: Window) -> Any:
+    return window.look
+
+
+def large_study() -> ReportInput:
+    trials = pd.concat([examples.trials_frame()] * 186, ignore_index=True)
+    trials["key"] = [f"{number:016x}" for number in range(len(trials))]
+    return examples.report_input(trials=trials, reports=examples.reports_frame(trials))
 
 
 def column(browser: Any, number: int) -> list[str]:
@@ -94,69 +138,38 @@ def hover(browser: Any, figure: str, points: str) -> str:
 def test_it_opens_from_a_file_without_network_or_console_errors(
     show: Any, make: Any, scheme: str
 ) -> None:
-    browser = show(make(), scheme=scheme)
+    browser = show(make, scheme=scheme)
     assert [url for url in requested(browser) if not url.startswith(("file:", "data:"))] == []
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
-def test_every_picture_is_drawn(show: Any) -> None:
-    browser = show(examples.report_input())
+@pytest.mark.parametrize("make", [examples.report_input, examples.lean_input])
+@pytest.mark.parametrize("width", [320, 400, 1600])
+def test_the_page_never_scrolls_sideways(show: Any, make: Any, width: int) -> None:
+    browser = show(make, width=width)
+    wide = browser.execute_script("return document.documentElement.scrollWidth")
+    assert wide <= width
+
+
+def test_every_picture_is_drawn(look: Any) -> None:
+    browser = look(examples.report_input)
     holders = browser.find_elements("css selector", "[data-figure]")
     assert len(holders) == 6
     for holder in holders:
         assert holder.find_elements("css selector", "svg.main-svg .xtick")
 
 
-def test_a_dark_page_draws_its_pictures_in_dark_partners(show: Any) -> None:
-    script = (
-        "return [getComputedStyle(document.body).backgroundColor,"
-        "document.querySelector('#figure-drops .xtick text').style.fill]"
-    )
-    light = show(examples.report_input()).execute_script(script)
-    dark = show(examples.report_input(), scheme="dark").execute_script(script)
-    assert light == ["rgb(255, 255, 255)", "rgb(31, 35, 40)"]
-    assert dark == ["rgb(21, 24, 28)", "rgb(228, 231, 235)"]
-
-
-@pytest.mark.parametrize("make", [examples.report_input, examples.lean_input])
-@pytest.mark.parametrize("width", [320, 400, 1600])
-def test_the_page_never_scrolls_sideways(show: Any, make: Any, width: int) -> None:
-    browser = show(make(), width=width)
-    wide = browser.execute_script("return document.documentElement.scrollWidth")
-    assert wide <= width
-
-
-def test_a_click_on_a_header_sorts_and_a_second_one_turns_it_round(show: Any) -> None:
-    browser = show(examples.report_input())
-    click_header(browser, "nmse")
-    ascending = column(browser, 4)
-    numbers = [float(text) for text in ascending if text != NONE]
-    assert numbers == sorted(numbers)
-    assert ascending[-3:] == [NONE, NONE, NONE]
-    click_header(browser, "nmse")
-    descending = column(browser, 4)
-    numbers = [float(text) for text in descending if text != NONE]
-    assert numbers == sorted(numbers, reverse=True)
-    assert descending[-3:] == [NONE, NONE, NONE]
-
-
-def test_numbers_sort_as_numbers(show: Any) -> None:
-    browser = show(examples.report_input())
-    click_header(browser, "seq_len")
-    assert list(dict.fromkeys(column(browser, 2))) == ["8", "32", "128"]
-
-
-def test_the_status_filter_shows_that_status_alone(show: Any) -> None:
+def test_the_status_filter_shows_that_status_alone(look: Any) -> None:
     from selenium.webdriver.support.select import Select
 
-    browser = show(examples.report_input())
+    browser = look(examples.report_input)
     Select(browser.find_element("id", "status-filter")).select_by_visible_text("failed")
     assert column(browser, 0) == ["failed"]
     assert browser.find_element("id", "shown-count").text == "1 of 54 trials"
 
 
-def test_text_is_found_in_any_column_and_values_in_one(show: Any) -> None:
-    browser = show(examples.report_input())
+def test_text_is_found_in_any_column_and_values_in_one(look: Any) -> None:
+    browser = look(examples.report_input)
     find = browser.find_element("id", "text-filter")
     find.send_keys("no such file")
     assert column(browser, 0) == ["failed"]
@@ -180,16 +193,47 @@ def test_text_is_found_in_any_column_and_values_in_one(show: Any) -> None:
         ("nmse=none", {"1", "2"}),
     ],
 )
-def test_a_column_can_be_compared_with_a_value(show: Any, asked: str, heads: set[str]) -> None:
-    browser = show(examples.report_input())
+def test_a_column_can_be_compared_with_a_value(look: Any, asked: str, heads: set[str]) -> None:
+    browser = look(examples.report_input)
     browser.find_element("id", "text-filter").send_keys(asked)
     assert set(column(browser, 1)) == heads
+
+
+def test_a_dark_page_draws_its_pictures_in_dark_partners(show: Any, look: Any) -> None:
+    script = (
+        "return [getComputedStyle(document.body).backgroundColor,"
+        "document.querySelector('#figure-drops .xtick text').style.fill]"
+    )
+    light = look(examples.report_input).execute_script(script)
+    dark = show(examples.report_input, scheme="dark").execute_script(script)
+    assert light == ["rgb(255, 255, 255)", "rgb(31, 35, 40)"]
+    assert dark == ["rgb(21, 24, 28)", "rgb(228, 231, 235)"]
+
+
+def test_a_click_on_a_header_sorts_and_a_second_one_turns_it_round(show: Any) -> None:
+    browser = show(examples.report_input)
+    click_header(browser, "nmse")
+    ascending = column(browser, 4)
+    numbers = [float(text) for text in ascending if text != NONE]
+    assert numbers == sorted(numbers)
+    assert ascending[-3:] == [NONE, NONE, NONE]
+    click_header(browser, "nmse")
+    descending = column(browser, 4)
+    numbers = [float(text) for text in descending if text != NONE]
+    assert numbers == sorted(numbers, reverse=True)
+    assert descending[-3:] == [NONE, NONE, NONE]
+
+
+def test_numbers_sort_as_numbers(show: Any) -> None:
+    browser = show(examples.report_input)
+    click_header(browser, "seq_len")
+    assert list(dict.fromkeys(column(browser, 2))) == ["8", "32", "128"]
 
 
 def test_the_table_is_sorted_and_filtered_with_the_keyboard_alone(show: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    browser = show(examples.report_input())
+    browser = show(examples.report_input)
     browser.find_element("id", "text-filter").send_keys("heads=6", Keys.TAB)
     assert browser.switch_to.active_element.get_attribute("id") == "trials-scroll"
     for label in ("status", "heads", "seq_len", "seed", "nmse"):
@@ -202,8 +246,8 @@ def test_the_table_is_sorted_and_filtered_with_the_keyboard_alone(show: Any) -> 
     assert head.get_attribute("aria-sort") == "ascending"
 
 
-def test_every_control_and_region_has_a_name(show: Any) -> None:
-    browser = show(examples.lean_input())
+def test_every_control_and_region_has_a_name(look: Any) -> None:
+    browser = look(examples.lean_input)
     nameless = browser.execute_script(
         "return Array.from(document.querySelectorAll('[role], [tabindex], input, select'))"
         ".filter((node) => !node.closest('svg') && !node.getAttribute('aria-label')"
@@ -213,7 +257,7 @@ def test_every_control_and_region_has_a_name(show: Any) -> None:
 
 
 def test_a_page_that_turns_dark_redraws_its_pictures(show: Any) -> None:
-    browser = show(examples.report_input())
+    browser = show(examples.report_input)
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia",
         {"features": [{"name": "prefers-color-scheme", "value": "dark"}]},
@@ -227,7 +271,7 @@ def test_a_page_that_turns_dark_redraws_its_pictures(show: Any) -> None:
 
 
 def test_in_print_every_picture_is_light_and_fits_the_paper(show: Any) -> None:
-    browser = show(examples.report_input(), scheme="dark")
+    browser = show(examples.report_input, scheme="dark")
     browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
     fills, widths = browser.execute_script(
         "const plots = Array.from(document.querySelectorAll('[data-figure]'));"
@@ -239,24 +283,24 @@ def test_in_print_every_picture_is_light_and_fits_the_paper(show: Any) -> None:
 
 
 def test_a_study_of_ten_thousand_trials_stays_light(show: Any) -> None:
-    trials = pd.concat([examples.trials_frame()] * 186, ignore_index=True)
-    trials["key"] = [f"{number:016x}" for number in range(len(trials))]
-    browser = show(examples.report_input(trials=trials, reports=examples.reports_frame(trials)))
+    browser = show(large_study)
     nodes = browser.execute_script("return document.getElementsByTagName('*').length")
     assert nodes < 6_000
     click_header(browser, "nmse")
-    assert float(column(browser, 4)[0]) == pytest.approx(trials["nmse"].min(), rel=1e-3)
+    assert float(column(browser, 4)[0]) == pytest.approx(
+        examples.trials_frame()["nmse"].min(), rel=1e-3
+    )
 
 
 def test_a_click_on_a_shape_finds_its_trials(show: Any) -> None:
-    browser = show(examples.lean_input())
+    browser = show(examples.lean_input)
     click_point(browser, "front-0", 0)
     assert len(column(browser, 0)) == len(examples.SEEDS)
     assert browser.find_element("id", "text-filter").get_property("value") == "heads=4 depth=2"
 
 
 def test_a_clicked_shape_names_its_runs_with_links_to_them(show: Any) -> None:
-    browser = show(examples.lean_input())
+    browser = show(examples.lean_input)
     click_point(browser, "front-0", 0)
     said = browser.find_element("css selector", "#figure-front-0 ~ .picked")
     assert said.text == "heads=4, depth=2 MLflow: seed 0, seed 1, seed 2 · in the table of trials"
@@ -275,7 +319,8 @@ def test_a_clicked_shape_names_its_runs_with_links_to_them(show: Any) -> None:
 def test_a_click_on_one_run_opens_its_page_where_that_is_a_web_address(
     show: Any, url: str, opened: bool
 ) -> None:
-    browser = show(examples.report_input(trials=examples.trials_frame().assign(mlflow_url=url)))
+    trials = examples.trials_frame().assign(mlflow_url=url)
+    browser = show(partial(examples.report_input, trials=trials))
     browser.execute_script("window.opened = []; window.open = (url) => window.opened.push(url)")
     for figure in ("error", "curves"):
         click_point(browser, figure, 0)
@@ -284,7 +329,7 @@ def test_a_click_on_one_run_opens_its_page_where_that_is_a_web_address(
 
 
 def test_hovering_over_a_shape_shows_it_with_its_uncertainty_and_its_runs(show: Any) -> None:
-    browser = show(examples.lean_input())
+    browser = show(examples.lean_input)
     text = hover(browser, "figure-front-0", ".points path")
     assert "heads=4, depth=2" in text
     assert "top1 0.764, 95% interval 0.754 to 0.774" in text
@@ -294,15 +339,14 @@ def test_hovering_over_a_shape_shows_it_with_its_uncertainty_and_its_runs(show: 
 
 
 def test_hovering_over_a_run_names_its_cell_its_seed_and_its_error(show: Any) -> None:
-    text = hover(show(examples.report_input()), "figure-error", ".points path.point")
+    text = hover(show(examples.report_input), "figure-error", ".points path.point")
     assert "seq_len=" in text
     assert "seed=" in text
     assert "nmse " in text
 
 
 def test_rows_of_a_large_study_are_made_when_they_are_needed(show: Any) -> None:
-    trials = pd.concat([examples.trials_frame()] * 186, ignore_index=True)
-    browser = show(examples.report_input(trials=trials, reports=pd.DataFrame()))
+    browser = show(large_study)
     assert browser.find_element("id", "shown-count").text == "10,044 of 10,044 trials"
     assert len(column(browser, 0)) < 100
     numbers = "return Array.from(document.querySelectorAll('#trials-table td:last-child'), "
@@ -326,7 +370,7 @@ def test_rows_of_a_large_study_are_made_when_they_are_needed(show: Any) -> None:
 def test_only_web_addresses_become_links(show: Any) -> None:
     trials = examples.trials_frame()
     trials.loc[0, "mlflow_url"] = "javascript:window.injected=1"
-    browser = show(examples.report_input(trials=trials))
+    browser = show(partial(examples.report_input, trials=trials))
     links = browser.find_elements("css selector", "#trials-table a")
     assert len(links) == len(trials) - 1
     assert all(link.get_attribute("href").startswith("https://") for link in links)
@@ -337,7 +381,8 @@ def test_script_in_names_and_values_never_runs(show: Any) -> None:
     trials = examples.trials_frame().astype({"heads": object})
     trials.loc[7, ["reason", "heads", "stratum"]] = attack
     browser = show(
-        examples.report_input(
+        partial(
+            examples.report_input,
             study=attack,
             question=attack,
             answer=attack,

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 import pytest
@@ -21,12 +22,56 @@ from analysis.pictures.plotting import COLUMN_INCHES, PAGE_INCHES, STYLE
 MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
 
-def test_a_transition_is_saved_in_every_format(tmp_path: Path) -> None:
-    written = save_figures(examples.report_input(), tmp_path)
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The files of a transition."""
+    return save_figures(examples.report_input(), tmp_path_factory.mktemp("saved"))
+
+
+PROGRAM = """
+import sys, matplotlib
+from pathlib import Path
+def settings():  # reading the backend itself would import pyplot
+    return {name: matplotlib.rcParams[name] for name in matplotlib.rcParams if name != "backend"}
+before = settings()
+import report_examples
+from analysis.pictures.plots import save_figures
+# What was drawn before must not show in the files that follow.
+assert save_figures(report_examples.lean_input(), Path(sys.argv[1], "before"), formats=("svg",))
+assert save_figures(report_examples.report_input(), Path(sys.argv[1]))
+assert "matplotlib.pyplot" not in sys.modules
+assert settings() == before
+"""
+
+
+class Elsewhere(NamedTuple):
+    """What a process of its own wrote of the same transition, and how it ended."""
+
+    folder: Path
+    ended: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Elsewhere:
+    folder = tmp_path_factory.mktemp("elsewhere")
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}"}
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, folder],
+        check=False,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return Elsewhere(folder, ended)
+
+
+@pytest.mark.xdist_group("saved")
+def test_a_transition_is_saved_in_every_format(saved: list[Path]) -> None:
     panels = ("error", "slopes", "drops", "location", "success")
     stems = ("transition", *panels, "learning-curves")
-    assert [path.name for path in written] == [f"{s}.{f}" for s in stems for f in FORMATS]
-    for path in written:
+    assert [path.name for path in saved] == [f"{s}.{f}" for s in stems for f in FORMATS]
+    for path in saved:
         assert path.read_bytes().startswith(MAGIC[path.suffix[1:]])
 
 
@@ -72,12 +117,9 @@ def test_figures_have_a_papers_width_and_no_label_is_cut_or_covered(name: str) -
                 for axis in (axes.xaxis, axes.yaxis):
                     if not axes.get_visible():
                         continue
-                    shown = [
-                        label.get_window_extent()
-                        for label in axis.get_ticklabels()
-                        if label.get_text() and within(label.get_window_extent(), axis, axes)
-                    ]
-                    boxes = [*shown]
+                    labels = [label for label in axis.get_ticklabels() if label.get_text()]
+                    extents = [label.get_window_extent() for label in labels]
+                    boxes = [extent for extent in extents if within(extent, axis, axes)]
                     if axis.label.get_text():
                         boxes.append(axis.label.get_window_extent())
                     assert all(page.x0 <= box.x0 and box.x1 <= page.x1 for box in boxes), stem
@@ -94,7 +136,7 @@ def within(box: Bbox, axis: Axis, axes: Axes) -> bool:
 
 
 def test_fonts_are_in_the_file(tmp_path: Path) -> None:
-    written = save_figures(examples.lean_input(), tmp_path)
+    written = save_figures(examples.lean_input(), tmp_path, formats=("svg", "pdf"))
     for path in written:
         content = path.read_bytes()
         if path.suffix == ".svg":
@@ -110,11 +152,15 @@ def test_several_comparisons_are_drawn_as_one_forest(tmp_path: Path) -> None:
     assert "family = xcit" in written[1].read_text("utf-8")
 
 
+@pytest.mark.xdist_group("saved")
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_the_same_study_gives_the_same_file(tmp_path: Path, suffix: str) -> None:
-    first = save_figures(examples.report_input(), tmp_path / "a", formats=(suffix,))
-    again = save_figures(examples.report_input(), tmp_path / "b", formats=(suffix,))
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+def test_the_same_study_gives_the_same_file(
+    saved: list[Path], elsewhere: Elsewhere, suffix: str
+) -> None:
+    first = {path.name: path.read_bytes() for path in saved if path.suffix == f".{suffix}"}
+    again = {path.name: path.read_bytes() for path in elsewhere.folder.glob(f"*.{suffix}")}
+    assert first.keys() == again.keys()
+    assert [name for name in first if first[name] != again[name]] == []
 
 
 def test_a_study_without_results_saves_nothing(tmp_path: Path) -> None:
@@ -136,20 +182,6 @@ def test_an_unknown_format_is_refused_before_anything_is_drawn(tmp_path: Path) -
     assert not (tmp_path / "new").exists()
 
 
-def test_drawing_leaves_matplotlib_as_it_was_and_never_needs_pyplot() -> None:
-    program = """
-import sys, tempfile, matplotlib
-from pathlib import Path
-def settings():  # reading the backend itself would import pyplot
-    return {name: matplotlib.rcParams[name] for name in matplotlib.rcParams if name != "backend"}
-before = settings()
-import report_examples
-from analysis.pictures.plots import save_figures
-with tempfile.TemporaryDirectory() as folder:
-    assert save_figures(report_examples.report_input(), Path(folder), formats=("svg",))
-assert "matplotlib.pyplot" not in sys.modules
-assert settings() == before
-"""
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}"}
-    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+@pytest.mark.xdist_group("saved")
+def test_drawing_leaves_matplotlib_as_it_was_and_never_needs_pyplot(elsewhere: Elsewhere) -> None:
+    assert elsewhere.ended.returncode == 0, elsewhere.ended.stderr
