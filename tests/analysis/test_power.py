@@ -1,6 +1,7 @@
 """What a design can find is told before it is run, and agrees with what its analysis then does."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,8 @@ from analysis.words.power_words import (
 )
 
 QUICK = PowerSettings(sweeps=12, n_mc=99)
+UNPOWERED = PowerSettings(sweeps=1, n_mc=99)
+"""For what a plan says whatever its sweeps came out as."""
 HEADS, LENGTHS = (1, 2, 3, 4, 5), (8, 32, 128)
 
 
@@ -55,8 +58,9 @@ def test_a_large_jump_is_found_and_noise_costs_power(
     assert mean_power(noisy, 1.5) < mean_power(quiet, 1.5) - 0.15
 
 
-def test_the_own_design_stands_beside_others_smallest_first(quiet: PowerResult) -> None:
-    designs = list(dict.fromkeys(row.design for row in quiet.table))
+def test_the_own_design_stands_beside_others_smallest_first() -> None:
+    plan = planned(settings=UNPOWERED)
+    designs = list(dict.fromkeys(row.design for row in plan.table))
     assert [design for design in designs if design.is_own] == [
         Design(HEADS, LENGTHS, 3, is_own=True)
     ]
@@ -136,21 +140,22 @@ def test_single_runs_show_no_noise_so_it_is_assumed_and_said() -> None:
 
 
 def test_losses_are_planned_in_nats() -> None:
-    result = plan_transition(HEADS, LENGTHS, 3, scale="loss", settings=QUICK)
-    assert result.unit == "nats"
-    assert list(result.recommended) == [0.04, 0.08, 0.15]
-    assert result.noise.seed_sd == pytest.approx(0.01)
-    assert mean_power(result, 0.15) >= 0.9
+    plan = plan_transition(HEADS, LENGTHS, 3, scale="loss", settings=UNPOWERED)
+    assert plan.unit == "nats"
+    assert list(plan.recommended) == [0.04, 0.08, 0.15]
+    assert plan.noise.seed_sd == pytest.approx(0.01)
+    large = plan_transition(HEADS, LENGTHS, 3, scale="loss", settings=QUICK, jumps=[0.15])
+    assert mean_power(large, 0.15) >= 0.9
 
 
 def test_too_few_head_counts_are_said_and_more_are_planned_for() -> None:
-    result = plan_transition((2, 4), LENGTHS, 3, settings=QUICK, jumps=[1.5])
+    result = plan_transition((2, 4), LENGTHS, 3, settings=UNPOWERED, jumps=[1.5])
     assert result.table[0].design.heads == (2, 4, 6, 8, 10)
     assert "2 values of heads can never show a transition" in result.warnings[0]
 
 
 def test_a_jump_cannot_be_planned_where_no_test_could_see_it() -> None:
-    result = plan_transition(HEADS, (None,), 3, by=None, h_star=2, settings=QUICK, jumps=[1.5])
+    result = plan_transition(HEADS, (None,), 3, by=None, h_star=2, settings=UNPOWERED, jumps=[1.5])
     assert result.collapse.h_star == 3
     assert "the jump is put at heads = 3" in result.warnings[0]
     assert {row.design.lengths for row in result.table} == {(None,)}
@@ -171,19 +176,21 @@ def test_impossible_requests_are_named(changes: dict[str, object], message: str)
         PowerSettings(target=1.0)
 
 
-def test_same_request_same_table_and_json_keeps_it(quiet: PowerResult) -> None:
-    assert planned() == quiet
+def test_a_jump_asked_for_again_has_the_same_rows_and_json_keeps_them(quiet: PowerResult) -> None:
+    again = planned(jumps=[0.4])  # verdicts vary most where power is neither none nor all
+    assert again.table == tuple(row for row in quiet.table if row.jump == 0.4)
+    assert replace(again, table=quiet.table, recommended=quiet.recommended) == quiet
     plain = json.loads(json.dumps(quiet.to_json(), allow_nan=False))
     assert PowerResult.from_json(plain) == quiet
 
 
-def test_the_table_says_what_was_assumed(quiet: PowerResult) -> None:
-    table = power_table(quiet)
+def test_the_table_says_what_was_assumed() -> None:
+    table = power_table(planned(settings=PowerSettings(sweeps=3, n_mc=99)))
     assert list(table.header) == [
         "design", "trials", "jump 0.4 decades", "jump 1.5 decades",
     ]  # fmt: skip
     assert sum("(this sweep)" in row[0] for row in table.rows) == 1
-    for words in ("assumed: nothing has been run yet", "12 simulated sweeps", "99 draws"):
+    for words in ("assumed: nothing has been run yet", "3 simulated sweeps", "99 draws"):
         assert words in table.note
 
 
