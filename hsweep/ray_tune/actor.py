@@ -102,14 +102,14 @@ class TrialActor(tune.Trainable):
 
         claim_process()
         self._lane = Lane(self._ended_if_it_hangs)
-        self._first: Sequence[Assignment] = config[PARCEL].assignments
+        self._lane.give(config[PARCEL].assignments)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Get ready for other trials in the same process."""
+        """Begin other trials in the same process."""
         # What went wrong with keeping the trials before is no failure of these.
         with contextlib.suppress(Exception):
             self.cleanup()
-        self._first = new_config[PARCEL].assignments
+        self._lane.give(new_config[PARCEL].assignments)
         return True
 
     def where(self) -> Place:
@@ -127,9 +127,6 @@ class TrialActor(tune.Trainable):
         Raises:
             BrokenLaneError: a trial failed, and the process shall end.
         """
-        first, self._first = self._first, ()
-        if first:
-            self._lane.give(first)
         return {WORDS: self._lane.next_words()}
 
     def give(self, assignments: Sequence[Assignment]) -> None:
@@ -142,12 +139,10 @@ class TrialActor(tune.Trainable):
 
     def halt(self) -> None:
         """End all trials at their next reports; what they say until then is still asked for."""
-        self._first = ()
         self._lane.halt()
 
     def cleanup(self) -> None:
         """End all trials, writing a checkpoint where work is not yet on disk."""
-        self._first = ()
         self._lane.stop()
 
     @contextlib.contextmanager

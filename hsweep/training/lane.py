@@ -66,8 +66,9 @@ def unwatched(_assignment: Assignment, _is_turn: bool) -> contextlib.AbstractCon
 class Lane:
     """Trains trials in a thread of its own.
 
-    Trials that follow one another and are of one bundle are begun together. Methods may be called
-    from one other thread.
+    It begins when it is first asked for words: until then a process may be given up, and its trials
+    be trained elsewhere. Trials that follow one another and are of one bundle are begun together.
+    Methods may be called from one other thread.
 
     Args:
         watch: put around every piece of work that could hang.
@@ -96,9 +97,6 @@ class Lane:
         with self._changed:
             self._queue.extend(assignments)
             self._changed.notify_all()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="lane", daemon=True)
-            self._thread.start()
 
     def next_words(self) -> list[Word]:
         """Return what trials said since the last time, as soon as there is something.
@@ -109,6 +107,9 @@ class Lane:
         Raises:
             BrokenLaneError: a trial has raised, and that was returned already.
         """
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="lane", daemon=True)
+            self._thread.start()
         with self._changed:
             if self._is_awaiting and not self._words:
                 self._is_awaiting = False
