@@ -140,12 +140,14 @@ def test_with_isolation_every_trial_has_a_process_of_its_own(
 ) -> None:
     traces = tmp_path / "traces"
     traces.mkdir()
-    sweep = tiny_sweep(space=grid(width=[1, 2]), task=NotingTask(folder=str(traces)), isolate=True)
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2, 3]), task=NotingTask(folder=str(traces)), isolate=True
+    )
     with coordinating(sweep, tmp_path / "study") as coordinator:
         runner.max_concurrent = 1
         runner.run(coordinator)
         assert {row.status for row in coordinator.journal.trials()} == {"finished"}
-    assert len({trace.name.split("-")[1] for trace in traces.iterdir()}) == 2
+    assert len({trace.name.split("-")[1] for trace in traces.iterdir()}) == 3
 
 
 @dataclass(frozen=True)

@@ -69,18 +69,24 @@ def test_an_uninterrupted_run_outside_the_project_uses_the_projects_own_code(
     assert not workplace.marker.exists()
 
 
+INLINE = ("--runner", "inline")
+ON_RAY = ("--max-concurrent", "1", "--no-dashboard")
+
+
+@pytest.mark.parametrize(
+    ("study", "runner"),
+    [("killed", INLINE), pytest.param("deserted", ON_RAY, marks=pytest.mark.slow)],
+)
 def test_a_study_whose_driver_was_killed_goes_on_without_a_gap(
-    held: Workplace, calm: dict[str, History]
+    held: Workplace, calm: dict[str, History], study: str, runner: tuple[str, ...]
 ) -> None:
-    driver = held.start(
-        "run", "outside.py", "--no-reuse", "--runner", "inline", "--study", "killed"
-    )
-    wait_for_waiting(driver, held, "killed", 1)
+    driver = held.start("run", "outside.py", "--no-reuse", "--study", study, *runner)
+    wait_for_waiting(driver, held, study, 1)
     driver.kill()
-    assert_interrupted(held, "killed", units_done=2)
+    assert_interrupted(held, study, units_done=2)
     held.let_go()
-    held.run("resume", "killed", "--runner", "inline")
-    assert_complete(held, "killed", calm)
+    held.run("resume", study, *runner)
+    assert_complete(held, study, calm)
 
 
 def test_one_interrupt_ends_a_study_cleanly_and_says_how_to_go_on(
@@ -113,9 +119,6 @@ def test_a_second_interrupt_ends_a_study_at_once(held: Workplace, calm: dict[str
     assert "hsweep resume twice" in driver.stderr()
 
 
-ON_RAY = ("--max-concurrent", "1", "--no-dashboard")
-
-
 def test_on_ray_a_study_survives_an_interrupt_and_the_loss_of_rays_files(
     held: Workplace, calm: dict[str, History]
 ) -> None:
@@ -141,16 +144,3 @@ def test_on_ray_a_study_survives_an_interrupt_and_the_loss_of_rays_files(
     assert driver.stderr() == ""
     for noise in ("Tune", "tune", "WARNING", "Trial name", "ray.init", "(raylet)", "(pid="):
         assert noise not in driver.stdout()
-
-
-@pytest.mark.slow
-def test_on_ray_a_study_survives_its_drivers_death(
-    held: Workplace, calm: dict[str, History]
-) -> None:
-    driver = held.start("run", "outside.py", "--no-reuse", "--study", "deserted", *ON_RAY)
-    wait_for_waiting(driver, held, "deserted", 1)
-    driver.kill()
-    assert_interrupted(held, "deserted", units_done=2)
-    held.let_go()
-    held.run("resume", "deserted", *ON_RAY)
-    assert_complete(held, "deserted", calm)
