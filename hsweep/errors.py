@@ -1,10 +1,18 @@
 """What can be wrong in what a user gave, as opposed to what is wrong in this program."""
 
 import difflib
+import sysconfig
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 _LONGEST_QUOTED: Final = 300
+
+_ROOT: Final = Path(__file__).resolve().parents[1]
+_OWN_FOLDERS: Final = tuple(_ROOT / name for name in ("hsweep", "models", "tasks", "analysis"))
+"""Not the sweeps that come with it: they are what a user would write."""
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 
 class UserError(ValueError):
@@ -45,3 +53,38 @@ def told(error: BaseException) -> str:
         text = ""
     kind = type(error).__name__
     return f"{kind}: {text}" if text else kind
+
+
+def user_frame(error: BaseException) -> str | None:
+    """Return where in the user's own code an exception was raised, as ``path:line``.
+
+    That is the innermost frame outside this project, the standard library and the installed
+    packages, or the innermost frame of all where none is outside. A ``SyntaxError`` names the file
+    that does not parse. None for an exception that was never raised in Python code.
+    """
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f"{error.filename}:{error.lineno}"
+    frames = [
+        f"{frame.f_code.co_filename}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    own = [place for place in frames if _is_users(place.rpartition(":")[0])]
+    return (own or frames or [None])[-1]
+
+
+def failure_text(error: BaseException) -> str:
+    """Return what a record keeps of an exception: a line that says what was raised and where in
+    the user's code, then the traceback."""
+    place = user_frame(error)
+    said = " ".join(told(error).split())
+    trace = "".join(traceback.format_exception(error))
+    return f"{said}{f' at {place}' if place else ''}\n{trace}"
+
+
+def _is_users(file: str) -> bool:
+    if file.startswith("<"):
+        return False
+    path = Path(file).resolve()
+    standard = Path(sysconfig.get_path("stdlib")).resolve()
+    is_installed = not _INSTALLED.isdisjoint(path.parts) or path.is_relative_to(standard)
+    return not is_installed and not any(path.is_relative_to(folder) for folder in _OWN_FOLDERS)
