@@ -40,7 +40,7 @@ MAY_CALL_ANYTHING = (
 )
 OWNERS = {
     "ray": ("hsweep/ray_tune/*.py",),
-    "mlflow": ("hsweep/tracking/*.py",),
+    "mlflow": ("hsweep/tracking/mlflow_api.py", "hsweep/tracking/mlflow_sql.py"),
     "optuna": ("hsweep/design/space.py", "hsweep/design/search.py", "hsweep/ray_tune/*.py"),
     "matplotlib": ("analysis/pictures/*plots.py", "analysis/pictures/plotting.py"),
 }

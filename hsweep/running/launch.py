@@ -43,7 +43,7 @@ class Conclude(Protocol):
     """What is said of a study once it has run."""
 
     def import_ahead(self) -> None:
-        """Begin to import what that and tracking take, without waiting for it."""
+        """Import what that and tracking take."""
 
     def __call__(self, study: Study) -> Sequence[Path]:
         """Write it, and return the files to keep with the study's tracked run."""
@@ -110,8 +110,8 @@ def prepare_runner(
 ) -> None:
     """Connect, and refuse what cannot run before anything is recorded.
 
-    What the end of the run takes is imported meanwhile: starting Ray's processes leaves this one
-    idle for seconds.
+    What tracking and the end of the run take is imported meanwhile: starting Ray's processes leaves
+    this one idle for seconds. It is all there when this returns, before any thread needs it.
 
     Raises:
         UserError: the cluster cannot be reached or cannot hold a trial, a trial needs a process
@@ -125,12 +125,16 @@ def prepare_runner(
             "isolate gives every trial a process of its own, and the inline runner has but this "
             "one; leave out --runner inline, or set isolate=false"
         )
-    if conclude is not None:
-        conclude.import_ahead()
+    import_ahead = conclude.import_ahead if conclude is not None else lambda: None
     if isinstance(runner, InlineRunner):
+        import_ahead()
         return
+    # No daemon: an interpreter that ends waits for it, rather than ending it within an import.
+    importing = threading.Thread(target=import_ahead, name="import-ahead")
+    importing.start()
     runner.connect()
     runner.check({trial.key: trial.resources for trial in plan.trials})
+    importing.join()
 
 
 def run_study(

@@ -19,8 +19,7 @@ from hsweep.tracking.store import is_missing, is_refusal, milliseconds
 from hsweep.tracking.target import TrackingTarget
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from hsweep.tracking.mlflow_api import MlflowClient, Run
 
 PARENT: Final = "parent"
 """Stands for the study's own run where runs are listed by trial key."""
@@ -195,7 +194,7 @@ class Runs:
         return {name: None} if before is not None else {}
 
     def _find_experiment(self) -> str:
-        from mlflow.exceptions import MlflowException
+        from hsweep.tracking.mlflow_api import MlflowException
 
         target = self._target
         found = self._client.get_experiment_by_name(target.experiment)

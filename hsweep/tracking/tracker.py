@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 from hsweep.record.journal import Journal
 from hsweep.record.provenance import usable_cores
 from hsweep.tracking.delivery import PARENT, Delivery, Source
+from hsweep.tracking.environment import prepare_environment
 from hsweep.tracking.names import run_name
-from hsweep.tracking.store import initialise_database, prepare_environment
+from hsweep.tracking.store import initialise_database
 from hsweep.tracking.target import TrackingTarget, tracking_target, ui_command
 from hsweep.tracking.updates import described
 

@@ -11,8 +11,7 @@ from hsweep.tracking.names import run_params, safe_names
 from hsweep.tracking.store import is_refusal, milliseconds
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import Metric, Param, RunTag
+    from hsweep.tracking.mlflow_api import Metric, MlflowClient, Param, RunTag
 
     Entry = Metric | Param | RunTag
 
@@ -58,7 +57,7 @@ class RunRows:
             last_report: the one whose metrics are final, for a trial that finished.
             has_params: the run has its parameters.
         """
-        from mlflow.entities import Param, RunTag
+        from hsweep.tracking.mlflow_api import Param, RunTag
 
         found: list[Entry] = [metric for report in self.reports for metric in _metrics(report)]
         tags: dict[str, str] = {}
@@ -96,7 +95,7 @@ def by_trial(rows: Iterable[LogRow]) -> dict[str, RunRows]:
 
 def log(client: "MlflowClient", run_id: str, entries: "Iterable[Entry]") -> None:
     """Send entries to a run, in one call."""
-    from mlflow.entities import Metric, Param, RunTag
+    from hsweep.tracking.mlflow_api import Metric, Param, RunTag
 
     sent = list(entries)
     client.log_batch(
@@ -167,7 +166,7 @@ def _shortened(value: str) -> str:
 
 
 def _metrics(report: LogRow, prefix: str = "") -> list["Metric"]:
-    from mlflow.entities import Metric
+    from hsweep.tracking.mlflow_api import Metric
 
     values = report.payload["metrics"]
     names = safe_names(values)

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -40,10 +39,12 @@ class Conclusion:
         self.problem = ""
 
     def import_ahead(self) -> None:
-        """Import what tracking and analysis need, in a thread: seconds of computing in all, for
-        which a run has time while it waits for Ray's processes."""
-        # No daemon: an interpreter that ends waits for it, rather than ending it within an import.
-        threading.Thread(target=_import, args=(self.target,), name="import-ahead").start()
+        """Import what tracking and analysis need: seconds of computing in all."""
+        # What goes wrong here goes wrong again where it is called, and is said there.
+        with contextlib.suppress(Exception):
+            import_client(self.target)
+        with contextlib.suppress(Exception):
+            importlib.import_module("analysis.answer")
 
     def __call__(self, study: "Study") -> list[Path]:
         """Return the files written."""
@@ -63,14 +64,6 @@ class Conclusion:
                 f"is kept, and `hsweep report {study.name}` tries again"
             )
             return []
-
-
-def _import(target: "TrackingTarget") -> None:
-    # What goes wrong here goes wrong again where it is called, and is said there.
-    with contextlib.suppress(Exception):
-        import_client(target)
-    with contextlib.suppress(Exception):
-        importlib.import_module("analysis.answer")
 
 
 def write_study_report(

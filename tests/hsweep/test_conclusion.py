@@ -1,13 +1,18 @@
-"""The analysis is imported beside what comes first; what that meets is said where it is used."""
+"""What the end of a run takes is imported before anything trains, once and whole."""
 
+import json
+import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
+from tiny_studies import SWEEP_FILE
 
+from hsweep.paths import Home
+from hsweep.tracking.mlflow_api import MlflowClient
 from hsweep.tracking.target import TrackingTarget
+from hsweep.tracking.tracker import pending_rows, tracking_target
 from hsweep.verbs import conclusion
 from hsweep.verbs.conclusion import Conclusion
 
@@ -15,19 +20,40 @@ ROOT = Path(__file__).parents[2]
 TARGET = TrackingTarget("sqlite:////nowhere/mlflow.db", None, "tiny")
 
 
-def importing() -> list[threading.Thread]:
-    return [each for each in threading.enumerate() if each.name == "import-ahead"]
+def test_a_study_of_a_second_in_a_fresh_home_delivers_everything(tmp_path: Path) -> None:
+    sweep = tmp_path / "question.py"
+    sweep.write_text(SWEEP_FILE)
+    done = subprocess.run(
+        [sys.executable, "-m", "hsweep", "run", str(sweep), "--runner", "inline", "--json"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), "HSWEEP_HOME": str(tmp_path / "h")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["finished"] == 3
+    assert "has not got" not in done.stderr
+    target = tracking_target(None, Home(tmp_path / "h"), "tiny")
+    assert pending_rows(tmp_path / "h" / "studies" / "tiny-quick" / "journal.db", target) == 0
+    client = MlflowClient(tracking_uri=target.uri)
+    experiment = client.get_experiment_by_name("tiny")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    assert sorted(run.data.tags.get("hsweep.status", "the study") for run in runs) == [
+        *["finished"] * 3,
+        "the study",
+    ]
+    assert all(run.info.status == "FINISHED" for run in runs)
 
 
 def test_the_analysis_is_there_without_having_been_called() -> None:
     program = """
-import sys, threading
+import sys
 from hsweep.tracking.target import TrackingTarget
 from hsweep.verbs.conclusion import Conclusion
 assert "analysis.answer" not in sys.modules
 assert "mlflow" not in sys.modules
 Conclusion(TrackingTarget("sqlite:////nowhere/mlflow.db", None, "tiny")).import_ahead()
-[each.join() for each in threading.enumerate() if each.name == "import-ahead"]
 assert "analysis.answer" in sys.modules
 assert "mlflow.store.tracking.sqlalchemy_store" in sys.modules
 """
@@ -41,10 +67,7 @@ def test_an_analysis_that_cannot_be_imported_is_said_at_the_end_and_not_before(
         raise ImportError(f"no {name}")
 
     monkeypatch.setattr(conclusion.importlib, "import_module", broken)
-    # A thread that raises fails the test: pytest turns it into a warning, and warnings are errors.
     made = Conclusion(TARGET)
     made.import_ahead()
-    for thread in importing():
-        thread.join()
     assert made.problem == ""
     assert made.answer is None

@@ -12,7 +12,7 @@ from hsweep.workspace import load_sweep
 
 
 def raised(action: Any) -> BaseException:
-    with pytest.raises(Exception) as found:  # noqa: PT011 - any
+    with pytest.raises(Exception) as found:
         action()
     return found.value
 
