@@ -9,6 +9,7 @@ from typing import Final
 from hsweep.errors import UserError
 
 _STUDY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 
 
 def check_study_name(name: str) -> str:
@@ -23,6 +24,18 @@ def check_study_name(name: str) -> str:
             f"'.', '_' or '-'; got {name!r}"
         )
     return name
+
+
+def below(root: str, *names: str) -> str:
+    """Return the folder with these names below a folder or URI.
+
+    The query of a URI stays at its end: it says how to reach the store, as in
+    ``s3://bucket/folder?endpoint_override=host:9000``.
+    """
+    scheme, mark, rest = root.partition("://") if "://" in root else ("", "", root)
+    end = _QUERY.search(rest) if mark else None
+    path, query = (rest[: end.start()], end[0]) if end else (rest, "")
+    return f"{scheme}{mark}{'/'.join([path.rstrip('/'), *names])}{query}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +174,18 @@ class StudyPaths:
         """Checkpoints, unless ``--storage`` puts them elsewhere."""
         return self.root / "checkpoints"
 
-    @property
-    def ray(self) -> Path:
-        """Ray Tune's own files; nothing is ever read back from here."""
-        return self.root / "ray"
+    def checkpoint_root(self, storage: str | None) -> str:
+        """Return the folder or URI of the checkpoints, given ``--storage``."""
+        if storage is None:
+            return str(self.checkpoints.absolute())
+        return below(storage, self.name, "checkpoints")
+
+    def ray(self, storage: str | None) -> str:
+        """Return the folder or URI of Ray Tune's own files, given ``--storage``; nothing is ever
+        read back from there."""
+        if storage is None:
+            return str((self.root / "ray").absolute())
+        return below(storage, self.name, "ray")
 
     @property
     def trials_table(self) -> Path:

@@ -174,15 +174,7 @@ class Study:
 
     def checkpoints(self) -> str:
         """Return the folder or URI that holds the checkpoints."""
-        if self.manifest.storage is None:
-            return str(self.paths.checkpoints.absolute())
-        return f"{self.manifest.storage.rstrip('/')}/{self.name}/checkpoints"
-
-    def scratch(self) -> str:
-        """Return the folder or URI for the scheduler's own files."""
-        if self.manifest.storage is None:
-            return str(self.paths.ray.absolute())
-        return f"{self.manifest.storage.rstrip('/')}/{self.name}/ray"
+        return self.paths.checkpoint_root(self.manifest.storage)
 
     def tables(self, *, orphaned: bool = False) -> "tuple[pa.Table, pa.Table]":
         """Return the trials and the reports as they stand; ``orphaned`` adds those of trials that

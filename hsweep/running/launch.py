@@ -85,18 +85,16 @@ def make_runner(
     Raises:
         UserError: a storage that cannot be used.
     """
+    paths = home.study(name)
     if storage is not None:
-        file_system(f"{storage.rstrip('/')}/{name}")
+        file_system(paths.checkpoint_root(storage))
     if options.runner == "inline":
         return InlineRunner()
     prepare_ray(joins_cluster=options.address is not None)
     from hsweep.ray_tune.runner import RayRunner
 
-    scratch = (
-        f"{storage.rstrip('/')}/{name}/ray" if storage else str(home.study(name).ray.absolute())
-    )
     return RayRunner(
-        scratch=scratch,
+        scratch=paths.ray(storage),
         address=options.address,
         has_dashboard=options.dashboard,
         max_concurrent=options.max_concurrent,

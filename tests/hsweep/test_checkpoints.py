@@ -12,8 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from object_store import object_store
 
 from hsweep.errors import UserError
+from hsweep.paths import Home
 from hsweep.training.checkpoints import CheckpointStore, file_system
 
 CPU = torch.device("cpu")
@@ -243,3 +245,25 @@ def test_a_folder_with_spaces_and_other_letters_is_a_place_too(tmp_path: Path) -
 def test_a_storage_that_cannot_be_used_is_the_users_error(root: str) -> None:
     with pytest.raises(UserError, match="storage"):
         file_system(root)
+
+
+def test_an_object_store_reached_by_the_query_of_its_uri(
+    monkeypatch: pytest.MonkeyPatch, home: Home
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "of-this-test")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with object_store("bucket") as held:
+        uri = f"s3://bucket/runs?endpoint_override={held.address}&scheme=http&region=here"
+        root = home.study("mine").checkpoint_root(uri)
+        store(root).save(3, state(3))
+        store(root).save(5, state(5))
+        assert newest_unit(root) == 5
+        last = max(name for name in held.objects if name.endswith(".pt"))
+        assert last.startswith("bucket/runs/mine/checkpoints/t1/000000005-")
+        held.objects[last] = b"damaged"
+        assert newest_unit(root) == 3
+        store(root).remove()
+        assert not [name for name in held.objects if name.endswith(".pt")]
+        written = {name for name in held.written if not name.endswith("/")}
+        assert all(name.startswith("bucket/runs/mine/checkpoints/t1/") for name in written)

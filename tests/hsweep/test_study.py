@@ -6,16 +6,18 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote, urlencode
 
 import pytest
 from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow.fs import FileSystem
 from tiny_studies import SWEEP_FILE, finish, manifest, new_study, recording
 
 from hsweep import UserError
 from hsweep.design.trial import TrialStatus
-from hsweep.paths import Home, check_study_name
+from hsweep.paths import Home, below, check_study_name
 from hsweep.record.journal import Journal
 from hsweep.record.journal_reader import RawReport
 from hsweep.record.study import Study, list_studies, write_json
@@ -239,7 +241,42 @@ class TestStorage:
         assert here.checkpoints() == str(home.study("mine").checkpoints)
         there = Study(home.study("mine"), manifest(storage="s3://bucket/runs/"))
         assert there.checkpoints() == "s3://bucket/runs/mine/checkpoints"
-        assert there.scratch() == "s3://bucket/runs/mine/ray"
+        assert there.paths.ray("/shared/") == "/shared/mine/ray"
+
+    @pytest.mark.parametrize(
+        ("root", "expected"),
+        [
+            ("/shared/what?", "/shared/what?/a/b"),
+            ("/", "/a/b"),
+            ("s3://bucket", "s3://bucket/a/b"),
+            ("s3://bucket/?region=x", "s3://bucket/a/b?region=x"),
+            (
+                "s3://bucket/f?endpoint_override=http://h:1/",
+                "s3://bucket/f/a/b?endpoint_override=http://h:1/",
+            ),
+            ("file:///", "file:///a/b"),
+        ],
+    )
+    def test_a_folder_below_a_uri_stands_before_its_query(self, root: str, expected: str) -> None:
+        assert below(root, "a", "b") == expected
+
+    @settings(deadline=None, derandomize=True, max_examples=100)
+    @given(
+        folder=st.lists(
+            st.text("ab%20.-", min_size=1).filter(lambda name: name.strip(".")), max_size=3
+        ),
+        query=st.dictionaries(
+            st.sampled_from(["region", "scheme", "x"]), st.text("ab/:1"), max_size=2
+        ),
+    )
+    def test_pyarrow_finds_below_a_uri_the_folder_below_what_it_finds_there(
+        self, folder: list[str], query: dict[str, str]
+    ) -> None:
+        """With a file system of its own that holds nothing."""
+        uri = f"mock:///{'/'.join(map(quote, folder))}?{urlencode(query)}"
+        _, path = FileSystem.from_uri(uri)
+        _, found = FileSystem.from_uri(below(uri, "mine", "checkpoints"))
+        assert found == "/".join(filter(None, [path, "mine", "checkpoints"]))
 
 
 def test_json_is_replaced_whole(tmp_path: Path) -> None:
