@@ -1,5 +1,6 @@
 """From what a user asked for to a study that runs."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -57,15 +58,26 @@ def run_options(
 ) -> RunOptions:
     """Check how a study shall be run.
 
+    Without ``address`` the ray runner joins the cluster that RAY_ADDRESS names, if it is set.
+
     Raises:
         UserError: options that do not go together, or a tracking URI of no use.
     """
     if runner == "inline" and address is not None:
         raise UserError(f"--address {address} is for the ray runner; leave out --runner inline")
+    named_by = "--address"
+    if runner == "ray" and address is None:
+        address, named_by = os.environ.get("RAY_ADDRESS") or None, "RAY_ADDRESS"
+    if address == "local":  # as Ray calls one that is started here
+        address = None
     if not dashboard and (runner == "inline" or address is not None):
         raise UserError(
             "--no-dashboard is for a Ray that is started here; "
-            + (f"that at {address} has its own" if address else "--runner inline starts none")
+            + (
+                f"that at {address} (from {named_by}) has its own"
+                if address
+                else "--runner inline starts none"
+            )
             + ": leave it out"
         )
     if runner == "inline" and max_concurrent not in (None, 1):

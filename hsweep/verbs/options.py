@@ -238,7 +238,12 @@ run_options = _together(
         help="Ray, or one trial after another in this process.",
     ),
     click.option("--max-concurrent", type=click.IntRange(1), help="Trials at once."),
-    click.option("--address", metavar="ADDR", help="An existing Ray cluster, host:port or auto."),
+    click.option(
+        "--address",
+        metavar="ADDR",
+        help="An existing Ray cluster, host:port or auto.  [default: RAY_ADDRESS; without it Ray "
+        "starts here]",
+    ),
     click.option(
         "--dashboard/--no-dashboard",
         default=True,

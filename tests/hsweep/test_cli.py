@@ -16,6 +16,7 @@ from tiny_studies import SWEEP_FILE, finish, new_study, recording
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
+from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.running import request
 
@@ -176,7 +177,10 @@ class TestRunAndResume:
             (["--runner", "inline", "--max-concurrent", "2"], "one trial at a time"),
             (["--runner", "inline", "--report-timeout", "9m"], "540 s without a report"),
             (["--runner", "inline", "--no-dashboard"], "--runner inline starts none"),
-            (["--address", "10.0.0.1:6379", "--no-dashboard"], "10.0.0.1:6379 has its own"),
+            (
+                ["--address", "10.0.0.1:6379", "--no-dashboard"],
+                "10.0.0.1:6379 (from --address) has its own",
+            ),
             (["--runner", "slurm"], "'slurm' is not one of 'ray', 'inline'"),
             (["--max-concurrent", "0"], "0 is not in the range x>=1"),
             (["--runner", "inline", "--study", "../x"], "starts with a letter or digit"),
@@ -188,6 +192,30 @@ class TestRunAndResume:
         path = write(tmp_path, SWEEP_FILE)
         assert message in refusal(hsweep("run", path, *arguments))
         assert not any(home.studies.glob("*"))
+
+    def test_the_cluster_that_ray_address_names_is_joined(
+        self, hsweep: Invoke, tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        joined: list[str | None] = []
+
+        def noting(options: request.RunOptions, *_: Any) -> InlineRunner:
+            joined.append(options.address)
+            raise UserError("seen")
+
+        monkeypatch.setattr(request, "make_runner", noting)
+        monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+        new_study(home, "begun")
+        path = write(tmp_path, SWEEP_FILE)
+        assert "(from RAY_ADDRESS) has its own" in refusal(hsweep("run", path, "--no-dashboard"))
+        for arguments in (
+            ["run", path],
+            ["resume", "begun"],
+            ["run", path, "--address", "10.0.0.2:6379"],
+            ["run", path, "--address", "local", "--no-dashboard"],
+            ["run", path, "--runner", "inline"],
+        ):
+            assert "seen" in refusal(hsweep(*arguments))
+        assert joined == ["10.0.0.1:6379", "10.0.0.1:6379", "10.0.0.2:6379", None, None]
 
     @pytest.mark.parametrize(("given", "used"), [((), 7.0), (("--report-timeout", "10m"), 600.0)])
     def test_a_report_timeout_given_for_a_run_outranks_the_sweeps(
