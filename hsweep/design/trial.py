@@ -49,13 +49,12 @@ class Resources:
 
     Attributes:
         cpus: processor cores; a trial on the CPU computes with this many threads.
-        gpus: devices, possibly a fraction of one; above 0 the trial trains on CUDA. ``"auto"`` is
+        gpus: the share of a device, from 0 to 1; above 0 the trial trains on CUDA. ``"auto"`` is
             a whole device or a share of it, by what the trial is expected to need of its memory
             (see ``hsweep.coordination.packing``).
 
     Raises:
-        UserError: an amount that is negative or not finite, none at all, or more than one device
-            that is not whole.
+        UserError: an amount that is negative or not finite, none at all, or more than one device.
     """
 
     cpus: float = 1
@@ -71,8 +70,11 @@ class Resources:
                 "a trial needs cpus or gpus, neither negative nor infinite; "
                 f"got cpus={self.cpus}, gpus={self.gpus}"
             )
-        if gpus > 1 and gpus != int(gpus):
-            raise UserError(f"gpus above 1 must be a whole number, not {gpus}")
+        if gpus > 1:
+            raise UserError(
+                f"a trial trains on one device, so gpus is at most 1, not {gpus:g}: the others "
+                "would be reserved and stand idle. Several trials at once use all devices"
+            )
 
     @property
     def is_auto(self) -> bool:
@@ -81,7 +83,7 @@ class Resources:
 
     @property
     def devices(self) -> float:
-        """Devices at most: the whole one of which an automatic share is part."""
+        """The share of a device at most: the whole one of which an automatic share is part."""
         return 1.0 if isinstance(self.gpus, str) else self.gpus
 
     @property
@@ -177,7 +179,7 @@ class Assignment:
         """What the trial occupies in this attempt, ``gpus`` being a number."""
         wanted = self.trial.resources
         if self.is_alone and wanted.gpus:
-            return replace(wanted, gpus=max(1.0, wanted.devices))
+            return replace(wanted, gpus=1.0)
         if wanted.is_auto:
             return replace(wanted, gpus=wanted.devices if self.share is None else self.share)
         return wanted

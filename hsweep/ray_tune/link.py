@@ -367,12 +367,9 @@ def slots_of(available: Mapping[str, float], request: Resources) -> int:
     fits = []
     if request.cpus > 0:
         fits.append(int(available.get("CPU", 0) / request.cpus + 1e-9))
-    devices = request.devices
-    if 0 < devices < 1:
+    if request.devices > 0:
         # A share never spans two devices.
-        fits.append(int(available.get("GPU", 0)) * int(1 / devices + 1e-9))
-    elif devices >= 1:
-        fits.append(int(available.get("GPU", 0) / devices + 1e-9))
+        fits.append(int(available.get("GPU", 0)) * int(1 / request.devices + 1e-9))
     return min(fits)
 
 

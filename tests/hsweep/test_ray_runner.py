@@ -218,8 +218,8 @@ def test_what_no_node_can_give_is_refused_before_the_start(runner: RayRunner) ->
     runner.check({"t1": Resources(cpus=1), "t2": Resources(cpus=0.5)})
     with pytest.raises(UserError, match=r"trial t2 needs 4096 cpus and 0 gpus.*largest node has"):
         runner.check({"t1": Resources(cpus=1), "t2": Resources(cpus=4096)})
-    with pytest.raises(UserError, match=r"trial t3 needs 1 cpus and 64 gpus.*--set gpus"):
-        runner.check({"t3": Resources(cpus=1, gpus=64)})
+    with pytest.raises(UserError, match=r"trial t3 needs 4096 cpus and 1 gpus.*--set gpus"):
+        runner.check({"t3": Resources(cpus=4096, gpus=1)})
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_what_no_node_can_give_is_refused_before_the_start(runner: RayRunner) ->
         ({"CPU": 1, "GPU": 2}, Resources(cpus=1, gpus=1), 1),
         # A share never spans two devices: 0.4 fits twice on each.
         ({"CPU": 8, "GPU": 2}, Resources(cpus=1, gpus=0.4), 4),
-        ({"CPU": 8, "GPU": 4}, Resources(cpus=0, gpus=2), 2),
+        ({"CPU": 8, "GPU": 4}, Resources(cpus=0, gpus=1), 4),
         ({"CPU": 8}, Resources(cpus=1, gpus=0.5), 0),
     ],
 )

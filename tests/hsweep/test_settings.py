@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import tiny_sweep
 
 from hsweep import (
     Budget,
@@ -188,11 +189,14 @@ class TestResources:
         with pytest.raises(UserError, match="a trial needs cpus or gpus"):
             Resources(cpus=cpus, gpus=gpus)
 
-    def test_devices_are_shared_in_parts_or_taken_whole(self) -> None:
+    @pytest.mark.parametrize("gpus", [1.5, 8])
+    def test_a_trial_takes_a_share_of_a_device_or_the_whole(self, gpus: float) -> None:
         Resources(gpus=0.25)
-        Resources(gpus=2)
-        with pytest.raises(UserError, match=r"whole number, not 1\.5"):
-            Resources(gpus=1.5)
+        Resources(gpus=1)
+        with pytest.raises(UserError, match=f"gpus is at most 1, not {gpus:g}"):
+            Resources(gpus=gpus)
+        with pytest.raises(UserError, match=f"gpus is at most 1, not {gpus:g}"):
+            tiny_sweep().with_setting("gpus", [gpus])
 
 
 class TestSearch:
