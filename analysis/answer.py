@@ -410,15 +410,15 @@ def report_input(
         provenance=manifest.provenance,
         repeat_command="\n".join([manifest.command, *manifest.later_commands]),
         confirm_command=answer.confirm_command,
-        warnings=_warnings(answer, trials),
+        warnings=_warnings(answer, trials, tables),
         budget_unit=str(manifest.budget["unit"]),
         orphaned=tables.orphaned_counts(),
         revisions=manifest.revisions,
     )
 
 
-def _warnings(answer: Answer, trials: pd.DataFrame) -> tuple[str, ...]:
-    found: list[str] = [answer.problem] if answer.problem else []
+def _warnings(answer: Answer, trials: pd.DataFrame, tables: StudyTables) -> tuple[str, ...]:
+    found = [each for each in (answer.problem, tables.search_end) if each]
     unfinished = int(trials["status"].isin(["planned", "running"]).sum())
     if unfinished:
         found.append(f"{unfinished} trials have not ended yet; the answer may change")

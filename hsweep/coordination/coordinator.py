@@ -10,6 +10,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Final, TypeVar
 
 from hsweep.coordination.blame import Blame
@@ -465,6 +466,26 @@ class Coordinator:
         """Return how far the study has come."""
         with self._lock:
             return self._standing.snapshot()
+
+    @property
+    def num_to_come(self) -> int:
+        """How many trials a search has yet to propose, at most."""
+        return self.proposer.num_to_come if self.proposer is not None else 0
+
+    def units_left(self) -> float:
+        """Return the budget units that are likely to be trained still.
+
+        Without those that early stopping will spare, and with those of trials that a search has
+        yet to propose: as many for each as the trials had that have ended, where early stopping
+        shortens some.
+        """
+        with self._lock:
+            standing, budget = self._standing, self.sweep.budget.amount
+            ended = [standing.units[key] for key in self.final_keys()]
+            is_shortened = self.sweep.early_stopping is not None and ended
+            each = fmean(ended) if is_shortened else budget
+            left = standing.units_left - self._race.units_spared(budget)
+            return max(0, left) + self.num_to_come * each
 
     def final_keys(self) -> list[str]:
         """Return the keys of all trials that are done with."""

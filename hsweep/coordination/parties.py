@@ -8,6 +8,11 @@ from hsweep.design.trial import Report, Trial, TrialStatus
 class Proposer(Protocol):
     """Proposes trials while a study runs."""
 
+    @property
+    def num_to_come(self) -> int:
+        """How many trials are still to be proposed, at most."""
+        ...
+
     def propose(self) -> list[Trial]:
         """Return new trials; none when there will be no more."""
         ...

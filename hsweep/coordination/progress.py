@@ -49,13 +49,9 @@ class Progress:
         console: where to show it.
         metric: the study's metric.
         trials: as planned, to know which axes to name.
-        expected: how many trials there will be at least.
     """
 
-    def __init__(
-        self, console: Console, metric: str, trials: list[Trial], expected: int = 0
-    ) -> None:
-        self._expected = expected
+    def __init__(self, console: Console, metric: str, trials: list[Trial]) -> None:
         self._console = console
         self._metric = metric
         self._varying = varying_axes(trials)
@@ -127,7 +123,7 @@ class Progress:
         assert self._coordinator is not None
         counts = self._coordinator.snapshot().counts
         done = sum(number for status, number in counts.items() if status.is_final)
-        total = max(self._expected, sum(counts.values()))
+        total = sum(counts.values()) + self._coordinator.num_to_come
         label = f"{point_label(trial.point, self._varying)} #{trial.replicate}"
         text = Text(f"[{done:>{len(str(total))}}/{total}] {label}  ")
         self._console.print(text.append(what, style=style), soft_wrap=True)
@@ -143,6 +139,7 @@ class Progress:
         return Group(*parts)
 
     def _summary(self, snapshot: Snapshot) -> Text:
+        assert self._coordinator is not None
         elapsed = time.monotonic() - self._started
         text = Text()
         for status, name in (
@@ -158,7 +155,7 @@ class Progress:
         text.append(f"elapsed {duration(elapsed)}")
         since = snapshot.units_done - (self._units_before or 0)
         if since > 0:
-            left = snapshot.units_planned - snapshot.units_done
+            left = self._coordinator.units_left()
             text.append(f"  remaining about {duration(elapsed * left / since)}")
         return text
 

@@ -73,6 +73,16 @@ class Race:
             return ""
         return self._asha.lost(trial.key, trial.stratum, self._contender(trial))
 
+    def units_spared(self, budget: int) -> int:
+        """Return the budget units that stops at rungs still to be decided will spare.
+
+        Args:
+            budget: units of a full budget.
+        """
+        return sum(
+            number * (budget - unit) for unit, number in self._asha.stops_to_come() if unit < budget
+        )
+
     def _contender(self, trial: Trial) -> str | None:
         """Return what a trial competes as: itself (None), or its point with all replicates."""
         if self._stopping is None or self._stopping.compete == "trials":

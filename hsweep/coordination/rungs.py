@@ -15,7 +15,7 @@ which is done first.
 
 import math
 from collections import defaultdict
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
@@ -198,6 +198,25 @@ class StratifiedAsha:
         rank = sum(other < means[contender] for other in means.values())
         kept = len(means) - len(losers)
         return Verdict(True, f"rank {rank + 1} of {len(means)} at {where}; the best {kept} go on")
+
+    def stops_to_come(self) -> Iterator[tuple[int, int]]:
+        """Yield the rungs that are still to be decided, each with the number of trials that will be
+        stopped there if none fails before; nothing where rungs are decided on arrival."""
+        if not self._together:
+            return
+        for stratum, group in self._strata.items():
+            if stratum == PROTECTED:
+                continue
+            stopped = 0
+            for unit in sorted(self._milestones):
+                missing = group.missing(unit)
+                if not missing:
+                    continue
+                rivals = group.rungs[unit].keys() | {group.trials[key] for key in missing}
+                stops = self._num_stops(len(rivals) - stopped, group, rivals)
+                stopped += stops
+                members = sum(name in rivals for name in group.trials.values())
+                yield unit, round(stops * members / len(rivals))
 
     def _num_stops(self, num_present: int, group: _Stratum, present: Set[str]) -> int:
         """Return how many of a rung's contenders do not go on."""

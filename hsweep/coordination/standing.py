@@ -15,14 +15,12 @@ class Snapshot:
     Attributes:
         counts: trials by status.
         units_done: budget units on record.
-        units_planned: those, and what the trials that are still to be trained lack.
         best: by stratum, the best value of the metric so far and the trial that reached it.
         running: units done by the trials in training, in the order of the plan.
     """
 
     counts: Mapping[TrialStatus, int]
     units_done: int
-    units_planned: int
     best: Mapping[str, tuple[float, str]]
     running: Mapping[str, int]
 
@@ -65,6 +63,11 @@ class Standing:
             self._counts[TrialStatus.PLANNED] += 1
             self._units_left += self._lacking(trial)
         return new
+
+    @property
+    def units_left(self) -> int:
+        """Budget units that the trials lack which are still to be trained."""
+        return self._units_left
 
     def is_wanted(self, key: str) -> bool:
         """Whether a trial is trained at all."""
@@ -113,7 +116,6 @@ class Standing:
         return Snapshot(
             counts={status: self._counts[status] for status in TrialStatus},
             units_done=self._units_done,
-            units_planned=self._units_done + self._units_left,
             best=dict(self._best),
             running={key: self.units[key] for key in running},
         )

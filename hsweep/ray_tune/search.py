@@ -9,7 +9,9 @@ search knows everything the interrupted one knew.
 
 import json
 import math
+import re
 import statistics
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,10 +26,12 @@ from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.planning.plan import Planner, cost_columns
+from hsweep.record.endings import SEARCH_END
 from hsweep.record.journal import Journal
 
 _MAX_REJECTIONS: Final = 1_000
 _META_PREFIX: Final = "proposal:"
+_NUMBER: Final = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
 
 
 def tune_space(space: Space) -> dict[str, Any]:
@@ -67,6 +71,29 @@ class _HonestOptunaSearch(OptunaSearch):
         self._ot_study.enqueue_trial(dict(parameters))
         suggested = self.suggest(trial_id)
         assert suggested is not None
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """Why proposals were refused; reasons that differ in their numbers alone are one."""
+
+    numbers: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def note(self, why: str) -> None:
+        """Count one."""
+        kind = _NUMBER.sub("#", why)
+        self.numbers[kind] += 1
+        self.examples.setdefault(kind, why)
+
+    def __str__(self) -> str:
+        """Say how many there were, and the reason for most."""
+        kind, most = self.numbers.most_common(1)[0]
+        like = "" if kind == self.examples[kind] else "for example "
+        return (
+            f"{self.numbers.total():,} proposals in a row were refused, {most:,} of them for one "
+            f"reason ({like}{self.examples[kind]})"
+        )
 
 
 @dataclass(slots=True)
@@ -113,24 +140,45 @@ class OptunaProposer:
         )
         self._by_key: dict[str, _Proposal] = {}
         self._num_proposed = 0
+        self._is_over = False
         self.known_trials: list[Trial] = []
         self._recall()
+        # What ended an earlier run's search may not end this one's.
+        if journal.meta(SEARCH_END) is not None:
+            journal.set_metas({SEARCH_END: None})
+
+    @property
+    def num_to_come(self) -> int:
+        """How many trials are still to be proposed, at most."""
+        assert self._sweep.search.num_points is not None
+        points = 0 if self._is_over else self._sweep.search.num_points - self._num_proposed
+        return max(0, points) * self._sweep.replicates
 
     def propose(self) -> list[Trial]:
-        """Return the trials of the next point; none once all points are proposed."""
-        assert self._sweep.search.num_points is not None
-        for rejected in range(_MAX_REJECTIONS):
-            if self._num_proposed >= self._sweep.search.num_points:
+        """Return the trials of the next point.
+
+        None once all points are proposed, or once so many proposals in a row were refused that the
+        space seems to hold no further point; the record then says so.
+        """
+        refusals = _Refusals()
+        while self.num_to_come:
+            if refusals.numbers.total() >= _MAX_REJECTIONS:
+                self._give_up(refusals)
                 return []
-            name = f"{self._num_proposed}:{rejected}"
+            name = f"{self._num_proposed}:{refusals.numbers.total()}"
             parameters = self._search.suggest(name)
             decoded = self._sweep.space.decode(parameters)
+            trials: list[Trial] = []
             if decoded is None:
-                self._search.tell_failed(name)
-                continue
-            trials = self._planner.plan_point(Point(decoded))
+                refusals.note("excluded by a where(...) of the space")
+            else:
+                num_skipped = len(self._planner.skipped)
+                trials = self._planner.plan_point(Point(decoded))
+                skipped = self._planner.skipped[num_skipped:]
+                if not trials:
+                    refusals.note(skipped[0].reason if skipped else "the same as a point before")
             if not trials:
-                # Impossible, out of bounds, or proposed before: nothing to learn from again.
+                # Nothing to learn from again.
                 self._search.tell_failed(name)
                 continue
             record = {"id": name, "parameters": parameters, "point": decoded}
@@ -138,6 +186,14 @@ class OptunaProposer:
             self._enter(name, trials)
             return trials
         return []
+
+    def _give_up(self, refusals: _Refusals) -> None:
+        self._is_over = True
+        self._journal.set_meta(
+            SEARCH_END,
+            f"the search ended with {self._num_proposed} of {self._sweep.search.num_points} "
+            f"points: {refusals}; widen the space, or lower num_points",
+        )
 
     def tell(self, trial: Trial, status: TrialStatus, value: float | None) -> None:
         """Learn how a trial ended; the point is told when all its replicates have."""

@@ -15,6 +15,9 @@ from hsweep.record.journal import LogRow, TrialRow
 WAITS_AT_RUNG: Final = "waits at rung"
 """How the reason of a planned trial begins that early stopping has paused."""
 
+SEARCH_END: Final = "search-end"
+"""Name of the record's note that a search proposed fewer points than it was asked for, and why."""
+
 _MOST_SHAPES: Final = 8
 _MOST_REASONS: Final = 3
 _LONGEST_REASON: Final = 200

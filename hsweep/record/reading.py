@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from hsweep.record.endings import SEARCH_END
 from hsweep.record.journal import Journal
 from hsweep.record.journal_reader import RawTrial
 from hsweep.record.tables import frame, is_probed, reports_schema, reports_table, trials_table
@@ -79,6 +80,12 @@ class StudyTables:
             if entry.key in self._keys:
                 found.setdefault(entry.key, []).append(str(entry.payload["note"]))
         return {key: tuple(notes) for key, notes in found.items()}
+
+    @property
+    def search_end(self) -> str | None:
+        """Why an adaptive search proposed fewer points than it was asked for; None if it did
+        not."""
+        return self._journal.meta(SEARCH_END)
 
     def orphaned_counts(self) -> dict[str, int]:
         """Return how many trials are no longer part of the study, by the reason."""

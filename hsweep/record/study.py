@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home, StudyPaths
+from hsweep.record.endings import SEARCH_END
 from hsweep.record.journal import Journal
 from hsweep.record.journal_file import recover_line
 from hsweep.record.manifest import (
@@ -198,6 +199,7 @@ class Study:
             totals = journal.totals()
             if totals.trials + totals.orphaned <= CLOSELY:
                 journal.trials(orphaned=True)
+            search_end = journal.meta(SEARCH_END)
         open_trials = totals.counts[TrialStatus.PLANNED] + totals.counts[TrialStatus.RUNNING]
         state = "running" if running else "complete" if open_trials == 0 else "interrupted"
         return {
@@ -215,6 +217,7 @@ class Study:
             "budget": totals.budget,
             "wall_seconds": totals.wall_seconds,
             "data_wait_share": totals.data_wait_share,
+            "search_end": search_end,
             "folder": str(self.paths.root),
         }
 

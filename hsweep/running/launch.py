@@ -167,9 +167,7 @@ def run_study(
         for line in reuse.lines(len(trials)) if reuse is not None else ():
             console.print(line, soft_wrap=True)
         # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.
-        progress = Progress(
-            console, plan.sweep.metric, trials or list(plan.trials), expected=len(plan.trials)
-        )
+        progress = Progress(console, plan.sweep.metric, trials or list(plan.trials))
         coordinator.observer = progress
         tracker = Tracker(
             study.paths.journal,

@@ -6,7 +6,13 @@ from typing import Final
 from hsweep.coordination.progress import duration
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import TrialStatus
-from hsweep.record.endings import counts_in_words, happenings, orphaned_lines, trial_ends
+from hsweep.record.endings import (
+    SEARCH_END,
+    counts_in_words,
+    happenings,
+    orphaned_lines,
+    trial_ends,
+)
 from hsweep.record.study import Study
 from hsweep.tracking.farewell import tracking_lines
 from hsweep.tracking.tracker import TrackingSummary, TrackingTarget
@@ -57,6 +63,7 @@ def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> lis
     with study.journal() as journal:
         everything = journal.trials(orphaned=True)
         remarked = list(journal.remarked_reports())
+        search_end = journal.meta(SEARCH_END)
     rows = [row for row in everything if not row.orphaned]
     varying = varying_axes(rows)
     ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
@@ -66,6 +73,8 @@ def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> lis
         sum(end.is_waiting for end in ends),
     )
     lines = [f"{counts} in {duration(outcome.wall_seconds)}"]
+    if search_end is not None:
+        lines.append(search_end)
     if outcome.problem:
         lines.append(outcome.problem)
     lines += [each.line for each in happenings(ends)]

@@ -148,7 +148,7 @@ def show_study(
     console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
     for line in [*(each.line for each in happenings(ends)), *orphaned_lines(everything)]:
         console.print(line, soft_wrap=True)
-    _show_data_wait(console, status)
+    _show_remarks(console, status)
 
 
 def _show_many(console: Console, study: Study, status: Mapping[str, Any]) -> None:
@@ -176,7 +176,7 @@ def _show_many(console: Console, study: Study, status: Mapping[str, Any]) -> Non
         console.print(f"{status['tried_again']} tried again after failing", soft_wrap=True)
     for line in orphaned_counts_lines(orphaned):
         console.print(line, soft_wrap=True)
-    _show_data_wait(console, status)
+    _show_remarks(console, status)
 
 
 def _trials_table(
@@ -217,7 +217,9 @@ def _counted(status: Mapping[str, Any]) -> list[tuple[str, int]]:
     return [(words.get(each, str(each)), status[str(each)]) for each in TrialStatus]
 
 
-def _show_data_wait(console: Console, status: Mapping[str, Any]) -> None:
+def _show_remarks(console: Console, status: Mapping[str, Any]) -> None:
+    if status["search_end"] is not None:
+        console.print(status["search_end"], soft_wrap=True)
     if status["data_wait_share"] is not None:
         console.print(f"{status['data_wait_share']:.1%} of the training time was waiting for data")
 

@@ -415,11 +415,11 @@ def test_a_settled_study_goes_on_where_it_was(tmp_path: Path) -> None:
         done, half = take(coordinator), take(coordinator)
         train_through(coordinator, done, 0.3)
         coordinator.report(half, said(half, 1, 0.7))
-        before = coordinator.snapshot()
+        before, left = coordinator.snapshot(), coordinator.units_left()
     with coordinating(SWEEP, tmp_path) as coordinator:
         after = coordinator.snapshot()
-        assert (after.units_done, after.units_planned) == (5, 12)
-        assert (after.units_done, after.units_planned) == (before.units_done, before.units_planned)
+        assert (after.units_done, coordinator.units_left()) == (5, 7)
+        assert (before.units_done, left) == (5, 7)
         assert after.best == before.best == {"": (0.3, done.trial.key)}
         assert coordinator.final_keys() == [done.trial.key]
         assert coordinator.value(half.trial.key) == 0.7
@@ -456,9 +456,31 @@ def test_what_is_running_and_left_is_known_at_any_time(tmp_path: Path) -> None:
         snapshot = coordinator.snapshot()
         assert snapshot.running == {first.trial.key: 3}
         # Of the diverged trial nothing is left to do.
-        assert (snapshot.units_done, snapshot.units_planned) == (5, 10)
+        assert (snapshot.units_done, coordinator.units_left()) == (5, 5)
         assert snapshot.counts[TrialStatus.DIVERGED] == 1
         assert snapshot.counts[TrialStatus.PLANNED] == 1
+
+
+@pytest.mark.parametrize("compete", ["trials", "points"])
+def test_what_is_left_knows_how_many_the_rungs_will_stop(tmp_path: Path, compete: Any) -> None:
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2, 3, 4, 5, 6], dropout=[0.0, 0.2]),
+        budget=epochs(9),
+        early_stopping=Asha(
+            grace=2, reduction_factor=2, min_survivors=1, strata=("dropout",), compete=compete
+        ),
+        replicates=2,
+    )
+    with coordinating(sweep, tmp_path) as coordinator:
+        expected = [coordinator.units_left()]
+        while assignment := take_one(coordinator):
+            value = float(assignment.trial.ordinal)
+            for unit in range(assignment.recorded_through + 1, 10):
+                if not coordinator.report(assignment, said(assignment, unit, value)):
+                    break
+            expected.append(coordinator.units_left() + coordinator.snapshot().units_done)
+    assert 0 < expected[0] < 24 * 9
+    assert set(expected) == {expected[0]}
 
 
 def test_a_maximised_metric_is_best_where_it_is_largest(tmp_path: Path) -> None:

@@ -1,23 +1,30 @@
 """What Optuna proposes and is told, across stops, divergence and interruptions."""
 
+import json
 import math
 import statistics
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 from optuna.trial import FrozenTrial, TrialState
 from runner_contract import StopAt
 from tiny import TinyTask
 from tiny_runs import histories, statuses
 from tiny_searches import SPACE, adaptive, searching
 
-from hsweep import Asha, Recipe, choice, epochs, int_range
+from hsweep import Asha, Recipe, choice, epochs, int_range, optuna_search
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
+from hsweep.paths import Home
+from hsweep.ray_tune import search
 from hsweep.ray_tune.search import OptunaProposer
+from hsweep.record.endings import SEARCH_END
 from hsweep.record.journal import Journal
 from models.conditioning import Conditioning
 
@@ -108,6 +115,59 @@ def test_an_objective_that_was_not_measured_is_told_as_failed(tmp_path: Path) ->
         states = [trial.state for trial in told(coordinator)]
     assert set(statuses(tmp_path).values()) == {TrialStatus.FINISHED}
     assert states == [TrialState.FAIL] * 2
+
+
+def test_a_space_without_further_points_ends_the_search_and_the_record_says_why(
+    tmp_path: Path,
+) -> None:
+    space = int_range(width=(1, 9)).where(lambda point: point.width != 2)
+    sweep = adaptive(30, space=space, recipe=Recipe(), replicates=2)
+    with searching(sweep, tmp_path) as coordinator:
+        assert coordinator.num_to_come == 60
+        assert coordinator.units_left() == 60 * 3
+        InlineRunner().run(coordinator)
+        assert coordinator.stop_reason is None
+        assert coordinator.record_error is None
+        assert len(coordinator.journal.trials()) == 16
+        assert coordinator.num_to_come == coordinator.units_left() == 0
+        said = coordinator.journal.meta(SEARCH_END) or ""
+    assert said.startswith(
+        "the search ended with 8 of 30 points: 1,000 proposals in a row were refused, "
+    )
+    assert "of them for one reason (the same as a point before); widen the space" in said
+    # A longer search over a wider space goes on.
+    with searching(replace(sweep, search=optuna_search(8)), tmp_path) as coordinator:
+        assert coordinator.journal.meta(SEARCH_END) is None
+
+
+def test_the_end_of_a_search_is_said_wherever_outcomes_are(
+    hsweep: Callable[..., Result], home: Home, tmp_path: Path
+) -> None:
+    path = tmp_path / "question.py"
+    path.write_text(
+        "from tiny import tiny_sweep\nfrom hsweep import int_range, optuna_search\n"
+        "SWEEP = tiny_sweep(space=int_range(width=(1, 2)), search=optuna_search(5))\n"
+    )
+    end = "the search ended with 2 of 5 points: 1,000 proposals in a row were refused"
+    ended = hsweep("run", path, "--runner", "inline")
+    assert ended.exit_code == 0, ended.output
+    assert "[1/5]" in ended.stdout
+    assert end in ended.stdout
+    assert end in hsweep("show", "tiny-quick").stdout
+    assert json.loads(hsweep("show", "tiny-quick", "--json").stdout)["search_end"].startswith(end)
+    assert end in home.study("tiny-quick").report.read_text()
+
+
+def test_a_search_of_which_all_is_refused_names_what_most_were_refused_for() -> None:
+    refusals = search._Refusals()
+    for number in range(900):
+        refusals.note(f"num_params {number} is above --max-params 12")
+    for _ in range(100):
+        refusals.note("the same as a point before")
+    assert str(refusals) == (
+        "1,000 proposals in a row were refused, 900 of them for one reason (for example "
+        "num_params 0 is above --max-params 12)"
+    )
 
 
 def test_impossible_points_are_told_as_failed_and_do_not_count(tmp_path: Path) -> None:
