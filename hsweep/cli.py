@@ -270,18 +270,27 @@ def list_(home: Home, as_json: bool) -> None:
 @main.command()
 @_STUDY
 @click.option("--all", "every", is_flag=True, help="Every trial, however many there are.")
+@click.option("--errors", is_flag=True, help="What each failed attempt raised, in full.")
 @home_option
 @json_option
-def show(study_name: str, every: bool, home: Home, as_json: bool) -> None:
+def show(study_name: str, every: bool, errors: bool, home: Home, as_json: bool) -> None:
     """Show how STUDY and its trials stand, also while it runs.
 
     Of more than 200 trials the first 200 are listed, of more than 5,000 the best 20.
     """
     from hsweep.record.reading import reading
     from hsweep.record.study import Study
+    from hsweep.verbs.failed_attempts import failed_attempts, show_failed_attempts
     from hsweep.verbs.render import print_json, show_study
 
     study = Study.open(home, study_name)
+    if errors:
+        found = failed_attempts(study)
+        if as_json:
+            print_json([each.to_json() for each in found])
+        else:
+            show_failed_attempts(console_for(as_json=False), study, found)
+        return
     status = study.status()
     if as_json:
         with reading(study) as tables:

@@ -122,6 +122,11 @@ class StudyPaths:
         return self.root.name
 
     @property
+    def home(self) -> Path:
+        """The folder of the home it belongs to."""
+        return self.root.parent.parent
+
+    @property
     def sweep_source(self) -> Path:
         """The sweep file as it was when the study began."""
         return self.root / "sweep.py"

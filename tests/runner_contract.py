@@ -1,6 +1,7 @@
 """What every runner does with whatever a coordinator hands out."""
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -144,6 +145,8 @@ class RunnerContract:
         assert raised == ["raised-1", "raised-2"], (raised, rows[3].reason)
         for part in ("tiny.py", "before_update", "RuntimeError: raised on purpose before"):
             assert part in rows[3].reason
+        said = re.compile(r"RuntimeError: raised on purpose before update 6 at .*/tiny\.py:\d+\n")
+        assert said.match(rows[3].reason)
         assert "\x1b" not in rows[3].reason
         assert "step 7" in rows[4].reason
         assert "OSError: no such weights" in rows[5].reason

@@ -144,6 +144,7 @@ def test_every_module_of_hsweep_is_in_a_folder_but_what_all_of_them_use() -> Non
         "__init__",
         "__main__",
         "cli",
+        "commands",
         "errors",
         "interrupts",
         "paths",

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from hsweep.record.endings import first_line
+
 _MAX_LOST: Final = 5
 """How often in a row a trial may lose its place without a report before that counts against it."""
 
@@ -36,7 +38,7 @@ class Blame:
         """
         if self._alike is None:
             return ""
-        cause = reason.strip().splitlines()[-1] if reason.strip() else "unknown"
+        cause = first_line(reason) or "unknown"
         alike = self._alike.setdefault(cause, set())
         alike.add(key)
         if len(alike) < _SAME_FAILURES:

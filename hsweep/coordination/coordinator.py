@@ -407,7 +407,8 @@ class Coordinator:
 
         Args:
             assignment: the attempt.
-            error: what happened; its end is kept.
+            error: what happened: a line that says it, then what there is to know besides, of which
+                the end is kept.
             is_own_fault: False if the attempt lost its place (its node died), which does not count
                 against the trial unless it happens again and again without a report in between.
         """
@@ -416,7 +417,7 @@ class Coordinator:
         with self._lock:
             if not self._is_current(assignment):
                 return
-            reason = redact(error)[-_REASON_LENGTH:]
+            reason = _shortened(redact(error))
             if not is_own_fault and self._blame.counts_as_lost(key):
                 self._again(trial, reason)
                 return
@@ -552,6 +553,15 @@ class Coordinator:
         except Exception:
             # A display that fails must not cost a study; the record has everything.
             self.observer = None
+
+
+def _shortened(reason: str) -> str:
+    """Return a reason with its first line whole, and of very much else the end."""
+    if len(reason) <= _REASON_LENGTH:
+        return reason
+    first, _, rest = reason.partition("\n")
+    first = first[: _REASON_LENGTH // 2]
+    return f"{first}\n...{rest[len(first) - _REASON_LENGTH :]}"
 
 
 def planned_row(trial: Trial) -> TrialRow:

@@ -14,6 +14,7 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.standing import Snapshot
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import Report, Trial, TrialStatus
+from hsweep.record.endings import first_line
 
 _MAX_STRATA: Final = 12
 STATUS_STYLES: Final = {
@@ -107,7 +108,7 @@ class Progress:
         is_planned = status is TrialStatus.PLANNED
         (self._tried_again.add if is_planned else self._tried_again.discard)(trial.key)
         word = "will be tried again" if is_planned else str(status).replace("_", " ")
-        why = reason.strip().splitlines()[-1] if reason.strip() else ""
+        why = first_line(reason)
         self._line(
             trial,
             f"{word}{f'  {self._metric} {number(row)}' if row is not None else ''}"

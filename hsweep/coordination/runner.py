@@ -1,11 +1,11 @@
 """What runs trials: the contract, and the runner that needs nothing but this process."""
 
-import traceback
 from collections.abc import Sequence
 from typing import Protocol
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment
+from hsweep.errors import failure_text
 from hsweep.training.worker import Session, open_session
 
 
@@ -38,9 +38,9 @@ class InlineRunner:
                     _train(session, bundle, coordinator)
                 finally:
                     session.close()
-            except Exception:
+            except Exception as error:
                 failed = (session.current if session is not None else None) or bundle[0]
-                coordinator.failed(failed, traceback.format_exc())
+                coordinator.failed(failed, failure_text(error))
                 for assignment in bundle:
                     coordinator.give_back(assignment)
 

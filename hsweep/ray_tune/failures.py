@@ -90,7 +90,8 @@ def failure_of(found: Circumstances) -> Failure:
         return Failure("the worker failed, and Ray did not say how")
     said = _COLOURS.sub("", str(error))
     if not isinstance(error, RayActorError) or error.actor_init_failed:
-        return Failure(said)
+        # A traceback, whose last line says what was raised.
+        return Failure(f"{said.strip().rpartition(chr(10))[2].strip()}\n{said}")
     if found.trace or found.was_silenced:
         return Failure(_hung(found, where), leaves_node=True)
     if isinstance(error.__cause__, OutOfMemoryError) or _LOW_MEMORY in said:

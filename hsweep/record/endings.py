@@ -195,11 +195,16 @@ def counts_in_words(
     return ", ".join(parts)
 
 
-def last_line(reason: str) -> str:
-    """Return what a reason comes to: of an error with its traceback the last line."""
-    lines = reason.strip().splitlines()
-    said = lines[-1].strip() if lines else ""
-    return said if len(said) <= _LONGEST_REASON else f"{said[: _LONGEST_REASON - 1]}…"
+def first_line(reason: str) -> str:
+    """Return what a reason says before it goes into details, such as a traceback.
+
+    A very long line loses its middle: an error says what it is first and where it happened last.
+    """
+    said = reason.strip().partition("\n")[0].strip()
+    if len(said) <= _LONGEST_REASON:
+        return said
+    half = _LONGEST_REASON // 2
+    return f"{said[: half - 1]}…{said[-half:]}"
 
 
 def _groups(
@@ -235,7 +240,7 @@ def _most_common(reasons: Mapping[str, int], before: str) -> str:
     counted: Counter[str] = Counter()
     for reason, number in reasons.items():
         if reason.strip():
-            counted[last_line(reason)] += number
+            counted[first_line(reason)] += number
     if not counted:
         return ""
     said = [

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hsweep.commands import command
 from hsweep.errors import UserError
 from hsweep.record.text_copy import copy_of
 
@@ -283,4 +284,4 @@ def damaged(path: Path, what: str) -> DamagedJournalError:
 
 def recover_line(study: Path) -> str:
     """Return the command that rebuilds a study, given its folder."""
-    return f"hsweep recover {study.name} --home {study.parent.parent}"
+    return command("recover", study.name, home=study.parent.parent)

@@ -36,6 +36,9 @@ _KEYS_AT_ONCE: Final = 500
 _ROWS_AT_ONCE: Final = 20_000
 _NEWEST_REPORTS: Final = "SELECT MAX(seq) FROM log WHERE kind = 'report' GROUP BY key"
 
+_ERRORS: Final = "kind = 'status' AND (instr(payload, '\\n') OR instr(payload, 'failed'))"
+"""Status entries whose reason may have several lines, as JSON writes them."""
+
 RawReport = tuple[str, float, int, str, int, str, int | None, int]
 """A report as it is stored: key, time, attempt, kind, unit, payload (JSON), checksum, number."""
 RawTrial = tuple[Any, ...]
@@ -323,6 +326,14 @@ class JournalReader:
         """Yield the reports that hold a note."""
         for entry in self._select(f"{REMARKED} AND instr(payload, '\"note\"')", ()):
             if entry.payload.get("note"):
+                yield entry
+
+    def errors(self) -> Iterator[LogRow]:
+        """Yield the changes of status whose reason has more to say than its first line, such as a
+        traceback, and those to failed, in the order they were recorded."""
+        for entry in self._select(_ERRORS, ()):
+            text = str(entry.payload["reason"]).strip()
+            if "\n" in text or entry.payload["status"] == TrialStatus.FAILED:
                 yield entry
 
     def log(self) -> Iterator[LogRow]:

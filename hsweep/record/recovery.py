@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from hsweep.commands import command
 from hsweep.errors import UserError
 from hsweep.paths import Home, StudyPaths
 from hsweep.record.journal import Journal
@@ -138,8 +139,8 @@ def _renew_derived(study: Study) -> Iterator[str]:
                 kept = keep_aside(path)
                 yield (
                     f"{path.name} could not be read ({_first_line(error)}): kept as "
-                    f"{kept.name if kept else path.name}; `hsweep {verb} {study.name}` writes it "
-                    "anew"
+                    f"{kept.name if kept else path.name}; "
+                    f"`{command(verb, study.name, home=paths.home)}` writes it anew"
                 )
 
 

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from hsweep.commands import command
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home, StudyPaths
@@ -89,7 +90,8 @@ class Study:
             if holds_a_study(paths):
                 raise UserError(
                     f"a study called {manifest.name!r} exists in {home.root}; go on with it by "
-                    f"`hsweep resume {manifest.name}`, or start another with --study NAME"
+                    f"`{command('resume', manifest.name, home=home.root)}`, or start another with "
+                    "--study NAME"
                 ) from None
             why = getattr(error, "strerror", None) or str(error)
             raise UserError(

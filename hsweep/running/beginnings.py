@@ -1,5 +1,6 @@
 """What is recorded of a study, or of an extension of it, before it begins."""
 
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -52,7 +53,7 @@ def new_manifest(
         sweep_folder=str(loaded.folder),
         storage=storage,
         tracking_uri=target.shown_uri,
-        command=" ".join(provenance["command"]),
+        command=shlex.join(provenance["command"]),
         created=time.time(),
         provenance=provenance,
         points=[dict(point) for point in points],
@@ -65,7 +66,7 @@ def extension_entry(extension: Extension, sweep_file: Path) -> dict[str, Any]:
     provenance = _provenance(sweep_file, [each.trial for each in extension.additions])
     return {
         "time": time.time(),
-        "command": " ".join(provenance["command"]),
+        "command": shlex.join(provenance["command"]),
         **extension.to_json(),
         "provenance": provenance,
     }
@@ -75,7 +76,7 @@ def _provenance(sweep_file: Path, trials: Sequence[Trial]) -> dict[str, Any]:
     """Return versions, hardware and commits, and what data the trials learn from."""
     tasks = {repr(trial.task): trial.task for trial in trials}
     return {
-        **collect(command=sys.argv, sweep_file=sweep_file),
+        **collect(command=["hsweep", *sys.argv[1:]], sweep_file=sweep_file),
         "data": [
             {"task": describe(task), "fingerprint": task.fingerprint()} for task in tasks.values()
         ],

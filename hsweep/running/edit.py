@@ -34,7 +34,7 @@ from hsweep.record.study import Manifest, Study
 from hsweep.running import pending
 from hsweep.running.beginnings import new_manifest
 from hsweep.running.launch import Conclude, RunOptions, make_runner, prepare_runner, sweep_source
-from hsweep.running.outcome import Outcome
+from hsweep.running.outcome import Outcome, resume_line
 from hsweep.running.request import train
 from hsweep.tracking.tracker import TrackingTarget
 from hsweep.workspace import load_sweep
@@ -112,7 +112,7 @@ def go_on_edited(
     if dry_run and pending.is_pending(study):
         raise UserError(
             f"an edited sweep was being taken over by {study.name!r} when it was killed; "
-            f"`hsweep resume {study.name}` completes that first"
+            f"`{resume_line(study)}` completes that first"
         )
     if not dry_run:
         with study.locked():

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from hsweep.commands import command
 from hsweep.design.sweep import DEFAULT_PRESET
 from hsweep.errors import UserError
 from hsweep.paths import Home
@@ -64,8 +65,9 @@ def study_of(
             )
     if sweep_source(sweep_file) != study.paths.sweep_source.read_text():
         console.print(
-            f"{sweep_file} has changed since the study began; the study's own copy is run (`hsweep "
-            f"resume {study.name} --sweep {sweep_file}` goes on with the file)",
+            f"{sweep_file} has changed since the study began; the study's own copy is run "
+            f"(`{command('resume', study.name, '--sweep', sweep_file, home=home.root)}` goes on "
+            "with the file)",
             style="yellow",
             soft_wrap=True,
         )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from hsweep.commands import command
 from hsweep.coordination.progress import duration
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import TrialStatus
@@ -55,7 +56,13 @@ class Outcome:
 
 def resume_line(study: Study) -> str:
     """Return the command that goes on with a study."""
-    return f"hsweep resume {study.name} --home {study.paths.root.parent.parent}"
+    return command("resume", study.name, home=study.paths.home)
+
+
+def errors_line(study: Study) -> str:
+    """Return where to see what failed attempts raised."""
+    line = command("show", study.name, "--errors", home=study.paths.home)
+    return f"what failed attempts raised, in full: {line}"
 
 
 def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> list[str]:
@@ -78,6 +85,8 @@ def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> lis
     if outcome.problem:
         lines.append(outcome.problem)
     lines += [each.line for each in happenings(ends)]
+    if any(end.failures for end in ends):
+        lines.append(errors_line(study))
     lines += orphaned_lines(everything)
     lines += tracking_lines(outcome.tracking, study, target)
     if not outcome.is_complete:

@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
+from hsweep.commands import command
 from hsweep.coordination.coordinator import planned_row
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
@@ -82,7 +83,7 @@ def finish(study: Study) -> bool:
         raise UserError(
             f"the edited sweep that {study.name!r} was taking over cannot be read ({path}: "
             f"{error}); remove that file and give the sweep again: "
-            f"hsweep resume {study.name} --sweep FILE"
+            f"{command('resume', study.name, '--sweep', 'FILE', home=study.paths.home)}"
         ) from error
     with _saying_why(study):
         with study.journal(read_only=False) as journal:

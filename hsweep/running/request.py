@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from rich.console import Console
 
+from hsweep.commands import command
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
@@ -212,9 +213,9 @@ def _refuse_taken(home: Home, name: str, file: Path) -> None:
         done = status["trials"] - status["planned"] - status["running"]
         raise UserError(
             f"a study called {name!r} exists in {home.root} ({done} of {status['trials']} trials "
-            f"done); go on with it by `hsweep resume {name}`, "
-            f"with an edited sweep by `hsweep resume {name} --sweep {file}`, or start another with "
-            "--study NAME"
+            f"done); go on with it by `{command('resume', name, home=home.root)}`, with an edited "
+            f"sweep by `{command('resume', name, '--sweep', file, home=home.root)}`, or start "
+            "another with --study NAME"
         )
 
 
@@ -234,13 +235,14 @@ def refuse_changed(study: Study, prepared: Prepared, journal: Journal) -> None:
         return
     finished = sum(orphan.row.status is TrialStatus.FINISHED for orphan in gone)
     reasons = "; ".join(f"{why} ({len(orphans)})" for why, orphans in revision.reasons().items())
+    paths = study.paths
+    accept_command = command("resume", paths.name, "--sweep", paths.sweep_source, home=paths.home)
     accept = (
         ""
         if plan.is_adaptive
         else (
-            f", or accept the change by `hsweep resume {study.name} --sweep "
-            f"{study.paths.sweep_source}`: these trials are set aside with their results, "
-            f"{len(revision.new)} are planned in their place (--dry-run only shows it)"
+            f", or accept the change by `{accept_command}`: these trials are set aside with their "
+            f"results, {len(revision.new)} are planned in their place (--dry-run only shows it)"
         )
     )
     raise UserError(
@@ -256,8 +258,8 @@ def browse_line(target: TrackingTarget, home: Home) -> str:
     if target.is_server:
         return target.shown_uri
     if target.sqlite_file == home.mlflow_database:
-        return f"hsweep ui --home {home.root}"
-    return f"hsweep ui --tracking-uri {target.shown_uri}"
+        return command("ui", home=home.root)
+    return command("ui", "--tracking-uri", target.shown_uri, home=home.root)
 
 
 def _absolute(storage: str | None) -> str | None:

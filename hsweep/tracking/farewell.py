@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from hsweep.commands import command
 from hsweep.redaction import HIDDEN
 
 if TYPE_CHECKING:
@@ -67,10 +68,9 @@ class Farewell:
 
 def sync_line(study: "Study", target: "TrackingTarget") -> str:
     """Return the command that delivers what a store has not got of a study."""
-    line = f"hsweep sync {study.name} --home {study.paths.root.parent.parent}"
-    if HIDDEN in target.shown_uri or target.shown_uri != study.manifest.tracking_uri:
-        line += f" --tracking-uri {target.shown_uri}"
-    return line
+    is_other = HIDDEN in target.shown_uri or target.shown_uri != study.manifest.tracking_uri
+    words = ["--tracking-uri", target.shown_uri] if is_other else []
+    return command("sync", study.name, *words, home=study.paths.home)
 
 
 def tracking_lines(

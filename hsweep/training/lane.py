@@ -8,13 +8,13 @@ where the driver may have one, at the rungs (``Assignment.waits_at``).
 import contextlib
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from hsweep.design.trial import Assignment, Report, Setback
+from hsweep.errors import failure_text
 from hsweep.redaction import redact
 from hsweep.training.worker import Session, open_session
 
@@ -196,10 +196,10 @@ class Lane:
                 if session is not None:
                     with self._watch(group[0], True):
                         session.close()
-        except BaseException:
+        except BaseException as error:
             # Even what would end a process: this thread must live to say so.
             current = session.current if session is not None else None
-            return _word(current or group[0], Failure(redact(traceback.format_exc())))
+            return _word(current or group[0], Failure(redact(failure_text(error))))
         return None
 
     def _advances(self, session: Session, first: Assignment) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from hsweep.commands import command
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.redaction import redact
@@ -59,9 +60,10 @@ class Conclusion:
                 report = write_study_report(study, self.answer, self.target, tables)
             return [study.paths.analysis, report]
         except Exception as error:
+            again = command("report", study.name, home=study.paths.home)
             self.problem = (
                 f"the report could not be written ({redact(repr(error))}); every result "
-                f"is kept, and `hsweep report {study.name}` tries again"
+                f"is kept, and `{again}` tries again"
             )
             return []
 

@@ -132,7 +132,16 @@ class HomeFolder(click.ParamType[Home]):
         folder = str(value)
         if not folder or "\0" in folder or not is_text(folder):
             self.fail(f"the home is a folder named in UTF-8 text; got {folder!r}", param, ctx)
-        return Home(Path(folder).expanduser().absolute())
+        path = Path(folder).expanduser().absolute()
+        file = next((each for each in (path, *path.parents) if each.exists()), path)
+        if file.exists() and not file.is_dir():
+            self.fail(
+                f"the home is a folder, but {file} is none; give another with --home or "
+                "HSWEEP_HOME",
+                param,
+                ctx,
+            )
+        return Home(path)
 
 
 def _together(*options: Callable[[Verb], Verb]) -> Callable[[Verb], Verb]:

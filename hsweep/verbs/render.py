@@ -18,8 +18,8 @@ from hsweep.planning.plan import Plan
 from hsweep.record.endings import (
     TrialEnd,
     counts_in_words,
+    first_line,
     happenings,
-    last_line,
     loss_line,
     orphaned_counts_lines,
     orphaned_lines,
@@ -27,6 +27,7 @@ from hsweep.record.endings import (
 )
 from hsweep.record.journal_rows import TrialRow
 from hsweep.record.study import CLOSELY, Study
+from hsweep.running.outcome import errors_line
 
 _MAX_ROWS: Final = 200
 _BEST_ROWS: Final = 20
@@ -148,6 +149,8 @@ def show_study(
     console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
     for line in [*(each.line for each in happenings(ends)), *orphaned_lines(everything)]:
         console.print(line, soft_wrap=True)
+    if any(end.failures for end in ends):
+        console.print(errors_line(study), soft_wrap=True)
     _show_remarks(console, status)
 
 
@@ -174,6 +177,8 @@ def _show_many(console: Console, study: Study, status: Mapping[str, Any]) -> Non
         console.print(loss_line(str(lost).replace("_", " "), reasons), soft_wrap=True)
     if status["tried_again"]:
         console.print(f"{status['tried_again']} tried again after failing", soft_wrap=True)
+    if status["tried_again"] or status["failed"]:
+        console.print(errors_line(study), soft_wrap=True)
     for line in orphaned_counts_lines(orphaned):
         console.print(line, soft_wrap=True)
     _show_remarks(console, status)
@@ -207,7 +212,7 @@ def _trials_table(
             f"{row.unit}/{row.budget}",
             number(row.value),
             duration(row.wall_seconds),
-            last_line(row.reason) or _how(end),
+            first_line(row.reason) or _how(end),
         )
     return table
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from click.testing import Result
 from tiny_runs import take_one
 from tiny_studies import SWEEP_FILE, finish, new_study, recording
 
+from hsweep.commands import command
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.errors import UserError
@@ -248,14 +251,16 @@ class TestRunAndResume:
             finish(journal, trials[0], 0.5)
         message = refusal(hsweep("run", write(tmp_path, SWEEP_FILE), "--runner", "inline"))
         assert "(1 of 3 trials done)" in message
-        assert "`hsweep resume tiny-quick`" in message
+        assert f"`hsweep resume tiny-quick --home {home.root}`" in message
 
     def test_a_home_that_is_a_file(self, hsweep: Invoke, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        arguments = ("--runner", "inline", "--home", tmp_path / "file")
-        assert "cannot be created" in refusal(
-            hsweep("run", write(tmp_path, SWEEP_FILE), *arguments)
-        )
+        sweep = write(tmp_path, SWEEP_FILE)
+        commands = (["run", sweep], ["list"], ["list", "--json"], ["show", "mine"], ["doctor"])
+        for home in (tmp_path / "file", tmp_path / "file" / "below"):
+            for words in commands:
+                said = " ".join(refusal(hsweep(*words, "--home", home)).split())
+                assert f"the home is a folder, but {tmp_path / 'file'} is none" in said
 
     def test_a_study_whose_code_has_changed_is_not_resumed(
         self, hsweep: Invoke, home: Home
@@ -269,6 +274,94 @@ class TestRunAndResume:
         )
         message = refusal(hsweep("resume", "mine", "--runner", "inline"))
         assert "3 of 3 trials of 'mine' are no longer the same" in message
+
+
+FAILING = """
+from dataclasses import dataclass
+
+from tiny import TinyModel, tiny_sweep
+
+
+@dataclass(frozen=True)
+class OddModel(TinyModel):
+    def build(self):
+        import torch
+        if torch.empty(0).device.type != "meta":
+            return {}["there is no such key"]
+        return super().build()
+
+
+def model(point):
+    return (OddModel if point.width == 2 else TinyModel)(point.width)
+
+
+SWEEP = tiny_sweep(model=model, max_failures=1)
+"""
+
+
+class TestFailures:
+    def test_a_failure_names_the_line_of_the_users_code_and_its_traceback_is_a_command_away(
+        self, hsweep: Invoke, tmp_path: Path, home: Home
+    ) -> None:
+        path = write(tmp_path, FAILING)
+        line = 1 + FAILING.splitlines().index('            return {}["there is no such key"]')
+        said = f"KeyError: 'there is no such key' at {path}:{line}"
+        ran = hsweep("run", path, "--runner", "inline", "--study", "mine")
+        assert ran.exit_code == 0, ran.output
+        assert f"failed  ({said})" in ran.stdout
+        assert f"1 failed: 1 of 1 at width=2; {said}" in ran.stdout
+        assert f"such key&#39; at {path}:{line}" in home.study("mine").report.read_text()
+        assert said in hsweep("show", "mine").stdout
+        assert f"hsweep show mine --errors --home {home.root}" in ran.stdout
+        shown = hsweep("show", "mine", "--errors").stdout
+        assert shown.startswith("width=2 #0 (attempt 1)")
+        assert "width=2 #0 (attempt 2)" in shown
+        assert shown.count("Traceback (most recent call last):") == 1
+        assert shown.rstrip().endswith("KeyError: 'there is no such key'")
+        found = json.loads(hsweep("show", "mine", "--errors", "--json").stdout)
+        assert [(each["trial"], each["attempt"]) for each in found] == [
+            ("width=2 #0", 1), ("width=2 #0", 2),
+        ]  # fmt: skip
+        assert all(each["reason"].startswith(said) for each in found)
+
+    def test_without_a_failure_it_says_so(self, hsweep: Invoke, home: Home) -> None:
+        new_study(home)
+        assert hsweep("show", "mine", "--errors").stdout == "no attempt of mine has failed\n"
+
+
+class TestCommands:
+    NAMES = ("plain", "with space", "it's", 'say "$HOME"; ls', "-x")
+
+    def test_a_printed_command_can_be_pasted(self) -> None:
+        for name in self.NAMES:
+            printed = command("resume", name, "--sweep", f"/s/{name}", home=Path("/h") / name)
+            words = ["hsweep", "resume", name, "--sweep", f"/s/{name}", "--home", f"/h/{name}"]
+            assert shlex.split(printed) == words
+
+    def test_a_study_in_a_folder_with_a_space_prints_commands_that_work(
+        self, hsweep: Invoke, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "with space"
+        folder.mkdir()
+        path = write(folder, SWEEP_FILE)
+        home = folder / "it's a home"
+        new_study(Home(home), "tiny-quick")
+        said = refusal(hsweep("run", path, "--runner", "inline", "--home", home))
+        resume, edit = re.findall("`(.*?)`", said)
+        assert shlex.split(resume) == ["hsweep", "resume", "tiny-quick", "--home", str(home)]
+        done = hsweep(*shlex.split(edit)[1:], "--dry-run")
+        assert done.exit_code == 0, done.output
+
+    def test_every_command_is_printed_by_its_owner(self) -> None:
+        """Nowhere else is a value put into the text of a command."""
+        written = re.compile(r"hsweep [a-z]+ [^`'\"]*\{")
+        assert [
+            f"{path.name}: {line}"
+            for package in ("hsweep", "analysis")
+            for path in sorted((TESTS.parent / package).rglob("*.py"))
+            for line in path.read_text().splitlines()
+            if written.search(line)
+        ] == []
 
 
 class TestStudies:
@@ -312,7 +405,7 @@ class TestStudies:
         with recording(study) as (journal, trials):
             finish(journal, trials[0], 0.25)
             attempt = journal.begin_attempt(trials[1].key)
-            journal.note_failure(trials[1].key, attempt, 0, "Traceback\nOSError: no space")
+            journal.note_failure(trials[1].key, attempt, 0, "OSError: no space\nTraceback")
         whole = hsweep("show", "mine").stdout
         before = json.loads(hsweep("show", "mine", "--json").stdout)
         monkeypatch.setattr("hsweep.record.study.CLOSELY", 2)

@@ -121,7 +121,8 @@ def test_whatever_happens_in_whatever_order_every_trial_has_exactly_one_final_st
                     coordinator.failed(late, "too late")
                 event = rng.random()
                 if event < 0.1:
-                    coordinator.failed(assignment, "worker lost")
+                    # Each in a way of its own: three alike would pause the study.
+                    coordinator.failed(assignment, f"worker lost: {rng.random()}")
                     stale.append((assignment, unit))
                 elif event < 0.13:
                     assert not coordinator.report(
@@ -179,11 +180,11 @@ def test_a_trial_that_keeps_failing_is_failed_with_its_traceback_and_no_other_is
         while (assignment := take_one(coordinator)) is not None:
             if assignment.trial.key == bad:
                 attempts += 1
-                coordinator.failed(assignment, f"Traceback\nOSError: number {attempts}")
+                coordinator.failed(assignment, f"OSError: number {attempts}\nTraceback")
             else:
                 train_through(coordinator, assignment)
         assert attempts == max_failures + 1
-        assert rows(coordinator)[bad].reason == f"Traceback\nOSError: number {attempts}"
+        assert rows(coordinator)[bad].reason == f"OSError: number {attempts}\nTraceback"
         assert not coordinator.stop_requested
     found = statuses(tmp_path)
     assert found.pop(bad) is TrialStatus.FAILED
@@ -195,11 +196,13 @@ def test_a_trial_that_keeps_failing_is_failed_with_its_traceback_and_no_other_is
     assert ends == [TrialStatus.PLANNED] * max_failures + [TrialStatus.FAILED]
 
 
-def test_a_very_long_traceback_keeps_its_end(tmp_path: Path) -> None:
+def test_a_very_long_traceback_keeps_its_first_line_and_its_end(tmp_path: Path) -> None:
     sweep = tiny_sweep(max_failures=0)
     with coordinating(sweep, tmp_path) as coordinator:
-        coordinator.failed(take(coordinator), "frame\n" * 100_000 + "OSError: the cause")
+        error = "OSError\n" + "frame\n" * 100_000 + "OSError: the cause"
+        coordinator.failed(take(coordinator), error)
         (reason,) = [row.reason for row in rows(coordinator).values() if row.reason]
+        assert reason.startswith("OSError\n...")
         assert reason.endswith("OSError: the cause")
         assert len(reason) < 10_000
 
@@ -666,7 +669,7 @@ def test_trials_that_all_fail_alike_pause_the_study_before_their_attempts_are_us
 ) -> None:
     with coordinating(SWEEP, tmp_path) as coordinator:
         while (assignment := take_one(coordinator)) is not None:
-            coordinator.failed(assignment, "Traceback ...\nModuleNotFoundError: no module 'mine'")
+            coordinator.failed(assignment, "ModuleNotFoundError: no module 'mine'\nTraceback")
         assert coordinator.stop_reason is not None
         assert "the first 3 trials failed in the same way (ModuleNotFoundError: no" in (
             coordinator.stop_reason

@@ -307,7 +307,7 @@ class TestChangedParts:
         message = str(refusal.value)
         assert "3 of 3 trials of 'mine' are no longer the same, 3 of them finished" in message
         assert "its model code has changed (3)" in message
-        assert f"`hsweep resume mine --sweep {study.paths.sweep_source}`" in message
+        assert f"`hsweep resume mine --sweep {study.paths.sweep_source} --home " in message
 
 
 class TestLongerBudgets:
@@ -671,18 +671,20 @@ class TestFromTheCommandLine:
                 bench.take_over(study, edit)
         shown = hsweep("resume", "mine", "--dry-run")
         assert shown.exit_code == 2
-        assert "`hsweep resume mine` completes that first" in shown.stderr
+        assert f"`hsweep resume mine --home {home.root}` completes that first" in shown.stderr
         resumed = hsweep("resume", "mine", "--runner", "inline")
         assert resumed.exit_code == 0, resumed.output
         assert "that is complete now" in resumed.output
         assert present(Study.open(home, "mine")) == {2: "finished", 3: "finished"}
 
-    def test_a_taken_name_offers_to_take_the_file_up(self, hsweep: Invoke, bench: Bench) -> None:
+    def test_a_taken_name_offers_to_take_the_file_up(
+        self, hsweep: Invoke, bench: Bench, home: Home
+    ) -> None:
         bench.begin(SWEEP)
         path = bench.file(SWEEP)
         refused = hsweep("run", path, "--study", "mine", "--runner", "inline")
         assert refused.exit_code == 2
-        assert f"`hsweep resume mine --sweep {path}`" in refused.stderr
+        assert f"`hsweep resume mine --sweep {path} --home {home.root}`" in refused.stderr
 
 
 def _die(*_arguments: Any) -> None:

@@ -14,7 +14,7 @@ from hsweep.coordination.coordinator import planned_row
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.planning.plan import make_plan
-from hsweep.record.endings import TrialEnd, counts_in_words, happenings, last_line
+from hsweep.record.endings import TrialEnd, counts_in_words, first_line, happenings
 from hsweep.record.study import Study
 
 Invoke = Callable[..., Result]
@@ -41,7 +41,7 @@ class TestHappenings:
         ]
 
     def test_each_way_of_losing_a_trial_has_its_own_words_and_reason(self) -> None:
-        traceback = "Traceback (most recent call last):\n  File x\nValueError: no such file"
+        traceback = "ValueError: no such file at x.py:3\nTraceback (most recent call last):\n  ..."
         found = happenings(
             [
                 *ends("width=1", "failed", reason=traceback),
@@ -49,7 +49,7 @@ class TestHappenings:
             ]
         )
         assert [each.line for each in found] == [
-            "1 failed: 1 of 1 at width=1; ValueError: no such file",
+            "1 failed: 1 of 1 at width=1; ValueError: no such file at x.py:3",
             "1 too large for the device: 1 of 1 at width=2; one example needs 9.1 GB",
         ]
 
@@ -84,10 +84,12 @@ class TestHappenings:
         assert found.details.endswith("and 27 other reasons")
         assert len(found.line) < 400
 
-    def test_a_reason_is_its_last_line_and_not_endless(self) -> None:
-        assert last_line("one\n two \n\n") == "two"
-        assert last_line("") == ""
-        assert len(last_line("x" * 9000)) == 200
+    def test_a_reason_is_its_first_line_and_not_endless(self) -> None:
+        assert first_line(" one \n two \n\n") == "one"
+        assert first_line("") == ""
+        long = first_line("x" * 9000 + " at sweep.py:12")
+        assert len(long) == 200
+        assert long.endswith("xx at sweep.py:12")
 
     def test_counts(self) -> None:
         counts = [("planned", 3), ("finished", 3), ("stopped_early", 0), ("too_large", 1)]

@@ -68,7 +68,8 @@ def test_failures_say_why_and_that_they_are_tried_again(tmp_path: Path) -> None:
     sweep = tiny_sweep(task=lambda point: bad if point.width == 3 else TinyTask(), max_failures=1)
     text = "\n".join(run(sweep, tmp_path, console(terminal=False)))
     assert "[0/3] width=3 #0  will be tried again" in text
-    assert "(RuntimeError: raised on purpose before update 6)" in text
+    assert "(RuntimeError: raised on purpose before update 6 at " in text
+    assert "/tests/tiny.py:" in text
     assert "width=3 #0  attempt 2 starts" in text
     assert "[3/3] width=3 #0  failed" in text
 

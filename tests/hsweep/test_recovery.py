@@ -106,8 +106,8 @@ class TestFiles:
         study.paths.analysis.write_text("{")
         garble(study.paths.plan)
         said = " ".join(recover(home, "mine"))
-        assert "`hsweep analyze mine` writes it anew" in said
-        assert "`hsweep resume mine` writes it anew" in said
+        assert f"`hsweep analyze mine --home {home.root}` writes it anew" in said
+        assert f"`hsweep resume mine --home {study.paths.home}` writes it anew" in said
         assert study.paths.plan.with_name("plan.json.damaged-1").exists()
         assert recover(home, "mine") == []
 

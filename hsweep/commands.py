@@ -1,0 +1,9 @@
+"""Commands of this tool as they are printed, to be pasted into a shell."""
+
+import shlex
+from pathlib import Path
+
+
+def command(verb: str, *words: object, home: Path) -> str:
+    """Return a command that works from any folder, its words quoted where a shell needs that."""
+    return shlex.join(["hsweep", verb, *map(str, words), "--home", str(home)])
