@@ -12,6 +12,7 @@ import click
 
 from hsweep.design.domain import is_text
 from hsweep.errors import UserError, shown
+from hsweep.interrupts import EXIT_INTERRUPTED, never_lost, on_record, said_of
 from hsweep.paths import Home
 from hsweep.verbs.data import data_verbs
 from hsweep.verbs.evidence import compare
@@ -37,6 +38,9 @@ EXIT_USAGE: Final = 2
 # Ray, torch and MLflow were imported. The process ends anyway, and its memory with it.
 atexit.register(gc.freeze)
 
+_NOTHING_NEW: Final = (
+    "before the first trial, so nothing new is on record; give the same command again to begin"
+)
 _STUDY_KNOWS: Final = "belongs to --table; a study knows it"
 _ASKED_OF_A_STUDY: Final = {
     "effects": ("kind", "settings"),
@@ -61,13 +65,17 @@ class _Verbs(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb."""
-        from hsweep.interrupts import never_lost
         from hsweep.quiet import no_calls_home
 
         no_calls_home()
         try:
             with never_lost():
                 return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            from hsweep.terminal import visible
+
+            click.echo(f"\nhsweep: {visible(said_of(interrupt))}", err=True)
+            ctx.exit(EXIT_INTERRUPTED)
         except UserError as error:
             from hsweep.redaction import redact
             from hsweep.terminal import visible
@@ -164,6 +172,7 @@ def plan(
 @click.option("--storage", metavar="URI", help="Folder or URI for checkpoints; shared by nodes.")
 @home_option
 @json_option
+@on_record(_NOTHING_NEW)
 def run(
     sweep_file: Path,
     study_name: str | None,
@@ -174,6 +183,10 @@ def run(
     **given: Any,
 ) -> None:
     """Plan SWEEP, train it and answer its question. SWEEP is code and runs with your rights."""
+    from hsweep.terminal import doing
+
+    # Before the imports, which take seconds.
+    doing(f"planning {sweep_file}")
     from hsweep.planning.prepare import prepare
     from hsweep.running import request
     from hsweep.verbs.conclusion import Conclusion, fill_missing, finish
@@ -201,6 +214,7 @@ def run(
 @run_options
 @home_option
 @json_option
+@on_record(_NOTHING_NEW)
 def resume(
     study_name: str,
     sweep_file: Path | None,
@@ -217,6 +231,10 @@ def resume(
     task, recipe, budget and code are unchanged stay, the others are set aside. What that comes to
     is shown first; with --dry-run nothing else happens.
     """
+    from hsweep.terminal import doing
+
+    # Before the imports, which take seconds.
+    doing(f"planning the trials of {study_name}")
     from hsweep.record.recovery import open_whole
     from hsweep.record.study import Study
     from hsweep.running import request

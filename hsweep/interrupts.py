@@ -1,4 +1,4 @@
-"""An interrupt (Ctrl-C) that is never lost."""
+"""An interrupt (Ctrl-C) that is never lost, and what is said of it."""
 
 import contextlib
 import os
@@ -7,6 +7,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from typing import Any, Final
+
+EXIT_INTERRUPTED: Final = 130
+"""As shells have it: 128 and the number of the signal."""
 
 _AGAIN_SECONDS: Final = 0.05
 
@@ -34,3 +37,22 @@ def never_lost() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = before
+
+
+@contextlib.contextmanager
+def on_record(what: str) -> Iterator[None]:
+    """Let an interrupt of the block, or of the function decorated, say what is on record.
+
+    Of several around it the innermost is heard.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if not interrupt.args:
+            interrupt.args = (what,)
+        raise
+
+
+def said_of(interrupt: KeyboardInterrupt) -> str:
+    """Return what to say of an interrupt that ended a command."""
+    return " ".join(["interrupted", *map(str, interrupt.args)])

@@ -5,6 +5,7 @@ characters that a terminal takes for commands (move the cursor, set the title, f
 """
 
 import re
+import sys
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -26,6 +27,12 @@ def visible(text: str) -> str:
 
 def _escape(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def doing(what: str) -> None:
+    """Say on standard error what is going to take its time."""
+    sys.stderr.write(f"{visible(what)} ...\n")
+    sys.stderr.flush()
 
 
 class PlainConsole(Console):

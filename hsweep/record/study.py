@@ -85,6 +85,9 @@ class Study:
                 journal.set_meta(SWEEP_META, sweep_source)
             write_text(draft.manifest, manifest_text(manifest))
             draft.root.rename(paths.root)
+        except KeyboardInterrupt:
+            shutil.rmtree(draft.root, ignore_errors=True)
+            raise
         except (OSError, sqlite3.Error, UserError) as error:
             shutil.rmtree(draft.root, ignore_errors=True)
             if holds_a_study(paths):

@@ -20,6 +20,7 @@ from hsweep.coordination.progress import Progress
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
+from hsweep.interrupts import EXIT_INTERRUPTED
 from hsweep.paths import Home
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.plan import Plan, Planner
@@ -27,8 +28,9 @@ from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.journal import Journal
 from hsweep.record.provenance import hardware
 from hsweep.record.study import Study
-from hsweep.running.outcome import EXIT_INTERRUPTED, Outcome, resume_line
+from hsweep.running.outcome import Outcome, resume_line
 from hsweep.running.reuse import Reuse, reuse_for
+from hsweep.terminal import doing
 from hsweep.tracking.farewell import Farewell
 from hsweep.tracking.tracker import Tracker, TrackingTarget, study_tags
 from hsweep.training.checkpoints import CheckpointStore, file_system
@@ -90,6 +92,7 @@ def make_runner(
         file_system(paths.checkpoint_root(storage))
     if options.runner == "inline":
         return InlineRunner()
+    doing(f"joining the Ray at {options.address}" if options.address else "starting Ray")
     prepare_ray(joins_cluster=options.address is not None)
     from hsweep.ray_tune.runner import RayRunner
 

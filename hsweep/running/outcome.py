@@ -1,7 +1,6 @@
 """How a run ended, and what is said of it."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from hsweep.commands import command
 from hsweep.coordination.progress import duration
@@ -17,8 +16,6 @@ from hsweep.record.endings import (
 from hsweep.record.study import Study
 from hsweep.tracking.farewell import tracking_lines
 from hsweep.tracking.tracker import TrackingSummary, TrackingTarget
-
-EXIT_INTERRUPTED: Final = 130
 
 
 @dataclass(frozen=True, slots=True)

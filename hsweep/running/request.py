@@ -10,6 +10,7 @@ from rich.console import Console
 from hsweep.commands import command
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
+from hsweep.interrupts import on_record
 from hsweep.paths import Home
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.plan import Plan, Planner
@@ -28,7 +29,7 @@ from hsweep.running.launch import (
     run_study,
     sweep_source,
 )
-from hsweep.running.outcome import Outcome
+from hsweep.running.outcome import Outcome, resume_line
 from hsweep.running.pending import complete, is_pending
 from hsweep.tracking.target import has_login
 from hsweep.tracking.tracker import TrackingTarget, tracking_target
@@ -202,9 +203,10 @@ def train(
 ) -> Outcome:
     """Say what is going to run, and run it; with ``only``, the trials of these keys alone."""
     plan = prepared.plan
-    _greet(console, study, plan, runner, browse_line(options.target, home), only)
     planner = Planner(plan.sweep, plan.study_seed, prepared.limits)
-    return run_study(study, plan, planner, runner, options, console, home, conclude, only)
+    with on_record(f"with all reports on record; go on by: {resume_line(study)}"):
+        _greet(console, study, plan, runner, browse_line(options.target, home), only)
+        return run_study(study, plan, planner, runner, options, console, home, conclude, only)
 
 
 def _refuse_taken(home: Home, name: str, file: Path) -> None:

@@ -10,6 +10,7 @@ import click
 
 from hsweep.commands import command
 from hsweep.errors import UserError
+from hsweep.interrupts import EXIT_INTERRUPTED
 from hsweep.paths import Home
 from hsweep.redaction import redact
 from hsweep.tracking.store import import_client
@@ -94,7 +95,7 @@ def finish(
 
     ``besides`` is added to what is printed as JSON.
     """
-    from hsweep.running.outcome import EXIT_INTERRUPTED, closing_lines
+    from hsweep.running.outcome import closing_lines
     from hsweep.running.request import browse_line
     from hsweep.verbs.render import print_json
 

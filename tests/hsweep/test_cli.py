@@ -4,9 +4,10 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from hsweep.coordination.runner import InlineRunner
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.running import request
+from hsweep.tracking.tracker import Tracker
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -327,6 +329,49 @@ class TestFailures:
     def test_without_a_failure_it_says_so(self, hsweep: Invoke, home: Home) -> None:
         new_study(home)
         assert hsweep("show", "mine", "--errors").stdout == "no attempt of mine has failed\n"
+
+
+class TestInterrupts:
+    """An interrupt in the middle of a file that is read, or of a call."""
+
+    SOURCE = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+
+    @pytest.fixture(autouse=True)
+    def interruptible(self) -> Iterator[None]:
+        # A shell's background jobs begin with interrupts ignored.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+        signal.signal(signal.SIGINT, before)
+
+    @pytest.mark.parametrize("verb", ["run", "resume", "plan"])
+    def test_before_anything_is_recorded(
+        self, hsweep: Invoke, tmp_path: Path, home: Home, verb: str
+    ) -> None:
+        study = new_study(home)
+        study.paths.sweep_source.write_text(self.SOURCE)
+        before = study.status()
+        ended = hsweep(verb, "mine" if verb == "resume" else write(tmp_path, self.SOURCE))
+        assert ended.exit_code == 130
+        assert ended.stdout == ""
+        said = "before the first trial, so nothing new is on record" if verb != "plan" else ""
+        assert ended.stderr.splitlines()[-1].startswith(f"hsweep: interrupted {said}".rstrip())
+        assert [paths.name for paths in home.studies.iterdir()] == ["mine"]
+        assert study.status() == before
+
+    def test_once_the_study_is_recorded(
+        self, hsweep: Invoke, tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted(_tracker: Tracker) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+        monkeypatch.setattr(Tracker, "start", interrupted)
+        ended = hsweep("run", write(tmp_path, SWEEP_FILE), "--runner", "inline")
+        assert ended.exit_code == 130
+        assert ended.stderr.splitlines()[-1] == (
+            "hsweep: interrupted with all reports on record; go on by: "
+            f"hsweep resume tiny-quick --home {home.root}"
+        )
+        assert json.loads(hsweep("show", "tiny-quick", "--json").stdout)["planned"] == 3
 
 
 class TestCommands:

@@ -141,6 +141,6 @@ def test_on_ray_a_study_survives_an_interrupt_and_the_loss_of_rays_files(
     driver = held.run("resume", "rayed")
     assert_complete(held, "rayed", calm)
     assert not held.marker.exists()
-    assert driver.stderr() == ""
+    assert driver.stderr() == "planning the trials of rayed ...\nstarting Ray ...\n"
     for noise in ("Tune", "tune", "WARNING", "Trial name", "ray.init", "(raylet)", "(pid="):
         assert noise not in driver.stdout()
