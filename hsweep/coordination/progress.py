@@ -17,6 +17,7 @@ from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.record.endings import first_line
 
 _MAX_STRATA: Final = 12
+ENDING: Final = "ending cleanly: trials write their checkpoints (again: stop at once)"
 STATUS_STYLES: Final = {
     TrialStatus.FINISHED: "green",
     TrialStatus.STOPPED_EARLY: "yellow",
@@ -26,6 +27,19 @@ STATUS_STYLES: Final = {
     TrialStatus.RUNNING: "cyan",
     TrialStatus.PLANNED: "default",
 }
+
+
+_SUMMARY: Final = (
+    (TrialStatus.FINISHED, "finished", True),
+    (TrialStatus.RUNNING, "running", True),
+    (TrialStatus.STOPPED_EARLY, "stopped early", False),
+    (TrialStatus.DIVERGED, "diverged", False),
+    (TrialStatus.TOO_LARGE, "too large", False),
+    (TrialStatus.FAILED, "failed", False),
+    (TrialStatus.PLANNED, "waiting", False),
+)
+"""What the status line counts; what is always there is said to be."""
+_GAP: Final = "  "
 
 
 def duration(seconds: float) -> str:
@@ -50,6 +64,9 @@ class Progress:
         console: where to show it.
         metric: the study's metric.
         trials: as planned, to know which axes to name.
+
+    Attributes:
+        is_live: a table is on the terminal, which nothing else may write over.
     """
 
     def __init__(self, console: Console, metric: str, trials: list[Trial]) -> None:
@@ -59,7 +76,7 @@ class Progress:
         self._started = time.monotonic()
         self._units_before: int | None = None
         self._coordinator: Coordinator | None = None
-        self._is_live = False
+        self.is_live = False
         self._begun: set[str] = set()
         self._tried_again: set[str] = set()
         self._micro_batches: dict[str, int | None] = {}
@@ -72,16 +89,19 @@ class Progress:
         if not self._console.is_terminal:
             yield
             return
-        self._is_live = True
-        with Live(
-            console=self._console,
-            get_renderable=self._render,
-            refresh_per_second=2,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        ):
-            yield
-        self._is_live = False
+        self.is_live = True
+        try:
+            # What code prints meanwhile goes above the table, which is gone at the end: what it
+            # said is said then.
+            with Live(
+                console=self._console,
+                get_renderable=self._render,
+                refresh_per_second=2,
+                transient=True,
+            ):
+                yield
+        finally:
+            self.is_live = False
 
     def started(self, trial: Trial, attempt: int) -> None:
         """Say that a trial is tried again, or goes on where an earlier run of the study left it.
@@ -90,7 +110,7 @@ class Progress:
         """
         is_news = trial.key in self._tried_again or trial.key not in self._begun
         self._begun.add(trial.key)
-        if attempt > 1 and is_news and not self._is_live:
+        if attempt > 1 and is_news and not self.is_live:
             self._line(trial, f"attempt {attempt} starts")
 
     def reported(self, trial: Trial, report: Report) -> None:
@@ -133,6 +153,8 @@ class Progress:
         assert self._coordinator is not None
         snapshot = self._coordinator.snapshot()
         parts: list[Any] = [self._summary(snapshot)]
+        if self._coordinator.stop_requested:
+            parts.insert(0, Text(ENDING))
         if snapshot.running:
             parts.append(self._running_table(snapshot))
         if snapshot.best:
@@ -140,32 +162,40 @@ class Progress:
         return Group(*parts)
 
     def _summary(self, snapshot: Snapshot) -> Text:
+        """Return how the study stands in one line, without what the terminal has no room for."""
         assert self._coordinator is not None
         elapsed = time.monotonic() - self._started
-        text = Text()
-        for status, name in (
-            (TrialStatus.FINISHED, "finished"),
-            (TrialStatus.RUNNING, "running"),
-            (TrialStatus.STOPPED_EARLY, "stopped early"),
-            (TrialStatus.DIVERGED, "diverged"),
-            (TrialStatus.TOO_LARGE, "too large"),
-            (TrialStatus.FAILED, "failed"),
-            (TrialStatus.PLANNED, "waiting"),
-        ):
-            text.append(f"{snapshot.counts[status]} {name}  ", style=STATUS_STYLES[status])
-        text.append(f"elapsed {duration(elapsed)}")
+        remaining = ""
         since = snapshot.units_done - (self._units_before or 0)
         if since > 0:
             left = self._coordinator.units_left()
-            text.append(f"  remaining about {duration(elapsed * left / since)}")
-        return text
+            remaining = f"remaining about {duration(elapsed * left / since)}"
+        waiting = snapshot.counts[TrialStatus.PLANNED] + self._coordinator.num_to_come
+        counts = {**snapshot.counts, TrialStatus.PLANNED: waiting}
+        parts = [
+            (f"{counts[status]} {name}", STATUS_STYLES[status], is_dear)
+            for status, name, is_dear in _SUMMARY
+            if is_dear or counts[status]
+        ]
+        parts += [(f"elapsed {duration(elapsed)}", "default", False)]
+        parts += [(remaining, "default", True)] if remaining else []
+        room = self._console.width + len(_GAP)
+        while sum(len(_GAP) + len(text) for text, _, _ in parts) > room:
+            cheap = [number for number, (_, _, is_dear) in enumerate(parts) if not is_dear]
+            if not cheap:
+                break
+            del parts[cheap[-1]]
+        line = Text(_GAP).join(Text(text, style) for text, style, _ in parts)
+        line.no_wrap, line.overflow = True, "ellipsis"
+        return line
 
     def _running_table(self, snapshot: Snapshot) -> Table:
         assert self._coordinator is not None
         trials = {trial.key: trial for trial in self._coordinator.planned_trials()}
         table = Table(box=None, pad_edge=False)
         for heading in ("running", "done", self._metric):
-            table.add_column(heading, justify="left" if heading == "running" else "right")
+            left = heading == "running"
+            table.add_column(heading, justify="left" if left else "right", no_wrap=True)
         for key, unit in snapshot.running.items():
             trial = trials[key]
             table.add_row(
@@ -177,8 +207,8 @@ class Progress:
 
     def _best_table(self, snapshot: Snapshot) -> Table:
         table = Table(box=None, pad_edge=False)
-        table.add_column("best so far, by stratum")
-        table.add_column(self._metric, justify="right")
+        table.add_column("best so far, by stratum", no_wrap=True)
+        table.add_column(self._metric, justify="right", no_wrap=True)
         strata = sorted(snapshot.best.items(), key=lambda item: _natural(item[0]))
         for stratum, (value, _) in strata[:_MAX_STRATA]:
             table.add_row(stratum or "all", number(value))

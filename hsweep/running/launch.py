@@ -16,7 +16,7 @@ from rich.console import Console
 
 from hsweep.coordination.coordinator import Coordinator, stop_after
 from hsweep.coordination.parties import Proposer
-from hsweep.coordination.progress import Progress
+from hsweep.coordination.progress import ENDING, Progress
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
@@ -184,7 +184,7 @@ def run_study(
         tracker.start()
         timer = stop_after(coordinator, options.time_budget) if options.time_budget else None
         try:
-            with _stopping_on_signals(coordinator, study), progress.showing(coordinator):
+            with _stopping_on_signals(coordinator, study, progress), progress.showing(coordinator):
                 runner.run(coordinator)
         finally:
             if timer is not None:
@@ -259,19 +259,24 @@ def _coordinator(
 
 
 _INTERRUPTED: Final = "interrupted"
+_SHOW_CURSOR: Final = "\x1b[?25h"
 
 
 @contextlib.contextmanager
-def _stopping_on_signals(coordinator: Coordinator, study: Study) -> Iterator[None]:
+def _stopping_on_signals(
+    coordinator: Coordinator, study: Study, progress: Progress
+) -> Iterator[None]:
     """Let the first interrupt end the study cleanly, and the second at once."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         if coordinator.stop_requested:
-            sys.stderr.write(f"\nstopped at once; go on by: {resume_line(study)}\n")
-            sys.stderr.flush()
+            cursor = _SHOW_CURSOR if progress.is_live else ""
+            line = f"{cursor}\nstopped at once; go on by: {resume_line(study)}\n"
+            os.write(2, line.encode())
             os._exit(EXIT_INTERRUPTED)
         coordinator.request_stop(_INTERRUPTED)
-        sys.stderr.write("\nending cleanly: trials write their checkpoints (again: stop at once)\n")
+        if not progress.is_live:
+            sys.stderr.write(f"\n{ENDING}\n")
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     before: dict[signal.Signals, Callable[..., Any] | int | None] = {}

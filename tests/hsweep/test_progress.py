@@ -1,11 +1,13 @@
 """What a running study shows, on a terminal and elsewhere."""
 
 import io
-from dataclasses import replace
+import re
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from rich.console import Console, Group
 from tiny import TinyTask, tiny_sweep
 from tiny_runs import coordinating, planned, take_one
 
@@ -121,10 +123,95 @@ def test_the_live_table_shows_what_runs_what_is_best_and_what_is_left(tmp_path: 
     assert "best so far" in text
 
 
+class Screen(io.StringIO):
+    """A terminal of so many columns: what is on it after each write, and what was at any time."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.columns = columns
+        self.rows = [""]
+        self.most_summaries = 0
+        self._row = self._column = 0
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        for part in re.findall(r"\x1b\[[?0-9;]*[A-Za-z]|[^\x1b]", text):
+            self._take(part)
+        summaries = [row for row in self.rows if " finished  " in row and " running" in row]
+        self.most_summaries = max(self.most_summaries, len(summaries))
+        return len(text)
+
+    def _take(self, part: str) -> None:
+        if part == "\n":
+            self._row, self._column = self._row + 1, 0
+        elif part == "\r":
+            self._column = 0
+        elif part == "\x1b[2K":
+            self.rows[self._row] = ""
+        elif part == "\x1b[1A":
+            self._row = max(0, self._row - 1)
+        elif not part.startswith("\x1b"):
+            if self._column == self.columns:
+                self._row, self._column = self._row + 1, 0
+            self._grow()
+            row = self.rows[self._row].ljust(self._column)
+            self.rows[self._row] = row[: self._column] + part + row[self._column + 1 :]
+            self._column += 1
+        self._grow()
+
+    def _grow(self) -> None:
+        self.rows += [""] * (self._row + 1 - len(self.rows))
+
+
+@dataclass(frozen=True)
+class ChattyTask(TinyTask):
+    """Its code prints, as a user's may."""
+
+    def before_update(self, number: int) -> None:
+        sys.stdout.write("chatter " * 8 + "\n")
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_the_status_line_fits_the_terminal_and_leaves_no_copy_behind(
+    tmp_path: Path, columns: int
+) -> None:
+    screen = Screen(columns)
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2, 3, 4]),
+        task=lambda point: ChattyTask(diverges_at=3 if point.width == 3 else None),
+        budget=epochs(9, report_every=1),
+        early_stopping=Asha(grace=1, reduction_factor=2, min_survivors=1),
+    )
+    with coordinating(sweep, tmp_path) as coordinator:
+        progress = Progress(
+            Console(file=screen, force_terminal=True, width=columns, height=30),
+            "nmse",
+            coordinator.planned_trials(),
+        )
+        coordinator.observer = progress
+        with progress.showing(coordinator):
+            InlineRunner().run(coordinator)
+            coordinator.request_stop("interrupted")
+            # As long as it can get: the counts of a very large study.
+            large = replace(coordinator.snapshot(), counts=dict.fromkeys(TrialStatus, 123_456))
+            paper = Console(file=io.StringIO(), width=columns, record=True)
+            paper.print(Group(progress._summary(large)))
+        assert coordinator.observer is progress
+    (line,) = paper.export_text().splitlines()
+    assert line.startswith("123456 finished  123456 running  ")
+    assert screen.most_summaries == 1
+    left = [row for row in screen.rows if row.strip()]
+    assert not [row for row in left if "elapsed" in row or "best so far" in row]
+    assert sum("finished" in row or "stopped" in row or "diverged" in row for row in left) == 4
+    assert any("chatter" in row for row in left)
+
+
 def test_a_terminal_gets_the_table_and_the_lines(tmp_path: Path) -> None:
     text = "\n".join(run(SWEEP, tmp_path, console(terminal=True)))
     assert "[3/3] width=1 #0  finished" in text
-    assert "3 finished  0 running" in text
+    assert "0 finished  " in text
 
 
 def test_many_strata_are_cut_and_ordered_as_people_count(tmp_path: Path) -> None:
