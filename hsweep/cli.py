@@ -500,7 +500,6 @@ def ui(host: str, port: int, home: Home, tracking_uri: str | None) -> None:
         )
     home.create()
     target = tracking_target(tracking_uri, home, "hsweep")
-    click.echo(f"MLflow UI at http://{host}:{port}; end it with Ctrl-C")
     serve_ui(target, host=host, port=port)
 
 

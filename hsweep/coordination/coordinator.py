@@ -23,6 +23,7 @@ from hsweep.coordination.standing import Snapshot, Standing
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Assignment, Report, Resources, Setback, Trial, TrialStatus
 from hsweep.planning.plan import cost_columns
+from hsweep.record.endings import INTERRUPTED
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.redaction import redact
 
@@ -105,7 +106,7 @@ class Coordinator:
                 self._queue.alone.add(row.key)
             if row.status is TrialStatus.RUNNING:
                 # Its driver was killed; whoever runs the study now runs all of it.
-                self.journal.set_status(row.key, row.attempt, TrialStatus.PLANNED, "interrupted")
+                self.journal.set_status(row.key, row.attempt, TrialStatus.PLANNED, INTERRUPTED)
             elif row.status.is_final:
                 standing.move(row.key, row.status)
                 self._race.leave(trial, row.status, row.reason)
@@ -460,7 +461,7 @@ class Coordinator:
         """Note, at the end of a run, which trials were interrupted."""
         with self._lock:
             for key in list(self._standing.running):
-                self._set_status(key, TrialStatus.PLANNED, "interrupted")
+                self._set_status(key, TrialStatus.PLANNED, INTERRUPTED)
                 self._standing.move(key, TrialStatus.PLANNED)
 
     def snapshot(self) -> Snapshot:

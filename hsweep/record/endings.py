@@ -15,6 +15,9 @@ from hsweep.record.journal import LogRow, TrialRow
 WAITS_AT_RUNG: Final = "waits at rung"
 """How the reason of a planned trial begins that early stopping has paused."""
 
+INTERRUPTED: Final = "interrupted"
+"""The reason of a planned trial that was in training when its run ended."""
+
 SEARCH_END: Final = "search-end"
 """Name of the record's note that a search proposed fewer points than it was asked for, and why."""
 
@@ -52,6 +55,11 @@ class TrialEnd:
     micro_batch: int | None = None
     reused_from: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it was in training when the study was interrupted, and goes on with it."""
+        return self.status == TrialStatus.PLANNED and self.reason == INTERRUPTED
 
     @property
     def is_waiting(self) -> bool:
@@ -172,7 +180,10 @@ def loss_line(what: str, reasons: Mapping[str, int]) -> str:
 
 
 def counts_in_words(
-    counts: Sequence[tuple[str, int]], reused_from: Iterable[str] = (), waiting: int = 0
+    counts: Sequence[tuple[str, int]],
+    reused_from: Iterable[str] = (),
+    waiting: int = 0,
+    interrupted: int = 0,
 ) -> str:
     """Return how many trials ended how: ``3 finished (2 taken from study first), 1 diverged``.
 
@@ -180,12 +191,17 @@ def counts_in_words(
         counts: words and numbers, in order; zeros are left out.
         reused_from: the study that trained it, of each trial that another one trained.
         waiting: planned trials that wait at a rung.
+        interrupted: planned trials that were in training when the study was interrupted.
     """
     taken = Counter(reused_from)
     said = ", ".join(f"{number} taken from study {study}" for study, number in taken.items())
     behind = {
         TrialStatus.FINISHED: said,
-        TrialStatus.PLANNED: f"{waiting} waiting at a rung" if waiting else "",
+        TrialStatus.PLANNED: ", ".join(
+            f"{number} {how}"
+            for number, how in ((waiting, "waiting at a rung"), (interrupted, INTERRUPTED))
+            if number
+        ),
     }
     parts = []
     for word, number in counts:

@@ -46,6 +46,11 @@ class Outcome:
         return self.counts[TrialStatus.FINISHED] > 0
 
     @property
+    def num_ended(self) -> int:
+        """How many trials reached a final state."""
+        return sum(number for status, number in self.counts.items() if status.is_final)
+
+    @property
     def is_complete(self) -> bool:
         """Whether every trial reached a final state."""
         return not (self.counts[TrialStatus.PLANNED] or self.counts[TrialStatus.RUNNING])
@@ -75,6 +80,7 @@ def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> lis
         [(str(status), number) for status, number in outcome.counts.items()],
         [end.reused_from for end in ends if end.reused_from],
         sum(end.is_waiting for end in ends),
+        sum(end.is_interrupted for end in ends),
     )
     lines = [f"{counts} in {duration(outcome.wall_seconds)}"]
     if search_end is not None:

@@ -5,9 +5,11 @@ and outages. A store is served from one daemon thread while the study runs, or a
 Cursor and run ids belong to one store, so naming another store delivers the whole study to it.
 """
 
+import errno
 import json
 import math
 import os
+import socket
 import sys
 import threading
 import time
@@ -17,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from hsweep.errors import UserError
 from hsweep.record.journal import Journal
 from hsweep.record.provenance import usable_cores
 from hsweep.tracking.delivery import PARENT, Delivery, Source
@@ -396,18 +399,40 @@ def study_tags(manifest: "Manifest") -> dict[str, str]:
     }
 
 
+def _refuse_taken(host: str, port: int) -> None:
+    try:
+        family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            # As the server will: a port that was left a moment ago is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        is_taken = error.errno == errno.EADDRINUSE
+        remedy = (
+            f"choose another with --port, or end what listens there; if that is MLflow already, "
+            f"open http://{host}:{port}"
+            if is_taken
+            else "choose an address of this machine with --host, and a port above 1023 with --port"
+        )
+        raise UserError(
+            f"the pages cannot be served at {host}:{port} ({error.strerror}); {remedy}"
+        ) from error
+
+
 def serve_ui(target: TrackingTarget, *, host: str = "127.0.0.1", port: int = 5000) -> None:
     """Become MLflow's server for a local store; returns only if that fails.
 
     Raises:
-        UserError: the target is a server already.
+        UserError: the target is a server already, or nothing can listen at that address.
     """
     command = ui_command(target, host=host, port=port)
+    _refuse_taken(host, port)
     prepare_environment()
     # Serves language-model evaluation jobs, in a process of its own.
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
     # Here rather than among the arguments if it has a password.
     os.environ["MLFLOW_BACKEND_STORE_URI"] = target.uri
     initialise_database(target)
+    sys.stdout.write(f"MLflow UI at http://{host}:{port}; end it with Ctrl-C\n")
     sys.stdout.flush()
     os.execv(command[0], command)

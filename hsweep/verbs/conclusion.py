@@ -104,6 +104,9 @@ def finish(
         console.print(line, soft_wrap=True)
     console.print()
     if answer is not None:
+        if not outcome.is_complete:
+            total = sum(outcome.counts.values())
+            console.print(f"so far, with {outcome.num_ended} of {total} trials ended:")
         console.print(answer.sentence, style="bold", soft_wrap=True)
         console.print()
         if answer.confirm_command is not None:

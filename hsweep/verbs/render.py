@@ -16,6 +16,7 @@ from hsweep.design.labels import point_label, varying_axes, varying_in
 from hsweep.design.trial import TrialStatus
 from hsweep.planning.plan import Plan
 from hsweep.record.endings import (
+    INTERRUPTED,
     TrialEnd,
     counts_in_words,
     first_line,
@@ -145,6 +146,7 @@ def show_study(
         _counted(status),
         [end.reused_from for end in ends if end.reused_from],
         sum(end.is_waiting for end in ends),
+        sum(end.is_interrupted for end in ends),
     )
     console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
     for line in [*(each.line for each in happenings(ends)), *orphaned_lines(everything)]:
@@ -197,10 +199,12 @@ def _trials_table(
         table.add_column(heading, justify="left" if left else "right")
     for row, end in zip(rows, ends, strict=False):
         shown = row.status
-        is_left_behind = shown is TrialStatus.RUNNING and status["state"] != "running"
+        is_left = status["state"] != "running" and (
+            shown is TrialStatus.RUNNING or end.is_interrupted
+        )
         word = (
-            "interrupted"
-            if is_left_behind
+            INTERRUPTED
+            if is_left
             else "waiting"
             if end.is_waiting
             else str(shown).replace("_", " ")
@@ -212,7 +216,7 @@ def _trials_table(
             f"{row.unit}/{row.budget}",
             number(row.value),
             duration(row.wall_seconds),
-            first_line(row.reason) or _how(end),
+            _how(end) if word == row.reason else first_line(row.reason) or _how(end),
         )
     return table
 

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -372,6 +373,36 @@ class TestInterrupts:
             f"hsweep resume tiny-quick --home {home.root}"
         )
         assert json.loads(hsweep("show", "tiny-quick", "--json").stdout)["planned"] == 3
+
+    def test_while_it_trains(self, hsweep: Invoke, tmp_path: Path, home: Home) -> None:
+        source = (
+            "import os, signal\nfrom dataclasses import dataclass\nfrom tiny import *\n"
+            "@dataclass(frozen=True)\nclass Task(TinyTask):\n"
+            "    def before_update(self, number):\n"
+            "        if number == 6: os.kill(os.getpid(), signal.SIGINT)\n"
+            "SWEEP = tiny_sweep(task=lambda p: Task() if p.width == 2 else TinyTask())\n"
+        )
+        ended = hsweep("run", write(tmp_path, source), "--runner", "inline")
+        assert ended.exit_code == 130
+        assert "ending cleanly" in ended.stderr
+        assert "2 planned (1 interrupted), 1 finished in" in ended.stdout
+        assert "so far, with 1 of 3 trials ended:\nthe sweep asks no question" in ended.stdout
+        shown = hsweep("show", "tiny-quick").stdout
+        assert "2 planned (1 interrupted), 1 finished; folder" in shown
+        words = [line.split()[2] for line in shown.splitlines() if line.startswith("width=")]
+        assert words == ["planned", "interrupted", "finished"]
+
+
+class TestPages:
+    def test_a_port_that_is_taken_is_said_before_anything_starts(
+        self, hsweep: Invoke, home: Home
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            message = refusal(hsweep("ui", "--port", port))
+        assert f"cannot be served at 127.0.0.1:{port} (Address already in use)" in message
+        assert "choose another with --port" in message
+        assert not home.mlflow_database.exists()
 
 
 class TestCommands:

@@ -1,6 +1,7 @@
 """Secrets are planted wherever a user may have them, and looked for wherever the tool writes."""
 
 import shutil
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -215,7 +216,9 @@ def test_the_pages_of_a_database_start_without_its_password_on_the_command_line(
     target: TrackingTarget = tracking_target("postgresql://ann:canary-word@db/runs", home, "x")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_BACKEND_STORE_URI", "none")
-        serve_ui(target)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        serve_ui(target, port=port)
         import os
 
         assert os.environ["MLFLOW_BACKEND_STORE_URI"] == target.uri
