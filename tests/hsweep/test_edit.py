@@ -253,7 +253,11 @@ class TestChangedParts:
     @pytest.mark.parametrize(
         ("old", "new", "reason"),
         [
-            ("# HERE", "module.requires_grad_(True)", "its model code has changed"),
+            (
+                "# HERE",
+                "module.requires_grad_(True)",
+                "its model code (the sweep file) has changed",
+            ),
             ("lr=0.05", "lr=0.04", "its recipe has changed"),
             (
                 "tiny_sweep(\n    space",
@@ -306,8 +310,9 @@ class TestChangedParts:
             refuse_changed(study, prepare_again(study), journal)
         message = str(refusal.value)
         assert "3 of 3 trials of 'mine' are no longer the same, 3 of them finished" in message
-        assert "its model code has changed (3)" in message
+        assert "its model code (the sweep file) has changed (3)" in message
         assert f"`hsweep resume mine --sweep {study.paths.sweep_source}`" in message
+        assert "`hsweep resume mine --accept-code`, which is recorded" in message
 
 
 class TestLongerBudgets:

@@ -40,12 +40,16 @@ def add_study(home: Home, name: str, sweep: Sweep, **changes: Any) -> Study:
     return study
 
 
-def finish(study: Study, *trials: Trial, units: tuple[int, ...] = (1, 2, 3)) -> None:
-    """Record trials as if they had trained, what a probe reports included where there is one."""
+def finish(
+    study: Study, *trials: Trial, units: tuple[int, ...] = (1, 2, 3), origin: str | None = None
+) -> None:
+    """Record trials as if they had trained, what a probe reports included where there is one.
+
+    With ``origin``, as if code and versions had been those."""
     probed = dict.fromkeys(PROBED, 2.0) if study.manifest.probe else {}
     with study.journal(read_only=False) as journal:
         for trial in trials:
-            attempt = journal.begin_attempt(trial.key)
+            attempt = journal.begin_attempt(trial.key, origin or trial.origin)
             for unit in units:
                 value = trial.ordinal + 1 / unit
                 journal.record(

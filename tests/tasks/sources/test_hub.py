@@ -11,8 +11,8 @@ from tasks.sources.hub import (
     content_digest,
     load_splits,
     local_folder,
-    resolved,
     outline_digest,
+    resolved,
 )
 from tasks.sources.seals import inspecting
 
