@@ -171,11 +171,12 @@ class _Closure:
             if name in self._seen:
                 continue
             self._seen.add(name)
-            found = self._spec(name)
+            package, _, attribute = name.partition(".")
+            is_body = package in SHARED and attribute.startswith("__init__")
+            found = None if is_body else self._spec(name)
             if found is not None:
                 queue += self._entered(name, found)
-            package, _, attribute = name.partition(".")
-            is_users = found is not None and is_of_user(name, Path(found.origin or ROOT))
+            is_users = found is not None and is_of_user(name, Path(found.origin or ROOT / package))
             is_defined_by_user = found is None and package in SHARED and "." not in attribute
             if is_users or is_defined_by_user:
                 queue += self._bodies(package)
