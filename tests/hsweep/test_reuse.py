@@ -25,6 +25,7 @@ from hsweep.planning.identity import describe
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import LogRow, TrialRow
 from hsweep.record.origins import Origin, mixed_versions_lines
+from hsweep.record.reading import reading
 from hsweep.record.study import Study
 from hsweep.running.reuse import Reuse
 from hsweep.workspace import load_sweep
@@ -325,6 +326,8 @@ class TestCodeAndVersions:
                 f"trained with different versions: 1 trial with torch 0.4, later torch {torch}; "
                 f"1 trial with torch 0.4; 1 trial with torch {torch}"
             ]
+        with reading(study) as tables:
+            assert len(tables.mixed_versions()) == 1
 
 
 class TestProbes:
