@@ -407,14 +407,19 @@ def report_input(
         reports=frame(tables.reports_of(drawn)),
         reported=tables.reported,
         notes=tables.notes(),
-        provenance=manifest.provenance,
+        provenance={**manifest.provenance, **_accepted(study)},
         repeat_command="\n".join([manifest.command, *manifest.later_commands]),
         confirm_command=answer.confirm_command,
-        warnings=_warnings(answer, trials, tables),
+        warnings=(*_warnings(answer, trials, tables), *tables.mixed_versions()),
         budget_unit=str(manifest.budget["unit"]),
         orphaned=tables.orphaned_counts(),
         revisions=manifest.revisions,
     )
+
+
+def _accepted(study: Study) -> dict[str, Any]:
+    accepted = list(study.manifest.accepted)
+    return {"accepted changes of code": accepted} if accepted else {}
 
 
 def _warnings(answer: Answer, trials: pd.DataFrame, tables: StudyTables) -> tuple[str, ...]:

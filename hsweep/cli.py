@@ -251,7 +251,7 @@ def resume(
         outcome = request.go_on(study, options, home, console, conclusion)
         finish(study, outcome, conclusion, home, as_json, console)
         return
-    asked = Asked(sweep_file, list(settings), tuple(dropped))
+    asked = Asked(sweep_file, list(settings), tuple(dropped), options.accept_code)
     edit, ended = go_on_edited(study, asked, options, home, console, conclusion, dry_run=dry_run)
     revision = {"revision": edit.revision.to_json()}
     if ended is not None:
@@ -312,7 +312,9 @@ def show(study_name: str, every: bool, errors: bool, home: Home, as_json: bool) 
     status = study.status()
     if as_json:
         with reading(study) as tables:
-            print_json({**status, "trials_list": tables.trials.to_pylist()})
+            accepted = list(study.manifest.accepted)
+            trials = tables.trials.to_pylist()
+        print_json({**status, "accepted": accepted, "trials_list": trials})
     else:
         show_study(console_for(as_json=False), study, status, every=every)
 

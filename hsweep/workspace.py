@@ -3,9 +3,11 @@
 This project's packages have plain names (``models``, ``tasks``). A process started in a folder
 with a ``models/`` of its own would import that one, and a worker would silently train the wrong
 code. So the names are pinned to this installation, in the driver before anything else is imported
-and in every worker before it sees a trial.
+and in every worker before it sees a trial. What is in such a folder can be imported beside what is
+here (``hsweep.own_packages``).
 """
 
+import functools
 import hashlib
 import importlib.util
 import os
@@ -18,20 +20,37 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from hsweep.errors import UserError, shown, told
+from hsweep.own_packages import (
+    FOLDERS_VARIABLE,
+    SHARED,
+    default_folders,
+    folders,
+    is_of_user,
+    let_in,
+    refuse_doubles,
+)
+from hsweep.own_packages import ROOT as ROOT
 
 if TYPE_CHECKING:
     from hsweep.design.sweep import Sweep
 
-PACKAGES: Final = ("hsweep", "models", "tasks", "analysis", "sweeps")
+PACKAGES: Final = ("hsweep", *SHARED)
 SIBLINGS_VARIABLE: Final = "HSWEEP_SWEEP_FOLDER"
-ROOT: Final = Path(__file__).resolve().parents[1]
+SWEEP_FILE_PREFIX: Final = "hsweep_sweep_"
+"""How the module names of imported sweep files begin."""
+
+_INSTALLED: Final = ("stdlib", "platstdlib", "purelib", "platlib")
+_PACKAGE_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
 
 
 def pin_imports() -> None:
-    """Bind this project's import names to this installation.
+    """Bind this project's import names to this installation, and let the user's packages of these
+    names in.
 
     Raises:
-        UserError: one of the names is already taken by a module from elsewhere.
+        UserError: one of the names is already taken by a module from elsewhere, or a module of the
+            user's is called like one of this project's. The command line says the latter when a
+            sweep is loaded.
     """
     for name in PACKAGES:
         expected = ROOT / name / "__init__.py"
@@ -54,6 +73,29 @@ def pin_imports() -> None:
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)
+    if not folders():
+        let_in(default_folders())
+        if not _is_command() and FOLDERS_VARIABLE not in os.environ:
+            refuse_doubles()
+
+
+def _is_command() -> bool:
+    """Whether this process is the command line of hsweep, of which most needs no sweep."""
+    called = sys.orig_argv[1:3]
+    return Path(sys.argv[0]).stem == "hsweep" or called == ["-m", "hsweep"]
+
+
+@functools.cache
+def _installed_folders() -> tuple[Path, ...]:
+    return tuple(Path(sysconfig.get_path(name)) for name in _INSTALLED)
+
+
+def is_installed(file: Path) -> bool:
+    """Whether a module's file belongs to the standard library or to an installed package; an
+    editable install does not count, since its code lies where it is written."""
+    return not _PACKAGE_FOLDERS.isdisjoint(file.parts) or any(
+        file.is_relative_to(folder) for folder in _installed_folders()
+    )
 
 
 def set_up_worker() -> None:
@@ -75,7 +117,9 @@ def _let_sweeps_import_timm() -> None:
 
 def worker_environment(sweep_folder: Path | None) -> dict[str, str]:
     """Return the environment variables that workers need to find the same code."""
-    variables = {} if sweep_folder is None else {SIBLINGS_VARIABLE: str(sweep_folder)}
+    variables = {FOLDERS_VARIABLE: os.pathsep.join(map(str, folders()))}
+    if sweep_folder is not None:
+        variables[SIBLINGS_VARIABLE] = str(sweep_folder)
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     if str(ROOT) not in installed:
         inherited = os.environ.get("PYTHONPATH")
@@ -100,18 +144,24 @@ class LoadedSweep:
     module: ModuleType
 
     def own_modules(self) -> list[ModuleType]:
-        """Return the sweep's module and those beside it that it imported.
+        """Return the sweep's module, those beside it or below that it imported, and those of the
+        user's packages that are called like this project's.
 
         Classes they define must travel to workers whole: another node need not have the files.
         """
-        beside = [
+        own = [
             module
             for module in list(sys.modules.values())
             if (origin := getattr(module, "__file__", None))
-            and module.__name__.split(".")[0] not in PACKAGES
-            and Path(origin).parent.resolve() == self.folder
+            and self._is_own(module.__name__, Path(origin))
         ]
-        return [self.module, *(module for module in beside if module is not self.module)]
+        return [self.module, *(module for module in own if module is not self.module)]
+
+    def _is_own(self, name: str, file: Path) -> bool:
+        if name.split(".")[0] in PACKAGES:
+            return is_of_user(name, file)
+        is_beside = file.resolve().is_relative_to(self.folder) and not is_installed(file)
+        return is_beside and name not in ("__main__", "__mp_main__")
 
 
 def load_sweep(path: Path, *, siblings: Path | None = None) -> LoadedSweep:
@@ -132,6 +182,8 @@ def load_sweep(path: Path, *, siblings: Path | None = None) -> LoadedSweep:
         raise UserError(f"a sweep is a Python file; {path} {kind}")
     folder = (siblings or path.parent).resolve()
     _append_to_path(folder)
+    let_in([folder, *default_folders()])
+    refuse_doubles()
     _let_sweeps_import_timm()
     module = _import_file(path.resolve())
     # What stands in it, not what a __getattr__ of its own makes up.
@@ -145,7 +197,7 @@ def load_sweep(path: Path, *, siblings: Path | None = None) -> LoadedSweep:
 
 
 def _import_file(path: Path) -> ModuleType:
-    name = f"hsweep_sweep_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    name = f"{SWEEP_FILE_PREFIX}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UserError(f"a sweep is a Python file with the ending .py; got {path}")

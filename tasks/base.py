@@ -6,8 +6,8 @@ trial resumed from a checkpoint sees the batches it would have seen.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from dataclasses import MISSING, Field, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +19,26 @@ Batch = Any
 
 class DataError(ValueError):
     """A data set cannot be used: missing, unreadable or not what the task needs."""
+
+
+_IN_KEY: Final = "hsweep.in_key"
+
+
+def not_in_key(default: Any = MISSING) -> Any:
+    """Return a field of a dataclass that changes no result, so that it is in no trial's key.
+
+    For where a data set lies, if the task's fingerprint covers its content, and for how it is
+    read: ``data: str = not_in_key("digits")``, ``num_workers: int = not_in_key(4)``.
+
+    Args:
+        default: of the field; none if it is left out.
+    """
+    return field(default=default, metadata={_IN_KEY: False})
+
+
+def is_in_key(of: "Field[Any]") -> bool:
+    """Whether a field of a dataclass is part of a trial's key."""
+    return bool(of.metadata.get(_IN_KEY, True))
 
 
 @dataclass(frozen=True, slots=True)

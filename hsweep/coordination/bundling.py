@@ -28,7 +28,8 @@ def kind_of(trial: Trial) -> Hashable | None:
         return None
     return (
         trial.parts.get("model") or content_hash(trial.model),
-        trial.parts.get("task") or content_hash(trial.task),
+        # The task's part of the key does not tell which data it reads.
+        (trial.parts["task"], trial.parts["data"]) if trial.parts else content_hash(trial.task),
         _without_rates(trial.recipe),
         trial.budget,
         trial.resources,

@@ -22,6 +22,7 @@ from hsweep.coordination.sizes import Sizes
 from hsweep.coordination.standing import Snapshot, Standing
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Assignment, Report, Resources, Setback, Trial, TrialStatus
+from hsweep.planning.code_changes import note_code
 from hsweep.planning.plan import cost_columns
 from hsweep.record.endings import INTERRUPTED
 from hsweep.record.journal import Journal, TrialRow
@@ -84,6 +85,7 @@ class Coordinator:
     def _enter(self, trials: Sequence[Trial]) -> Collection[str]:
         """Add trials to the record; return the keys of those whose results are there already."""
         self.journal.add_trials(planned_row(trial) for trial in trials)
+        note_code(self.journal, trials)
         for trial in self._standing.enter(trials):
             self._attempts[trial.key] = 0
             self._race.enter(trial)
@@ -233,10 +235,10 @@ class Coordinator:
 
     def _begun(self, key: str, bundle: str = "", share: float | None = None) -> Assignment | None:
         """Note that an attempt of a trial begins; None if the record cannot hold that."""
-        attempt = self._guarded(lambda: self.journal.begin_attempt(key))
+        trial = self._standing.trials[key]
+        attempt = self._guarded(lambda: self.journal.begin_attempt(key, trial.origin))
         if attempt is None:
             return None
-        trial = self._standing.trials[key]
         if share is None and trial.resources.is_auto:
             share = self._sizes.of(trial).devices
         self._attempts[key] = attempt

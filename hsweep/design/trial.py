@@ -103,6 +103,8 @@ class Trial:
         replicate: number of the seed, from 0.
         stratum: the group whose trials compete in early stopping; empty when all do.
         parts: what the key is made of, part by part (see ``hsweep.planning.identity``).
+        origin: what it is trained with in this process, code and versions, as text; empty where
+            that is not known.
     """
 
     key: str
@@ -121,6 +123,7 @@ class Trial:
     counts: Counts
     train_memory_bytes: int
     parts: Mapping[str, str] = field(default_factory=dict)
+    origin: str = ""
 
     @property
     def can_be_lengthened(self) -> bool:

@@ -13,7 +13,7 @@ from hsweep.design.budget import Budget, BudgetUnit
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
-from hsweep.planning.identity import trial_key
+from hsweep.planning.identity import Accepted, content_hash, key_of
 from hsweep.record.journal import TrialRow
 
 _GOES_ON = (TrialStatus.FINISHED, TrialStatus.PLANNED, TrialStatus.RUNNING)
@@ -111,6 +111,7 @@ class BudgetHistory:
         rows: the study's record, orphans included.
         checkpoint_units: returns the budget units of the checkpoints that a trial has.
         same_rungs: whether early stopping is as it was.
+        accepted: code that is taken for other code in keys.
     """
 
     def __init__(
@@ -120,18 +121,20 @@ class BudgetHistory:
         checkpoint_units: "CheckpointUnits",
         *,
         same_rungs: bool,
+        accepted: Accepted | None = None,
     ) -> None:
         self._budgets = {budget_of(content) for content in budgets}
         self._rows = rows
         self._checkpoint_units = checkpoint_units
         self._same_rungs = same_rungs
+        self._accepted = accepted
 
     def shorter(self, trial: Trial) -> Shorter:
         """Find what a planned trial can go on from."""
         same = [
             (budget, row)
             for budget in self._budgets - {trial.budget}
-            if (row := self._rows.get(_key_with(trial, budget))) is not None
+            if (row := self._rows.get(self._key_with(trial, budget))) is not None
         ]
         if not same:
             return Shorter()
@@ -156,6 +159,10 @@ class BudgetHistory:
             return Shorter(None, source, "its last checkpoint is gone")
         continued = Continued(trial, source, best, TrialStatus.PLANNED)
         return Shorter(continued, source)
+
+    def _key_with(self, trial: Trial, budget: Budget) -> str:
+        """Return the key of the same trial with another budget."""
+        return key_of({**trial.parts, "budget": content_hash(budget)}, self._accepted)
 
 
 class CheckpointUnits:
@@ -184,15 +191,4 @@ def budget_of(content: Mapping[str, Any]) -> Budget:
         int(content["amount"]),
         cast(BudgetUnit, content["unit"]),
         int(content.get("report_every", 1)),
-    )
-
-
-def _key_with(trial: Trial, budget: Budget) -> str:
-    return trial_key(
-        model=trial.model,
-        task=trial.task,
-        fingerprint=trial.parts["data"],
-        recipe=trial.recipe,
-        budget=budget,
-        seeds=trial.seeds,
     )

@@ -1,19 +1,15 @@
 """What makes two trials the same: content hashes of all that determines a result.
 
 A key covers the model, the task and its data, the recipe, the budget, the seeds and the code that
-trains. It does not cover the axis names of the point: two points that lead to the same model and
-training are one trial.
+a trial runs (``hsweep.planning.code``). It does not cover the axis names of the point: two points
+that lead to the same model and training are one trial. Nor does it cover fields that are declared
+as changing no result (``tasks.base.not_in_key``), or versions of installed packages.
 """
 
-import ast
+import functools
 import hashlib
-import importlib
-import importlib.util
-import inspect
 import json
-import sys
-import textwrap
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -21,22 +17,25 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from hsweep.errors import UserError, shown
+from hsweep.planning.code import Code, code_of, training_code
+from hsweep.planning.versions import versions_of
+from hsweep.record.origins import Origin
+from tasks.base import is_in_key
 
 _KEY_FORMAT: Final = 1
-_CODE_PACKAGES: Final = ("models", "tasks")
-_TRAINING_MODULES: Final = (
-    *("hsweep.training.train", "hsweep.training.trial_state", "hsweep.training.micro_batches"),
-    *("hsweep.training.evaluation", "hsweep.training.update", "hsweep.training.compiled"),
-    *("hsweep.training.process_state", "hsweep.design.recipe", "hsweep.seeding"),
-    *("hsweep.training.together", "hsweep.training.stack"),
-    *("hsweep.training.stacked_batches", "hsweep.training.stacked_updates"),
-)
+CONTENT_PARTS: Final = ("model", "task", "data", "recipe", "budget", "seeds")
+CODE_PARTS: Final = ("model_code", "task_code", "training_code")
+"""The parts of a key: what is trained, and the code that trains it."""
 _PLAIN_KINDS: Final = frozenset({bool, int, str})
 _ONE_FORM: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def describe(value: Any) -> Any:
+def describe(value: Any, *, for_key: bool = False) -> Any:
     """Return ``value`` as plain JSON content: equal configurations give equal descriptions.
+
+    Args:
+        value: what to describe.
+        for_key: leave out fields that change no result.
 
     Raises:
         UserError: a part with no content to compare, such as a function.
@@ -52,16 +51,16 @@ def describe(value: Any) -> Any:
         return describe(value.value)
     if isinstance(value, Path):
         return str(value)
-    names = _field_names(cast(Hashable, type(value)))
+    names = _field_names(cast(Hashable, type(value)), for_key)
     if names is not None:
-        content = {name: describe(getattr(value, name)) for name in names}
+        content = {name: describe(getattr(value, name), for_key=for_key) for name in names}
         return {"type": type(value).__qualname__, **content}
     if isinstance(value, Mapping):
-        return {str(name): describe(part) for name, part in value.items()}
+        return {str(name): describe(part, for_key=for_key) for name, part in value.items()}
     if isinstance(value, (tuple, list)):
-        return [describe(part) for part in value]
+        return [describe(part, for_key=for_key) for part in value]
     if isinstance(value, (set, frozenset)):
-        return sorted((describe(part) for part in value), key=repr)
+        return sorted((describe(part, for_key=for_key) for part in value), key=repr)
     raise UserError(
         "a model, task or recipe is a frozen dataclass of plain values, so that equal trials can "
         f"be recognised; found {shown(value)} of type {type(value).__name__}"
@@ -69,32 +68,21 @@ def describe(value: Any) -> Any:
 
 
 @cache
-def _field_names(kind: Hashable) -> tuple[str, ...] | None:
+def _field_names(kind: Hashable, for_key: bool) -> tuple[str, ...] | None:
     assert isinstance(kind, type)
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+    if not is_dataclass(kind):
+        return None
+    return tuple(each.name for each in fields(kind) if is_in_key(each) or not for_key)
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What a value's description comes to.
-
-    Attributes:
-        text: the description as JSON in one form: sorted names, no spaces.
-        digest: 20 hexadecimal digits of it.
-    """
-
-    text: str
-    digest: str
-
-
-def content_of(value: Any) -> Content:
-    """Return what depends on the description of ``value`` alone.
+def content_text(value: Any, *, for_key: bool = False) -> str:
+    """Return the description of ``value`` as JSON in one form: sorted names, no spaces.
 
     Raises:
         UserError: a part with no content to compare, or a number that is not finite.
     """
     try:
-        text = _ONE_FORM.encode(describe(value))
+        return _ONE_FORM.encode(describe(value, for_key=for_key))
     except UserError:
         raise
     except ValueError as error:
@@ -103,37 +91,43 @@ def content_of(value: Any) -> Content:
         ) from error
     except RecursionError as error:
         raise UserError("a model, task or recipe holds itself, or nests without end") from error
-    return Content(text, _digest(text))
 
 
-def content_hash(value: Any) -> str:
+def content_hash(value: Any, *, for_key: bool = False) -> str:
     """Return 20 hexadecimal digits that depend on the description of ``value`` alone.
+
+    Args:
+        value: what to describe.
+        for_key: leave out fields that change no result.
 
     Raises:
         UserError: a part with no content to compare, or a number that is not finite.
     """
-    return content_of(value).digest
+    return _digest(content_text(value, for_key=for_key))
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def code_version(value: Any) -> str:
-    """Return a hash of the source code behind a model or task.
+Accepted = Mapping[str, str]
+"""Digests of code that a study accepts as doing the same, each with that of the code whose keys
+its trials have."""
 
-    For a class of this project: its module and every module of ``models`` or ``tasks`` that it
-    imports, directly or not. For a class of the user's: the source of the class itself.
+
+def key_of(parts: Mapping[str, str], accepted: Accepted | None = None) -> str:
+    """Return the key of the trial with these parts: ``t`` and 20 hexadecimal digits (a leading
+    letter, since trackers take all-digit names for numbers).
+
+    Args:
+        parts: content hashes by name, but for ``data``, which is the task's fingerprint.
+        accepted: code that is taken for other code.
     """
-    module = type(value).__module__
-    if module.split(".")[0] in _CODE_PACKAGES:
-        return _modules_hash((module,))
-    return _source_hash(cast(Hashable, type(value)))
-
-
-def training_code_version() -> str:
-    """Return a hash of the code that every trial runs, whatever its model and task."""
-    return _modules_hash(_TRAINING_MODULES)
+    taken = {name: parts[name] for name in CONTENT_PARTS}
+    code = {name: parts[name] for name in CODE_PARTS}
+    if accepted:
+        code = {name: accepted.get(digest, digest) for name, digest in code.items()}
+    return "t" + _digest(_ONE_FORM.encode({"format": _KEY_FORMAT, **taken, **code}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,121 +135,78 @@ class Identity:
     """All that determines the results of a point's trials but their seeds, described once.
 
     Attributes:
-        fingerprint: of the task's data.
-        model_code, task_code: see ``code_version``.
+        model, task, recipe, budget: content hashes.
+        data: fingerprint of the task's data.
+        model_code, task_code: see ``hsweep.planning.code``.
     """
 
-    model: Content
-    task: Content
-    recipe: Content
-    budget: Content
-    fingerprint: str
-    model_code: str
-    task_code: str
+    model: str
+    task: str
+    recipe: str
+    budget: str
+    data: str
+    model_code: Code
+    task_code: Code
 
-    def key(self, seeds: Content) -> str:
-        """Return the key of the trial with these seeds: ``t`` and 20 hexadecimal digits (a leading
-        letter, since trackers take all-digit names for numbers)."""
-        # Names in order, no spaces: what describing all of it together would be written as.
-        return "t" + _digest(
-            f'{{"budget":{self.budget.text},"data":{content_of(self.fingerprint).text}'
-            f',"format":{_KEY_FORMAT},"model":{self.model.text},"model_code":"{self.model_code}"'
-            f',"recipe":{self.recipe.text},"seeds":{seeds.text},"task":{self.task.text}'
-            f',"task_code":"{self.task_code}","training_code":"{training_code_version()}"}}'
-        )
+    def parts(self, seeds: str) -> dict[str, str]:
+        """Return what a key is made of, part by part, so that two keys can be compared.
 
-    def parts(self, seeds: Content) -> dict[str, str]:
-        """Return what that key is made of, part by part, so that two keys can be compared.
-
-        Each part is a content hash, but ``data``, which is the task's fingerprint as it is.
+        Args:
+            seeds: content hash of them.
         """
         return {
-            "model": self.model.digest,
-            "task": self.task.digest,
-            "data": self.fingerprint,
-            "recipe": self.recipe.digest,
-            "budget": self.budget.digest,
-            "seeds": seeds.digest,
-            "model_code": self.model_code,
-            "task_code": self.task_code,
-            "training_code": training_code_version(),
+            "model": self.model,
+            "task": self.task,
+            "data": self.data,
+            "recipe": self.recipe,
+            "budget": self.budget,
+            "seeds": seeds,
+            "model_code": self.model_code.digest,
+            "task_code": self.task_code.digest,
+            "training_code": training_code().digest,
         }
 
+    @property
+    def origin(self) -> str:
+        """What these trials are trained with in this process, see ``hsweep.record.origins``."""
+        return _origin_text(self.model_code, self.task_code)
 
-def trial_key(
-    *, model: Any, task: Any, fingerprint: str, recipe: Any, budget: Any, seeds: Any
-) -> str:
-    """Return a trial's key (see ``Identity.key``)."""
-    identity = Identity(
-        model=content_of(model),
-        task=content_of(task),
-        recipe=content_of(recipe),
-        budget=content_of(budget),
-        fingerprint=fingerprint,
-        model_code=code_version(model),
-        task_code=code_version(task),
+
+@cache
+def _origin_text(model_code: Code, task_code: Code) -> str:
+    code = (model_code.digest, task_code.digest, training_code().digest)
+    versions = versions_of(model_code.libraries | task_code.libraries)
+    return Origin(dict(zip(CODE_PARTS, code, strict=True)), versions).text()
+
+
+def identity_of(
+    model: Any,
+    task: Any,
+    recipe: Any,
+    budget: Any,
+    fingerprint: str,
+    *,
+    hashed: Callable[[Any], str] | None = None,
+    sweep_module: str = "",
+) -> Identity:
+    """Return what determines the results of trials.
+
+    Args:
+        model, task, recipe, budget: of the trials.
+        fingerprint: of the task's data.
+        hashed: returns the content hash that a key has of a value, if it is known already.
+        sweep_module: name of the imported sweep file; empty for none.
+
+    Raises:
+        UserError: a part with no content to compare, or a number that is not finite.
+    """
+    hashed = hashed or functools.partial(content_hash, for_key=True)
+    return Identity(
+        model=hashed(model),
+        task=hashed(task),
+        recipe=hashed(recipe),
+        budget=hashed(budget),
+        data=fingerprint,
+        model_code=code_of(model, sweep_module),
+        task_code=code_of(task, sweep_module),
     )
-    return identity.key(content_of(seeds))
-
-
-@cache
-def _source_hash(of: Hashable) -> str:
-    assert isinstance(of, type)
-    try:
-        source = _code_alone(ast.parse(textwrap.dedent(inspect.getsource(of))))
-    except (OSError, TypeError):
-        source = of.__qualname__
-    return hashlib.sha256(source.encode()).hexdigest()[:20]
-
-
-@cache
-def _modules_hash(names: tuple[str, ...]) -> str:
-    found: dict[str, str] = {}
-    queue = list(names)
-    while queue:
-        name = queue.pop()
-        if name in found:
-            continue
-        tree = ast.parse(_module_file(name).read_bytes())
-        queue.extend(filter(_is_module, _project_imports(tree)))
-        found[name] = _code_alone(tree)
-    digest = hashlib.sha256()
-    for name in sorted(found):
-        digest.update(f"{name}\0{found[name]}\0".encode())
-    return digest.hexdigest()[:20]
-
-
-def _code_alone(tree: ast.Module) -> str:
-    """Return a module's code without comments, docstrings and layout: these train nothing."""
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and node.body:
-            first = node.body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                node.body[0] = ast.Pass()
-    return ast.unparse(tree)
-
-
-def _module_file(name: str) -> Path:
-    module = sys.modules.get(name) or importlib.import_module(name)
-    assert module.__file__ is not None, f"{name} has no file"
-    return Path(module.__file__)
-
-
-def _is_module(name: str) -> bool:
-    package, _, _ = name.rpartition(".")
-    if package and not hasattr(importlib.import_module(package), "__path__"):
-        return False
-    return importlib.util.find_spec(name) is not None
-
-
-def _project_imports(tree: ast.Module) -> list[str]:
-    """Return what of ``models`` and ``tasks`` a module imports anywhere in it: modules, and names
-    that may be modules or be in one."""
-    names: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names.append(node.module)
-            names.extend(f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Import):
-            names.extend(alias.name for alias in node.names)
-    return [name for name in names if name.split(".")[0] in _CODE_PACKAGES]

@@ -14,12 +14,12 @@ from hsweep.design.trial import Trial
 from hsweep.errors import UserError, told, unknown_name
 from hsweep.planning.asking import ImpossiblePointError, asked_of, built, check_kinds, counted
 from hsweep.planning.identity import (
-    Content,
+    Accepted,
     Identity,
-    code_version,
     content_hash,
-    content_of,
     describe,
+    identity_of,
+    key_of,
 )
 from hsweep.seeding import Seeds, replicate_seeds
 from models.base import AnyModelConfig, Counts, ModelConfig
@@ -84,6 +84,8 @@ class Plan:
         data_problems: why data could not be read; a study cannot start while there are any.
         is_adaptive: the points are proposed during the run; ``trials`` are random draws for
             orientation.
+        sweep_module: name of the imported sweep file; empty for a sweep that is in none.
+        accepted: code that is taken for other code in keys.
     """
 
     sweep: Sweep
@@ -94,6 +96,8 @@ class Plan:
     merged: int
     data_problems: tuple[str, ...] = ()
     is_adaptive: bool = False
+    sweep_module: str = ""
+    accepted: Accepted = field(default_factory=dict)
 
     def totals(self) -> dict[str, int | float]:
         """Return sums and extremes over the trials."""
@@ -154,6 +158,8 @@ class Planner:
     sweep: Sweep
     study_seed: int
     limits: Limits = field(default_factory=Limits)
+    sweep_module: str = ""
+    accepted: Accepted = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
     merged: int = 0
     data_problems: dict[str, None] = field(default_factory=dict)
@@ -161,14 +167,19 @@ class Planner:
     _counts: dict[str, Counts] = field(default_factory=dict)
     _fingerprints: dict[str, str] = field(default_factory=dict)
     _with_checked_metrics: set[str] = field(default_factory=set)
-    _described: dict[int, tuple[Any, Content]] = field(default_factory=dict)
-    _seeds: dict[int, tuple[Seeds, Content]] = field(default_factory=dict)
+    _described: dict[tuple[int, bool], tuple[Any, str]] = field(default_factory=dict)
+    _seeds: dict[int, tuple[Seeds, str]] = field(default_factory=dict)
     _num_planned: int = 0
+
+    @classmethod
+    def like(cls, plan: "Plan", limits: Limits) -> "Planner":
+        """Return a planner that plans what ``plan`` holds, from the beginning."""
+        return cls(plan.sweep, plan.study_seed, limits, plan.sweep_module, plan.accepted)
 
     @classmethod
     def following(cls, plan: "Plan", limits: Limits) -> "Planner":
         """Return a planner that goes on after ``plan`` and never plans one of its trials again."""
-        planner = cls(plan.sweep, plan.study_seed, limits)
+        planner = cls.like(plan, limits)
         planner._keys.update(trial.key for trial in plan.trials)
         planner._num_planned = 1 + max((trial.ordinal for trial in plan.trials), default=-1)
         return planner
@@ -197,7 +208,7 @@ class Planner:
         except ImpossiblePointError as impossible:
             self.skipped.append(Skipped(point, str(impossible)))
             return []
-        if (described := self._content_of(task).digest) not in self._with_checked_metrics:
+        if (described := self._hash_of(task)) not in self._with_checked_metrics:
             self._check_metrics(task)
             self._with_checked_metrics.add(described)
         memory = train_memory_bytes(
@@ -225,7 +236,8 @@ class Planner:
         trials = []
         for replicate in numbers:
             seeds, described_seeds = self._seeds_of(replicate)
-            key = identity.key(described_seeds)
+            parts = identity.parts(described_seeds)
+            key = key_of(parts, self.accepted)
             if key in self._keys:
                 self.merged += 1
                 continue
@@ -247,7 +259,8 @@ class Planner:
                     goal=self.sweep.goal,
                     counts=counts,
                     train_memory_bytes=memory,
-                    parts=identity.parts(described_seeds),
+                    parts=parts,
+                    origin=identity.origin,
                 )
             )
             self._num_planned += 1
@@ -287,7 +300,7 @@ class Planner:
         )
 
     def _counts_of(self, model: AnyModelConfig) -> Counts:
-        identity = self._content_of(model).digest
+        identity = self._hash_of(model)
         if identity not in self._counts:
             if isinstance(model, ModelConfig) and len(self._counts) < _MAX_CHECKED_BUILDS:
                 # Counts come from structure; building without memory proves them. A large plan
@@ -300,35 +313,39 @@ class Planner:
         fingerprint = self._fingerprint_of(task)
         return asked_of(
             "model, task or recipe",
-            lambda: Identity(
-                model=self._content_of(model),
-                task=self._content_of(task),
-                recipe=self._content_of(recipe),
-                budget=self._content_of(self.sweep.budget),
-                fingerprint=fingerprint,
-                model_code=code_version(model),
-                task_code=code_version(task),
+            lambda: identity_of(
+                model,
+                task,
+                recipe,
+                self.sweep.budget,
+                fingerprint,
+                hashed=self._hash_for_key,
+                sweep_module=self.sweep_module,
             ),
         )
 
-    def _content_of(self, value: Any) -> Content:
+    def _hash_for_key(self, value: Any) -> str:
+        return self._hash_of(value, for_key=True)
+
+    def _hash_of(self, value: Any, *, for_key: bool = False) -> str:
         """Describe a value: once, if it is asked for again soon, as what all points share is."""
-        known = self._described.get(id(value))
+        known = self._described.get((id(value), for_key))
         if known is None:
             if len(self._described) >= _KEPT_DESCRIPTIONS:
                 self._described.clear()
             # The value is held, so that no other one can come to lie where it was.
-            known = self._described[id(value)] = (value, content_of(value))
+            known = (value, content_hash(value, for_key=for_key))
+            self._described[id(value), for_key] = known
         return known[1]
 
-    def _seeds_of(self, replicate: int) -> tuple[Seeds, Content]:
+    def _seeds_of(self, replicate: int) -> tuple[Seeds, str]:
         if replicate not in self._seeds:
             seeds = replicate_seeds(self.study_seed, replicate)
-            self._seeds[replicate] = (seeds, content_of(seeds))
+            self._seeds[replicate] = (seeds, content_hash(seeds))
         return self._seeds[replicate]
 
     def _fingerprint_of(self, task: Task) -> str:
-        identity = self._content_of(task).digest
+        identity = self._hash_of(task)
         if identity not in self._fingerprints:
             try:
                 self._fingerprints[identity] = asked_of("task", task.fingerprint)
@@ -345,13 +362,29 @@ def _too_many() -> UserError:
     )
 
 
-def make_plan(sweep: Sweep, *, preset: str, study_seed: int, limits: Limits | None = None) -> Plan:
+def make_plan(
+    sweep: Sweep,
+    *,
+    preset: str,
+    study_seed: int,
+    limits: Limits | None = None,
+    sweep_module: str = "",
+    accepted: Accepted | None = None,
+) -> Plan:
     """Plan every trial of a sweep.
+
+    Args:
+        sweep: its variant.
+        preset: the variant's name.
+        study_seed: decides every random draw.
+        limits: bounds on what a trial may cost.
+        sweep_module: name of the imported sweep file; empty for a sweep that is in none.
+        accepted: code that is taken for other code in keys.
 
     Raises:
         UserError: the space or the sweep's functions cannot be used, or no trial is left.
     """
-    planner = Planner(sweep, study_seed, limits or Limits())
+    planner = Planner(sweep, study_seed, limits or Limits(), sweep_module, accepted or {})
     points = list(_points(sweep, study_seed))
     # Said at once where no doubles and no limits could bring so many down to what is allowed.
     if sweep.replicates > MAX_TRIALS or len(points) * sweep.replicates > _MAX_LOOKED_AT:
@@ -373,6 +406,8 @@ def make_plan(sweep: Sweep, *, preset: str, study_seed: int, limits: Limits | No
         merged=planner.merged,
         data_problems=tuple(planner.data_problems),
         is_adaptive=sweep.search.method == "optuna",
+        sweep_module=planner.sweep_module,
+        accepted=planner.accepted,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from hsweep.design.sweep import DEFAULT_PRESET
 from hsweep.errors import UserError
 from hsweep.planning.extension import with_extensions
+from hsweep.planning.identity import Accepted
 from hsweep.planning.plan import Limits, Plan, apply_settings, make_plan
 from hsweep.record.study import Study
 from hsweep.redaction import refuse_secrets
@@ -37,6 +38,7 @@ def prepare(
     seed: int,
     points: Sequence[Mapping[str, Any]] = (),
     siblings: Path | None = None,
+    accepted: Accepted | None = None,
     **limits: int | None,
 ) -> Prepared:
     """Load a sweep file and plan its trials.
@@ -49,7 +51,14 @@ def prepare(
     with contextlib.redirect_stdout(sys.stderr):
         loaded = load_sweep(sweep_file, siblings=siblings)
         sweep = apply_settings(loaded.sweep, preset, settings).with_points(points)
-        plan = make_plan(sweep, preset=preset or DEFAULT_PRESET, study_seed=seed, limits=bounds)
+        plan = make_plan(
+            sweep,
+            preset=preset or DEFAULT_PRESET,
+            study_seed=seed,
+            limits=bounds,
+            sweep_module=loaded.module.__name__,
+            accepted=accepted,
+        )
     refuse_secrets(
         (value for trial in plan.trials for value in trial.point.values()),
         "The value of an axis",
@@ -58,8 +67,12 @@ def prepare(
     return Prepared(loaded, plan, list(settings), bounds, list(points))
 
 
-def prepare_again(study: Study) -> Prepared:
+def prepare_again(study: Study, accepted: Accepted | None = None) -> Prepared:
     """Plan a study's trials again from its own record, those added after it began included.
+
+    Args:
+        study: as it is on disk.
+        accepted: code to take for other code, beside what the study has accepted before.
 
     Raises:
         UserError: its sweep file can no longer be planned.
@@ -72,6 +85,7 @@ def prepare_again(study: Study) -> Prepared:
         seed=manifest.seed,
         points=manifest.points,
         siblings=Path(manifest.sweep_folder),
+        accepted={**manifest.accepted_code, **(accepted or {})},
         **dict(manifest.limits),
     )
     if not manifest.extensions:

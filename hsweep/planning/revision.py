@@ -14,25 +14,15 @@ from hsweep.design.domain import as_value
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.space import Point
 from hsweep.design.trial import Trial
+from hsweep.planning.code_changes import Files, changed_code, listed, part_in_words
 from hsweep.planning.continuation import Continued, Shorter
-from hsweep.planning.identity import content_hash
+from hsweep.planning.identity import CONTENT_PARTS, content_hash
 from hsweep.planning.plan import Limits, Plan, Planner
 from hsweep.record.journal import Journal, TrialRow
 
 NOT_IN_SPACE: Final = "no longer in the space"
 _NOT_A_REPLICATE: Final = "its seed is no longer one of the sweep's"
 _UNKNOWN: Final = "its code, data or settings have changed"
-_PARTS: Final = {
-    "model": "model",
-    "task": "task",
-    "data": "data",
-    "recipe": "recipe",
-    "budget": "budget",
-    "seeds": "seeds",
-    "model_code": "model code",
-    "task_code": "task code",
-    "training_code": "training code",
-}
 _EXAMPLES: Final = 4
 
 _Place = tuple[str, int]
@@ -147,13 +137,17 @@ class Revision:
 
 
 def compare(
-    plan: Plan, rows: Sequence[TrialRow], shorter: Callable[[Trial], Shorter] | None = None
+    plan: Plan,
+    rows: Sequence[TrialRow],
+    files: Files,
+    shorter: Callable[[Trial], Shorter] | None = None,
 ) -> Revision:
     """Compare a plan with the record by the trials' keys.
 
     Args:
         plan: everything the study shall consist of.
         rows: the record, orphans included.
+        files: behind digests of code on record.
         shorter: finds what a new trial can go on from; None looks for nothing.
     """
     planned = {trial.key: trial for trial in plan.trials}
@@ -162,7 +156,7 @@ def compare(
     new = tuple(trial for trial in plan.trials if trial.key not in recorded)
     found = {trial.key: shorter(trial) for trial in new} if shorter is not None else {}
     continued = tuple(each.continued for each in found.values() if each.continued is not None)
-    why = _Why(plan, found.values())
+    why = _Why(plan, files, found.values())
     return Revision(
         plan=plan,
         num_before=len(present),
@@ -174,21 +168,29 @@ def compare(
     )
 
 
-def changed_parts(row: TrialRow, trial: Trial) -> list[str]:
+def changed_parts(row: TrialRow, trial: Trial, plan: Plan, files: Files) -> list[str]:
     """Return what differs between a trial on record and a planned one, in words.
 
     Empty if the record does not say what the trial was made of.
+
+    Args:
+        row: the trial on record.
+        trial: the planned one.
+        plan: that it is of.
+        files: behind digests of code on record.
     """
     if not row.parts or not trial.parts:
         return []
-    return [words for part, words in _PARTS.items() if row.parts.get(part) != trial.parts[part]]
+    content = [part for part in CONTENT_PARTS if row.parts.get(part) != trial.parts[part]]
+    code = changed_code(row.parts, trial.parts, files, plan.accepted)
+    return [*map(part_in_words, content), *(part_in_words(*each) for each in code.items())]
 
 
 class _Why:
     """Says why a trial on record is not planned any more."""
 
-    def __init__(self, plan: Plan, found: Iterable[Shorter]) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, files: Files, found: Iterable[Shorter]) -> None:
+        self._plan, self._files = plan, files
         self._at: dict[_Place, Trial] = {
             _place(trial.point, trial.replicate): trial for trial in plan.trials
         }
@@ -210,11 +212,11 @@ class _Why:
             if point in self._skipped:
                 return f"skipped, {self._skipped[point]}"
             return _NOT_A_REPLICATE if point in self._points else NOT_IN_SPACE
-        parts = changed_parts(row, self._at[place])
+        parts = changed_parts(row, self._at[place], self._plan, self._files)
         if not parts:
             return _UNKNOWN
         verb = "has" if len(parts) == 1 and parts[0] not in ("data", "seeds") else "have"
-        return f"its {_listed(parts)} {verb} changed"
+        return f"its {listed(parts)} {verb} changed"
 
 
 def carried_extensions(extensions: Sequence[Mapping[str, Any]], plan: Plan) -> list[dict[str, Any]]:
@@ -261,7 +263,7 @@ def with_keys_of(extensions: Sequence[Mapping[str, Any]], plan: Plan) -> list[di
 
 def proposed_trials(plan: Plan, limits: Limits, journal: Journal) -> list[Trial]:
     """Return the trials that an adaptive search's recorded proposals lead to."""
-    planner = Planner(plan.sweep, plan.study_seed, limits)
+    planner = Planner.like(plan, limits)
     trials: list[Trial] = []
     for _, text in sorted(journal.metas("proposal:").items()):
         point = json.loads(text)["point"]
@@ -280,10 +282,6 @@ def _by_reason(orphans: Iterable[Orphan]) -> dict[str, list[Orphan]]:
 
 def _place(point: Mapping[str, Any], replicate: int) -> _Place:
     return content_hash(dict(point)), replicate
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _statuses(rows: Iterable[TrialRow]) -> str:

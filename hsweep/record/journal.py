@@ -8,6 +8,7 @@ Every row carries a checksum, and what is committed is told to a second copy in 
 ``hsweep.record.text_copy``), from which a damaged file is rebuilt.
 """
 
+import hashlib
 import json
 import sqlite3
 import zlib
@@ -19,7 +20,7 @@ from typing import Any, Final
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.changes import TRIAL_COLUMNS, Changes
 from hsweep.record.journal_file import open_journal_file
-from hsweep.record.journal_reader import LAST_CHARACTER, JournalReader
+from hsweep.record.journal_reader import LAST_CHARACTER, ORIGIN_META, TRAINED_WITH, JournalReader
 from hsweep.record.journal_rows import LogRow, Reported, TrialRow
 from hsweep.record.standings import Standing, Standings, planned_checksum
 from hsweep.record.text_copy import (
@@ -48,6 +49,10 @@ UPDATE trials SET (train_seconds, data_seconds) = (
 """
 
 
+def _trained_with(digests: list[str]) -> dict[str, Any]:
+    return {TRAINED_WITH: digests} if digests else {}
+
+
 class Journal(JournalReader):
     """The record of one study.
 
@@ -70,6 +75,7 @@ class Journal(JournalReader):
         self._copy = RecordCopy(copy_of(path)) if is_copied and not read_only else None
         self._lines: list[Line | ToldLine] = []
         self._is_open = self._is_spoiled = False
+        self._origins: set[str] = set()
 
     @property
     def copy_problem(self) -> str:
@@ -117,6 +123,7 @@ class Journal(JournalReader):
         except BaseException:
             self._standings.forget()
             self._lines.clear()
+            self._origins.clear()
             if self._changes is not None:
                 self._changes.forget()
             # A full disk has SQLite end the transaction by itself.
@@ -211,12 +218,32 @@ class Journal(JournalReader):
                 ),
             )
 
-    def begin_attempt(self, key: str) -> int:
-        """Mark a trial as running under a new attempt number, and return that number."""
-        with self._changing(key) as standing:
-            standing.state.attempt += 1
-            self._set_status(standing, standing.state.attempt, TrialStatus.RUNNING, "")
-            return standing.state.attempt
+    def begin_attempt(self, key: str, origin: str = "") -> int:
+        """Mark a trial as running under a new attempt number, and return that number.
+
+        Args:
+            key: the trial.
+            origin: what it is trained with (``Trial.origin``); empty where that is not known.
+        """
+        with self.together():
+            digests = self._known_origins([origin] if origin else [])
+            with self._changing(key) as standing:
+                standing.state.attempt += 1
+                attempt, running = standing.state.attempt, TrialStatus.RUNNING
+                standing.state.status, standing.state.reason = running, ""
+                self._log_status(standing, attempt, running, "", **_trained_with(digests))
+                return attempt
+
+    def _known_origins(self, texts: Iterable[str]) -> list[str]:
+        """Return digests of what trials are trained with, each text being on record by its own."""
+        digests = []
+        for text in texts:
+            digest = hashlib.sha256(text.encode()).hexdigest()[:20]
+            if digest not in self._origins:
+                self.set_meta(f"{ORIGIN_META}{digest}", text)
+                self._origins.add(digest)
+            digests.append(digest)
+        return digests
 
     def record(
         self,
@@ -325,6 +352,7 @@ class Journal(JournalReader):
         value: float | None = None,
         reused_from: str = "",
         continues: str = "",
+        origins: Iterable[str] = (),
     ) -> None:
         """Give a planned trial that has no report the reports of the same training elsewhere.
 
@@ -336,8 +364,10 @@ class Journal(JournalReader):
             value: the study's metric in the last of them.
             reused_from: the study that holds the other trial; empty for this one.
             continues: the other trial's key, if its budget is shorter.
+            origins: what the other trial was trained with.
         """
-        with self._changing(key) as standing:
+        with self.together(), self._changing(key) as standing:
+            digests = self._known_origins(origins)
             state = standing.state
             last = None
             for last in reports:
@@ -352,7 +382,8 @@ class Journal(JournalReader):
                     last.payload.get("data_seconds"),
                 )
             state.reused_from, state.continues = reused_from, continues
-            self._set_status(standing, 0, status, reason)
+            state.status, state.reason = status, reason
+            self._log_status(standing, 0, status, reason, **_trained_with(digests))
 
     def reopen(self, keys: Iterable[str], reason: str) -> None:
         """Plan trials again that had ended; what they reported stays, and failures are forgiven."""
@@ -375,11 +406,9 @@ class Journal(JournalReader):
         attempt: int,
         status: TrialStatus,
         reason: str,
-        orphaned: str | None = None,
+        **more: Any,
     ) -> None:
-        payload = {"status": status, "reason": reason}
-        if orphaned is not None:
-            payload["orphaned"] = orphaned
+        payload = {"status": status, "reason": reason, **more}
         standing.enter(self._connection, "status", attempt, None, json.dumps(payload))
 
     def restore(

@@ -34,6 +34,10 @@ LAST_CHARACTER: Final = "\U0010ffff"
 _KEYS_AT_ONCE: Final = 500
 """SQLite takes a limited number of values in one statement."""
 _ROWS_AT_ONCE: Final = 20_000
+ORIGIN_META: Final = "origin:"
+"""Begins the names under which it is kept what trials are trained with."""
+TRAINED_WITH: Final = "trained_with"
+"""In the log: digests of it, where a trial begins or is given reports from elsewhere."""
 _NEWEST_REPORTS: Final = "SELECT MAX(seq) FROM log WHERE kind = 'report' GROUP BY key"
 
 _ERRORS: Final = "kind = 'status' AND (instr(payload, '\\n') OR instr(payload, 'failed'))"
@@ -230,15 +234,41 @@ class JournalReader:
                 raise damaged(self._path, f"the row of trial {row[0]!r} has another checksum")
         return rows
 
-    def finished_keys(self) -> dict[str, str]:
-        """Return the keys of all trials that ran to their end, orphaned ones included, each with
-        the study that trained it (empty: this one)."""
+    def finished_trials(self) -> list[tuple[str, str, Mapping[str, str]]]:
+        """Return all trials that ran to their end, orphaned ones included: their keys, the studies
+        that trained them (empty: this one), and their parts."""
         with self._readable():
-            trained_by = "reused_from" if "reused_from" in self._columns() else "''"
+            columns = self._columns()
+            trained_by = "reused_from" if "reused_from" in columns else "''"
+            parts = "parts" if "parts" in columns else "'{}'"
             rows = self._connection.execute(
-                f"SELECT key, {trained_by} FROM trials WHERE status = ?", (TrialStatus.FINISHED,)
+                f"SELECT key, {trained_by}, {parts} FROM trials WHERE status = ?",
+                (TrialStatus.FINISHED,),
             ).fetchall()
-        return {str(key): str(study) for key, study in rows}
+            return [(str(key), str(study), json.loads(text)) for key, study, text in rows]
+
+    def origins(self, key: str | None = None) -> dict[str, list[str]]:
+        """Return what trials were trained with, as texts, in the order of the record.
+
+        Args:
+            key: of the one trial to look at; None for all. A trial of which nothing was trained,
+                or of which it is not known, is not among them.
+        """
+        texts = self.metas(ORIGIN_META)
+        alone = "key = ? AND" if key is not None else ""
+        with self._readable():
+            rows = self._connection.execute(
+                f"SELECT key, json_extract(payload, '$.{TRAINED_WITH}') FROM log WHERE {alone}"
+                f" kind = 'status' AND instr(payload, '\"{TRAINED_WITH}\"') AND json_valid(payload)"
+                " ORDER BY seq",
+                () if key is None else (key,),
+            ).fetchall()
+        found: dict[str, dict[str, None]] = {}
+        for of, digests in rows:
+            for digest in json.loads(digests or "[]"):
+                if digest in texts:
+                    found.setdefault(str(of), {})[texts[digest]] = None
+        return {of: list(each) for of, each in found.items()}
 
     def reported_keys(self) -> frozenset[str]:
         """Return the keys of the trials that have a report."""

@@ -41,6 +41,10 @@ class Manifest:
             ``hsweep.planning.extension``), each with its time, command and provenance.
         revisions: edited sweeps that were taken over, oldest first (see ``hsweep.running.edit``),
             each with its time, command, provenance and what it replaced.
+        accepted: changes of code that were accepted as changing no result, oldest first: each with
+            its time, command, what was done (``kept`` or the study that trials were taken from),
+            the number of trials, the changed files by the part of the code, and ``code``: digests
+            that are taken for others in keys.
     """
 
     name: str
@@ -67,6 +71,13 @@ class Manifest:
     extensions: Sequence[Mapping[str, Any]] = field(default_factory=list)
     probe: Mapping[str, Any] | None = None
     revisions: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    accepted: Sequence[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def accepted_code(self) -> dict[str, str]:
+        """Digests of code that was accepted, each with that of the code whose keys its trials
+        have."""
+        return {new: old for each in self.accepted for new, old in each["code"].items()}
 
     @property
     def added_keys(self) -> frozenset[str]:
@@ -84,7 +95,7 @@ class Manifest:
 
 _TEXTS: Final = ("name", "sweep", "preset", "metric", "goal", "description", "sweep_folder",
                  "tracking_uri", "command")  # fmt: skip
-_LISTS: Final = ("settings", "metrics", "axes", "points", "extensions")
+_LISTS: Final = ("settings", "metrics", "axes", "points", "extensions", "accepted")
 _MAPPINGS: Final = ("limits", "budget", "provenance")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hsweep.record.endings import SEARCH_END
 from hsweep.record.journal import Journal
 from hsweep.record.journal_reader import RawTrial
+from hsweep.record.origins import mixed_versions_lines
 from hsweep.record.tables import frame, is_probed, reports_schema, reports_table, trials_table
 
 if TYPE_CHECKING:
@@ -90,6 +91,10 @@ class StudyTables:
     def orphaned_counts(self) -> dict[str, int]:
         """Return how many trials are no longer part of the study, by the reason."""
         return self._journal.orphaned_counts()
+
+    def mixed_versions(self) -> list[str]:
+        """Return which trials were trained with which versions; nothing where all had the same."""
+        return mixed_versions_lines(self._journal, [row[0] for row in self._rows])
 
     @cached_property
     def _keys(self) -> frozenset[str]:

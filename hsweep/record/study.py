@@ -4,6 +4,8 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import sys
+import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -27,6 +29,7 @@ from hsweep.record.manifest import (
 from hsweep.record.reading import reading
 from hsweep.record.study_lock import StudyLock
 from hsweep.record.tables import write_table
+from hsweep.redaction import redact_command
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,6 +147,12 @@ class Study:
         self.manifest = replace(self.manifest, extensions=[*self.manifest.extensions, dict(entry)])
         write_text(self.paths.manifest, manifest_text(self.manifest))
         write_json(self.paths.plan, plan)
+
+    def accept(self, entry: Mapping[str, Any]) -> None:
+        """Record a change of code that was accepted (see ``Manifest.accepted``)."""
+        dated = {"time": time.time(), "command": " ".join(redact_command(sys.argv)), **entry}
+        self.manifest = replace(self.manifest, accepted=[*self.manifest.accepted, dated])
+        write_text(self.paths.manifest, manifest_text(self.manifest))
 
     def revise(self, manifest: Manifest, plan: Mapping[str, Any]) -> None:
         """Record what the study is from now on, and its plan."""

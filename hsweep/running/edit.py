@@ -18,8 +18,10 @@ from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial
 from hsweep.errors import UserError
 from hsweep.paths import Home
+from hsweep.planning.code_changes import acceptance_line, accepted_change, recorded_files
 from hsweep.planning.continuation import BudgetHistory, CheckpointUnits
 from hsweep.planning.extension import with_extensions
+from hsweep.planning.identity import Accepted
 from hsweep.planning.plan import apply_settings
 from hsweep.planning.prepare import Prepared, Settings, prepare, refuse_unread_data
 from hsweep.planning.revision import (
@@ -54,11 +56,13 @@ class Asked:
         sweep_file: the edited sweep; None for the study's own copy.
         settings: to replace or add to those the study was begun with.
         dropped: names of settings that hold no longer.
+        accept_code: whether code that has changed counts as the same.
     """
 
     sweep_file: Path | None = None
     settings: Settings = field(default_factory=list)
     dropped: Sequence[str] = ()
+    accept_code: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,28 +154,45 @@ def plan_edit(study: Study, asked: Asked, target: TrackingTarget) -> Edit:
     own = study.paths.sweep_source
     path = own if asked.sweep_file is None else asked.sweep_file
     is_kept = path.resolve().parent == study.paths.root.resolve()
-    prepared = prepare(
-        path,
-        preset=manifest.preset,
-        settings=_merged(study, asked),
-        seed=manifest.seed,
-        points=manifest.points,
-        siblings=Path(manifest.sweep_folder) if is_kept else None,
-        **dict(manifest.limits),
-    )
+
+    def prepared_with(accepted: Accepted) -> Prepared:
+        return prepare(
+            path,
+            preset=manifest.preset,
+            settings=_merged(study, asked),
+            seed=manifest.seed,
+            points=manifest.points,
+            siblings=Path(manifest.sweep_folder) if is_kept else None,
+            accepted=accepted,
+            **dict(manifest.limits),
+        )
+
+    prepared = prepared_with(manifest.accepted_code)
     sweep = prepared.plan.sweep
     _refuse_another(study, sweep)
     refuse_unread_data(prepared.plan)
     source, before = sweep_source(path), sweep_source(own)
     is_same = source == before and not (asked.settings or asked.dropped)
     old_sweep = sweep if is_same else _old_sweep(study)
+    entry: dict[str, Any] | None = None
     with study.journal() as journal:
         last_seq = journal.last_seq()
         rows = journal.trials(orphaned=True)
+        files = recorded_files(journal).get
         proposed = _proposed(study, prepared, journal, old_sweep)
+        if asked.accept_code:
+            entry = accepted_change(
+                [row for row in rows if not row.orphaned],
+                [*prepared.plan.trials, *proposed],
+                manifest.accepted_code,
+                files,
+            )
+        if entry is not None:
+            prepared = prepared_with({**manifest.accepted_code, **entry["code"]})
+            proposed = _proposed(study, prepared, journal, old_sweep)
     if prepared.plan.is_adaptive:
         extensions: Sequence[Mapping[str, Any]] = manifest.extensions
-        revision = compare(replace(prepared.plan, trials=tuple(proposed)), rows)
+        revision = compare(replace(prepared.plan, trials=tuple(proposed)), rows, files)
         _refuse_reproposed(study, revision)
     else:
         extensions = carried_extensions(manifest.extensions, prepared.plan)
@@ -183,11 +204,13 @@ def plan_edit(study: Study, asked: Asked, target: TrackingTarget) -> Edit:
             {row.key: row for row in rows},
             CheckpointUnits(study.checkpoints()),
             same_rungs=old_sweep is not None and old_sweep.early_stopping == sweep.early_stopping,
+            accepted=prepared.plan.accepted,
         )
-        revision = compare(plan, rows, history.shorter)
-    revised = _revised(study, prepared, revision, extensions, target)
+        revision = compare(plan, rows, files, history.shorter)
+    revised = _revised(study, prepared, revision, extensions, target, entry)
     is_change = (
         revision.changes_trials
+        or entry is not None
         or source != before
         or any(
             _plain(getattr(revised, name)) != _plain(getattr(manifest, name)) for name in _REPLACED
@@ -207,6 +230,8 @@ def announce(console: Console, study: Study, edit: Edit) -> None:
     console.print(f"study {study.name} {what}: {first}", style="bold", soft_wrap=True)
     for line in rest:
         console.print(f"  {line}", soft_wrap=True)
+    for entry in edit.manifest.accepted[len(study.manifest.accepted) :]:
+        console.print(f"  accepted   {acceptance_line(entry)}", soft_wrap=True)
     for name, values in edit.manifest.settings:
         shown = ",".join(map(str, values))
         if (name, list(values)) not in [(n, list(v)) for n, v in study.manifest.settings]:
@@ -306,6 +331,7 @@ def _revised(
     revision: Revision,
     extensions: Sequence[Mapping[str, Any]],
     target: TrackingTarget,
+    accepted: Mapping[str, Any] | None,
 ) -> Manifest:
     before = study.manifest
     asked = new_manifest(
@@ -330,6 +356,9 @@ def _revised(
         "before": {name: getattr(before, name) for name in _REPLACED},
     }
     changes: dict[str, Any] = {name: getattr(after, name) for name in _REPLACED}
+    if accepted is not None:
+        dated = {"time": asked.created, "command": asked.command, **accepted}
+        changes["accepted"] = [*before.accepted, dated]
     return replace(before, **changes, revisions=[*before.revisions, entry])
 
 

@@ -26,8 +26,9 @@ from hsweep.planning.calibration import Calibration
 from hsweep.planning.plan import Plan, Planner
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.journal import Journal
+from hsweep.record.manifest import manifest_text
 from hsweep.record.provenance import hardware
-from hsweep.record.study import Study
+from hsweep.record.study import MANIFEST_META, Study
 from hsweep.running.outcome import Outcome, resume_line
 from hsweep.running.reuse import Reuse, reuse_for
 from hsweep.terminal import doing
@@ -66,6 +67,8 @@ class RunOptions:
         dashboard: whether a Ray that is started here has its dashboard.
         retry_failed: whether trials that had failed or were too large are tried again.
         reuse: whether trials that another study of the home has finished are taken from there.
+        accept_code: whether code that has changed counts as the same: trials on record are kept,
+            and those of other studies taken, and that is recorded.
     """
 
     runner: Literal["ray", "inline"]
@@ -74,6 +77,7 @@ class RunOptions:
     time_budget: float | None
     target: TrackingTarget
     reuse: bool = True
+    accept_code: bool = False
     retry_failed: bool = False
     report_timeout: float | None = None
     dashboard: bool = True
@@ -161,14 +165,22 @@ def run_study(
         if options.retry_failed:
             journal.reopen(_given_up(journal), "asked for again")
         reuse = reuse_for(
-            study, journal, home, probe=plan.sweep.probe, only=only, is_wanted=options.reuse
+            study,
+            journal,
+            home,
+            probe=plan.sweep.probe,
+            only=only,
+            is_wanted=options.reuse,
+            accepts_code=options.accept_code,
         )
         coordinator = _coordinator(study, plan, planner, journal, only, reuse)
         if options.report_timeout is not None:
             coordinator.sweep = replace(coordinator.sweep, report_timeout=options.report_timeout)
         trials = coordinator.planned_trials()
-        for line in reuse.lines(len(trials)) if reuse is not None else ():
-            console.print(line, soft_wrap=True)
+        if reuse is not None:
+            for line in reuse.lines(len(trials)):
+                console.print(line, soft_wrap=True)
+            _record_accepted(study, reuse)
         # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.
         progress = Progress(console, plan.sweep.metric, trials or list(plan.trials))
         coordinator.observer = progress
@@ -190,6 +202,9 @@ def run_study(
             if timer is not None:
                 timer.cancel()
             coordinator.settle()
+        if reuse is not None:
+            _record_accepted(study, reuse)
+            journal.set_meta(MANIFEST_META, manifest_text(study.manifest))
         with _closing(runner):
             problem = "; ".join(filter(None, (_write_tables(study), journal.copy_problem)))
             _remove_checkpoints(study, coordinator)
@@ -223,6 +238,12 @@ def _closing(runner: Runner) -> Iterator[None]:
         yield
     finally:
         closing.join()
+
+
+def _record_accepted(study: Study, reuse: Reuse) -> None:
+    """Record what was taken from other studies although their code was another."""
+    while reuse.accepted:
+        study.accept(reuse.accepted.pop(0))
 
 
 def _given_up(journal: Journal) -> list[str]:

@@ -8,7 +8,8 @@ step leaves what it finds done as it is.
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -136,7 +137,7 @@ def _enter(journal: Journal, planned: Sequence[TrialRow], content: Mapping[str, 
     """Bring the record to what an edit makes of it, leaving out what has been done."""
     journal.add_trials(planned)
     rows = {row.key: row for row in journal.trials(orphaned=True)}
-    journal.place_trials(row for row in planned if _differs(row, rows[row.key]))
+    journal.place_trials(row for row in _placed(planned, rows) if _differs(row, rows[row.key]))
     for each in content["continued"]:
         if rows[each["key"]].unit == 0 and not rows[each["key"]].continues:
             journal.adopt(
@@ -146,6 +147,7 @@ def _enter(journal: Journal, planned: Sequence[TrialRow], content: Mapping[str, 
                 reason=each["reason"],
                 value=each["value"],
                 continues=each["checkpoints"],
+                origins=journal.origins(each["source"]).get(each["source"], []),
             )
     by_reason: dict[str, list[str]] = {"": [key for key in content["back"] if rows[key].orphaned]}
     for key, why in content["orphaned"].items():
@@ -153,6 +155,13 @@ def _enter(journal: Journal, planned: Sequence[TrialRow], content: Mapping[str, 
             by_reason.setdefault(why, []).append(key)
     for why, keys in by_reason.items():
         journal.set_orphaned(keys, why)
+
+
+def _placed(planned: Iterable[TrialRow], rows: Mapping[str, TrialRow]) -> Iterator[TrialRow]:
+    """Yield rows as they are to be on record: a trial stays made of what it was made of, also where
+    other code is accepted as the same."""
+    for row in planned:
+        yield replace(row, parts=rows[row.key].parts or row.parts)
 
 
 def _content(row: TrialRow) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from rich.console import Console
 
 from hsweep.commands import command
-from hsweep.design.trial import TrialStatus
+from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.interrupts import on_record
 from hsweep.paths import Home
 from hsweep.planning.calibration import Calibration
+from hsweep.planning.code_changes import acceptance_line, accepted_change, recorded_files
 from hsweep.planning.plan import Plan, Planner
 from hsweep.planning.prepare import Prepared, prepare_again, refuse_unread_data
 from hsweep.planning.revision import compare, proposed_trials
@@ -54,6 +55,7 @@ def run_options(
     time_budget: float | None,
     tracking_uri: str | None,
     reuse: bool = True,
+    accept_code: bool = False,
     retry_failed: bool = False,
     report_timeout: float | None = None,
     dashboard: bool = True,
@@ -99,6 +101,7 @@ def run_options(
         time_budget=time_budget,
         target=tracking_target(tracking_uri, home, sweep),
         reuse=reuse,
+        accept_code=accept_code,
         retry_failed=retry_failed,
         report_timeout=report_timeout,
         dashboard=dashboard,
@@ -178,17 +181,33 @@ def go_on(
         with study.locked():
             complete(study, console)
     prepared = prepare_again(study)
+    entry: dict[str, Any] | None = None
+    with study.journal() as journal:
+        if options.accept_code:
+            trials = [*prepared.plan.trials, *_proposed(prepared, journal)]
+            files = recorded_files(journal).get
+            entry = accepted_change(journal.trials(), trials, prepared.plan.accepted, files)
+        if entry is not None:
+            prepared = prepare_again(study, entry["code"])
+        refuse_changed(study, prepared, journal)
     plan = prepared.plan
     refuse_unread_data(plan)
-    with study.journal() as journal:
-        refuse_changed(study, prepared, journal)
     storage = study.manifest.storage
     runner = make_runner(options, home, study.name, storage, prepared.loaded)
     try:
         prepare_runner(runner, plan, conclude)
+        if entry is not None:
+            with study.locked():
+                study.accept(entry)
+            console.print(acceptance_line(entry), soft_wrap=True)
         return train(study, prepared, runner, options, home, console, conclude)
     finally:
         runner.close()
+
+
+def _proposed(prepared: Prepared, journal: Journal) -> list[Trial]:
+    plan = prepared.plan
+    return proposed_trials(plan, prepared.limits, journal) if plan.is_adaptive else []
 
 
 def train(
@@ -203,7 +222,7 @@ def train(
 ) -> Outcome:
     """Say what is going to run, and run it; with ``only``, the trials of these keys alone."""
     plan = prepared.plan
-    planner = Planner(plan.sweep, plan.study_seed, prepared.limits)
+    planner = Planner.like(plan, prepared.limits)
     with on_record(f"with all reports on record; go on by: {resume_line(study)}"):
         _greet(console, study, plan, runner, browse_line(options.target, home), only)
         return run_study(study, plan, planner, runner, options, console, home, conclude, only)
@@ -229,8 +248,8 @@ def refuse_changed(study: Study, prepared: Prepared, journal: Journal) -> None:
     """
     plan = prepared.plan
     if plan.is_adaptive:
-        plan = replace(plan, trials=tuple(proposed_trials(plan, prepared.limits, journal)))
-    revision = compare(plan, journal.trials())
+        plan = replace(plan, trials=tuple(_proposed(prepared, journal)))
+    revision = compare(plan, journal.trials(), recorded_files(journal).get)
     # A study killed before its first trial has nothing on record to differ from.
     gone = revision.orphaned
     if not gone:
@@ -238,20 +257,29 @@ def refuse_changed(study: Study, prepared: Prepared, journal: Journal) -> None:
     finished = sum(orphan.row.status is TrialStatus.FINISHED for orphan in gone)
     reasons = "; ".join(f"{why} ({len(orphans)})" for why, orphans in revision.reasons().items())
     paths = study.paths
-    accept_command = command("resume", paths.name, "--sweep", paths.sweep_source, home=paths.home)
-    accept = (
+    edited = command("resume", paths.name, "--sweep", paths.sweep_source, home=paths.home)
+    accepting = command("resume", paths.name, "--accept-code", home=paths.home)
+    set_aside = (
         ""
         if plan.is_adaptive
         else (
-            f", or accept the change by `{accept_command}`: these trials are set aside with their "
-            f"results, {len(revision.new)} are planned in their place (--dry-run only shows it)"
+            f", or go on with what is there now by `{edited}`: these trials are set aside with "
+            f"their results, {len(revision.new)} are planned in their place (--dry-run only shows "
+            "it)"
         )
+    )
+    is_code = any("code" in why for why in revision.reasons())
+    accept = (
+        f", or, if the change of code changes no result, keep them by `{accepting}`, which is "
+        "recorded"
+        if is_code
+        else ""
     )
     raise UserError(
         f"{len(gone)} of {revision.num_before} trials of {study.name!r} are no longer the same, "
         f"{finished} of them finished: {reasons}. Their results could not be compared with what "
         "is trained now. Restore what has changed (the study's commit is in "
-        f"{study.paths.manifest}){accept}, or start a new study with `hsweep run`"
+        f"{study.paths.manifest}){set_aside}{accept}, or start a new study with `hsweep run`"
     )
 
 

@@ -1,8 +1,10 @@
 """Nothing trained twice: trials that another study of the home has finished are taken from there.
 
-A trial's key covers all that determines its result, so what ran to its end under the same key is
-the same training. Its reports are copied into this study's record, which stays whole without the
-other study, and the record names the study that trained them.
+A trial is the same if all that its key covers is the same: what ran to its end elsewhere is the
+same training then, as long as the packages that compute had the same versions. Its reports are
+copied into this study's record, which stays whole without the other study, and the record names
+the study that trained them. What counts is the code that did train it, whatever a study has
+accepted since.
 """
 
 import sqlite3
@@ -14,8 +16,17 @@ from typing import Any, Final
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home, StudyPaths
-from hsweep.planning.identity import describe
+from hsweep.planning.code_changes import (
+    acceptance,
+    changed_code,
+    code_in_words,
+    note_files,
+    recorded_files,
+)
+from hsweep.planning.identity import CONTENT_PARTS, describe
+from hsweep.planning.versions import differing
 from hsweep.record.journal import Journal, LogRow
+from hsweep.record.origins import Origin
 from hsweep.record.study import Manifest, Study, list_studies
 from hsweep.record.tables import is_probed
 from models.conditioning import Conditioning
@@ -28,13 +39,35 @@ _ASKED: Final = "reuse"
 """Name of the record's note that this study trains everything itself."""
 
 
+_Content = tuple[str, ...]
+"""What a trial is but for its code: all that must be the same for its result to be taken."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Another study: which trials it has finished, and who trained each (empty: itself)."""
+    """Another study: the trials it has finished, by their content, and who trained each (empty:
+    itself)."""
 
     paths: StudyPaths
     manifest: Manifest
-    finished: Mapping[str, str]
+    finished: Mapping[_Content, tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A finished trial of another study.
+
+    Attributes:
+        changed: files that differ from those a trial would run here, by the part of the code.
+        reports: that this study would take.
+        origins: what it was trained with, as texts.
+        obstacle: why it is not taken, whatever the user accepts; empty if nothing speaks against.
+    """
+
+    changed: Mapping[str, Sequence[str]]
+    reports: Sequence[LogRow]
+    origins: Sequence[str]
+    obstacle: str
 
 
 @dataclass(slots=True)
@@ -42,9 +75,10 @@ class Reuse:
     """Takes what other studies of a home have finished into the record of one.
 
     Not taken are budgets in seconds, where the hardware decides the result; trials this study has
-    begun; reports that lack a metric this study needs; and nothing at all where the question
-    compares measured times, which only trials run side by side make comparable. A study that
-    cannot be read is passed over.
+    begun; reports that lack a metric this study needs; what was trained by other code, unless that
+    is accepted, or with other versions; and nothing at all where the question compares measured
+    times, which only trials run side by side make comparable. A study that cannot be read is
+    passed over.
 
     Args:
         journal: this study's record.
@@ -52,10 +86,14 @@ class Reuse:
         manifest: of this study.
         probe: what this study measures of its models' attention.
         only: keys of the trials to look for; None for all.
+        accepts_code: other code counts as the same.
 
     Attributes:
         taken: the study that trained each trial that was taken, by key.
         num_left: trials that are finished elsewhere and not taken, since times are compared.
+        accepted: what was taken in spite of other code, as it is to be recorded.
+        not_taken: how many trials of which study are trained here although it has finished them,
+            by the study and the reason.
     """
 
     journal: Journal
@@ -63,8 +101,11 @@ class Reuse:
     manifest: Manifest
     probe: Conditioning | None = None
     only: frozenset[str] | None = None
+    accepts_code: bool = False
     taken: dict[str, str] = field(default_factory=dict)
     num_left: int = 0
+    accepted: list[dict[str, Any]] = field(default_factory=list)
+    not_taken: Counter[tuple[str, str]] = field(default_factory=Counter)
     _sources: list[_Source] | None = None
 
     def __call__(self, trials: Sequence[Trial]) -> frozenset[str]:
@@ -77,20 +118,27 @@ class Reuse:
             for trial in trials
             if trial.budget.unit != "seconds" and (self.only is None or trial.key in self.only)
         }
-        sources = [
-            each for each in self._known_sources() if not wanted.keys().isdisjoint(each.finished)
-        ]
+        contents = {_content(trial.parts) for trial in wanted.values()}
+        sources = [each for each in self._known_sources() if not contents.isdisjoint(each.finished)]
         if not sources:
             return frozenset()
         for row in self.journal.trials():
             if row.status is not TrialStatus.PLANNED or row.attempt or row.unit:
                 wanted.pop(row.key, None)
         if compared_times(self.manifest.question):
-            self.num_left += sum(any(key in each.finished for each in sources) for key in wanted)
+            self.num_left += sum(
+                any(_content(trial.parts) in each.finished for each in sources)
+                for trial in wanted.values()
+            )
             return frozenset()
         found: set[str] = set()
-        for source in sources:
-            found |= self._take(source, [wanted[key] for key in wanted.keys() - found])
+        reasons: dict[str, tuple[str, str]] = {}
+        # What was trained by the same code comes first, wherever it is.
+        for accepting in (False, True) if self.accepts_code else (False,):
+            for source in sources:
+                left = [wanted[key] for key in wanted.keys() - found]
+                found |= self._take(source, left, reasons, accepting=accepting)
+        self.not_taken.update(reason for key, reason in reasons.items() if key not in found)
         return frozenset(found)
 
     def _known_sources(self) -> list[_Source]:
@@ -112,29 +160,76 @@ class Reuse:
         same_probe = self.probe is None or other.probe == describe(self.probe)
         return same_probe and set(self.manifest.metrics) <= set(other.metrics)
 
-    def _take(self, source: _Source, trials: Sequence[Trial]) -> set[str]:
-        found: dict[str, list[LogRow]] = {}
+    def _take(
+        self,
+        source: _Source,
+        trials: Sequence[Trial],
+        reasons: dict[str, tuple[str, str]],
+        *,
+        accepting: bool,
+    ) -> set[str]:
+        """Take trials from one study; return their keys, and add the reasons for the others."""
+        found: dict[str, _Candidate] = {}
+        trained_by: dict[str, str] = {}
+        files: dict[str, Mapping[str, str]] = {}
+        name = source.paths.name
         try:
             with Journal(source.paths.journal, read_only=True) as journal:
+                files = recorded_files(journal)
                 for trial in sorted(trials, key=lambda trial: trial.ordinal):
-                    if trial.key in source.finished:
-                        reports = self._usable(trial, list(journal.reports(trial.key)))
-                        if reports:
-                            found[trial.key] = reports
+                    there = source.finished.get(_content(trial.parts))
+                    if there is None:
+                        continue
+                    candidate = self._candidate(trial, there[0], journal, files)
+                    if candidate.obstacle:
+                        reasons.setdefault(trial.key, (name, candidate.obstacle))
+                    elif candidate.changed and not accepting:
+                        why = f"the {code_in_words(candidate.changed)} has changed since"
+                        more = "; --accept-code takes them all the same"
+                        reasons.setdefault(trial.key, (name, why + more))
+                    elif candidate.reports:
+                        found[trial.key] = candidate
+                        trained_by[trial.key] = there[1] or name
         except _NOT_TO_BE_READ:
             # What was read whole before is sound all the same.
             pass
-        for key, reports in found.items():
-            trained_by = source.finished[key] or source.paths.name
+        for key, candidate in found.items():
             self.journal.adopt(
                 key,
-                reports,
+                candidate.reports,
                 status=TrialStatus.FINISHED,
-                value=reports[-1].payload["metrics"][self.manifest.metric],
-                reused_from=trained_by,
+                value=candidate.reports[-1].payload["metrics"][self.manifest.metric],
+                reused_from=trained_by[key],
+                origins=candidate.origins,
             )
-            self.taken[key] = trained_by
+            self.taken[key] = trained_by[key]
+        if accepting and found:
+            changed = [candidate.changed for candidate in found.values()]
+            parts = dict.fromkeys(part for each in changed for part in each)
+            together = {
+                part: sorted({file for each in changed for file in each.get(part, ())})
+                for part in parts
+            }
+            note_files(self.journal, files)
+            self.accepted.append(acceptance({}, len(found), together, what=name))
         return set(found)
+
+    def _candidate(
+        self, trial: Trial, key: str, journal: Journal, files: Mapping[str, Mapping[str, str]]
+    ) -> _Candidate:
+        mine = Origin.parse(trial.origin)
+        texts = journal.origins(key).get(key, [])
+        origins = [Origin.parse(text) for text in texts]
+        changed: dict[str, Sequence[str]] = {}
+        obstacle = "" if origins else "it is not on record what trained it"
+        for origin in origins:
+            changed |= changed_code(origin.code, mine.code, files.get)
+            if names := differing(mine.versions, origin.versions):
+                there = ", ".join(f"{name} {origin.versions[name]}" for name in names)
+                here = ", ".join(f"{name} {mine.versions[name]}" for name in names)
+                obstacle = f"trained with {there} there, {here} here"
+        reports = self._usable(trial, list(journal.reports(key)))
+        return _Candidate(changed, reports, texts, obstacle if reports else "")
 
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
         """Return the reports as this study would have recorded them; none if it would not."""
@@ -154,6 +249,11 @@ class Reuse:
                 f"{studies_in_words(self.taken.values())} (trained there); --no-reuse trains "
                 f"{'it' if one else 'them'} anew"
             )
+        for (study, why), number in self.not_taken.items():
+            lines.append(
+                f"{number} of {num_trials} trials {'is' if number == 1 else 'are'} trained "
+                f"although study {study} has finished {'it' if number == 1 else 'them'}: {why}"
+            )
         if self.num_left:
             lines.append(
                 f"{self.num_left} of {num_trials} trials are finished in other studies and still "
@@ -172,6 +272,7 @@ def reuse_for(
     probe: Conditioning | None,
     only: frozenset[str] | None,
     is_wanted: bool,
+    accepts_code: bool = False,
 ) -> Reuse | None:
     """Return what takes trials from other studies; None if this study shall train all itself.
 
@@ -181,7 +282,7 @@ def reuse_for(
         journal.set_meta(_ASKED, "no")
     if journal.meta(_ASKED) == "no":
         return None
-    return Reuse(journal, home, study.manifest, probe, only)
+    return Reuse(journal, home, study.manifest, probe, only, accepts_code)
 
 
 def compared_times(question: Mapping[str, Any] | None) -> list[str]:
@@ -204,10 +305,18 @@ def _without_probe(payload: Mapping[str, Any]) -> dict[str, Any]:
     return {**payload, "metrics": metrics}
 
 
+def _content(parts: Mapping[str, str]) -> _Content:
+    return tuple(parts.get(part, "") for part in CONTENT_PARTS)
+
+
 def _read(paths: StudyPaths) -> _Source | None:
     try:
         manifest = Study.at(paths).manifest
         with Journal(paths.journal, read_only=True) as journal:
-            return _Source(paths, manifest, journal.finished_keys())
+            finished = {
+                _content(parts): (key, trained_by)
+                for key, trained_by, parts in journal.finished_trials()
+            }
+            return _Source(paths, manifest, finished)
     except _NOT_TO_BE_READ:
         return None

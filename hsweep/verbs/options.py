@@ -271,11 +271,17 @@ run_options = _together(
         show_default=True,
         help="Take trials that another study of the home has finished, or train them anew.",
     ),
+    click.option(
+        "--accept-code",
+        is_flag=True,
+        help="The code has changed, but no result: keep and take trials that earlier code has "
+        "trained, and record that.",
+    ),
     tracking_option,
 )
 RUN_OPTIONS: Final = (
     *("runner", "max_concurrent", "address", "dashboard", "time_budget", "report_timeout"),
-    *("reuse", "tracking_uri"),
+    *("reuse", "accept_code", "tracking_uri"),
 )
 """What ``run_options`` asks for."""
 

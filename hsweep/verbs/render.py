@@ -14,6 +14,7 @@ from rich.text import Text
 from hsweep.coordination.progress import STATUS_STYLES, duration, number
 from hsweep.design.labels import point_label, varying_axes, varying_in
 from hsweep.design.trial import TrialStatus
+from hsweep.planning.code_changes import acceptance_line
 from hsweep.planning.plan import Plan
 from hsweep.record.endings import (
     INTERRUPTED,
@@ -26,7 +27,9 @@ from hsweep.record.endings import (
     orphaned_lines,
     trial_ends,
 )
+from hsweep.record.journal import Journal
 from hsweep.record.journal_rows import TrialRow
+from hsweep.record.origins import mixed_versions_lines
 from hsweep.record.study import CLOSELY, Study
 from hsweep.running.outcome import errors_line
 
@@ -135,7 +138,8 @@ def show_study(
     with study.journal() as journal:
         everything = journal.trials(orphaned=True)
         remarked = list(journal.remarked_reports())
-    rows = [row for row in everything if not row.orphaned]
+        rows = [row for row in everything if not row.orphaned]
+        lines = _code_and_versions(study, journal, [row.key for row in rows])
     varying = varying_axes(rows)
     ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
     shown = rows if every else rows[:_MAX_ROWS]
@@ -149,11 +153,21 @@ def show_study(
         sum(end.is_interrupted for end in ends),
     )
     console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
-    for line in [*(each.line for each in happenings(ends)), *orphaned_lines(everything)]:
+    for line in [*(each.line for each in happenings(ends)), *orphaned_lines(everything), *lines]:
         console.print(line, soft_wrap=True)
     if any(end.failures for end in ends):
         console.print(errors_line(study), soft_wrap=True)
     _show_remarks(console, status)
+
+
+def _code_and_versions(study: Study, journal: Journal, keys: Sequence[str]) -> list[str]:
+    """Return what is to be said of the code and the versions that trained a study's trials."""
+    accepted = [
+        f"accepted {time.strftime('%Y-%m-%d %H:%M', time.localtime(entry['time']))}: "
+        f"{acceptance_line(entry)}"
+        for entry in study.manifest.accepted
+    ]
+    return [*accepted, *mixed_versions_lines(journal, keys)]
 
 
 def _show_many(console: Console, study: Study, status: Mapping[str, Any]) -> None:
@@ -163,6 +177,7 @@ def _show_many(console: Console, study: Study, status: Mapping[str, Any]) -> Non
         varying = varying_in(journal.points(_MOST_POINTS))
         losses, reused = journal.losses(), journal.reused_from()
         orphaned = journal.orphaned_counts()
+        lines = _code_and_versions(study, journal, [key for key, _, _ in journal.finished_trials()])
     ends = trial_ends(best, (), lambda point: point_label(point, varying))
     if best:
         console.print(f"the best by {study.manifest.metric}:")
@@ -181,7 +196,7 @@ def _show_many(console: Console, study: Study, status: Mapping[str, Any]) -> Non
         console.print(f"{status['tried_again']} tried again after failing", soft_wrap=True)
     if status["tried_again"] or status["failed"]:
         console.print(errors_line(study), soft_wrap=True)
-    for line in orphaned_counts_lines(orphaned):
+    for line in [*orphaned_counts_lines(orphaned), *lines]:
         console.print(line, soft_wrap=True)
     _show_remarks(console, status)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from tasks.base import DataError, Metric, TaskData
+from tasks.base import DataError, Metric, TaskData, not_in_key
 from tasks.language.masked_text import MaskedText
 from tasks.settings import one_of, share, whole_number, yes_or_no
 from tasks.sources.digest import definition_digest
@@ -87,7 +87,7 @@ class Glue:
     """
 
     pretraining: MaskedText
-    data: str = "nyu-mll/glue"
+    data: str = not_in_key("nyu-mll/glue")
     tasks: tuple[str, ...] = tuple(GLUE_TASKS)
     every_report: bool = False
     epochs: int = 5
@@ -164,9 +164,7 @@ class Glue:
         if problems:
             raise DataError("; ".join(dict.fromkeys(problems)))
         contents = [content_digest(self.data, task) for task in self.tasks]
-        return definition_digest(
-            self, _VERSION, pretraining, *contents, leave_out=["data", "pretraining"]
-        )
+        return definition_digest(self, _VERSION, pretraining, *contents, leave_out=["pretraining"])
 
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tasks.base import Metric
+from tasks.base import Metric, not_in_key
 from tasks.language.subwords import Kind, Role, Subwords, subwords
 from tasks.language.text_data import DOCSTRINGS, Corpus, HoldOut
 from tasks.settings import whole_number
@@ -40,9 +40,9 @@ class TextTask:
         ValueError: a setting out of its range.
     """
 
-    data: str = DOCSTRINGS
+    data: str = not_in_key(DOCSTRINGS)
     seq_len: int = 128
-    tokenizer: str | None = None
+    tokenizer: str | None = not_in_key(None)
     vocab_size: int = 4096
     validation: str | float | None = None
     max_documents: int | None = None
@@ -138,4 +138,4 @@ class TextTask:
         content = [self.corpus.digest()]
         if self.tokenizer is not None:
             content.append(self.subwords().digest)
-        return definition_digest(self, self.version, *content, leave_out=["data", "tokenizer"])
+        return definition_digest(self, self.version, *content)

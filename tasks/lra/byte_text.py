@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tasks.base import Metric, TaskData
+from tasks.base import Metric, TaskData, not_in_key
 from tasks.lra.spec import TokenSpec, bytes_kept, keep_whole_numbers, token_metrics
 from tasks.settings import share
 from tasks.sources.digest import definition_digest
@@ -52,7 +52,7 @@ class ByteText:
         ValueError: a setting out of its range.
     """
 
-    data: str = "stanfordnlp/imdb"
+    data: str = not_in_key("stanfordnlp/imdb")
     seq_len: int = 4096
     max_bytes: int | None = None
     num_classes: int = 2
@@ -107,7 +107,7 @@ class ByteText:
 
         splits_in_use(self)
         content = content_digest(self.data, self.config)
-        return definition_digest(self, _VERSION, content, leave_out=["data"])
+        return definition_digest(self, _VERSION, content)
 
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"

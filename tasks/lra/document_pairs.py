@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tasks.base import Metric, TaskData
+from tasks.base import Metric, TaskData, not_in_key
 from tasks.lra.byte_text import BYTE_VOCABULARY
 from tasks.lra.spec import TokenSpec, bytes_kept, keep_whole_numbers, token_metrics
-from tasks.sources.digest import definition_digest
+from tasks.sources.digest import definition_digest, sampled_digest
 from tasks.sources.hub import resolved
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class DocumentPairs:
         ValueError: a setting out of its range.
     """
 
-    data: str = "aan"
+    data: str = not_in_key("aan")
     seq_len: int = 4096
     max_bytes: int | None = None
     max_train: int | None = None
@@ -83,18 +83,19 @@ class DocumentPairs:
         return TokenSpec(self.seq_len, BYTE_VOCABULARY, num_classes=2, num_texts=2)
 
     def fingerprint(self) -> str:
-        """Return a hash of the settings and of the files' names and sizes.
+        """Return a hash of the settings, of the files' names and sizes, and of samples of their
+        contents.
 
-        Contents are not read, as they are gigabytes; a file replaced by another one of the same
-        size goes unnoticed.
+        Not all is read, as it is gigabytes; a change between the samples that leaves the size as
+        it was goes unnoticed.
 
         Raises:
             DataError: a file is missing or empty, or its first line is unusable.
         """
         from tasks.lra.document_files import pair_files
 
-        sizes = repr([(path.name, path.stat().st_size) for path in pair_files(self.data).values()])
-        return definition_digest(self, _VERSION, sizes, leave_out=["data"])
+        files = {path.name: path for path in pair_files(self.data).values()}
+        return definition_digest(self, _VERSION, sampled_digest(files))
 
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"

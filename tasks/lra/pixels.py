@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tasks.base import Metric, TaskData
+from tasks.base import Metric, TaskData, not_in_key
 from tasks.lra.spec import TokenSpec, keep_whole_numbers, token_metrics
 from tasks.settings import share
 from tasks.sources.digest import definition_digest
@@ -53,7 +53,7 @@ class Pixels:
         ValueError: a setting out of its range.
     """
 
-    data: str = "uoft-cs/cifar10"
+    data: str = not_in_key("uoft-cs/cifar10")
     image_size: int = 32
     num_classes: int = 10
     validation: str | float = 0.1
@@ -113,7 +113,7 @@ class Pixels:
         sources(self)
         embedded = self.data == "digits"
         content = digits_digest() if embedded else content_digest(self.data, self.config)
-        return definition_digest(self, _VERSION, content, leave_out=["data"])
+        return definition_digest(self, _VERSION, content)
 
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"

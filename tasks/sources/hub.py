@@ -2,7 +2,6 @@
 
 import errno
 import functools
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tasks.base import DataError
 from tasks.sources.cache import CACHE_VARIABLE, cache_folder
-from tasks.sources.digest import files_digest, folder_digest, listing_digest
+from tasks.sources.digest import files_digest, folder_digest, folder_outline, sampled_digest
 from tasks.sources.seals import are_whole, note_made_anew
 
 if TYPE_CHECKING:
@@ -115,17 +114,16 @@ def content_digest(data: str, config: str | None = None) -> str:
     return "-".join(files_digest(path.parent, [path]) for path in files)
 
 
-def size_digest(data: str) -> str:
-    """Return a hash of the names and sizes of the data set's files, which are not read.
+def outline_digest(data: str) -> str:
+    """Return a hash of the names and sizes of the data set's files and of samples of them.
 
     Raises:
         DataError: as ``load_splits``.
     """
     folder = local_folder(data)
     if folder is not None:
-        return listing_digest(folder)
-    sizes = sorted({(path.name, path.stat().st_size) for path in _files(load_splits(data))})
-    return hashlib.sha256(repr(sizes).encode()).hexdigest()
+        return folder_outline(folder)
+    return sampled_digest({path.name: path for path in _files(load_splits(data))})
 
 
 @functools.lru_cache(maxsize=8)

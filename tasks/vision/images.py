@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tasks.base import DataError, Metric, TaskData
+from tasks.base import DataError, Metric, TaskData, not_in_key
 from tasks.classification import ImageSpec, classification_metrics
 from tasks.settings import one_of, share, whole_number
 from tasks.sources.digest import definition_digest
@@ -58,7 +58,7 @@ class Images:
         ValueError: a setting out of its range.
     """
 
-    data: str = "digits"
+    data: str = not_in_key("digits")
     image_size: int | None = None
     fit: Literal["resize", "border", "edge"] = "resize"
     crop_padding: int = 0
@@ -153,7 +153,7 @@ class Images:
         content = (
             digits_digest() if self.data == "digits" else content_digest(self.data, self.config)
         )
-        return definition_digest(self, _VERSION, content, leave_out=["data"])
+        return definition_digest(self, _VERSION, content)
 
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"

@@ -19,7 +19,7 @@ from tasks.classification import logits_of, named_scores, score
 from tasks.global_rng import seeded_globals
 from tasks.sampling import epochs_from, generator, stream_seed, whole_batches
 from tasks.sources.cache import cache_folder
-from tasks.sources.hub import local_folder, progress_bars_off, size_digest
+from tasks.sources.hub import local_folder, outline_digest, progress_bars_off
 from tasks.vision.image_arrays import checked_labels, existing_column
 from tasks.vision.streamed_images import StreamedImages
 
@@ -279,7 +279,7 @@ def _hub_readers(task: StreamedImages, folder: Path | None) -> Readers:
     # Converted rows of a local folder are kept by its content, as tasks.sources.hub does.
     cache = None
     if folder is not None:
-        cache = str(cache_folder() / "datasets" / size_digest(task.location)[:16])
+        cache = str(cache_folder() / "datasets" / outline_digest(task.location)[:16])
     found = []
     for split in ("train", task.validation):
         where = f"{task.location}, split {split!r}"

@@ -4,11 +4,11 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tasks.base import Metric, TaskData
+from tasks.base import Metric, TaskData, not_in_key
 from tasks.classification import ImageSpec, classification_metrics
 from tasks.settings import one_of, share, whole_number
 from tasks.sources.digest import definition_digest
-from tasks.sources.hub import resolved, size_digest
+from tasks.sources.hub import outline_digest, resolved
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +60,7 @@ class StreamedImages:
         ValueError: a setting out of its range.
     """
 
-    data: str
+    data: str = not_in_key()
     image_size: int = 224
     num_classes: int = 1000
     auto_augment: str = "rand-m9-mstd0.5-inc1"
@@ -74,7 +74,7 @@ class StreamedImages:
     label_column: str = "label"
     max_train_eval: int = 10_000
     max_validation: int | None = None
-    num_workers: int = 4
+    num_workers: int = not_in_key(4)
 
     def __post_init__(self) -> None:
         if not self.data.removeprefix(HUB_PREFIX):
@@ -133,10 +133,11 @@ class StreamedImages:
         return ImageSpec(self.image_size, 3, self.num_classes)
 
     def fingerprint(self) -> str:
-        """Return a hash of the settings and of the data's file names and sizes.
+        """Return a hash of the settings, of the data's file names and sizes, and of samples of
+        their contents.
 
-        Contents are not read, as they may be hundreds of gigabytes; a file replaced by another
-        one of the same size goes unnoticed. Files are listed once a process.
+        Not all is read, as it may be hundreds of gigabytes; a file between the samples that is
+        replaced by another one of the same size goes unnoticed. Files are listed once a process.
 
         Raises:
             DataError: the data are missing or, in a folder of folders, a split is, or its classes
@@ -147,7 +148,7 @@ class StreamedImages:
             from tasks.vision.streamed_data import readers
 
             readers(self)
-        return definition_digest(self, _VERSION, listing, leave_out=["data", "num_workers"])
+        return definition_digest(self, _VERSION, listing)
 
     def open(
         self,
@@ -170,4 +171,4 @@ class StreamedImages:
 
 @functools.lru_cache(maxsize=8)
 def _listing(location: str) -> str:
-    return size_digest(location)
+    return outline_digest(location)

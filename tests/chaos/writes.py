@@ -238,10 +238,10 @@ def _prepare() -> None:
     import torch
 
     from hsweep.design.recipe import Recipe
-    from hsweep.planning.identity import training_code_version
+    from hsweep.planning.code import training_code
     from hsweep.training.train import build_optimizer
 
-    training_code_version()
+    training_code()
     build_optimizer(torch.nn.Linear(1, 1), Recipe())
     _look_round_once()
     # A child that does not touch what it has inherited need not have its own copy of it.

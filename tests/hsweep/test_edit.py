@@ -21,9 +21,11 @@ from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
+from hsweep.planning.code import SWEEP_FILE
 from hsweep.planning.continuation import length_dependence
 from hsweep.planning.prepare import prepare, prepare_again
 from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.origins import Origin
 from hsweep.record.study import Study
 from hsweep.running import pending
 from hsweep.running.beginnings import new_manifest
@@ -92,9 +94,12 @@ class Bench:
         self.home.create()
         return Study.create(self.home, manifest, sweep_source=source, plan=prepared.plan.to_json())
 
-    def plan_edit(self, study: Study, source: str | None = None, **settings: int) -> Edit:
+    def plan_edit(
+        self, study: Study, source: str | None = None, *, accept: bool = False, **settings: int
+    ) -> Edit:
         path = None if source is None else self.file(source, "edited.py")
-        asked = Asked(path, [(name, [value]) for name, value in settings.items()])
+        chosen = [(name, [value]) for name, value in settings.items()]
+        asked = Asked(path, chosen, accept_code=accept)
         return plan_edit(study, asked, self.target)
 
     def edit(self, study: Study, source: str | None = None, **settings: Any) -> Edit:
@@ -253,7 +258,11 @@ class TestChangedParts:
     @pytest.mark.parametrize(
         ("old", "new", "reason"),
         [
-            ("# HERE", "module.requires_grad_(True)", "its model code has changed"),
+            (
+                "# HERE",
+                "module.requires_grad_(True)",
+                "its model code (the sweep file) has changed",
+            ),
             ("lr=0.05", "lr=0.04", "its recipe has changed"),
             (
                 "tiny_sweep(\n    space",
@@ -306,8 +315,76 @@ class TestChangedParts:
             refuse_changed(study, prepare_again(study), journal)
         message = str(refusal.value)
         assert "3 of 3 trials of 'mine' are no longer the same, 3 of them finished" in message
-        assert "its model code has changed (3)" in message
+        assert "its model code (the sweep file) has changed (3)" in message
         assert f"`hsweep resume mine --sweep {study.paths.sweep_source} --home " in message
+        assert "`hsweep resume mine --accept-code --home " in message
+
+
+class TestAcceptedCode:
+    """A change of code that changes no result need not cost what is on record."""
+
+    COSMETIC = SWEEP.replace("# HERE", "module = module.train(module.training)")
+
+    def test_trials_stay_and_what_trained_them_is_still_on_record(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP)
+        before = rows_of(study)
+        wider = self.COSMETIC.replace("[1, 2, 3]", "[1, 2, 3, 4]")
+        edit = bench.edit(study, wider, accept=True)
+        assert (len(edit.revision.kept), len(edit.revision.new)) == (3, 1)
+        (entry,) = study.manifest.accepted
+        assert entry["files"] == {"model_code": [SWEEP_FILE]}
+        assert (entry["what"], entry["trials"], entry["command"] != "") == ("kept", 3, True)
+        bench.run(study)
+        after = rows_of(study)
+        for key, row in before.items():
+            assert replace(after[key], ordinal=row.ordinal) == row
+        (new,) = [row for key, row in after.items() if key not in before]
+        with study.journal() as journal:
+            told = journal.origins()
+        trained_by = {key: Origin.parse(text).code["model_code"] for key, (text,) in told.items()}
+        assert {trained_by[key] for key in before} == {
+            row.parts["model_code"] for row in before.values()
+        }
+        assert trained_by[new.key] == new.parts["model_code"] != trained_by[next(iter(before))]
+        # Nothing is to be accepted again, not even after a third change.
+        assert not bench.plan_edit(study, wider, accept=True).is_change
+        again = wider.replace("module.training", "module.training and True")
+        edit = bench.edit(study, again, accept=True)
+        assert (len(edit.revision.kept), len(edit.revision.new)) == (4, 0)
+
+    def test_a_longer_budget_goes_on_from_accepted_checkpoints(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP)
+        edit = bench.plan_edit(study, self.COSMETIC, epochs=6)
+        assert edit.revision.continued == ()
+        edit = bench.edit(study, self.COSMETIC, accept=True, epochs=6)
+        assert len(edit.revision.continued) == 3
+        bench.run(study)
+        with study.journal() as journal:
+            told = journal.origins()
+        for each in edit.revision.continued:
+            assert len(told[each.trial.key]) == 2
+
+    def test_other_changes_are_not_accepted_with_it(self, bench: Bench) -> None:
+        study = bench.ran(SWEEP)
+        edit = bench.plan_edit(study, self.COSMETIC.replace("lr=0.05", "lr=0.04"), accept=True)
+        assert {orphan.why for orphan in edit.revision.orphaned} == {"its recipe has changed"}
+
+    def test_a_plain_resume_accepts_it_when_asked_to_and_show_says_so(
+        self, hsweep: Invoke, bench: Bench
+    ) -> None:
+        study = bench.ran(SWEEP)
+        study.paths.sweep_source.write_text(self.COSMETIC)
+        refused = hsweep("resume", "mine", "--runner", "inline")
+        assert refused.exit_code == 2
+        assert "its model code (the sweep file) has changed (3)" in refused.output
+        accepted = hsweep("resume", "mine", "--runner", "inline", "--accept-code")
+        assert accepted.exit_code == 0, accepted.output
+        line = "3 trials kept although the model code (the sweep file) had changed"
+        assert line in accepted.output
+        assert line in hsweep("show", "mine").output
+        assert attempts(study) == dict.fromkeys(attempts(study), 1)
+        with study.journal() as journal:
+            refuse_changed(study, prepare_again(Study.open(bench.home, "mine")), journal)
 
 
 class TestLongerBudgets:

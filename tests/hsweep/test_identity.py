@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,17 +17,12 @@ from hypothesis import strategies as st
 from tiny import TinyModel, TinyTask, tiny_sweep
 
 from hsweep import Recipe, UserError, epochs, grid, steps
-from hsweep.planning.identity import (
-    _modules_hash,
-    _source_hash,
-    code_version,
-    content_hash,
-    describe,
-    training_code_version,
-    trial_key,
-)
+from hsweep.planning.code import SWEEP_FILE, changed_files, code_of, training_code
+from hsweep.planning.identity import content_hash, describe, identity_of, key_of
 from hsweep.planning.plan import make_plan
 from hsweep.seeding import replicate_seeds
+from hsweep.workspace import load_sweep
+from tasks.base import not_in_key
 
 CLAIM = settings(deadline=None, derandomize=True, max_examples=100)
 TESTS = Path(__file__).resolve().parents[1]
@@ -117,9 +111,20 @@ def key(**changes: Any) -> str:
         "fingerprint": "f",
         "recipe": Recipe(),
         "budget": epochs(3),
-        "seeds": replicate_seeds(0, 0),
     }
-    return trial_key(**{**parts, **changes})
+    seeds = changes.pop("seeds", replicate_seeds(0, 0))
+    return key_of(identity_of(**{**parts, **changes}).parts(content_hash(seeds)))
+
+
+@dataclass(frozen=True)
+class ReadTask(TinyTask):
+    """Reads a file; what is in it decides, not where it lies or how many processes read it."""
+
+    path: str = not_in_key("")
+    num_workers: int = not_in_key(4)
+
+    def fingerprint(self) -> str:
+        return Path(self.path).read_text()
 
 
 CHANGED_RECIPES: dict[str, object] = {
@@ -173,19 +178,34 @@ class TestTrialKey:
         }
         assert len(keys | {key()}) == len(CHANGED_RECIPES) + 1
 
-    @CLAIM
-    @given(PLAIN, PLAIN, PLAIN, PLAIN)
-    def test_its_parts_written_one_by_one_are_what_all_of_it_is_written_as(
-        self, model: Any, task: Any, recipe: Any, fingerprint: Any
-    ) -> None:
-        parts = {"model": model, "task": task, "recipe": recipe, "budget": 3, "seeds": (1, 2.0)}
-        code = {
-            "model_code": code_version(model),
-            "task_code": code_version(task),
-            "training_code": training_code_version(),
-        }
-        together = content_hash({"format": 1, "data": fingerprint, **parts, **code})
-        assert trial_key(fingerprint=fingerprint, **parts) == "t" + together
+    def test_every_part_changes_it_and_accepted_code_counts_as_what_it_is_taken_for(self) -> None:
+        identity = identity_of(TinyModel(2), TinyTask(), Recipe(), epochs(3), "f")
+        parts = identity.parts(content_hash(replicate_seeds(0, 0)))
+        changed = {name: {**parts, name: "another"} for name in parts}
+        assert len({key_of(each) for each in changed.values()} | {key_of(parts)}) == len(parts) + 1
+        for name, each in changed.items():
+            assert (key_of(each, {"another": parts[name]}) == key_of(parts)) == ("code" in name)
+
+    def test_where_data_lie_and_how_they_are_read_does_not(self, tmp_path: Path) -> None:
+        (tmp_path / "one").write_text("content")
+        (tmp_path / "copy").write_text("content")
+        (tmp_path / "other").write_text("other")
+
+        def planned(*names: str, **how: int) -> list[str]:
+            sweep = tiny_sweep(
+                space=grid(place=list(names)),
+                task=lambda p: ReadTask(path=str(tmp_path / p.place), **how),
+                model=TinyModel(2),
+            )
+            return [t.key for t in make_plan(sweep, preset="quick", study_seed=0).trials]
+
+        assert planned("one") == planned("copy") == planned("one", num_workers=0)
+        # Described alike, read apart: also within one plan.
+        both = planned("one", "other")
+        assert len(set(both)) == 2
+        assert both == planned("one") + planned("other")
+        (tmp_path / "one").write_text("changed")
+        assert planned("one") != both[:1]
 
     def test_names_of_axes_do_not(self) -> None:
         def keys(sweep: Any) -> list[str]:
@@ -247,15 +267,12 @@ def project_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
             (tmp_path / f"{name}.py").write_text(source)
             sys.modules.pop(f"models.{name}", None)
         importlib.invalidate_caches()
-        _modules_hash.cache_clear()
-        _source_hash.cache_clear()
-        return code_version(importlib.import_module("models.zz_model").Model())
+        return code_of(importlib.import_module("models.zz_model").Model()).digest
 
     yield version
     for name in names:
         sys.modules.pop(f"models.{name}", None)
         vars(models).pop(name, None)
-    _modules_hash.cache_clear()
 
 
 class TestProjectCode:
@@ -299,26 +316,217 @@ class TestProjectCode:
         assert project_code() == project_code(zz_unrelated="TWO = 3\n")
 
 
-class TestUserCode:
-    def load(self, folder: Path, source: str) -> ModuleType:
-        path = folder / "own_model.py"
-        path.write_text(source)
-        sys.modules.pop("own_model", None)
+SWEEP = '''"""A question."""
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import key_helper
+from key_package.nets import scaled
+from key_table import WIDTHS
+
+from hsweep import grid
+from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LIMIT = 3
+NAMES = {}
+NAMES["a"] = 1
+
+
+def limited(number):
+    """Cut it."""
+    return min(number, LIMIT)
+
+
+@dataclass(frozen=True)
+class Net(TinyModel):
+    """A network."""
+
+    def build(self):
+        return key_helper.wrapped(super().build(), limited(7))  # here
+
+
+@dataclass(frozen=True)
+class Other(TinyModel):
+    def build(self):
+        return super().build()
+
+
+class OwnData(TinyData):
+    def loss(self, model, batch):
+        _, inputs, outputs = batch
+        return scaled((model(inputs) - outputs).abs().mean())
+
+
+@dataclass(frozen=True)
+class OwnTask(TinyTask):
+    def open(self, *, data_seed, sampling_seed, batch_size, device):
+        import key_generator
+
+        data_seed = key_generator.shifted(data_seed)
+        return OwnData(self, data_seed, sampling_seed, batch_size, device)
+
+
+def model(p):
+    return Other(p.width) if p.width > 9 else Net(p.width)
+
+
+SPACE = grid(width=WIDTHS)
+SWEEP = tiny_sweep(space=SPACE, task=OwnTask(), model=model, replicates=1)
+
+if __name__ == "__main__":
+    print(SWEEP)
+'''
+FILES = {
+    "question.py": SWEEP,
+    "key_helper.py": "from key_deeper import twice\ndef wrapped(net, n):\n    return twice(net)\n",
+    "key_deeper.py": "def twice(net):\n    return net\n",
+    "key_generator.py": "def shifted(seed):\n    return seed + 1\n",
+    "key_table.py": "WIDTHS = [1, 2]\n",
+    "key_package/__init__.py": "FACTOR = 2\n",
+    "key_package/nets.py": "from . import parts\ndef scaled(x):\n    return parts.GAIN * x\n",
+    "key_package/parts.py": "GAIN = 1\n",
+    "key_package/unused.py": "GAIN = 5\n",
+}
+MODEL_CODE, TASK_CODE, BOTH = {"model_code"}, {"task_code"}, {"model_code", "task_code"}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Write a project, some of its text replaced; return the first trial of its plan."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def forget() -> None:
+        for name in [name for name in sys.modules if name.startswith(("key_", "hsweep_sweep_"))]:
+            del sys.modules[name]
         importlib.invalidate_caches()
-        import linecache
 
-        linecache.clearcache()
-        return importlib.import_module("own_model")
+    def planned(
+        file: str = "", old: str = "", new: str = "", *, name: str = "question.py", **more: str
+    ) -> Any:
+        forget()
+        files = {**FILES, name: SWEEP, **{f"{module}.py": text for module, text in more.items()}}
+        if file:
+            assert old in files[file]
+            files[file] = files[file].replace(old, new)
+        for path, text in files.items():
+            (tmp_path / path).parent.mkdir(exist_ok=True)
+            (tmp_path / path).write_text(text)
+        loaded = load_sweep(tmp_path / name)
+        plan = make_plan(
+            loaded.sweep, preset="quick", study_seed=0, sweep_module=loaded.module.__name__
+        )
+        return plan.trials[0]
 
-    def test_the_class_counts_and_its_comments_do_not(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    yield planned
+    forget()
+
+
+def differing(one: Any, other: Any) -> set[str]:
+    return {part for part in one.parts if one.parts[part] != other.parts[part]}
+
+
+class TestUserCode:
+    @pytest.mark.parametrize(
+        ("file", "old", "new", "parts"),
+        [
+            ("question.py", "super().build(), lim", "super().build().eval(), lim", MODEL_CODE),
+            ("question.py", "LIMIT = 3", "LIMIT = 4", MODEL_CODE),
+            ("question.py", "min(number", "max(number", MODEL_CODE),
+            ("question.py", ".abs()", ".square()", TASK_CODE),
+            ("question.py", "NAMES = {}", "NAMES = {}\nprint(NAMES)", BOTH),
+            ("question.py", "class OwnData(", "@print\ndef shown(): 2\nclass OwnData(", BOTH),
+            ("key_helper.py", "return twice(net)", "return twice(twice(net))", MODEL_CODE),
+            ("key_deeper.py", "return net", "return net.eval()", MODEL_CODE),
+            ("key_generator.py", "+ 1", "+ 2", TASK_CODE),
+            ("key_package/parts.py", "GAIN = 1", "GAIN = 2", TASK_CODE),
+            ("key_package/__init__.py", "2", "3", TASK_CODE),
+        ],
+    )
+    def test_what_a_trial_can_run_counts_and_the_file_is_known(
+        self, project: Callable[..., Any], file: str, old: str, new: str, parts: set[str]
     ) -> None:
-        monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.setattr(sys, "dont_write_bytecode", True)
-        source = "class Own:\n    '''Text.'''\n    def build(self):\n        return 1  # one\n"
-        before = code_version(self.load(tmp_path, source).Own())
-        commented = source.replace("# one", "# two").replace("Text", "Words")
-        assert code_version(self.load(tmp_path, commented).Own()) == before
-        edited = source.replace("return 1", "return 22")
-        assert code_version(self.load(tmp_path, edited).Own()) != before
-        sys.modules.pop("own_model", None)
+        before = project()
+        model = code_of(before.model).files, code_of(before.task).files
+        after = project(file, old, new)
+        assert differing(before, after) == parts
+        assert after.key != before.key
+        now = code_of(after.model).files, code_of(after.task).files
+        if parts != BOTH:
+            which = 0 if parts == MODEL_CODE else 1
+            name = SWEEP_FILE if file == "question.py" else file
+            assert changed_files(model[which], now[which]) == [name]
+
+    @pytest.mark.parametrize(
+        ("file", "old", "new"),
+        [
+            ("question.py", "# here", "# there"),
+            ("question.py", '"""A network."""', '"""Another text."""'),
+            ("question.py", "import Tensor", "import Tensor, nn"),
+            ("question.py", "SPACE = grid(width=WIDTHS)", "SPACE = grid(width=WIDTHS + [4])"),
+            ("question.py", "replicates=1", "replicates=2"),
+            ("question.py", "class Other(TinyModel):\n", "class Other(TinyModel):\n    more = 1\n"),
+            ("question.py", "p.width > 9", "p.width > 8"),
+            ("question.py", 'NAMES["a"] = 1', 'NAMES["a"] = 1\n\n\n'),
+            ("question.py", "print(SWEEP)", "print(SWEEP, SWEEP)"),
+            ("key_table.py", "[1, 2]", "[1, 2, 3]"),
+            ("key_package/unused.py", "5", "6"),
+            ("key_deeper.py", "def twice(net):", "def twice(net):\n    '''Twice.'''"),
+        ],
+    )
+    def test_what_it_cannot_run_does_not_nor_do_words(
+        self, project: Callable[..., Any], file: str, old: str, new: str
+    ) -> None:
+        assert project(file, old, new).key == project().key
+
+    def test_nor_does_the_name_of_the_sweep_file(self, project: Callable[..., Any]) -> None:
+        assert project(name="renamed.py").key == project().key
+
+    def test_code_outside_of_the_installed_packages_counts_wherever_it_lies(
+        self, project: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        """As an editable install has it: a folder on the path, and not where packages go."""
+        editable = tmp_path / "src"
+        installed = tmp_path / "site-packages"
+        for folder in (editable, installed):
+            folder.mkdir()
+            sys.path.append(str(folder))
+
+        def changed(folder: Path, name: str) -> set[str]:
+            trials = []
+            for value in (1, 2):
+                (folder / f"{name}.py").write_text(f"VALUE = {value}\n")
+                helper = FILES["key_helper.py"].replace("(net)", f"(net) or {name}.VALUE")
+                trials.append(project(key_helper=f"import {name}\n{helper}"))
+            return differing(*trials)
+
+        assert changed(editable, "key_editable") == MODEL_CODE
+        assert changed(installed, "key_installed") == set()
+
+    def test_a_class_that_was_typed_in_counts_by_its_compiled_code(self) -> None:
+        def typed(body: str) -> str:
+            space: dict[str, Any] = {"__name__": "typed_in_a_console"}
+            source = f"def helper():\n    return {body}\nclass Net:\n    def build(self):\n"
+            exec(f"{source}        return helper()\n", space)
+            return code_of(space["Net"]()).digest
+
+        assert typed("1") == typed("1")
+        assert typed("1") != typed("2")
+
+
+class TestTrainingCode:
+    def test_it_is_found_from_where_trials_are_opened(self) -> None:
+        files = training_code().files
+        for name in ("train", "optimizers", "update", "together", "stacked_updates"):
+            assert f"hsweep/training/{name}.py" in files
+        assert "hsweep/design/recipe.py" in files
+        assert not any(name.startswith(("hsweep/planning", "hsweep/record")) for name in files)
+        assert "hsweep/__init__.py" not in files
+
+    def test_of_the_tool_nothing_else_is_code_of_a_model_or_task(self) -> None:
+        files = {*code_of(TinyModel(2)).files, *code_of(TinyTask()).files}
+        assert not [name for name in files if name.startswith("hsweep/")]
+        assert "tasks/base.py" in files

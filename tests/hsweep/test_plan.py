@@ -26,7 +26,8 @@ from hsweep import (
     optuna_search,
     random_search,
 )
-from hsweep.planning.identity import code_version, content_hash, training_code_version
+from hsweep.planning.code import code_of, training_code
+from hsweep.planning.identity import content_hash, key_of
 from hsweep.planning.plan import Limits, Plan, make_plan
 from hsweep.seeding import replicate_seeds
 from models.base import Counts
@@ -263,14 +264,14 @@ class TestWhatPointsShare:
                 "seeds": replicate_seeds(4, trial.replicate),
             }
             code = {
-                "model_code": code_version(trial.model),
-                "task_code": code_version(trial.task),
-                "training_code": training_code_version(),
+                "model_code": code_of(trial.model).digest,
+                "task_code": code_of(trial.task).digest,
+                "training_code": training_code().digest,
             }
             data = trial.task.fingerprint()
-            assert trial.key == "t" + content_hash({"format": 1, "data": data, **identity, **code})
             parts = {name: content_hash(value) for name, value in identity.items()}
             assert trial.parts == {**parts, "data": data, **code}
+            assert trial.key == key_of(trial.parts)
             assert trial.counts == trial.model.counts()  # type: ignore[union-attr]
             assert trial.train_memory_bytes == train_memory_bytes(
                 trial.counts,

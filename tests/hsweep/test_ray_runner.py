@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -21,7 +22,9 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Assignment, Resources
 from hsweep.errors import UserError
+from hsweep.own_packages import default_folders, let_in
 from hsweep.ray_tune.environment import prepare_ray
+from hsweep.workspace import load_sweep
 
 prepare_ray()
 
@@ -133,6 +136,41 @@ def test_processes_are_reused_between_trials_of_one_size_and_each_gets_what_it_a
     by_size = {size: [pid for _, pid, given in opened if given == size] for size in ("0.5", "1.0")}
     assert {size: len(pids) for size, pids in by_size.items()} == {"0.5": 6, "1.0": 1}
     assert len(set(by_size["0.5"])) == 1
+
+
+OWN_NET = """from dataclasses import dataclass
+from models.wide_of_own import widened
+from tiny import TinyModel
+
+@dataclass(frozen=True)
+class Net(TinyModel):
+    def build(self):
+        return widened(super().build())
+"""
+OWN_SWEEP = """from hsweep import grid
+from models.net_of_own import Net
+from tiny import tiny_sweep
+
+SWEEP = tiny_sweep(space=grid(width=[2]), model=lambda p: Net(p.width))
+"""
+
+
+def test_classes_of_the_users_models_reach_workers_that_have_no_such_files(
+    runner: RayRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "net_of_own.py").write_text(OWN_NET)
+    (tmp_path / "models" / "wide_of_own.py").write_text("def widened(net):\n    return net\n")
+    (tmp_path / "question.py").write_text(OWN_SWEEP)
+    loaded = load_sweep(tmp_path / "question.py")
+    runner.own_modules = tuple(loaded.own_modules())
+    shutil.rmtree(tmp_path / "models")
+    with coordinating(loaded.sweep, tmp_path / "study") as coordinator:
+        runner.run(coordinator)
+        (row,) = coordinator.journal.trials()
+    let_in(default_folders())
+    assert (row.status, row.reason) == ("finished", "")
 
 
 def test_with_isolation_every_trial_has_a_process_of_its_own(

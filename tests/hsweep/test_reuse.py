@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +20,15 @@ from hsweep import Sweep, lean, seconds
 from hsweep.coordination.coordinator import planned_row
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
+from hsweep.planning.code_changes import note_code
 from hsweep.planning.identity import describe
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import LogRow, TrialRow
+from hsweep.record.origins import Origin, mixed_versions_lines
+from hsweep.record.reading import reading
 from hsweep.record.study import Study
 from hsweep.running.reuse import Reuse
+from hsweep.workspace import load_sweep
 from models.conditioning import METRICS as PROBED
 from models.conditioning import Conditioning
 
@@ -40,12 +46,16 @@ def add_study(home: Home, name: str, sweep: Sweep, **changes: Any) -> Study:
     return study
 
 
-def finish(study: Study, *trials: Trial, units: tuple[int, ...] = (1, 2, 3)) -> None:
-    """Record trials as if they had trained, what a probe reports included where there is one."""
+def finish(
+    study: Study, *trials: Trial, units: tuple[int, ...] = (1, 2, 3), origin: str | None = None
+) -> None:
+    """Record trials as if they had trained, what a probe reports included where there is one.
+
+    With ``origin``, as if code and versions had been those."""
     probed = dict.fromkeys(PROBED, 2.0) if study.manifest.probe else {}
     with study.journal(read_only=False) as journal:
         for trial in trials:
-            attempt = journal.begin_attempt(trial.key)
+            attempt = journal.begin_attempt(trial.key, origin or trial.origin)
             for unit in units:
                 value = trial.ordinal + 1 / unit
                 journal.record(
@@ -201,6 +211,123 @@ class TestWhatIsNotTaken:
         study = add_study(home, "mine", sweep)
         assert take(home, study, sweep)[0] == {trials[0].key}
         assert rows(study)[trials[0].key].reused_from == "whole"
+
+
+OWN = """from dataclasses import dataclass
+from tiny import TinyModel, tiny_sweep
+
+@dataclass(frozen=True)
+class Net(TinyModel):
+    def build(self):
+        return super().build()
+
+SWEEP = tiny_sweep(model=lambda p: Net(p.width))
+"""
+
+
+class TestCodeAndVersions:
+    """What code and which versions trained a result decides whether it is taken."""
+
+    @pytest.fixture
+    def load(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Sweep]:
+        monkeypatch.setattr(sys, "path", list(sys.path))
+
+        def loaded(source: str) -> Sweep:
+            path = tmp_path / "question.py"
+            path.write_text(source)
+            return load_sweep(path).sweep
+
+        return loaded
+
+    CHANGED = OWN.replace("super().build()", "super().build().eval()")
+
+    def test_results_of_other_code_are_not_taken_and_the_file_is_named(
+        self, home: Home, load: Callable[[str], Sweep]
+    ) -> None:
+        before = load(OWN)
+        study = add_study(home, "before", before)
+        finish(study, *planned(before))
+        with study.journal(read_only=False) as journal:
+            note_code(journal, planned(before))
+        sweep = load(self.CHANGED)
+        found, reuse = take(home, add_study(home, "mine", sweep), sweep)
+        assert found == frozenset()
+        assert reuse.lines(3) == [
+            "3 of 3 trials are trained although study before has finished them: the model code "
+            "(the sweep file) has changed since; --accept-code takes them all the same"
+        ]
+
+    def test_they_are_when_that_is_accepted_and_a_third_study_is_asked_again(
+        self, home: Home, load: Callable[[str], Sweep]
+    ) -> None:
+        before = load(OWN)
+        finish(add_study(home, "before", before), *planned(before))
+        sweep = load(self.CHANGED)
+        mine = add_study(home, "mine", sweep)
+        found, reuse = take(home, mine, sweep, accepts_code=True)
+        assert len(found) == 3
+        (entry,) = reuse.accepted
+        assert (entry["what"], entry["trials"]) == ("before", 3)
+        assert list(entry["files"]) == ["model_code"]
+        with mine.journal() as journal:
+            told = journal.origins()
+        there = {trial.parts["model_code"] for trial in planned(before)}
+        assert {Origin.parse(text).code["model_code"] for (text,) in told.values()} == there
+        third = add_study(home, "third", sweep)
+        shutil.rmtree(Study.open(home, "before").paths.root)
+        assert take(home, third, sweep)[0] == frozenset()
+        # The code that did train them is the code of the first: there they are taken.
+        assert len(take(home, add_study(home, "fourth", before), before)[0]) == 3
+
+    def test_results_of_the_same_code_are_taken_first(
+        self, home: Home, load: Callable[[str], Sweep]
+    ) -> None:
+        before = load(OWN)
+        finish(add_study(home, "before", before), *planned(before))
+        sweep = load(self.CHANGED)
+        finish(add_study(home, "same", sweep), planned(sweep)[0])
+        _, reuse = take(home, add_study(home, "mine", sweep), sweep, accepts_code=True)
+        assert Counter(reuse.taken.values()) == {"before": 2, "same": 1}
+
+    @pytest.mark.parametrize("accepts_code", [False, True])
+    def test_results_of_other_versions_are_not_taken_and_the_user_is_told(
+        self, home: Home, accepts_code: bool
+    ) -> None:
+        sweep = tiny_sweep()
+        one, *others = planned(sweep)
+        study = add_study(home, "before", sweep)
+        now = Origin.parse(one.origin)
+        assert {"python", "torch", "numpy"} <= now.versions.keys()
+        finish(study, one, origin=Origin(now.code, {**now.versions, "torch": "0.4"}).text())
+        finish(study, *others)
+        found, reuse = take(home, add_study(home, "mine", sweep), sweep, accepts_code=accepts_code)
+        assert found == {trial.key for trial in others}
+        torch = now.versions["torch"]
+        assert reuse.lines(3)[1] == (
+            "1 of 3 trials is trained although study before has finished it: trained with torch "
+            f"0.4 there, torch {torch} here"
+        )
+
+    def test_a_study_says_which_versions_it_mixes(self, home: Home) -> None:
+        sweep = tiny_sweep()
+        one, other, third = planned(sweep)
+        study = add_study(home, "mine", sweep)
+        now = Origin.parse(one.origin)
+        earlier = Origin(now.code, {**now.versions, "torch": "0.4"}).text()
+        with study.journal(read_only=False) as journal:
+            keys = [one.key, other.key, third.key]
+            journal.begin_attempt(one.key, earlier)
+            assert mixed_versions_lines(journal, keys) == []
+            journal.begin_attempt(one.key, one.origin)
+            journal.begin_attempt(other.key, earlier)
+            journal.begin_attempt(third.key, third.origin)
+            torch = now.versions["torch"]
+            assert mixed_versions_lines(journal, keys) == [
+                f"trained with different versions: 1 trial with torch 0.4, later torch {torch}; "
+                f"1 trial with torch 0.4; 1 trial with torch {torch}"
+            ]
+        with reading(study) as tables:
+            assert len(tables.mixed_versions()) == 1
 
 
 class TestProbes:

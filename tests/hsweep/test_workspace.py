@@ -3,11 +3,15 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hsweep.errors import UserError
+from hsweep.own_packages import default_folders, let_in
+from hsweep.planning.code import changed_files, code_of
+from hsweep.planning.plan import make_plan
 from hsweep.workspace import PACKAGES, ROOT, load_sweep, pin_imports, worker_environment
 
 SWEEP_FILE = '''
@@ -41,11 +45,12 @@ def written(folder: Path, text: str = SWEEP_FILE, name: str = "mine.py") -> Path
     return folder / name
 
 
-def python(code: str, cwd: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
-    """Run code in a process of its own, ``paths`` before the project on its import path."""
+def python(code: str | Path, cwd: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
+    """Run code or a file in a process of its own, ``paths`` before the project on its import
+    path."""
     search = os.pathsep.join(map(str, [*paths, ROOT]))
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, *([str(code)] if isinstance(code, Path) else ["-c", code])],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": search},
         capture_output=True,
@@ -184,3 +189,143 @@ def test_a_worker_is_set_up_from_its_environment(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert str(ROOT / "models") in done.stdout
+
+
+OWN_NET = """from dataclasses import dataclass
+from models.base import PARAM_GROUPS, Counts
+from tiny import TinyModel
+
+@dataclass(frozen=True)
+class Net(TinyModel):
+    pass
+"""
+
+
+class TestPackagesOfTheUsers:
+    """A project has a ``models`` folder of its own, beside which ours lives on."""
+
+    @pytest.fixture(autouse=True)
+    def as_before(self) -> Iterator[None]:
+        yield
+        let_in(default_folders())
+
+    def sweep(self, folder: Path, importing: str, net: str = "Net") -> Path:
+        source = SWEEP_FILE.replace("from tiny", f"{importing}\nfrom tiny")
+        return written(folder, source.replace("TinyModel(point", f"{net}(point"))
+
+    def test_modules_of_it_are_imported_and_travel_to_workers(self, tmp_path: Path) -> None:
+        written(tmp_path / "models", OWN_NET, "tiny_net.py")
+        written(tmp_path / "models" / "nested", "from . import deep", "__init__.py")
+        written(tmp_path / "models" / "nested", "VALUE = 3", "deep.py")
+        file = self.sweep(
+            tmp_path,
+            "import models.nested.deep\nfrom models.tiny_net import Net\nimport models.vit",
+        )
+        loaded = load_sweep(file)
+        (first, *_) = make_plan(loaded.sweep, preset="quick", study_seed=0).trials
+        assert type(first.model).__module__ == "models.tiny_net"
+        travelling = {module.__name__ for module in loaded.own_modules()}
+        assert {"models.tiny_net", "models.nested", "models.nested.deep"} <= travelling
+        assert not {"models.vit", "models.base", "models"} & travelling
+        files = code_of(first.model).files
+        assert {"models/tiny_net.py", "models/base.py"} <= files.keys()
+        written(tmp_path / "models", OWN_NET.replace("pass", "more = 1"), "tiny_net.py")
+        let_in([])
+        reloaded = load_sweep(file)
+        (again, *_) = make_plan(reloaded.sweep, preset="quick", study_seed=0).trials
+        assert again.key != first.key
+        assert changed_files(files, code_of(again.model).files) == ["models/tiny_net.py"]
+
+    def test_the_sweeps_folder_comes_before_the_working_directory(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+        written(project / "models", "VALUE = 'project'", "both_have.py")
+        written(elsewhere / "models", "VALUE = 'elsewhere'", "both_have.py")
+        written(elsewhere / "tasks", "VALUE = 'elsewhere'", "one_has.py")
+        monkeypatch.chdir(elsewhere)
+        source = "from models.both_have import VALUE as one\nfrom tasks.one_has import VALUE as two"
+        module = load_sweep(self.sweep(project, source, "TinyModel")).module
+        assert (vars(module)["one"], vars(module)["two"]) == ("project", "elsewhere")
+
+    @pytest.mark.parametrize(
+        ("path", "ours"),
+        [("models/vit.py", "models/vit.py"), ("tasks/vision/mine.py", "tasks/vision")],
+    )
+    def test_what_both_have_is_an_error_that_names_both(
+        self, tmp_path: Path, path: str, ours: str
+    ) -> None:
+        written((tmp_path / path).parent, "", Path(path).name)
+        with pytest.raises(UserError, match="rename yours") as error:
+            load_sweep(written(tmp_path))
+        assert str(tmp_path / ours) in str(error.value)
+        assert str(ROOT / ours) in str(error.value)
+
+    def test_a_folder_of_weights_is_no_package(self, tmp_path: Path) -> None:
+        written(tmp_path / "models" / "vit", "no code", "weights.bin")
+        load_sweep(written(tmp_path))
+        import models
+
+        assert list(models.__path__) == [str(ROOT / "models")]
+
+    def test_its_init_file_is_run_when_it_is_needed_and_what_it_defines_is_found(
+        self, tmp_path: Path
+    ) -> None:
+        init = "from dataclasses import dataclass\nfrom .wide_net import Net as Wide\nKNOWN = {}\n"
+        own = f"{OWN_NET}class Base:\n    pass\n"
+        written(tmp_path / "models", f"{init}{own}", "__init__.py")
+        written(tmp_path / "models", f"import models\n{OWN_NET}", "wide_net.py")
+        loaded = load_sweep(self.sweep(tmp_path, "from models import KNOWN, Net, Wide"))
+        assert vars(loaded.module)["KNOWN"] == {}
+        (first, *_) = make_plan(loaded.sweep, preset="quick", study_seed=0).trials
+        assert type(first.model).__name__ == "Net"
+        names = {module.__name__ for module in loaded.own_modules()}
+        assert {"models.__init__", "models.wide_net"} <= names
+        files = code_of(first.model).files
+        assert {"models/__init__.py", "models/__init__.py of yours", "models/wide_net.py"} <= {
+            *files
+        }
+
+    def test_an_init_file_that_fails_says_so_each_time_and_only_when_asked(
+        self, tmp_path: Path
+    ) -> None:
+        written(tmp_path / "models", "raise RuntimeError('mine is broken')", "__init__.py")
+        load_sweep(written(tmp_path))
+        for _ in range(2):
+            with pytest.raises(UserError, match="mine is broken"):
+                load_sweep(self.sweep(tmp_path, "from models import Net"))
+
+    def test_a_bare_script_has_them_from_its_folder_and_the_working_directory(
+        self, tmp_path: Path
+    ) -> None:
+        script = "import hsweep, models.of_script, tasks.of_folder, models.vit\n"
+        written(tmp_path / "scripts" / "models", "", "of_script.py")
+        written(tmp_path / "folder" / "tasks", "", "of_folder.py")
+        file = written(tmp_path / "scripts", script, "script.py")
+        done = python(file, tmp_path / "folder")
+        assert done.returncode == 0, done.stderr
+        written(tmp_path / "scripts" / "models", "", "base.py")
+        done = python(file, tmp_path / "folder")
+        assert done.returncode != 0
+        last = done.stderr.strip().splitlines()[-1]
+        assert str(tmp_path / "scripts" / "models" / "base.py") in last
+        assert str(ROOT / "models" / "base.py") in last
+
+    def test_a_worker_has_them_where_the_driver_looked(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        project = tmp_path / "project"
+        written(project / "models", "VALUE = 3", "of_project.py")
+        written(project / "models", "KNOWN = 4", "__init__.py")
+        written(tmp_path / "models", "", "base.py")  # where the worker starts: not asked
+        load_sweep(written(project))
+        for name, value in worker_environment(project).items():
+            monkeypatch.setenv(name, value)
+        done = python(
+            "from hsweep.workspace import set_up_worker\n"
+            "set_up_worker()\n"
+            "import models, models.of_project\n"
+            "print(models.__file__, models.of_project.VALUE, models.KNOWN)",
+            tmp_path,
+        )
+        assert done.stdout.split() == [str(ROOT / "models" / "__init__.py"), "3", "4"], done.stderr

@@ -1,0 +1,330 @@
+"""Which code a trial runs: found by following imports, never listed by hand.
+
+A model's or task's code is every module that its classes lead to by imports, relative ones and
+those inside functions included, as far as it is the user's or this project's: what is neither of
+the standard library nor installed (``hsweep.workspace.is_installed``; code of an editable install
+counts as the user's). Modules count whole, but for the sweep file itself, of which only what trials
+can reach counts (``hsweep.planning.source.source_of_part``). An extension module without source
+counts with its bytes. Modules whose names are computed when the program runs are not found.
+
+``hsweep`` itself is not followed from there: a sweep file imports it to say what to run. What of it
+trains is the same for every trial, and is found in the same way from the module that opens them.
+"""
+
+import functools
+import hashlib
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+from hsweep.own_packages import ROOT, SHARED, bodies_of, is_of_user
+from hsweep.planning.source import Import, Source, source_of, source_of_part
+from hsweep.workspace import PACKAGES, SWEEP_FILE_PREFIX, is_installed
+
+SWEEP_FILE: Final = "the sweep file"
+"""What the sweep file is called among the files of a trial's code, wherever it lies."""
+
+_TRAINING: Final = "hsweep.training.worker"
+_TOOL: Final = "hsweep"
+_PLAIN: Final = frozenset({bool, int, float, str, type(None)})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Code:
+    """The code behind a model, a task or the training.
+
+    Attributes:
+        digest: 20 hexadecimal digits of it.
+        files: the digest of each file, by its name as a module has it: ``package/module.py``.
+        libraries: import names of the installed packages that it imports, without those of the
+            standard library.
+    """
+
+    digest: str
+    files: Mapping[str, str]
+    libraries: frozenset[str]
+
+
+def code_of(value: Any, sweep_module: str = "") -> Code:
+    """Return the code behind a model or task: of its class and base classes, and of those of all
+    that its fields hold.
+
+    Args:
+        value: the model or task.
+        sweep_module: name of the imported sweep file, whose statements that act on import count
+            even where none of its classes is used; empty for none.
+    """
+    kinds: set[type] = set()
+    _collect(value, kinds)
+    return _code_of_classes(frozenset(kinds), sweep_module)
+
+
+@functools.cache
+def training_code() -> Code:
+    """Return the code that every trial runs, whatever its model and task."""
+    closure = _Closure(follows_tool=True)
+    closure.visit(_TRAINING)
+    return _noted(closure.code())
+
+
+def files_of(digest: str) -> Mapping[str, str] | None:
+    """Return the files of code that this process has looked at; None if it has not."""
+    return _KNOWN.get(digest)
+
+
+def changed_files(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Return the files that differ, the sweep file first, or are there but once."""
+    names = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+    return sorted(names, key=lambda name: (name != SWEEP_FILE, name))
+
+
+_KNOWN: Final[dict[str, Mapping[str, str]]] = {}
+
+
+def _noted(code: Code) -> Code:
+    _KNOWN[code.digest] = code.files
+    return code
+
+
+def _collect(value: Any, kinds: set[type]) -> None:
+    kind = type(value)
+    if kind in _PLAIN:
+        return
+    if isinstance(value, Mapping):
+        for part in value.values():
+            _collect(part, kinds)
+    elif isinstance(value, (tuple, list, set, frozenset)):
+        for part in value:
+            _collect(part, kinds)
+    else:
+        kinds.add(kind)
+        if is_dataclass(kind):
+            for name in _field_names(kind):
+                _collect(getattr(value, name), kinds)
+
+
+@functools.cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+@functools.lru_cache(maxsize=256)
+def _code_of_classes(kinds: frozenset[type], sweep_module: str) -> Code:
+    closure = _Closure(follows_tool=False)
+    in_sweep: dict[str, set[str]] = {sweep_module: set()} if sweep_module else {}
+    for kind in {base for each in kinds for base in each.__mro__}:
+        name = kind.__module__
+        if _has_file(kind):
+            if _is_sweep(name):
+                in_sweep.setdefault(name, set()).add(kind.__qualname__.split(".")[0])
+            else:
+                closure.visit(name)
+        else:
+            closure.visit_object(kind)
+    for name, definitions in in_sweep.items():
+        closure.visit_sweep(name, definitions)
+    return _noted(closure.code())
+
+
+def _is_sweep(module: str) -> bool:
+    return module == "__main__" or module.startswith(SWEEP_FILE_PREFIX)
+
+
+def _has_file(kind: type) -> bool:
+    """Whether a class stands in a file or in the interpreter, unlike one that was typed in."""
+    module = sys.modules.get(kind.__module__)
+    if kind.__module__ in sys.stdlib_module_names:
+        return hasattr(module, kind.__qualname__.split(".")[0])
+    return getattr(module, "__file__", None) is not None
+
+
+class _Closure:
+    """Follows imports from where it is sent.
+
+    Args:
+        follows_tool: also into ``hsweep``, whose ``__init__`` only says what to run.
+    """
+
+    def __init__(self, *, follows_tool: bool) -> None:
+        self._follows_tool = follows_tool
+        self._files: dict[str, str] = {}
+        self._libraries: set[str] = set()
+        self._seen: set[str] = set()
+
+    def code(self) -> Code:
+        """Return what was found."""
+        listed = "".join(f"{name}\0{self._files[name]}\0" for name in sorted(self._files))
+        return Code(_digest(listed.encode()), dict(self._files), frozenset(self._libraries))
+
+    def visit(self, name: str) -> None:
+        """Add a module and all that it imports; what is no module of the user's or this
+        project's is passed over."""
+        queue = [name]
+        while queue:
+            name = queue.pop()
+            if name in self._seen:
+                continue
+            self._seen.add(name)
+            package, _, attribute = name.partition(".")
+            is_body = package in SHARED and attribute.startswith("__init__")
+            found = None if is_body else self._spec(name)
+            if found is not None:
+                queue += self._entered(name, found)
+            is_users = found is not None and is_of_user(name, Path(found.origin or ROOT / package))
+            is_defined_by_user = found is None and package in SHARED and "." not in attribute
+            if is_users or is_defined_by_user:
+                queue += self._bodies(package)
+
+    def visit_sweep(self, module: str, definitions: set[str]) -> None:
+        """Add what of a sweep file trials can reach, and what that imports."""
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if file is None or not Path(file).is_file():
+            return
+        source = source_of_part(Path(file), definitions)
+        if source.text:
+            self._files[SWEEP_FILE] = _digest(source.text.encode())
+        self._follow(source)
+
+    def visit_object(self, value: type | FunctionType) -> None:
+        """Add a class or function that has no file by its compiled code, and what of its module
+        that code uses."""
+        queue: list[Any] = [value]
+        while queue:
+            each = queue.pop()
+            label = f"{each.__module__}.{each.__qualname__}"
+            if label in self._files:
+                continue
+            functions = _functions(each)
+            text = repr([(name, _code_text(one.__code__)) for name, one in functions])
+            self._files[label] = _digest(text.encode())
+            for _, function in functions:
+                used = (function.__globals__.get(name) for name in _names(function.__code__))
+                for other in used:
+                    if isinstance(other, type(sys)):
+                        self.visit(other.__name__)
+                    elif isinstance(other, (type, FunctionType)):
+                        if other.__module__ == each.__module__:
+                            queue.append(other)
+                        else:
+                            self.visit(other.__module__)
+
+    def _entered(self, name: str, spec: ModuleSpec) -> list[str]:
+        """Add a module's file; return the modules that it imports."""
+        path = None if spec.origin is None else Path(spec.origin)
+        if path is None or not path.is_file():  # a namespace package
+            return []
+        is_package = spec.submodule_search_locations is not None
+        label = f"{name.replace('.', '/')}{'/__init__' if is_package else ''}{path.suffix}"
+        if path.suffix != ".py":
+            self._files[label] = _digest(path.read_bytes())
+            return []
+        source = source_of(path, name if is_package else name.rpartition(".")[0])
+        self._files[label] = _digest(source.text.encode())
+        return self._modules(source)
+
+    def _bodies(self, package: str) -> list[str]:
+        """Add what the user's packages define that are called like this project's; return the
+        modules that they import."""
+        found: list[str] = []
+        for number, file in enumerate(bodies_of(package)):
+            label = f"{package}/__init__{number or ''}.py of yours"
+            if label not in self._files:
+                source = source_of(file, package)
+                self._files[label] = _digest(source.text.encode())
+                found += self._modules(source)
+        return found
+
+    def _follow(self, source: Source) -> None:
+        for name in self._modules(source):
+            self.visit(name)
+
+    def _modules(self, source: Source) -> list[str]:
+        """Return what a file imports, packages before what is in them."""
+        names: dict[str, None] = {}
+        for each in source.imports:
+            names |= dict.fromkeys(_with_packages(each))
+        return list(names)
+
+    def _spec(self, name: str) -> ModuleSpec | None:
+        """Return where a module is whose code counts; None for any other."""
+        top = name.split(".")[0]
+        if top in sys.stdlib_module_names:
+            return None
+        if top == _TOOL:
+            return _found(name) if self._follows_tool and name != _TOOL else None
+        if top not in PACKAGES:
+            found = _found(top)
+            if found is None:
+                return None
+            place = _place(found)
+            if place is None or is_installed(place):
+                if place is not None:
+                    self._libraries.add(top)
+                return None
+        return _found(name)
+
+
+def _with_packages(found: Import) -> Iterator[str]:
+    parts = found.module.split(".")
+    yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+    if found.name is not None:
+        yield f"{found.module}.{found.name}"
+
+
+def _found(name: str) -> ModuleSpec | None:
+    """Find a module without importing anything; None if there is none of that name."""
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    if isinstance(spec, ModuleSpec):
+        return spec
+    package, _, _ = name.rpartition(".")
+    if not package:
+        try:
+            return importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            return None
+    above = _found(package)
+    if above is None or above.submodule_search_locations is None:
+        return None
+    places = getattr(sys.modules.get(package), "__path__", above.submodule_search_locations)
+    return importlib.machinery.PathFinder.find_spec(name, list(places))
+
+
+def _place(spec: ModuleSpec) -> Path | None:
+    """Return where a module lies; None if it comes with the interpreter."""
+    if spec.origin in ("built-in", "frozen"):
+        return None
+    if spec.origin is not None:
+        return Path(spec.origin)
+    return next((Path(each) for each in spec.submodule_search_locations or ()), None)
+
+
+def _functions(value: type | FunctionType) -> list[tuple[str, FunctionType]]:
+    if isinstance(value, FunctionType):
+        return [(value.__name__, value)]
+    found = []
+    for name, member in sorted(vars(value).items()):
+        member = getattr(member, "__func__", getattr(member, "fget", member))
+        if isinstance(member, FunctionType):
+            found.append((name, member))
+    return found
+
+
+def _code_text(code: CodeType) -> str:
+    constants = [_code_text(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return repr((code.co_code, constants, code.co_names, code.co_varnames))
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = (c for c in code.co_consts if isinstance(c, CodeType))
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:20]

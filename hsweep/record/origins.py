@@ -1,0 +1,68 @@
+"""What trained a trial beside what its settings say: code, and versions of what computes."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hsweep.record.journal_reader import ORIGIN_META, JournalReader
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What trained a trial.
+
+    Attributes:
+        code: digest of the code, by the parts of a key (see ``hsweep.planning.code``).
+        versions: of Python and of the installed packages that compute.
+    """
+
+    code: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """Return it in one form."""
+        content = {"code": dict(self.code), "versions": dict(self.versions)}
+        return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> "Origin":
+        """Return what a text of it says.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        content = json.loads(text)
+        return cls(content["code"], content["versions"])
+
+
+def mixed_versions_lines(journal: JournalReader, keys: Iterable[str]) -> list[str]:
+    """Return which trials were trained with which versions; nothing where all had the same.
+
+    Args:
+        journal: the study's record.
+        keys: of the trials.
+    """
+    if len(journal.metas(ORIGIN_META)) < 2:
+        return []
+    texts = journal.origins()
+    versions = [
+        [Origin.parse(text).versions for text in texts[key]] for key in keys if key in texts
+    ]
+    found: dict[str, set[str]] = {}
+    for each in (one for of_trial in versions for one in of_trial):
+        for name, version in each.items():
+            found.setdefault(name, set()).add(version)
+    names = [name for name, different in found.items() if len(different) > 1]
+    said = Counter(filter(None, (_in_words(of_trial, names) for of_trial in versions)))
+    if len(said) < 2:
+        return []
+    parts = [
+        f"{number} trial{'' if number == 1 else 's'} with {words}" for words, number in said.items()
+    ]
+    return [f"trained with different versions: {'; '.join(parts)}"]
+
+
+def _in_words(versions: Sequence[Mapping[str, str]], names: Sequence[str]) -> str:
+    each = [", ".join(f"{name} {one[name]}" for name in names if name in one) for one in versions]
+    return ", later ".join(dict.fromkeys(filter(None, each)))
