@@ -1,10 +1,18 @@
 """What can be wrong in what a user gave, as opposed to what is wrong in this program."""
 
 import difflib
-from collections.abc import Iterable
-from typing import Final
+import inspect
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
 
 _LONGEST_QUOTED: Final = 300
+_OWN: Final = tuple(
+    Path(__file__).resolve().parents[1] / name for name in ("hsweep", "models", "tasks", "analysis")
+)
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 
 class UserError(ValueError):
@@ -45,3 +53,28 @@ def told(error: BaseException) -> str:
         text = ""
     kind = type(error).__name__
     return f"{kind}: {text}" if text else kind
+
+
+def raised_at(error: BaseException) -> str:
+    """Return the file and line that a user looks at first: of the innermost frame of their own
+    code, or the innermost of all where none is theirs. Empty without a traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_users(frame.filename)]
+    for frame in (own or frames)[-1:]:
+        return f"{frame.filename}, line {frame.lineno}"
+    return ""
+
+
+def defined_at(function: Callable[..., Any]) -> str:
+    """Return the file and line at which a function begins; empty where it has no Python code."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}, line {code.co_firstlineno}" if code is not None else ""
+
+
+def _is_users(filename: str) -> bool:
+    """Whether code is neither this project's, nor Python's own, nor an installed package's."""
+    path = Path(filename)
+    if not path.is_absolute() or _INSTALLED & set(path.parts):
+        return False
+    standard = Path(sysconfig.get_path("stdlib"))
+    return not any(path.is_relative_to(folder) for folder in (*_OWN, standard))

@@ -197,6 +197,9 @@ class Planner:
         except ImpossiblePointError as impossible:
             self.skipped.append(Skipped(point, str(impossible)))
             return []
+        if too_few := asked_of("task", lambda: _too_few_tokens(task, model)):
+            self.skipped.append(Skipped(point, too_few))
+            return []
         if (described := self._content_of(task).digest) not in self._with_checked_metrics:
             self._check_metrics(task)
             self._with_checked_metrics.add(described)
@@ -336,6 +339,17 @@ class Planner:
                 self.data_problems[str(error)] = None
                 self._fingerprints[identity] = UNREAD_DATA
         return self._fingerprints[identity]
+
+
+def _too_few_tokens(task: Task, model: AnyModelConfig) -> str:
+    """Return why a model has too few tokens for a task, empty where it has not or does not say."""
+    needed, known = getattr(task, "vocab_size", None), getattr(model, "vocab_size", None)
+    if type(needed) is not int or type(known) is not int or known >= needed:
+        return ""
+    return (
+        f"the model's vocab_size {known:,} is below the {needed:,} tokens of task {task.name!r}, "
+        f"whose largest id is {needed - 1:,}; raise it to at least {needed:,}"
+    )
 
 
 def _too_many() -> UserError:

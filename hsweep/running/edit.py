@@ -33,7 +33,14 @@ from hsweep.record.journal import Journal
 from hsweep.record.study import Manifest, Study
 from hsweep.running import pending
 from hsweep.running.beginnings import new_manifest
-from hsweep.running.launch import Conclude, RunOptions, make_runner, prepare_runner, sweep_source
+from hsweep.running.launch import (
+    Conclude,
+    RunOptions,
+    check_new,
+    make_runner,
+    prepare_runner,
+    sweep_source,
+)
 from hsweep.running.outcome import Outcome
 from hsweep.running.request import train
 from hsweep.tracking.tracker import TrackingTarget
@@ -121,6 +128,7 @@ def go_on_edited(
     announce(console, study, edit)
     if dry_run:
         return edit, None
+    check_new(edit.revision.new, options, console)
     runner = make_runner(options, home, study.name, study.manifest.storage, edit.prepared.loaded)
     try:
         prepare_runner(runner, edit.prepared.plan, conclude)

@@ -22,6 +22,7 @@ from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.calibration import Calibration
+from hsweep.planning.checking import check_trials
 from hsweep.planning.plan import Plan, Planner
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.journal import Journal
@@ -64,6 +65,7 @@ class RunOptions:
         dashboard: whether a Ray that is started here has its dashboard.
         retry_failed: whether trials that had failed or were too large are tried again.
         reuse: whether trials that another study of the home has finished are taken from there.
+        checks: whether new trials are tried out before anything is recorded.
     """
 
     runner: Literal["ray", "inline"]
@@ -75,6 +77,19 @@ class RunOptions:
     retry_failed: bool = False
     report_timeout: float | None = None
     dashboard: bool = True
+    checks: bool = True
+
+
+def check_new(trials: Sequence[Trial], options: RunOptions, console: Console) -> None:
+    """Try out the smallest and the largest of the trials that are new to a study, if there are any
+    and the options do not leave it out.
+
+    Raises:
+        UserError: one of them cannot be trained or evaluated.
+    """
+    if options.checks and trials:
+        for line in check_trials(trials).lines():
+            console.print(line, soft_wrap=True)
 
 
 def make_runner(

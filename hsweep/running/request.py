@@ -21,6 +21,7 @@ from hsweep.running.beginnings import new_manifest
 from hsweep.running.launch import (
     Conclude,
     RunOptions,
+    check_new,
     make_runner,
     prepare_runner,
     run_study,
@@ -54,6 +55,7 @@ def run_options(
     retry_failed: bool = False,
     report_timeout: float | None = None,
     dashboard: bool = True,
+    check: bool = True,
 ) -> RunOptions:
     """Check how a study shall be run.
 
@@ -88,6 +90,7 @@ def run_options(
         retry_failed=retry_failed,
         report_timeout=report_timeout,
         dashboard=dashboard,
+        checks=check,
     )
 
 
@@ -125,10 +128,11 @@ def start(
     """
     plan = prepared.plan
     refuse_unread_data(plan)
-    home.create()
     name = f"{plan.sweep.name}-{plan.preset}" if name is None else name
     _refuse_taken(home, name, prepared.loaded.path)
     storage = _absolute(storage)
+    check_new(plan.trials, options, console)
+    home.create()
     runner = make_runner(options, home, name, storage, prepared.loaded)
     try:
         prepare_runner(runner, plan, conclude)

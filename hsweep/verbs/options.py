@@ -257,11 +257,18 @@ run_options = _together(
         show_default=True,
         help="Take trials that another study of the home has finished, or train them anew.",
     ),
+    click.option(
+        "--check/--no-check",
+        default=True,
+        show_default=True,
+        help="Try out an update and an evaluation of the smallest and the largest new trial before "
+        "the start (about a second), or leave that out.",
+    ),
     tracking_option,
 )
 RUN_OPTIONS: Final = (
     *("runner", "max_concurrent", "address", "dashboard", "time_budget", "report_timeout"),
-    *("reuse", "tracking_uri"),
+    *("reuse", "check", "tracking_uri"),
 )
 """What ``run_options`` asks for."""
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from hsweep.coordination.progress import STATUS_STYLES, duration, number
 from hsweep.design.labels import point_label, varying_axes, varying_in
 from hsweep.design.trial import TrialStatus
+from hsweep.planning.checking import Checked
 from hsweep.planning.plan import Plan
 from hsweep.record.endings import (
     TrialEnd,
@@ -94,6 +95,14 @@ def show_plan(console: Console, plan: Plan, seconds: float | None) -> None:
     preset = plan.sweep.presets.get(plan.preset)
     if preset is not None and preset.note:
         console.print(f"preset {plan.preset}: {preset.note}", soft_wrap=True)
+
+
+def show_checked(console: Console, checked: Checked) -> None:
+    """Print what was tried out of a plan."""
+    shapes = "; ".join(checked.shapes)
+    console.print(f"tried out in {duration(checked.seconds)}: {shapes}", soft_wrap=True)
+    for line in checked.lines():
+        console.print(line, style="yellow", soft_wrap=True)
 
 
 def show_studies(console: Console, studies: Sequence[Mapping[str, Any]]) -> None:

@@ -115,7 +115,30 @@ class TestTrials:
         assert not plan().is_adaptive
 
 
+@dataclass(frozen=True)
+class TokenTask(TinyTask):
+    vocab_size: int = 8
+
+
+@dataclass(frozen=True)
+class TokenModel(TinyModel):
+    vocab_size: int = 8
+
+
 class TestWhatIsSkipped:
+    def test_a_model_with_fewer_tokens_than_its_task(self) -> None:
+        sweep = tiny_sweep(
+            space=grid(width=[2], vocab_size=[7, 8, 9]),
+            task=TokenTask(),
+            model=lambda p: TokenModel(p.width, vocab_size=p.vocab_size),
+        )
+        planned = plan(sweep)
+        assert [trial.point.vocab_size for trial in planned.trials] == [8, 9]
+        assert planned.skipped[0].reason == (
+            "the model's vocab_size 7 is below the 8 tokens of task 'tiny', whose largest id is 7; "
+            "raise it to at least 8"
+        )
+
     def test_impossible_shapes_are_skipped_with_their_reason(self) -> None:
         planned = plan(tiny_sweep(model=impossible_from_two))
         assert [trial.point["width"] for trial in planned.trials] == [2]
