@@ -137,6 +137,7 @@ def plan(
     **chosen: Any,
 ) -> None:
     """Show every trial of SWEEP before any trains: shape, parameters, FLOPs, memory."""
+    from hsweep.planning.answerable import concerns_json
     from hsweep.planning.checking import check_trials
     from hsweep.planning.prepare import prepare, refuse_unread_data
     from hsweep.running import request
@@ -155,7 +156,9 @@ def plan(
         refuse_unread_data(prepared.plan)
         checked = check_trials(prepared.plan.trials)
     if as_json:
-        found = {} if checked is None else {"checked": checked.to_json()}
+        found: dict[str, Any] = {"concerns": concerns_json(prepared.plan)}
+        if checked is not None:
+            found["checked"] = checked.to_json()
         print_json({**prepared.plan.to_json(), "estimated_seconds": seconds, **found})
         return
     console = console_for(as_json=False)
@@ -187,6 +190,7 @@ def run(
     **given: Any,
 ) -> None:
     """Plan SWEEP, train it and answer its question. SWEEP is code and runs with your rights."""
+    from hsweep.planning.answerable import concerns_json
     from hsweep.planning.prepare import prepare
     from hsweep.running import request
     from hsweep.verbs.conclusion import Conclusion, fill_missing, finish
@@ -202,7 +206,8 @@ def run(
     study, outcome = request.start(
         prepared, options, home, study_name, storage, console, conclusion
     )
-    finish(study, outcome, conclusion, home, as_json, console)
+    concerns = {"concerns": concerns_json(prepared.plan)}
+    finish(study, outcome, conclusion, home, as_json, console, concerns)
 
 
 @main.command()

@@ -13,6 +13,7 @@ from hsweep.design.sweep import RESERVED_AXES, Sweep
 from hsweep.design.trial import Trial
 from hsweep.errors import UserError, told, unknown_name
 from hsweep.planning.asking import ImpossiblePointError, asked_of, built, check_kinds, counted
+from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.identity import (
     Content,
     Identity,
@@ -219,8 +220,9 @@ class Planner:
             if stopping
             else ""
         )
-        if stopping and self._is_baseline(point):
-            stratum = PROTECTED
+        question = self.sweep.question
+        if stopping and isinstance(question, Lean) and question.is_baseline(point):
+            stratum = PROTECTED  # everything will be compared with it
         numbers = tuple(range(self.sweep.replicates) if replicates is None else replicates)
         if not numbers:
             return []
@@ -281,13 +283,6 @@ class Planner:
                     f"metric {name!r} of task {task.name!r} is also what the sweep's probe "
                     "measures; call the metric otherwise, or leave the probe out"
                 )
-
-    def _is_baseline(self, point: Point) -> bool:
-        """Whether everything will be compared with this point."""
-        question = self.sweep.question
-        return isinstance(question, Lean) and all(
-            point.get(axis) == value for axis, value in question.baseline
-        )
 
     def _counts_of(self, model: AnyModelConfig) -> Counts:
         identity = self._content_of(model).digest
@@ -403,7 +398,12 @@ def _points(sweep: Sweep, study_seed: int) -> Iterable[Point]:
         return listed(sweep.space.points)
     assert sweep.search.num_points is not None
     num_points = min(sweep.search.num_points, MAX_TRIALS + 1)
-    return listed(lambda: sweep.space.sample(num_points, study_seed))
+
+    def drawn() -> list[Point]:
+        first = [each.point for each in baseline_proposals(sweep)]
+        return list(dict.fromkeys([*first, *sweep.space.sample(num_points, study_seed)]))
+
+    return listed(drawn)[:num_points]
 
 
 def apply_settings(

@@ -23,6 +23,7 @@ from hsweep.design.space import Point, Space
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
+from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.plan import Planner, cost_columns
 from hsweep.record.journal import Journal
 
@@ -63,7 +64,7 @@ class _HonestOptunaSearch(OptunaSearch):
         self._ot_study.tell(self._ot_trials[trial_id], state=optuna.trial.TrialState.FAIL)
 
     def suggest_again(self, trial_id: str, parameters: Mapping[str, Any]) -> None:
-        """Take up a proposal of an earlier run under its old name."""
+        """Take up given parameters: a proposal of an earlier run, or the first of a study."""
         self._ot_study.enqueue_trial(dict(parameters))
         suggested = self.suggest(trial_id)
         assert suggested is not None
@@ -115,6 +116,9 @@ class OptunaProposer:
         self._num_proposed = 0
         self.known_trials: list[Trial] = []
         self._recall()
+        # What everything is compared with is proposed first.
+        first = [dict(each.parameters) for each in baseline_proposals(sweep)]
+        self._first = first[self._num_proposed :]
 
     def propose(self) -> list[Trial]:
         """Return the trials of the next point; none once all points are proposed."""
@@ -123,7 +127,11 @@ class OptunaProposer:
             if self._num_proposed >= self._sweep.search.num_points:
                 return []
             name = f"{self._num_proposed}:{rejected}"
-            parameters = self._search.suggest(name)
+            if self._first:
+                parameters = self._first.pop(0)
+                self._search.suggest_again(name, parameters)
+            else:
+                parameters = self._search.suggest(name)
             decoded = self._sweep.space.decode(parameters)
             if decoded is None:
                 self._search.tell_failed(name)

@@ -18,6 +18,7 @@ from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial
 from hsweep.errors import UserError
 from hsweep.paths import Home
+from hsweep.planning.answerable import refuse_unanswerable
 from hsweep.planning.continuation import BudgetHistory, CheckpointUnits
 from hsweep.planning.extension import with_extensions
 from hsweep.planning.plan import apply_settings
@@ -128,6 +129,8 @@ def go_on_edited(
     announce(console, study, edit)
     if dry_run:
         return edit, None
+    if edit.revision.new:
+        refuse_unanswerable(edit.prepared.plan)
     check_new(edit.revision.new, options, console)
     runner = make_runner(options, home, study.name, study.manifest.storage, edit.prepared.loaded)
     try:

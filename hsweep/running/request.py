@@ -9,6 +9,7 @@ from rich.console import Console
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
+from hsweep.planning.answerable import analysable, refuse_unanswerable
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.plan import Plan, Planner
 from hsweep.planning.prepare import Prepared, prepare_again, refuse_unread_data
@@ -128,9 +129,12 @@ def start(
     """
     plan = prepared.plan
     refuse_unread_data(plan)
+    refuse_unanswerable(plan)
     name = f"{plan.sweep.name}-{plan.preset}" if name is None else name
     _refuse_taken(home, name, prepared.loaded.path)
     storage = _absolute(storage)
+    for concern in analysable(plan):
+        console.print(concern.line, style="yellow", soft_wrap=True)
     check_new(plan.trials, options, console)
     home.create()
     runner = make_runner(options, home, name, storage, prepared.loaded)

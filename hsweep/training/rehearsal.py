@@ -4,9 +4,9 @@ evaluation, so that a mistake in a task or a model is found before anything is r
 It is cheap: a batch is cut down to a few examples (see ``hsweep.training.micro_batches``), and
 while the task evaluates, the model computes the first few rows of each input and repeats their
 outputs for the other rows. Names, kinds and shapes are those of a trial; values mean nothing. What
-fails in this short form is tried whole before it counts as a mistake, where that is affordable. A
-shape above ``MAX_FLOPS`` or ``MAX_BYTES`` is built without memory (on torch's meta device), and only
-its loss is computed there.
+fails in this short form is tried whole before it counts as a mistake, where that is affordable.
+Above ``MAX_FLOPS`` or ``MAX_BYTES`` a model is built without memory (on torch's meta device), and
+its loss alone is computed there.
 """
 
 import contextlib

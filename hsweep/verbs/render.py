@@ -14,6 +14,7 @@ from rich.text import Text
 from hsweep.coordination.progress import STATUS_STYLES, duration, number
 from hsweep.design.labels import point_label, varying_axes, varying_in
 from hsweep.design.trial import TrialStatus
+from hsweep.planning.answerable import analysable
 from hsweep.planning.checking import Checked
 from hsweep.planning.plan import Plan
 from hsweep.record.endings import (
@@ -90,6 +91,9 @@ def show_plan(console: Console, plan: Plan, seconds: float | None) -> None:
     )
     if seconds is not None:
         console.print(f"about {duration(seconds)} of training in all, by what was measured here")
+    for concern in analysable(plan):
+        style = "red" if concern.kind == "impossible" else "yellow"
+        console.print(concern.line, style=style, soft_wrap=True)
     for problem in plan.data_problems:
         console.print(f"data: {problem}", style="yellow", soft_wrap=True)
     preset = plan.sweep.presets.get(plan.preset)

@@ -99,6 +99,17 @@ class TestTrials:
         small, baseline, large = plan(sweep).trials
         assert small.stratum == large.stratum != baseline.stratum
 
+    def test_a_baseline_is_protected_at_every_value_of_a_nuisance_axis(self) -> None:
+        sweep = tiny_sweep(
+            space=grid(width=[2, 3], dropout=[0.0, 0.1]),
+            question=lean({"width": 3}, margin=0.1, nuisance=("dropout",)),
+            early_stopping=Asha(grace=1, strata=SizeBand(100.0), compete="points"),
+        )
+        assert [trial.stratum == "baseline" for trial in plan(sweep).trials] == [
+            *(False, False),
+            *(True, True),
+        ]
+
     def test_an_unknown_stratum_axis_is_an_error(self) -> None:
         with pytest.raises(UserError, match="unknown axis in early_stopping strata 'widht'"):
             plan(tiny_sweep(early_stopping=Asha(grace=1, strata=("widht",))))
