@@ -256,6 +256,14 @@ class TestSearches:
 
 
 class TestCommands:
+    def test_the_sweep_of_the_readme_can_be_answered(self, hsweep: Invoke, tmp_path: Path) -> None:
+        readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+        path = tmp_path / "my_heads.py"
+        path.write_text(readme.partition("```python\n")[2].partition("```")[0])
+        planned = json.loads(hsweep("plan", path, "--check", "--json").stdout)
+        assert (len(planned["trials"]), planned["concerns"]) == (20, [])
+        assert planned["checked"]["unchecked"] == []
+
     @pytest.fixture
     def impossible(self, tmp_path: Path) -> Path:
         path = tmp_path / "question.py"
