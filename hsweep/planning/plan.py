@@ -11,7 +11,7 @@ from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
 from hsweep.design.sweep import RESERVED_AXES, Sweep
 from hsweep.design.trial import Trial
-from hsweep.errors import UserError, told, unknown_name
+from hsweep.errors import UserError, shown, told, unknown_name
 from hsweep.planning.asking import ImpossiblePointError, asked_of, built, check_kinds, counted
 from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.identity import (
@@ -31,6 +31,8 @@ from tasks.base import DataError, Task
 _MAX_CHECKED_BUILDS: Final = 300
 _KEPT_DESCRIPTIONS: Final = 256
 UNREAD_DATA: Final = "unread"
+_GOALS: Final = ("min", "max")
+_METRIC_SCALES: Final = ("error", "accuracy", "loss", "count")
 _MAX_LOOKED_AT: Final = 1_000_000
 MAX_TRIALS: Final = 100_000
 """More could not be run, shown or told apart; a slip of the keyboard asks for them."""
@@ -262,10 +264,20 @@ class Planner:
 
     def _check_metrics(self, task: Task) -> None:
         try:
-            names = asked_of("task", lambda: [str(metric.name) for metric in task.metrics])
+            metrics = asked_of(
+                "task", lambda: [(str(each.name), each.goal, each.scale) for each in task.metrics]
+            )
         except DataError as error:  # what is measured depends on the data, which are not there
             self.data_problems[str(error)] = None
             return
+        names = [name for name, _, _ in metrics]
+        for name, goal, scale in metrics:
+            for what, value, kinds in (("goal", goal, _GOALS), ("scale", scale, _METRIC_SCALES)):
+                if value not in kinds:
+                    raise UserError(
+                        f"metric {name!r} of task {task.name!r} has the {what} {shown(value)}; it "
+                        f"must be {', '.join(map(repr, kinds[:-1]))} or {kinds[-1]!r}"
+                    )
         if self.sweep.metric not in names:
             raise unknown_name(f"metric of task {task.name!r}", self.sweep.metric, names)
         for name in names:

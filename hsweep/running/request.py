@@ -133,9 +133,9 @@ def start(
     name = f"{plan.sweep.name}-{plan.preset}" if name is None else name
     _refuse_taken(home, name, prepared.loaded.path)
     storage = _absolute(storage)
+    check_new(plan.trials, options, console)
     for concern in analysable(plan):
         console.print(concern.line, style="yellow", soft_wrap=True)
-    check_new(plan.trials, options, console)
     home.create()
     runner = make_runner(options, home, name, storage, prepared.loaded)
     try:

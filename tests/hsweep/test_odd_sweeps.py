@@ -17,6 +17,7 @@ from hsweep.design.search import Search
 from hsweep.design.sweep import preset
 from hsweep.errors import UserError, shown, told, unknown_name
 from hsweep.planning.plan import MAX_TRIALS, make_plan
+from tasks.base import Metric
 
 
 class Odd:
@@ -47,6 +48,18 @@ class Nameless(TinyTask):
     @property
     def metrics(self) -> Any:
         return (1, 2)
+
+
+class Directionless(TinyTask):
+    @property
+    def metrics(self) -> Any:
+        return (Metric("nmse", "less", "error", "x"),)  # type: ignore[arg-type]
+
+
+class Unscaled(TinyTask):
+    @property
+    def metrics(self) -> Any:
+        return (Metric("nmse", "min", "log", "x"),)  # type: ignore[arg-type]
 
 
 def leave(*given: Any) -> Any:
@@ -83,6 +96,8 @@ def planned(**changes: Any) -> None:
         ({"model": lambda p: Looped(p.width)}, "holds itself, or nests without end"),
         ({"model": lambda p: Odd()}, "model must be a model configuration: .* got a Odd"),
         ({"task": LeavingTask()}, "task cannot be used: SystemExit"),
+        ({"task": Directionless()}, "'nmse' of task 'tiny' has the goal 'less'; it must be 'min'"),
+        ({"task": Unscaled()}, "has the scale 'log'; it must be 'error', 'accuracy', 'loss' or"),
         ({"task": Nameless()}, "task cannot be used: AttributeError"),
     ],
 )
