@@ -128,6 +128,9 @@ def main() -> None:
     show_default=True,
     help="With --power: sweeps simulated for each design and size.",
 )
+@click.option(
+    "--check", is_flag=True, help="Try out an update and an evaluation, as `run` does at its start."
+)
 @home_option
 @json_option
 def plan(
@@ -136,15 +139,18 @@ def plan(
     study_name: str | None,
     jumps: tuple[float, ...],
     simulated: int,
+    check: bool,
     home: Home,
     as_json: bool,
     **chosen: Any,
 ) -> None:
     """Show every trial of SWEEP before any trains: shape, parameters, FLOPs, memory."""
-    from hsweep.planning.prepare import prepare
+    from hsweep.planning.answerable import concerns_json
+    from hsweep.planning.checking import check_trials
+    from hsweep.planning.prepare import prepare, refuse_unread_data
     from hsweep.running import request
     from hsweep.verbs.evidence import show_power
-    from hsweep.verbs.render import print_json, show_plan
+    from hsweep.verbs.render import print_json, show_checked, show_plan
 
     if not power and (study_name is not None or jumps):
         raise UserError("--study and --jump belong to --power")
@@ -153,10 +159,20 @@ def plan(
         show_power(prepared.plan, home, study_name, jumps, simulated, as_json)
         return
     seconds = request.estimate(prepared.plan, home)
+    checked = None
+    if check:
+        refuse_unread_data(prepared.plan)
+        checked = check_trials(prepared.plan.trials)
     if as_json:
-        print_json({**prepared.plan.to_json(), "estimated_seconds": seconds})
-    else:
-        show_plan(console_for(as_json=False), prepared.plan, seconds)
+        found: dict[str, Any] = {"concerns": concerns_json(prepared.plan)}
+        if checked is not None:
+            found["checked"] = checked.to_json()
+        print_json({**prepared.plan.to_json(), "estimated_seconds": seconds, **found})
+        return
+    console = console_for(as_json=False)
+    show_plan(console, prepared.plan, seconds)
+    if checked is not None:
+        show_checked(console, checked)
 
 
 @main.command()
@@ -187,6 +203,7 @@ def run(
 
     # Before the imports, which take seconds.
     doing(f"planning {sweep_file}")
+    from hsweep.planning.answerable import concerns_json
     from hsweep.planning.prepare import prepare
     from hsweep.running import request
     from hsweep.verbs.conclusion import Conclusion, fill_missing, finish
@@ -202,7 +219,8 @@ def run(
     study, outcome = request.start(
         prepared, options, home, study_name, storage, console, conclusion
     )
-    finish(study, outcome, conclusion, home, as_json, console)
+    concerns = {"concerns": concerns_json(prepared.plan)}
+    finish(study, outcome, conclusion, home, as_json, console, concerns)
 
 
 @main.command()

@@ -1,11 +1,12 @@
 """What can be wrong in what a user gave, as opposed to what is wrong in this program."""
 
 import difflib
+import inspect
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _LONGEST_QUOTED: Final = 300
 
@@ -70,6 +71,12 @@ def user_frame(error: BaseException) -> str | None:
     ]
     own = [place for place in frames if _is_users(place.rpartition(":")[0])]
     return (own or frames or [None])[-1]
+
+
+def defined_at(function: Callable[..., Any]) -> str | None:
+    """Return where a function begins, as ``path:line``; None where it has no Python code."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None
 
 
 def failure_text(error: BaseException) -> str:

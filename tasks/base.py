@@ -62,7 +62,12 @@ class Metric:
 
 @runtime_checkable
 class Task(Protocol):
-    """A frozen, picklable, hashable-by-content description of what is learned."""
+    """A frozen, picklable, hashable-by-content description of what is learned.
+
+    A task of tokens may also have ``vocab_size``, the number of ids that its data hold (0 to
+    ``vocab_size - 1``): a model configuration whose own ``vocab_size`` is smaller is then refused
+    when it is planned.
+    """
 
     @property
     def name(self) -> str:

@@ -54,7 +54,7 @@ TORCH_AT_THE_TOP = (
     "hsweep/training/comparing.py",
     *("hsweep/training/background.py", "hsweep/training/update.py"),
     *("hsweep/training/compiled.py", "hsweep/training/process_state.py"),
-    "hsweep/training/optimizers.py",
+    *("hsweep/training/optimizers.py", "hsweep/training/rehearsal.py"),
 )
 ROOMS = (
     *("design", "training", "record", "planning", "coordination", "tracking", "ray_tune"),

@@ -1,8 +1,9 @@
 """What a sweep asks: plain values that the analysis package knows how to answer."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from hsweep.errors import UserError, shown
 
@@ -53,6 +54,8 @@ class Lean:
         baseline: axis values that name the baseline shape.
         within: an axis at each of whose values the baseline is another shape, for example a family
             of models; shapes are then compared only with the baseline they share it with.
+        nuisance: axes that are settings and no part of a shape, such as ``lr``; each shape,
+            the baseline too, is taken at its best setting.
         margin: how much worse than the baseline, in the metric's own unit, still counts as equal.
         scale: how the metric is transformed for display.
 
@@ -65,6 +68,7 @@ class Lean:
     costs: tuple[str, ...] = ("num_params",)
     scale: Scale = "accuracy"
     within: str | None = None
+    nuisance: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.margin, (int, float)) or not 0 < self.margin < math.inf:
@@ -89,6 +93,30 @@ class Lean:
         if self.within is not None:
             _check_axes(("within", self.within))
         _check_scale(self.scale)
+        self._check_nuisance()
+
+    def _check_nuisance(self) -> None:
+        axes: object = self.nuisance
+        if not isinstance(axes, tuple):
+            raise UserError(f"nuisance must be a tuple of axes, as ('lr',), not {shown(axes)}")
+        _check_axes(*(("nuisance", axis) for axis in self.nuisance))
+        taken = {
+            **dict.fromkeys((axis for axis, _ in self.baseline), "is named by the baseline"),
+            **({} if self.within is None else {self.within: "parts the comparisons (within)"}),
+            **dict.fromkeys(self.costs, "is a cost"),
+        }
+        for axis in self.nuisance:
+            if axis in taken:
+                raise UserError(
+                    f"nuisance axis {axis!r} {taken[axis]}; a nuisance axis is a setting of which "
+                    "each shape takes the best value, so leave it out of one of the two"
+                )
+        if len(set(self.nuisance)) < len(self.nuisance):
+            raise UserError(f"nuisance names an axis twice: {shown(self.nuisance)}")
+
+    def is_baseline(self, point: Mapping[str, Any]) -> bool:
+        """Whether a point is the baseline, at any value of the nuisance axes."""
+        return all(point.get(axis) == value for axis, value in self.baseline)
 
 
 Question = Transition | Lean
@@ -111,8 +139,9 @@ def lean(
     costs: tuple[str, ...] = ("num_params",),
     scale: Scale = "accuracy",
     within: str | None = None,
+    nuisance: tuple[str, ...] = (),
 ) -> Lean:
     """Return the lean question with its baseline given as a dictionary of axis values."""
     if not isinstance(baseline, dict) or not all(isinstance(axis, str) for axis in baseline):
         raise UserError(f"baseline must be a dictionary of values by axis, not {shown(baseline)}")
-    return Lean(tuple(sorted(baseline.items())), margin, costs, scale, within)
+    return Lean(tuple(sorted(baseline.items())), margin, costs, scale, within, nuisance)

@@ -224,6 +224,9 @@ class Sweep:
                     raise unknown_name("axis in the lean question's baseline", axis, axes)
             if self.question.within is not None and self.question.within not in axes:
                 raise unknown_name("axis in the lean question", self.question.within, axes)
+            for axis in self.question.nuisance:
+                if axis not in axes:
+                    raise unknown_name("nuisance axis in the lean question", axis, axes)
 
     def with_preset(self, name: str | None) -> "Sweep":
         """Return the variant called ``name`` (None: the default, ``quick``).

@@ -11,8 +11,9 @@ from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
 from hsweep.design.sweep import RESERVED_AXES, Sweep
 from hsweep.design.trial import Trial
-from hsweep.errors import UserError, told, unknown_name
+from hsweep.errors import UserError, shown, told, unknown_name
 from hsweep.planning.asking import ImpossiblePointError, asked_of, built, check_kinds, counted
+from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.identity import (
     Accepted,
     Identity,
@@ -30,6 +31,8 @@ from tasks.base import DataError, Task
 _MAX_CHECKED_BUILDS: Final = 300
 _KEPT_DESCRIPTIONS: Final = 256
 UNREAD_DATA: Final = "unread"
+_GOALS: Final = ("min", "max")
+_METRIC_SCALES: Final = ("error", "accuracy", "loss", "count")
 _MAX_LOOKED_AT: Final = 1_000_000
 MAX_TRIALS: Final = 100_000
 """More could not be run, shown or told apart; a slip of the keyboard asks for them."""
@@ -208,6 +211,9 @@ class Planner:
         except ImpossiblePointError as impossible:
             self.skipped.append(Skipped(point, str(impossible)))
             return []
+        if too_few := asked_of("task", lambda: _too_few_tokens(task, model)):
+            self.skipped.append(Skipped(point, too_few))
+            return []
         if (described := self._hash_of(task)) not in self._with_checked_metrics:
             self._check_metrics(task)
             self._with_checked_metrics.add(described)
@@ -227,8 +233,9 @@ class Planner:
             if stopping
             else ""
         )
-        if stopping and self._is_baseline(point):
-            stratum = PROTECTED
+        question = self.sweep.question
+        if stopping and isinstance(question, Lean) and question.is_baseline(point):
+            stratum = PROTECTED  # everything will be compared with it
         numbers = tuple(range(self.sweep.replicates) if replicates is None else replicates)
         if not numbers:
             return []
@@ -270,10 +277,20 @@ class Planner:
 
     def _check_metrics(self, task: Task) -> None:
         try:
-            names = asked_of("task", lambda: [str(metric.name) for metric in task.metrics])
+            metrics = asked_of(
+                "task", lambda: [(str(each.name), each.goal, each.scale) for each in task.metrics]
+            )
         except DataError as error:  # what is measured depends on the data, which are not there
             self.data_problems[str(error)] = None
             return
+        names = [name for name, _, _ in metrics]
+        for name, goal, scale in metrics:
+            for what, value, kinds in (("goal", goal, _GOALS), ("scale", scale, _METRIC_SCALES)):
+                if value not in kinds:
+                    raise UserError(
+                        f"metric {name!r} of task {task.name!r} has the {what} {shown(value)}; it "
+                        f"must be {', '.join(map(repr, kinds[:-1]))} or {kinds[-1]!r}"
+                    )
         if self.sweep.metric not in names:
             raise unknown_name(f"metric of task {task.name!r}", self.sweep.metric, names)
         for name in names:
@@ -291,13 +308,6 @@ class Planner:
                     f"metric {name!r} of task {task.name!r} is also what the sweep's probe "
                     "measures; call the metric otherwise, or leave the probe out"
                 )
-
-    def _is_baseline(self, point: Point) -> bool:
-        """Whether everything will be compared with this point."""
-        question = self.sweep.question
-        return isinstance(question, Lean) and all(
-            point.get(axis) == value for axis, value in question.baseline
-        )
 
     def _counts_of(self, model: AnyModelConfig) -> Counts:
         identity = self._hash_of(model)
@@ -353,6 +363,17 @@ class Planner:
                 self.data_problems[str(error)] = None
                 self._fingerprints[identity] = UNREAD_DATA
         return self._fingerprints[identity]
+
+
+def _too_few_tokens(task: Task, model: AnyModelConfig) -> str:
+    """Return why a model has too few tokens for a task, empty where it has not or does not say."""
+    needed, known = getattr(task, "vocab_size", None), getattr(model, "vocab_size", None)
+    if type(needed) is not int or type(known) is not int or known >= needed:
+        return ""
+    return (
+        f"the model's vocab_size {known:,} is below the {needed:,} tokens of task {task.name!r}, "
+        f"whose largest id is {needed - 1:,}; raise it to at least {needed:,}"
+    )
 
 
 def _too_many() -> UserError:
@@ -424,7 +445,12 @@ def _points(sweep: Sweep, study_seed: int) -> Iterable[Point]:
         return listed(sweep.space.points)
     assert sweep.search.num_points is not None
     num_points = min(sweep.search.num_points, MAX_TRIALS + 1)
-    return listed(lambda: sweep.space.sample(num_points, study_seed))
+
+    def drawn() -> list[Point]:
+        first = [each.point for each in baseline_proposals(sweep)]
+        return list(dict.fromkeys([*first, *sweep.space.sample(num_points, study_seed)]))
+
+    return listed(drawn)[:num_points]
 
 
 def apply_settings(

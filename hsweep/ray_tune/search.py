@@ -25,6 +25,7 @@ from hsweep.design.space import Point, Space
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
+from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.plan import Planner, cost_columns
 from hsweep.record.endings import SEARCH_END
 from hsweep.record.journal import Journal
@@ -67,7 +68,7 @@ class _HonestOptunaSearch(OptunaSearch):
         self._ot_study.tell(self._ot_trials[trial_id], state=optuna.trial.TrialState.FAIL)
 
     def suggest_again(self, trial_id: str, parameters: Mapping[str, Any]) -> None:
-        """Take up a proposal of an earlier run under its old name."""
+        """Take up given parameters: a proposal of an earlier run, or the first of a study."""
         self._ot_study.enqueue_trial(dict(parameters))
         suggested = self.suggest(trial_id)
         assert suggested is not None
@@ -146,6 +147,9 @@ class OptunaProposer:
         # What ended an earlier run's search may not end this one's.
         if journal.meta(SEARCH_END) is not None:
             journal.set_metas({SEARCH_END: None})
+        # What everything is compared with is proposed first.
+        first = [dict(each.parameters) for each in baseline_proposals(sweep)]
+        self._first = first[self._num_proposed :]
 
     @property
     def num_to_come(self) -> int:
@@ -166,7 +170,11 @@ class OptunaProposer:
                 self._give_up(refusals)
                 return []
             name = f"{self._num_proposed}:{refusals.numbers.total()}"
-            parameters = self._search.suggest(name)
+            if self._first:
+                parameters = self._first.pop(0)
+                self._search.suggest_again(name, parameters)
+            else:
+                parameters = self._search.suggest(name)
             decoded = self._sweep.space.decode(parameters)
             trials: list[Trial] = []
             if decoded is None:

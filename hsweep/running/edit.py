@@ -18,6 +18,7 @@ from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial
 from hsweep.errors import UserError
 from hsweep.paths import Home
+from hsweep.planning.answerable import refuse_unanswerable
 from hsweep.planning.code_changes import acceptance_line, accepted_change, recorded_files
 from hsweep.planning.continuation import BudgetHistory, CheckpointUnits
 from hsweep.planning.extension import with_extensions
@@ -35,7 +36,14 @@ from hsweep.record.journal import Journal
 from hsweep.record.study import Manifest, Study
 from hsweep.running import pending
 from hsweep.running.beginnings import new_manifest
-from hsweep.running.launch import Conclude, RunOptions, make_runner, prepare_runner, sweep_source
+from hsweep.running.launch import (
+    Conclude,
+    RunOptions,
+    check_new,
+    make_runner,
+    prepare_runner,
+    sweep_source,
+)
 from hsweep.running.outcome import Outcome, resume_line
 from hsweep.running.request import train
 from hsweep.tracking.tracker import TrackingTarget
@@ -125,6 +133,9 @@ def go_on_edited(
     announce(console, study, edit)
     if dry_run:
         return edit, None
+    if edit.revision.new:
+        refuse_unanswerable(edit.prepared.plan)
+    check_new(edit.revision.new, options, console)
     runner = make_runner(options, home, study.name, study.manifest.storage, edit.prepared.loaded)
     try:
         prepare_runner(runner, edit.prepared.plan, conclude)

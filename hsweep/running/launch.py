@@ -23,6 +23,7 @@ from hsweep.errors import UserError
 from hsweep.interrupts import EXIT_INTERRUPTED
 from hsweep.paths import Home
 from hsweep.planning.calibration import Calibration
+from hsweep.planning.checking import check_trials
 from hsweep.planning.plan import Plan, Planner
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.journal import Journal
@@ -69,6 +70,7 @@ class RunOptions:
         reuse: whether trials that another study of the home has finished are taken from there.
         accept_code: whether code that has changed counts as the same: trials on record are kept,
             and those of other studies taken, and that is recorded.
+        checks: whether new trials are tried out before anything is recorded.
     """
 
     runner: Literal["ray", "inline"]
@@ -81,6 +83,19 @@ class RunOptions:
     retry_failed: bool = False
     report_timeout: float | None = None
     dashboard: bool = True
+    checks: bool = True
+
+
+def check_new(trials: Sequence[Trial], options: RunOptions, console: Console) -> None:
+    """Try out the smallest and the largest of the trials that are new to a study, if there are any
+    and the options do not leave it out.
+
+    Raises:
+        UserError: one of them cannot be trained or evaluated.
+    """
+    if options.checks and trials:
+        for line in check_trials(trials).lines():
+            console.print(line, soft_wrap=True)
 
 
 def make_runner(

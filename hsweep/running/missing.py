@@ -18,7 +18,14 @@ from hsweep.planning.prepare import Prepared, prepare_again, refuse_unread_data
 from hsweep.record.recovery import open_whole
 from hsweep.record.study import Study
 from hsweep.running.beginnings import extension_entry
-from hsweep.running.launch import Conclude, RunOptions, make_runner, prepare_runner, sweep_source
+from hsweep.running.launch import (
+    Conclude,
+    RunOptions,
+    check_new,
+    make_runner,
+    prepare_runner,
+    sweep_source,
+)
 from hsweep.running.outcome import Outcome
 from hsweep.running.pending import finish, is_pending
 from hsweep.running.request import refuse_changed, train
@@ -107,6 +114,7 @@ def run_missing(
     """
     plan = prepared.plan
     refuse_unread_data(plan)
+    check_new([each.trial for each in extension.additions], options, console)
     storage = study.manifest.storage
     runner = make_runner(options, home, study.name, storage, prepared.loaded)
     try:

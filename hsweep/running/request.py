@@ -12,6 +12,7 @@ from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.interrupts import on_record
 from hsweep.paths import Home
+from hsweep.planning.answerable import analysable, refuse_unanswerable
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.code_changes import acceptance_line, accepted_change, recorded_files
 from hsweep.planning.plan import Plan, Planner
@@ -25,6 +26,7 @@ from hsweep.running.beginnings import new_manifest
 from hsweep.running.launch import (
     Conclude,
     RunOptions,
+    check_new,
     make_runner,
     prepare_runner,
     run_study,
@@ -59,6 +61,7 @@ def run_options(
     retry_failed: bool = False,
     report_timeout: float | None = None,
     dashboard: bool = True,
+    check: bool = True,
 ) -> RunOptions:
     """Check how a study shall be run.
 
@@ -105,6 +108,7 @@ def run_options(
         retry_failed=retry_failed,
         report_timeout=report_timeout,
         dashboard=dashboard,
+        checks=check,
     )
 
 
@@ -142,10 +146,14 @@ def start(
     """
     plan = prepared.plan
     refuse_unread_data(plan)
-    home.create()
+    refuse_unanswerable(plan)
     name = f"{plan.sweep.name}-{plan.preset}" if name is None else name
     _refuse_taken(home, name, prepared.loaded.path)
     storage = _absolute(storage)
+    check_new(plan.trials, options, console)
+    for concern in analysable(plan):
+        console.print(concern.line, style="yellow", soft_wrap=True)
+    home.create()
     runner = make_runner(options, home, name, storage, prepared.loaded)
     try:
         prepare_runner(runner, plan, conclude)

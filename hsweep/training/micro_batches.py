@@ -16,7 +16,7 @@ example alone:
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -155,16 +155,16 @@ def parts_of(data: TaskData, batch: Batch, at_once: int) -> Parts:
     """
     if isinstance(data, Divisible):
         return data.parts(batch, at_once)
-    size = _num_examples(batch)
+    size = num_examples(batch)
     if size is None:
         return [(batch, 1.0)]
     return [
-        (_rows(batch, slice(start, start + at_once)), min(at_once, size - start) / size)
+        (rows_of(batch, slice(start, start + at_once)), min(at_once, size - start) / size)
         for start in range(0, size, at_once)
     ]
 
 
-def _num_examples(batch: Batch) -> int | None:
+def num_examples(batch: Batch) -> int | None:
     """Return the common first dimension of a batch's tensors, None if there is none."""
     sizes: set[int | None] = set()
     _collect_sizes(batch, sizes)
@@ -189,17 +189,27 @@ def _collect_sizes(batch: Batch, sizes: set[int | None]) -> None:
         sizes.add(None)
 
 
-def _rows(batch: Any, rows: slice) -> Any:
+def rows_of(batch: Any, rows: slice | Tensor) -> Any:
+    """Return these rows (a slice, or int64 indices) of every tensor of a batch."""
+    return _each_tensor(batch, lambda tensor: tensor[rows] if tensor.ndim else tensor)
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """Return a batch with every tensor on a device."""
+    return _each_tensor(batch, lambda tensor: tensor.to(device))
+
+
+def _each_tensor(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(batch, Tensor):
-        return batch[rows] if batch.ndim else batch
+        return change(batch)
     if isinstance(batch, dict):
-        return {name: _rows(value, rows) for name, value in batch.items()}
+        return {name: _each_tensor(value, change) for name, value in batch.items()}
     if isinstance(batch, tuple | list):
-        values = [_rows(value, rows) for value in batch]
+        values = [_each_tensor(value, change) for value in batch]
         return type(batch)(*values) if hasattr(batch, "_fields") else type(batch)(values)
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         fields = {field.name for field in dataclasses.fields(batch) if field.init}
         return dataclasses.replace(
-            batch, **{name: _rows(getattr(batch, name), rows) for name in fields}
+            batch, **{name: _each_tensor(getattr(batch, name), change) for name in fields}
         )
     return batch

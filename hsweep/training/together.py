@@ -22,7 +22,7 @@ from hsweep.design.trial import Assignment, Report, Setback, Trial
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.comparing import can_train_together, check_equal, check_gradients
-from hsweep.training.evaluation import evaluated, latency
+from hsweep.training.evaluation import Declared, evaluated, latency
 from hsweep.training.memory import (
     DoesNotFitError,
     held_at_most,
@@ -311,7 +311,15 @@ class TogetherSession:
         seed_all(derived_seed(each.trial.seeds.sampling, begun_at))
         probe = self._probe if unit in self._probed else None
         evaluate = functools.partial(
-            evaluated, each.data, each.model, self._autocast, probe, losses, step, is_last=is_last
+            evaluated,
+            each.data,
+            each.model,
+            self._autocast,
+            Declared.of(each.trial),
+            probe,
+            losses,
+            step,
+            is_last=is_last,
         )
         metrics, diverged_at = with_room("the evaluation", evaluate, stack.clear, self._device)
         each.clock.seconds += time.perf_counter() - started

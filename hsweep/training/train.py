@@ -14,7 +14,7 @@ from hsweep.design.trial import Assignment, Report, Setback
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.compiled import compiled, forget_compiled, is_graphed
-from hsweep.training.evaluation import evaluated, latency
+from hsweep.training.evaluation import Declared, evaluated, latency
 from hsweep.training.memory import (
     DoesNotFitError,
     fitting,
@@ -101,6 +101,7 @@ def _from_there(
     )
     graphed = is_graphed(recipe, device)
     update, clock = Update(model, state.optimizer, recipe), time.perf_counter
+    declared = Declared.of(trial)
     probe = assignment.probe
     probed = probe.due(budget.report_units()) if probe is not None else frozenset()
     is_first = True
@@ -136,7 +137,15 @@ def _from_there(
         is_last = unit == budget.amount
         watched_by = probe if unit in probed else None
         evaluate = functools.partial(
-            evaluated, data, model, autocast, watched_by, losses, step, is_last=is_last
+            evaluated,
+            data,
+            model,
+            autocast,
+            declared,
+            watched_by,
+            losses,
+            step,
+            is_last=is_last,
         )
         metrics, diverged_at = with_room("the evaluation", evaluate, gradients.clear, device)
         wall_seconds = state.seconds()

@@ -277,11 +277,18 @@ run_options = _together(
         help="The code has changed, but no result: keep and take trials that earlier code has "
         "trained, and record that.",
     ),
+    click.option(
+        "--check/--no-check",
+        default=True,
+        show_default=True,
+        help="Try out an update and an evaluation of the smallest and the largest new trial before "
+        "the start (about a second), or leave that out.",
+    ),
     tracking_option,
 )
 RUN_OPTIONS: Final = (
     *("runner", "max_concurrent", "address", "dashboard", "time_budget", "report_timeout"),
-    *("reuse", "accept_code", "tracking_uri"),
+    *("reuse", "accept_code", "check", "tracking_uri"),
 )
 """What ``run_options`` asks for."""
 

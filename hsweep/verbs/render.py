@@ -14,6 +14,8 @@ from rich.text import Text
 from hsweep.coordination.progress import STATUS_STYLES, duration, number
 from hsweep.design.labels import point_label, varying_axes, varying_in
 from hsweep.design.trial import TrialStatus
+from hsweep.planning.answerable import analysable
+from hsweep.planning.checking import Checked
 from hsweep.planning.code_changes import acceptance_line
 from hsweep.planning.plan import Plan
 from hsweep.record.endings import (
@@ -94,11 +96,22 @@ def show_plan(console: Console, plan: Plan, seconds: float | None) -> None:
     )
     if seconds is not None:
         console.print(f"about {duration(seconds)} of training in all, by what was measured here")
+    for concern in analysable(plan):
+        style = "red" if concern.kind == "impossible" else "yellow"
+        console.print(concern.line, style=style, soft_wrap=True)
     for problem in plan.data_problems:
         console.print(f"data: {problem}", style="yellow", soft_wrap=True)
     preset = plan.sweep.presets.get(plan.preset)
     if preset is not None and preset.note:
         console.print(f"preset {plan.preset}: {preset.note}", soft_wrap=True)
+
+
+def show_checked(console: Console, checked: Checked) -> None:
+    """Print what was tried out of a plan."""
+    shapes = "; ".join(checked.shapes)
+    console.print(f"tried out in {duration(checked.seconds)}: {shapes}", soft_wrap=True)
+    for line in checked.lines():
+        console.print(line, style="yellow", soft_wrap=True)
 
 
 def show_studies(console: Console, studies: Sequence[Mapping[str, Any]]) -> None:

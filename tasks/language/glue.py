@@ -124,6 +124,11 @@ class Glue:
         return "glue"
 
     @property
+    def vocab_size(self) -> int:
+        """Tokens that a model tells apart, those of the pre-training."""
+        return self.pretraining.vocab_size
+
+    @property
     def metrics(self) -> tuple[Metric, ...]:
         """The average (main) and each task's scores, all after fine-tuning, and those of
         pre-training.

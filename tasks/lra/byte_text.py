@@ -91,6 +91,11 @@ class ByteText:
         """Accuracy on validation texts (main), on test and training ones, and losses."""
         return token_metrics(with_test=self.test is not None)
 
+    @property
+    def vocab_size(self) -> int:
+        """Ids that tokens have: 0 to ``vocab_size - 1``."""
+        return self.spec().vocab_size
+
     def spec(self) -> TokenSpec:
         """Return what a model has to know, from the settings alone."""
         return TokenSpec(self.seq_len, BYTE_VOCABULARY, self.num_classes)

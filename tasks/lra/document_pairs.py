@@ -78,6 +78,11 @@ class DocumentPairs:
         """Accuracy on validation pairs (main), on test and training ones, and losses."""
         return token_metrics()
 
+    @property
+    def vocab_size(self) -> int:
+        """Ids that tokens have: 0 to ``vocab_size - 1``."""
+        return self.spec().vocab_size
+
     def spec(self) -> TokenSpec:
         """Return what a model has to know, from the settings alone."""
         return TokenSpec(self.seq_len, BYTE_VOCABULARY, num_classes=2, num_texts=2)

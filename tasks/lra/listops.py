@@ -98,6 +98,11 @@ class ListOps:
         """Accuracy on validation expressions (main), on test and training ones, and losses."""
         return token_metrics()
 
+    @property
+    def vocab_size(self) -> int:
+        """Ids that tokens have: 0 to ``vocab_size - 1``."""
+        return self.spec().vocab_size
+
     def spec(self) -> TokenSpec:
         """Return what a model has to know; 16 tokens occur."""
         return TokenSpec(self.seq_len, vocab_size=16, num_classes=10)

@@ -105,6 +105,11 @@ class Pathfinder:
         """Accuracy on validation images (main), on test and training ones, and losses."""
         return token_metrics()
 
+    @property
+    def vocab_size(self) -> int:
+        """Ids that tokens have: 0 to ``vocab_size - 1``."""
+        return self.spec().vocab_size
+
     def spec(self) -> TokenSpec:
         """Return what a model has to know, from the settings alone."""
         return TokenSpec(self.seq_len, PIXEL_VOCABULARY, num_classes=2)

@@ -17,6 +17,7 @@ from hsweep.design.search import Search
 from hsweep.design.sweep import preset
 from hsweep.errors import UserError, shown, told, unknown_name
 from hsweep.planning.plan import MAX_TRIALS, make_plan
+from tasks.base import Metric
 
 
 class Odd:
@@ -49,6 +50,18 @@ class Nameless(TinyTask):
         return (1, 2)
 
 
+class Directionless(TinyTask):
+    @property
+    def metrics(self) -> Any:
+        return (Metric("nmse", "less", "error", "x"),)  # type: ignore[arg-type]
+
+
+class Unscaled(TinyTask):
+    @property
+    def metrics(self) -> Any:
+        return (Metric("nmse", "min", "log", "x"),)  # type: ignore[arg-type]
+
+
 def leave(*given: Any) -> Any:
     sys.exit(0)
 
@@ -76,12 +89,15 @@ def planned(**changes: Any) -> None:
         ({"replicates": True}, "replicates must be at least 1, not True"),
         ({"replicates": 10**12}, "a study has at most 100,000 trials"),
         ({"search": random_search(10**12), "space": uniform(width=(1, 2))}, "width"),
+        ({"question": lean({"width": 1}, 0.1, nuisance=("lr",))}, "unknown nuisance axis .* 'lr'"),
         ({"model": leave}, "model function failed at .*: SystemExit"),
         ({"space": grid(width=[1]).where(leave)}, r"a where\(...\) function .* SystemExit"),
         ({"space": grid(width=[1]).derive(a=leave)}, r"a derive\(...\) function .* SystemExit"),
         ({"model": lambda p: Looped(p.width)}, "holds itself, or nests without end"),
         ({"model": lambda p: Odd()}, "model must be a model configuration: .* got a Odd"),
         ({"task": LeavingTask()}, "task cannot be used: SystemExit"),
+        ({"task": Directionless()}, "'nmse' of task 'tiny' has the goal 'less'; it must be 'min'"),
+        ({"task": Unscaled()}, "has the scale 'log'; it must be 'error', 'accuracy', 'loss' or"),
         ({"task": Nameless()}, "task cannot be used: AttributeError"),
     ],
 )
@@ -111,6 +127,12 @@ def test_a_field_that_cannot_be_is_refused_in_words(changes: dict[str, Any], mes
         (lambda: lean({}, 1.0), "baseline must be pairs"),
         (lambda: lean({"heads": 1}, 1.0, costs=()), "costs must be a tuple of columns"),
         (lambda: lean({"heads": 1}, float("inf")), "margin must be positive"),
+        (lambda: lean({"heads": 1}, 1.0, nuisance="lr"), r"tuple of axes, as \('lr',\), not 'lr'"),  # type: ignore[arg-type]
+        (lambda: lean({"heads": 1}, 1.0, nuisance=(3,)), "nuisance must name an axis"),  # type: ignore[arg-type]
+        (lambda: lean({"lr": 1}, 1.0, nuisance=("lr",)), "'lr' is named by the baseline"),
+        (lambda: lean({"h": 1}, 1.0, within="a", nuisance=("a",)), "parts the comparisons"),
+        (lambda: lean({"h": 1}, 1.0, costs=("c",), nuisance=("c",)), "'c' is a cost"),
+        (lambda: lean({"h": 1}, 1.0, nuisance=("a", "a")), "names an axis twice"),
         (lambda: Search("random", 2.5), "num_points must be a whole number"),  # type: ignore[arg-type]
         (lambda: Search("optuna", 2, (("a", "x"),)), "also must be pairs"),  # type: ignore[arg-type]
     ],

@@ -100,6 +100,17 @@ class TestTrials:
         small, baseline, large = plan(sweep).trials
         assert small.stratum == large.stratum != baseline.stratum
 
+    def test_a_baseline_is_protected_at_every_value_of_a_nuisance_axis(self) -> None:
+        sweep = tiny_sweep(
+            space=grid(width=[2, 3], dropout=[0.0, 0.1]),
+            question=lean({"width": 3}, margin=0.1, nuisance=("dropout",)),
+            early_stopping=Asha(grace=1, strata=SizeBand(100.0), compete="points"),
+        )
+        assert [trial.stratum == "baseline" for trial in plan(sweep).trials] == [
+            *(False, False),
+            *(True, True),
+        ]
+
     def test_an_unknown_stratum_axis_is_an_error(self) -> None:
         with pytest.raises(UserError, match="unknown axis in early_stopping strata 'widht'"):
             plan(tiny_sweep(early_stopping=Asha(grace=1, strata=("widht",))))
@@ -116,7 +127,30 @@ class TestTrials:
         assert not plan().is_adaptive
 
 
+@dataclass(frozen=True)
+class TokenTask(TinyTask):
+    vocab_size: int = 8
+
+
+@dataclass(frozen=True)
+class TokenModel(TinyModel):
+    vocab_size: int = 8
+
+
 class TestWhatIsSkipped:
+    def test_a_model_with_fewer_tokens_than_its_task(self) -> None:
+        sweep = tiny_sweep(
+            space=grid(width=[2], vocab_size=[7, 8, 9]),
+            task=TokenTask(),
+            model=lambda p: TokenModel(p.width, vocab_size=p.vocab_size),
+        )
+        planned = plan(sweep)
+        assert [trial.point.vocab_size for trial in planned.trials] == [8, 9]
+        assert planned.skipped[0].reason == (
+            "the model's vocab_size 7 is below the 8 tokens of task 'tiny', whose largest id is 7; "
+            "raise it to at least 8"
+        )
+
     def test_impossible_shapes_are_skipped_with_their_reason(self) -> None:
         planned = plan(tiny_sweep(model=impossible_from_two))
         assert [trial.point["width"] for trial in planned.trials] == [2]

@@ -16,7 +16,7 @@ from tiny import TinyTask
 from tiny_runs import histories, statuses
 from tiny_searches import SPACE, adaptive, searching
 
-from hsweep import Asha, Recipe, choice, epochs, int_range, optuna_search
+from hsweep import Asha, Recipe, choice, epochs, int_range, lean, optuna_search
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import TrialStatus
@@ -217,6 +217,27 @@ def test_a_resumed_search_knows_the_earlier_points_and_proposes_so_many_in_all(
     assert set(statuses(tmp_path).values()) == {TrialStatus.FINISHED}
     for history in histories(tmp_path).values():
         assert [unit for unit, _, _ in history] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("num_reports", [1, 4])
+def test_a_search_proposes_the_baseline_of_a_lean_question_first_and_once(
+    tmp_path: Path, num_reports: int
+) -> None:
+    sweep = adaptive(
+        4,
+        space=int_range(width=(1, 40)),
+        recipe=Recipe(lr=0.05, batch_size=8),
+        question=lean({"width": 40}, margin=0.1),
+    )
+    stop = StopAt(num_reports)
+    with searching(sweep, tmp_path, observer=stop) as coordinator:
+        stop.coordinator = coordinator
+        InlineRunner().run(coordinator)
+    with searching(sweep, tmp_path) as coordinator:
+        InlineRunner().run(coordinator)
+        proposed = [trial.params["width"] for trial in told(coordinator)]
+    widths = [point["width"] for point, _ in points(tmp_path)]
+    assert (len(widths), widths[0], proposed[0], proposed.count(40)) == (4, 40, 40, 1)
 
 
 def test_a_driver_killed_between_proposal_and_start_does_not_lose_the_point(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """What a trial reports, wherever it was interrupted."""
 
+import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.training import evaluation
 from hsweep.training import train as training
 from hsweep.training.checkpoints import CheckpointStore
+from hsweep.training.evaluation import MetricsError
 from hsweep.training.train import build_optimizer, train
+from tasks.base import Metric
 
 CPU = torch.device("cpu")
 
@@ -228,6 +231,10 @@ class FurtherData(TinyData):
 class FurtherTask(TinyTask):
     """A task with a metric that is measured when a trial is at its end."""
 
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return (*super().metrics, Metric("sum", "max", "count", "sum of the weights"))
+
     def open(self, **settings: Any) -> TinyData:
         self._read()
         return FurtherData(self, *settings.values())
@@ -246,6 +253,80 @@ def test_a_metric_of_the_last_report_is_the_same_wherever_the_trial_was_interrup
         assert [content(report) for report in resumed] == [
             content(report) for report in whole[stop - 1 :]
         ]
+
+
+class ForgetfulData(FurtherData):
+    """Never returns the metric that decides."""
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        return {"fit": super().evaluate(model)["fit"]}
+
+
+@dataclass(frozen=True)
+class ForgetfulTask(FurtherTask):
+    def open(self, **settings: Any) -> TinyData:
+        return ForgetfulData(self, *settings.values())
+
+
+def test_a_trial_does_not_end_without_the_metric_that_decides(tmp_path: Path) -> None:
+    generator = train(
+        assignment_of(one_trial(task=ForgetfulTask(), budget=epochs(2)), tmp_path), CPU
+    )
+    assert sorted(next(generator).metrics) == ["fit"]  # what is measured further may be left out
+    with pytest.raises(MetricsError, match="lacks 'nmse' \\('nmse' decides\\); declared"):
+        next(generator)
+
+
+class OddMetricsData(TinyData):
+    """Returns what its task says instead of its metrics."""
+
+    def evaluate(self, model: nn.Module) -> Any:
+        assert isinstance(self._task, OddMetrics)
+        return self._task.returned(super().evaluate(model))
+
+
+@dataclass(frozen=True)
+class OddMetrics(TinyTask):
+    returned: Callable[[Any], Any] = dict
+
+    def open(self, **settings: Any) -> TinyData:
+        return OddMetricsData(self, *settings.values())
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (
+            lambda found: {"nmse": found["nmse"]},
+            "lacks 'fit'; declared in `metrics`: 'nmse', 'fit'",
+        ),
+        (lambda found: {"fit": 1.0}, r"lacks 'nmse' \('nmse' decides\)"),
+        (lambda found: {**found, "lr": 1.0}, "returns 'lr', which it does not declare"),
+        (lambda found: {**found, "fit": "0.5"}, "metric 'fit' .* must be one number, not '0.5'"),
+        (lambda found: {**found, "fit": None}, "must be one number, not None"),
+        (lambda found: {**found, "fit": torch.zeros(2)}, "must be one number, not tensor"),
+        (lambda found: None, "must return its metrics as a dictionary of numbers, not None"),
+    ],
+)
+def test_a_report_whose_metrics_are_not_the_declared_ones_fails_the_trial(
+    returned: Callable[[Any], Any], message: str
+) -> None:
+    trial = one_trial(budget=epochs(1))
+    data = OddMetrics(returned=returned).open(
+        data_seed=0, sampling_seed=0, batch_size=8, device=CPU
+    )
+    with pytest.raises(MetricsError, match=message):
+        evaluation.evaluated(
+            *(data, trial.model.build(), contextlib.nullcontext(), evaluation.Declared.of(trial)),
+            *(None, [], 4),
+            is_last=True,
+        )
+
+
+def test_a_metric_may_be_a_tensor_of_one_number_and_need_not_be_finite() -> None:
+    declared = evaluation.Declared("task", ("a", "b"), "a")
+    found = declared.checked({"a": torch.tensor(2.0), "b": math.inf})
+    assert (found, type(found["a"])) == ({"a": 2.0, "b": math.inf}, float)
 
 
 def test_a_diverged_trial_is_not_evaluated_further(tmp_path: Path) -> None:

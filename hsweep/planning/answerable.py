@@ -1,0 +1,356 @@
+"""What of a sweep's question its plan can never answer, or only weakly, before anything trains."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import Any, Final, Literal
+
+from hsweep.design.labels import point_label
+from hsweep.design.question import Lean, Transition
+from hsweep.design.trial import Trial
+from hsweep.errors import UserError, shown
+from hsweep.planning.baseline import comparison_of, shape_of
+from hsweep.planning.plan import Plan, cost_columns
+from tasks.base import DataError, Metric
+
+_ALPHA: Final = 0.05
+_FEWEST_FOR_A_TEST: Final = 4
+"""Values of x that the test of abruptness needs; two of them lie below the drop."""
+_AMPLE: Final = 6
+"""Values of x with room for a drop in their middle."""
+_ROOM: Final = 2
+"""Values at which a drop can be established that are too few to leave room on both sides."""
+_LENT_DF: Final = 10.0
+"""Degrees of freedom that other shapes' variances lend a comparison, as `--power` takes it."""
+_GENEROUS: Final = 3.0
+"""A margin in seed sd above which a design that needs more is said to be weak."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """Why a question cannot be answered as it is planned, or only weakly.
+
+    Attributes:
+        kind: ``impossible``: whatever comes of the trials; ``weak``: the answer can only be weak.
+        text: the rule and the values.
+        remedy: the smallest change that helps.
+    """
+
+    kind: Literal["impossible", "weak"]
+    text: str
+    remedy: str
+
+    @property
+    def line(self) -> str:
+        """The concern as a line of text."""
+        what = "cannot be answered" if self.kind == "impossible" else "can be answered only weakly"
+        return f"the question {what}: {self.text}; {self.remedy}"
+
+
+def analysable(plan: Plan) -> list[Concern]:
+    """Return what of the plan's question can never be answered, then what only weakly."""
+    question = plan.sweep.question
+    found = _of_the_metric(plan)
+    if isinstance(question, Transition):
+        found += _of_a_transition(plan, question)
+    elif isinstance(question, Lean):
+        found += _of_a_lean_question(plan, question)
+    if question is not None and plan.sweep.replicates == 1:
+        found.append(
+            _weak(
+                "with one seed the noise between seeds is not measured, so nothing is established",
+                "--set replicates=3",
+            )
+        )
+    return sorted(found, key=lambda concern: concern.kind)
+
+
+def concerns_json(plan: Plan) -> list[dict[str, str]]:
+    """Return ``analysable`` as plain JSON content."""
+    return [asdict(concern) for concern in analysable(plan)]
+
+
+def refuse_unanswerable(plan: Plan) -> None:
+    """Refuse a plan whose question can never be answered.
+
+    Raises:
+        UserError: with the reasons and what would make it answerable.
+    """
+    lines = [concern.line for concern in analysable(plan) if concern.kind == "impossible"]
+    if lines:
+        raise UserError("; ".join(lines))
+
+
+def _impossible(text: str, remedy: str) -> Concern:
+    return Concern("impossible", text, remedy)
+
+
+def _weak(text: str, remedy: str) -> Concern:
+    return Concern("weak", text, remedy)
+
+
+def _of_the_metric(plan: Plan) -> list[Concern]:
+    sweep, question = plan.sweep, plan.sweep.question
+    found: list[Concern] = []
+    metric = _deciding_metric(plan)
+    if metric is not None and metric.goal != sweep.goal:
+        found.append(
+            _impossible(
+                f"the sweep's goal is {sweep.goal!r}, and the task declares {metric.goal!r} for "
+                f"{metric.name!r}",
+                f"set goal={metric.goal!r}",
+            )
+        )
+    if question is None:
+        return found
+    # How a lean question's metric is drawn changes no answer, but for a logarithm of accuracies.
+    clashes = metric is not None and (metric.scale == "accuracy") != (question.scale == "accuracy")
+    if clashes and (isinstance(question, Transition) or question.scale == "error"):
+        assert metric is not None
+        found.append(
+            _impossible(
+                f"the question's scale is {question.scale!r}, and the task declares "
+                f"{metric.scale!r} for {metric.name!r}",
+                "set the question's scale to "
+                + ("'error' or 'loss'" if metric.scale == "count" else repr(metric.scale)),
+            )
+        )
+    needed = "max" if question.scale == "accuracy" else "min"
+    if isinstance(question, Transition) and not found and sweep.goal != needed:
+        found.append(
+            _impossible(
+                f"the scale {question.scale!r} needs goal {needed!r}, and the sweep's is "
+                f"{sweep.goal!r}",
+                "set the question's scale to "
+                + ("'accuracy'" if sweep.goal == "max" else "'error' or 'loss'"),
+            )
+        )
+    return found
+
+
+def _deciding_metric(plan: Plan) -> Metric | None:
+    if not plan.trials:
+        return None
+    try:
+        metrics = plan.trials[0].task.metrics
+    except DataError:  # they depend on data that are not there
+        return None
+    return next((metric for metric in metrics if metric.name == plan.sweep.metric), None)
+
+
+def _of_a_transition(plan: Plan, question: Transition) -> list[Concern]:
+    x, by = question.x, question.by
+    asked = {x} if by is None else {x, by}
+    for axis in sorted(asked):
+        values = {trial.point.get(axis) for trial in plan.trials}
+        if odd := [value for value in values if isinstance(value, bool) or not _is_number(value)]:
+            return [
+                _impossible(
+                    f"{axis} must be numbers to be put in order, and takes {shown(odd[0])}",
+                    f"give {axis} numbers",
+                )
+            ]
+    found = _of_rivals(plan, question)
+    if plan.is_adaptive:  # which values are tried is not known yet
+        return found
+    heads = sorted({trial.point[x] for trial in plan.trials})
+    if len(heads) < 2:
+        return [
+            _impossible(
+                f"{x} has one value, {heads[0]}, and a drop lies between two",
+                _with_more(x, heads),
+            )
+        ]
+    if len(heads) < _FEWEST_FOR_A_TEST:
+        verdict = (
+            "two of them cannot tell a collapse from a decline"
+            if len(heads) < 3
+            else "a drop cannot be told from diminishing returns"
+        )
+        found.append(
+            _weak(
+                f"{x} has {len(heads)} values ({_listed(heads)}), and a test needs "
+                f"{_FEWEST_FOR_A_TEST}, two of them below the drop: {verdict}",
+                _with_more(x, heads),
+            )
+        )
+    elif len(heads[2:]) <= _ROOM:
+        found.append(
+            _weak(
+                f"with {x} = {_listed(heads)} a drop can be established at {x} = "
+                f"{_listed(heads[2:], 'or')}, not at {heads[1]}: it takes two smaller values",
+                f"{_with_more(x, heads)}, or smaller ones",
+            )
+        )
+    if by is not None and len(lengths := {trial.point[by] for trial in plan.trials}) < 2:
+        found.append(
+            _weak(
+                f"{by} has one value, {min(lengths)}, so growth with {by} cannot be judged",
+                f"give {by} two values or more, or ask with by=None",
+            )
+        )
+    return found
+
+
+def _of_rivals(plan: Plan, question: Transition) -> list[Concern]:
+    """Return what early stopping does to a transition where cells compete."""
+    stopping = plan.sweep.early_stopping
+    if stopping is None or not stopping.milestones(plan.sweep.budget):
+        return []
+    strata: dict[str, list[Trial]] = {}
+    for trial in plan.trials:
+        strata.setdefault(trial.stratum, []).append(trial)
+    axes = [question.x] if question.by is None else [question.x, question.by]
+    competing = set()
+    for trials in strata.values():
+        contenders = {
+            trial.point if stopping.compete == "points" else trial.key for trial in trials
+        }
+        if len(contenders) > stopping.min_survivors:
+            competing |= {axis for axis in axes if len({trial.point[axis] for trial in trials}) > 1}
+    strata_needed = f"strata=({', '.join(map(repr, axes))}{',' if len(axes) == 1 else ''})"
+    if question.x in competing:
+        return [
+            _impossible(
+                f"early stopping lets trials of different {question.x} compete, so those that are "
+                "supposed to lose never reach the full budget",
+                f"give Asha {strata_needed}",
+            )
+        ]
+    if competing:
+        return [
+            _weak(
+                f"early stopping lets trials of different {question.by} compete, so lengths at "
+                "which the error is larger are lost",
+                f"give Asha {strata_needed}",
+            )
+        ]
+    return []
+
+
+def _of_a_lean_question(plan: Plan, question: Lean) -> list[Concern]:
+    groups: dict[Any, dict[Any, Trial]] = {}
+    for trial in plan.trials:
+        shapes = groups.setdefault(comparison_of(question, trial.point), {})
+        shapes.setdefault(shape_of(question, trial.point), trial)
+    found: list[Concern] = []
+    most = 0
+    for name, shapes in groups.items():
+        baselines = [each for each in shapes.values() if question.is_baseline(each.point)]
+        where = "" if question.within is None else f" at {question.within}={name}"
+        if len(baselines) != 1:
+            found.append(_without_one_baseline(plan, question, baselines, where))
+            continue
+        if not (candidates := _num_cheaper(question, shapes, baselines[0])):
+            found.append(
+                _weak(
+                    f"no planned shape has a lower {question.costs[0]} than the baseline{where}, "
+                    "so none can be leaner",
+                    "add smaller shapes, or ask for another cost",
+                )
+            )
+        most = max(most, candidates)
+    # A comparison that stands by itself is answered whatever becomes of the others.
+    lost = [concern for concern in found if concern.kind == "impossible"]
+    if len(lost) < len(groups):
+        found = [Concern("weak", each.text, each.remedy) for each in found]
+    seeds = plan.sweep.replicates
+    if question.nuisance and seeds == 1:
+        found.append(
+            _weak(
+                f"with one seed the best {', '.join(question.nuisance)} of a shape is chosen by "
+                "the run that then stands for it, which flatters shapes with many settings",
+                "--set replicates=3",
+            )
+        )
+    if seeds > 1 and most:
+        needed = _margin_with_even_odds(seeds, most, _ALPHA / len(groups))
+        if needed > _GENEROUS:
+            found.append(
+                _weak(
+                    f"with {seeds} seeds and {most} candidates an equal shape is found every "
+                    f"second time if the margin is {needed:.1f} times the sd between seeds",
+                    f"--set replicates={_enough_seeds(seeds, most, _ALPHA / len(groups))}",
+                )
+            )
+    return found
+
+
+def _without_one_baseline(
+    plan: Plan, question: Lean, baselines: Sequence[Trial], where: str
+) -> Concern:
+    words = point_label(dict(question.baseline))
+    if baselines:
+        few = "; ".join(point_label(each.point) for each in baselines[:3])
+        return _impossible(
+            f"the baseline {words} fits {len(baselines)} shapes{where}, for example {few}",
+            "name one by fixing every axis that varies, or call axes that are no part of a shape "
+            "nuisance=(...)",
+        )
+    for skipped in plan.skipped:
+        if question.is_baseline(skipped.point):
+            return _impossible(
+                f"the baseline {words} is skipped{where}: {skipped.reason}", "make it possible"
+            )
+    if plan.sweep.search.method == "grid":
+        remedy = "add its values to the axes, or name a planned shape"
+    else:
+        remedy = (
+            "a search begins with the baseline where it names a value, within its range, of every "
+            "axis that varies: name all of them"
+        )
+    return _impossible(f"no planned trial has the baseline {words}{where}", remedy)
+
+
+def _num_cheaper(question: Lean, shapes: dict[Any, Trial], baseline: Trial) -> int:
+    """Return how many shapes cost less than the baseline, all others where only a run can tell."""
+    first = question.costs[0]
+    limit = cost_columns(baseline).get(first)
+    if limit is None:
+        return len(shapes) - 1
+    return sum(cost_columns(trial)[first] < limit for trial in shapes.values())
+
+
+def _margin_with_even_odds(seeds: int, candidates: int, alpha: float) -> float:
+    """Return the margin, in seed sd, at which an equal shape passes Holm's first step every second
+    time: the critical t value times the standard error of a difference of two means."""
+    df = 2 * (seeds - 1) + (_LENT_DF if candidates > 1 else 0.0)
+    return _t_quantile(1 - alpha / candidates, df) * math.sqrt(2 / seeds)
+
+
+def _enough_seeds(seeds: int, candidates: int, alpha: float) -> int:
+    while _margin_with_even_odds(seeds, candidates, alpha) > _GENEROUS:
+        seeds += 1
+    return seeds
+
+
+def _t_quantile(share: float, df: float) -> float:
+    """Return a quantile of Student's t distribution from the normal one's (Abramowitz and Stegun
+    1964, 26.7.5); within 2 % from 2 degrees of freedom on at the levels asked for here."""
+    z = NormalDist().inv_cdf(share)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return sum(term / df**power for power, term in enumerate(terms))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float))
+
+
+def _listed(values: Sequence[Any], word: str = "and") -> str:
+    *most, last = map(str, values)
+    return f"{', '.join(most)} {word} {last}" if most else last
+
+
+def _with_more(x: str, values: Sequence[Any]) -> str:
+    """Return how an axis is given values enough for a drop in their middle."""
+    first, last = values[0], values[-1]
+    if all(isinstance(value, int) for value in values) and last - first < _AMPLE:
+        return f"--set {x}={','.join(str(first + k) for k in range(_AMPLE))}"
+    return f"give {x} {_AMPLE} values or more (--set {x}=...)"

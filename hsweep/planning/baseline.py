@@ -1,0 +1,78 @@
+"""Where a search draws or proposes points, the baseline of a lean question is its first."""
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hsweep.design.domain import AxisValue, Domain, Interval, IntRange
+from hsweep.design.question import Lean
+from hsweep.design.space import Point
+from hsweep.design.sweep import Sweep
+
+_MOST: Final = 10_000
+"""Combinations that are looked at, and values of one axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A point of a space, and the parameters that stand for it (see ``Space.parameters``)."""
+
+    parameters: Mapping[str, Any]
+    point: Point
+
+
+def baseline_proposals(sweep: Sweep) -> list[Proposal]:
+    """Return the points that a sampling search begins with: the baseline of a lean question.
+
+    One at each value of ``within`` and of the nuisance axes. None where the baseline does not
+    determine its point: where another axis has several values, or one of these has infinitely many.
+    """
+    question = sweep.question
+    if not isinstance(question, Lean) or sweep.search.method == "grid":
+        return []
+    baseline = dict(question.baseline)
+    domains = sweep.space.parameters()
+    choices: list[tuple[AxisValue, ...]] = []
+    for name, domain in domains.items():
+        values = _choices(name, domain, baseline)
+        if values is None:
+            return []
+        choices.append(values)
+    if math.prod(map(len, choices)) > _MOST:
+        return []
+    found: dict[Point, Proposal] = {}
+    for values in itertools.product(*choices):
+        parameters = dict(zip(domains, values, strict=True))
+        decoded = sweep.space.decode(parameters)
+        if decoded is not None and question.is_baseline(point := Point(decoded)):
+            found.setdefault(point, Proposal(parameters, point))
+    shapes = {shape_of(question, point) for point in found}
+    comparisons = {comparison_of(question, point) for point in found}
+    return list(found.values()) if len(shapes) == len(comparisons) else []
+
+
+def shape_of(question: Lean, point: Mapping[str, Any]) -> Point:
+    """Return the axes of a point that make its shape: all but the nuisance axes."""
+    return Point({axis: value for axis, value in point.items() if axis not in question.nuisance})
+
+
+def comparison_of(question: Lean, point: Mapping[str, Any]) -> Any:
+    """Return which comparison a point belongs to: its value of ``within``, None without one."""
+    return None if question.within is None else point.get(question.within)
+
+
+def _choices(
+    name: str, domain: Domain, baseline: Mapping[str, AxisValue]
+) -> tuple[AxisValue, ...] | None:
+    """Return the values of a parameter that may make a baseline; None for infinitely many."""
+    axis = name.rpartition(".")[2]
+    if axis in baseline and baseline[axis] in domain:
+        return (baseline[axis],)
+    if isinstance(domain, Interval):
+        return (domain.low,) if axis in baseline else None
+    if isinstance(domain, IntRange) and (domain.high - domain.low) // domain.step >= _MOST:
+        return (domain.low,) if axis in baseline else None
+    # A value that the baseline cannot have matters on the other side of a union alone.
+    return domain.finite()[:1] if axis in baseline else domain.finite()

@@ -1,0 +1,117 @@
+"""A study's smallest and largest trials tried out before anything is recorded or trained."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hsweep.design.labels import point_label, varying_axes
+from hsweep.design.trial import Trial
+from hsweep.errors import UserError
+from tasks.base import DataError
+
+if TYPE_CHECKING:
+    from hsweep.training.rehearsal import RehearsalError
+    from tasks.base import TaskData
+
+_MOST_PAIRS: Final = 5
+"""Pairs of a task's and a model's class whose shapes are tried out."""
+_MOST_SECONDS: Final = 30.0
+"""No shape is begun after so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was tried out.
+
+    Attributes:
+        shapes: in words.
+        unchecked: shapes that could not be tried out as a whole, each with the reason.
+        seconds: it took.
+    """
+
+    shapes: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return this as plain JSON content."""
+        return {
+            "shapes": list(self.shapes),
+            "unchecked": list(self.unchecked),
+            "seconds": self.seconds,
+        }
+
+    def lines(self) -> list[str]:
+        """Return what there is to say where all went well."""
+        return [f"not checked before the start: {each}" for each in self.unchecked]
+
+
+def check_trials(trials: Sequence[Trial]) -> Checked:
+    """Try out one update and one evaluation of the smallest and the largest shape.
+
+    Where tasks or models are of several classes, of each pair of classes. Everything happens on the
+    CPU and changes nothing of the trials (see ``hsweep.training.rehearsal``).
+
+    Raises:
+        UserError: a trial cannot be trained or evaluated, or its data cannot be read.
+    """
+    # Seconds of importing, which commands that try nothing out do without.
+    from hsweep.training import rehearsal
+
+    started = time.perf_counter()
+    axes = varying_axes(trials)
+    shapes: list[str] = []
+    unchecked: list[str] = []
+    opened: tuple[Trial, TaskData] | None = None
+    for trial in _extremes(trials):
+        label = point_label(trial.point, axes)
+        shapes.append(label)
+        if time.perf_counter() - started > _MOST_SECONDS:
+            unchecked.append(f"{label}: the shapes before it took {_MOST_SECONDS:g} s")
+            continue
+        try:
+            with rehearsal.undisturbed():
+                if opened is None or not _has_same_data(opened[0], trial):
+                    opened = None  # one at a time
+                    opened = (trial, rehearsal.open_data(trial))
+                left_out = rehearsal.rehearse(trial, opened[1])
+        except DataError as error:
+            raise UserError(str(error)) from error
+        except rehearsal.RehearsalError as error:
+            raise UserError(_refusal(label, trial, error)) from error
+        if left_out:
+            unchecked.append(f"{label}: {left_out}")
+    return Checked(tuple(shapes), tuple(unchecked), time.perf_counter() - started)
+
+
+def _extremes(trials: Iterable[Trial]) -> Iterator[Trial]:
+    """Yield the smallest and the largest shape of each pair of classes, equal data together."""
+    pairs: dict[tuple[type, type], list[Trial]] = {}
+    for trial in trials:
+        pairs.setdefault((type(trial.task), type(trial.model)), []).append(trial)
+    chosen: dict[str, Trial] = {}
+    for group in list(pairs.values())[:_MOST_PAIRS]:
+        for extreme in (min(group, key=_size), max(group, key=_size)):
+            chosen.setdefault(extreme.key, extreme)
+    yield from sorted(chosen.values(), key=lambda trial: trial.parts.get("task", ""))
+
+
+def _size(trial: Trial) -> tuple[int, int]:
+    return trial.counts.num_params, trial.counts.forward_flops
+
+
+def _has_same_data(one: Trial, other: Trial) -> bool:
+    return (one.task, one.seeds, one.recipe.batch_size) == (
+        other.task,
+        other.seeds,
+        other.recipe.batch_size,
+    )
+
+
+def _refusal(label: str, trial: Trial, error: "RehearsalError") -> str:
+    at = f"{error.where}: " if error.where else ""
+    return (
+        f"{at}{error} ({label}, task {trial.task.name!r}, model {type(trial.model).__name__}). "
+        "This was tried out before the start, and nothing was recorded; --no-check starts without"
+    )

@@ -1,0 +1,388 @@
+"""A trial tried out on the CPU before its study begins: one update's loss and gradient, and one
+evaluation, so that a mistake in a task or a model is found before anything is recorded.
+
+It is cheap: a batch is cut down to a few examples (see ``hsweep.training.micro_batches``), and
+while the task evaluates, the model computes the first few rows of each input and repeats their
+outputs for the other rows. Names, kinds and shapes are those of a trial; values mean nothing. What
+fails in this short form is tried whole before it counts as a mistake, where that is affordable.
+Above ``MAX_FLOPS`` or ``MAX_BYTES`` a model is built without memory (on torch's meta device), and
+its loss alone is computed there.
+"""
+
+import contextlib
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hsweep.design.trial import Trial
+from hsweep.errors import defined_at, shown, told, user_frame
+from hsweep.training.evaluation import Declared, MetricsError
+from hsweep.training.memory import is_out_of_memory
+from hsweep.training.micro_batches import moved, num_examples, parts_of, rows_of
+from hsweep.training.process_state import ProcessState, seed_all
+from hsweep.training.train import autocast_of
+from models.base import Counts
+from models.counts import train_memory_bytes
+from tasks.base import Batch, DataError, FurtherEvaluated, TaskData
+
+MAX_FLOPS: Final = 3e11
+"""Operations of the update that is tried; a few seconds of one CPU core."""
+MAX_BYTES: Final = 4e9
+"""Memory of the update that is tried, estimated as ``plan`` estimates it."""
+EVALUATION_SECONDS: Final = 5.0
+"""An evaluation that takes longer than this is given up, at the next call of the model."""
+_EXAMPLES: Final = 2
+"""In a short batch; one alone has no variance for batch norm."""
+_CPU: Final = torch.device("cpu")
+
+
+class RehearsalError(Exception):
+    """A trial cannot be trained or evaluated.
+
+    Attributes:
+        where: ``path:line`` to look at; None where nothing tells.
+    """
+
+    def __init__(self, message: str, where: str | None) -> None:
+        super().__init__(message)
+        self.where = where
+
+
+class _TooLongError(BaseException):
+    """An evaluation has taken its time. Not an Exception, so that no task catches it."""
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Put back at the end what a rehearsal changes of this process: the states of the random
+    generators and torch's settings. Standard output goes to standard error meanwhile."""
+    process = ProcessState()
+    states = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        process.restore()
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+
+
+def open_data(trial: Trial) -> TaskData:
+    """Open a trial's data for a rehearsal, on the CPU.
+
+    Raises:
+        DataError: of the task.
+        RehearsalError: it failed otherwise.
+    """
+    with _accusing("opening the data of"):
+        return trial.task.open(
+            data_seed=trial.seeds.data,
+            sampling_seed=trial.seeds.sampling,
+            batch_size=trial.recipe.batch_size,
+            device=_CPU,
+        )
+
+
+def rehearse(trial: Trial, data: TaskData) -> str:
+    """Try a trial out with its data open; return what could not be checked, empty for nothing.
+
+    Raises:
+        RehearsalError: the trial cannot be trained or evaluated.
+    """
+    try:
+        return _Rehearsal(trial, data).run()
+    except RehearsalError as error:
+        cause = error.__cause__
+        if isinstance(cause, Exception) and is_out_of_memory(cause):
+            return "this machine's memory does not suffice for it"
+        if trial.resources.gpus and _is_about_devices(cause):
+            return f"it does not run on the CPU ({told(cause) if cause else error})"
+        raise
+
+
+class _Rehearsal:
+    """One trial, tried out."""
+
+    def __init__(self, trial: Trial, data: TaskData) -> None:
+        self._trial, self._data = trial, data
+        self._autocast = autocast_of(trial.recipe, _CPU)
+        self._declared = Declared.of(trial)
+
+    def run(self) -> str:
+        """Try loss, gradient and evaluation; return what could not be checked."""
+        trial, data = self._trial, self._data
+        with _accusing("the steps of an epoch of"):
+            steps = data.steps_per_epoch
+        if trial.budget.unit == "epochs" and (not isinstance(steps, int) or steps < 1):
+            raise RehearsalError(
+                f"steps_per_epoch must be a whole number of at least 1, not {shown(steps)}: an "
+                "epoch would train nothing",
+                "",
+            )
+        with _accusing("the batches of"):
+            batch = next(iter(data.batches(0)), None)
+        if batch is None:
+            raise RehearsalError(
+                "batches(0) ended before its first batch; it must go on without end",
+                defined_at(data.batches),
+            )
+        short, examples = self._shortened(batch)
+        if not _is_affordable(trial, examples):
+            return self._without_memory(short)
+        model = self._built()
+        self._train(model, batch, short)
+        return self._evaluate(model)
+
+    def _shortened(self, batch: Batch) -> tuple[Batch, int]:
+        """Return the part of a batch to try, and how many examples it has."""
+        try:
+            parts = parts_of(self._data, batch, _EXAMPLES)
+        except Exception:  # parts are asked for only where memory does not suffice
+            return batch, self._trial.recipe.batch_size
+        if len(parts) > 1:
+            return parts[0][0], _EXAMPLES
+        return batch, num_examples(batch) or self._trial.recipe.batch_size
+
+    def _built(self) -> nn.Module:
+        seed_all(self._trial.seeds.init)
+        with _accusing("building the model of"):
+            model = self._trial.model.build().to(_CPU)
+        with _accusing("warm_start of"):
+            self._data.warm_start(model)
+        return model
+
+    def _train(self, model: nn.Module, batch: Batch, short: Batch) -> None:
+        model.train()
+        seed_all(self._trial.seeds.sampling)
+        try:
+            self._update(model, short)
+        except RehearsalError:
+            if short is batch or not _is_affordable(self._trial, self._trial.recipe.batch_size):
+                raise
+            model.zero_grad(set_to_none=True)
+            self._update(model, batch)
+
+    def _update(self, model: nn.Module, batch: Batch) -> None:
+        largest = _largest_id(batch)
+        with _accusing("the training loss of", largest), _embeddings_watched(model, {}):
+            with self._autocast:
+                loss = self._data.loss(model, batch)
+            self._check_loss(loss)
+            loss.backward()  # type: ignore[no-untyped-call]
+        if all(each.grad is None for each in model.parameters()):
+            raise RehearsalError(
+                "the training loss depends on no parameter of the model, so nothing would be "
+                "learned; compute it from what the model returns",
+                defined_at(self._data.loss),
+            )
+        model.zero_grad(set_to_none=True)
+
+    def _check_loss(self, loss: object) -> None:
+        if not isinstance(loss, Tensor) or loss.ndim:
+            found = f"one of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else shown(loss)
+            raise RehearsalError(
+                f"the training loss must be a scalar tensor, the mean over the batch, not {found}",
+                defined_at(self._data.loss),
+            )
+        if not loss.requires_grad:
+            raise RehearsalError(
+                "the training loss has no gradient; it must be computed from the model's output by "
+                "torch, without detach(), item() or no_grad()",
+                defined_at(self._data.loss),
+            )
+
+    def _evaluate(self, model: nn.Module) -> str:
+        model.eval()
+        deadline = time.perf_counter() + EVALUATION_SECONDS
+        too_long = f"its evaluation takes more than {EVALUATION_SECONDS:g} s"
+        try:
+            try:
+                self._evaluate_once(model, deadline, _Shortening())
+            except RehearsalError as error:
+                if isinstance(error.__cause__, MetricsError):
+                    raise
+                self._evaluate_once(model, deadline, None)
+        except _TooLongError:
+            return too_long
+        return ""
+
+    def _evaluate_once(
+        self, model: nn.Module, deadline: float, shortening: "_Shortening | None"
+    ) -> None:
+        whole: dict[int, Tensor] = {} if shortening is None else shortening.whole
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_accusing("the evaluation of"))
+            stack.enter_context(_timed(model, deadline))
+            if shortening is not None:
+                stack.enter_context(shortening.of(model))
+            stack.enter_context(_embeddings_watched(model, whole))
+            with torch.no_grad(), self._autocast:
+                returned = self._data.evaluate(model)
+        try:
+            self._declared.checked(returned, may_lack=isinstance(self._data, FurtherEvaluated))
+        except MetricsError as error:
+            raise RehearsalError(str(error), defined_at(self._data.evaluate)) from error
+
+    def _without_memory(self, batch: Batch) -> str:
+        """Try the loss without memory; its evaluation needs values."""
+        meta = torch.device("meta")
+        beyond = "too large to be tried out on the CPU"
+        try:
+            with _accusing("building the model of"), meta:
+                model = self._trial.model.build()
+            model.train()
+            with _accusing("the training loss of"), self._autocast:
+                self._check_loss(self._data.loss(model, moved(batch, meta)))
+        except RehearsalError as error:
+            # What asks for values fails for no mistake of its own.
+            if _is_about_devices(error.__cause__):
+                return beyond
+            raise
+        return f"{beyond}: its evaluation was not tried, its loss was, without values"
+
+
+class _Shortening:
+    """While a task evaluates, the model computes the first rows of each input alone.
+
+    Attributes:
+        whole: the tensor that a shortened one was cut from, by the identity of the short one.
+    """
+
+    def __init__(self) -> None:
+        self.whole: dict[int, Tensor] = {}
+        self._kept: Any = None
+        self._size: int | None = None
+
+    @contextlib.contextmanager
+    def of(self, model: nn.Module) -> Iterator[None]:
+        """Shorten the calls of a model."""
+        before = model.register_forward_pre_hook(self._cut, with_kwargs=True, prepend=True)
+        after = model.register_forward_hook(self._repeat, with_kwargs=True)
+        try:
+            yield
+        finally:
+            before.remove()
+            after.remove()
+
+    def _cut(
+        self, _model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        size = num_examples((args, kwargs))
+        self._size = size if size is not None and size > _EXAMPLES else None
+        if self._size is None:
+            return None
+        self._kept = rows_of((args, kwargs), slice(0, _EXAMPLES))
+        self.whole.clear()
+        for short, long in zip((*args, *kwargs.values()), _flat(self._kept), strict=True):
+            if isinstance(short, Tensor):
+                self.whole[id(long)] = short
+        return self._kept  # type: ignore[no-any-return]
+
+    def _repeat(
+        self, _model: nn.Module, _args: tuple[Any, ...], _kwargs: dict[str, Any], output: Any
+    ) -> Any:
+        if self._size is None:
+            return output
+        if num_examples(output) != _EXAMPLES:
+            raise ValueError("an output that is not one row an example cannot be repeated")
+        return rows_of(output, torch.arange(self._size) % _EXAMPLES)
+
+
+def _flat(called: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[Any, ...]:
+    return (*called[0], *called[1].values())
+
+
+@contextlib.contextmanager
+def _accusing(what: str, largest_id: int | None = None) -> Iterator[None]:
+    """Turn whatever a task or a model raises into a RehearsalError with the place to look at."""
+    try:
+        yield
+    except (RehearsalError, DataError):
+        raise
+    except (Exception, SystemExit) as error:
+        message = f"{what} a trial fails: {told(error)}"
+        if isinstance(error, IndexError) and "index out of range in self" in str(error):
+            message += ". An embedding has fewer rows than the largest id it is given"
+            if largest_id is not None:
+                message += f"; the largest whole number in the batch is {largest_id}"
+        raise RehearsalError(message, user_frame(error)) from error
+
+
+@contextlib.contextmanager
+def _hooked(model: nn.Module, kind: type[nn.Module], hook: Callable[..., None]) -> Iterator[None]:
+    """Call ``hook(name, module, args)`` before every call of the model's modules of a kind."""
+    handles = [
+        module.register_forward_pre_hook(lambda module, args, name=name: hook(name, module, args))
+        for name, module in model.named_modules()
+        if isinstance(module, kind)
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _timed(model: nn.Module, deadline: float) -> contextlib.AbstractContextManager[None]:
+    def check(_name: str, _module: nn.Module, _args: tuple[Any, ...]) -> None:
+        if time.perf_counter() > deadline:
+            raise _TooLongError
+
+    return _hooked(model, nn.Module, check)
+
+
+def _embeddings_watched(
+    model: nn.Module, whole: dict[int, Tensor]
+) -> contextlib.AbstractContextManager[None]:
+    """Refuse ids that an embedding has no row for, in the whole input where that was cut."""
+
+    def check(name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
+        assert isinstance(module, nn.Embedding)
+        if not args or not isinstance(args[0], Tensor) or args[0].is_meta or not args[0].numel():
+            return
+        ids = whole.get(id(args[0]), args[0])
+        if (largest := int(ids.max())) >= module.num_embeddings:
+            raise IndexError(
+                f"the model's embedding {name!r} has {module.num_embeddings} rows and is given the "
+                f"id {largest}; it needs at least {largest + 1}: raise the model's vocabulary (or "
+                "length), or lower the task's"
+            )
+
+    return _hooked(model, nn.Embedding, check)
+
+
+def _is_affordable(trial: Trial, examples: int) -> bool:
+    counts: Counts = trial.counts
+    memory = train_memory_bytes(
+        counts,
+        batch_size=examples,
+        optimizer=trial.recipe.optimizer,
+        precision=trial.recipe.precision,
+    )
+    return counts.train_flops * examples <= MAX_FLOPS and memory <= MAX_BYTES
+
+
+def _is_about_devices(error: BaseException | None) -> bool:
+    words = str(error).lower()
+    return isinstance(error, NotImplementedError) or "meta" in words or "cuda" in words
+
+
+def _largest_id(batch: Batch) -> int | None:
+    """Return the largest whole number in the tensors of a batch of plain structure."""
+    parts = batch.values() if isinstance(batch, dict) else batch
+    if isinstance(parts, Tensor):
+        parts = (parts,)
+    if not isinstance(parts, (tuple, list)):
+        return None
+    found = [
+        int(part.max())
+        for part in parts
+        if isinstance(part, Tensor) and part.dtype in (torch.int32, torch.int64) and part.numel()
+    ]
+    return max(found, default=None)

@@ -1,0 +1,321 @@
+"""Which questions a plan can never answer, or only weakly, and what would help."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from click.testing import Result
+from scipy import stats
+from tiny import METRICS, TinyModel, TinyTask, tiny_sweep
+from tiny_studies import new_study
+
+from hsweep import (
+    Asha,
+    SizeBand,
+    Sweep,
+    Transition,
+    epochs,
+    grid,
+    int_range,
+    lean,
+    log_uniform,
+    optuna_search,
+    random_search,
+)
+from hsweep.paths import Home
+from hsweep.planning.answerable import Concern, _t_quantile, analysable
+from hsweep.planning.baseline import baseline_proposals
+from hsweep.planning.plan import Limits, make_plan
+from tasks.base import Metric
+
+Invoke = Callable[..., Result]
+ROOMY: Final[dict[str, Any]] = {
+    "space": grid(width=[1, 2, 3, 4, 5, 6], seq_len=[8, 16]),
+    "task": lambda point: TinyTask(num_train=4 * point.seq_len),
+    "question": Transition("width", "seq_len"),
+}
+"""A sweep with room for its answer."""
+
+
+def concerns(limits: Limits | None = None, **changes: Any) -> list[Concern]:
+    sweep = tiny_sweep(**{"replicates": 3, **changes})
+    return analysable(make_plan(sweep, preset="quick", study_seed=0, limits=limits))
+
+
+def only(found: list[Concern]) -> tuple[str, str, str]:
+    (concern,) = found
+    return concern.kind, concern.text, concern.remedy
+
+
+@dataclass(frozen=True)
+class Accurate(TinyTask):
+    """Its first metric is called ``nmse`` and is an accuracy."""
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return Metric("nmse", "max", "accuracy", "share of right answers"), METRICS[1]
+
+
+class TestAnyQuestion:
+    def test_a_sweep_with_room_for_its_answer_has_no_concern(self) -> None:
+        assert concerns(**ROOMY) == []
+        assert concerns(question=lean({"width": 3}, margin=0.1)) == []
+        assert concerns(question=None, replicates=1) == []
+
+    def test_a_goal_that_contradicts_the_metric(self) -> None:
+        kind, text, remedy = only(concerns(goal="max"))
+        assert kind == "impossible"
+        assert text == "the sweep's goal is 'max', and the task declares 'min' for 'nmse'"
+        assert remedy == "set goal='min'"
+
+    @pytest.mark.parametrize(
+        "question", [Transition("width", None), lean({"width": 3}, 0.1, scale="error")]
+    )
+    def test_a_logarithm_of_accuracies(self, question: Any) -> None:
+        found = concerns(
+            space=grid(width=[1, 2, 3, 4, 5, 6]), task=Accurate(), goal="max", question=question
+        )
+        assert only(found)[0] == "impossible"
+        assert "scale is 'error', and the task declares 'accuracy' for 'nmse'" in found[0].text
+        assert found[0].remedy == "set the question's scale to 'accuracy'"
+
+    @pytest.mark.parametrize("question", [Transition("width", None), lean({"width": 3}, 0.1)])
+    def test_one_seed_establishes_nothing(self, question: Any) -> None:
+        space = grid(width=[1, 2, 3, 4, 5, 6])
+        kind, text, remedy = only(concerns(space=space, question=question, replicates=1))
+        assert (kind, remedy) == ("weak", "--set replicates=3")
+        assert text.startswith("with one seed the noise between seeds is not measured")
+
+
+class TestTransitions:
+    @pytest.mark.parametrize(
+        ("widths", "kind", "text", "remedy"),
+        [
+            ([3], "impossible", "width has one value, 3", "--set width=3,4,5,6,7,8"),
+            ([1, 4], "weak", "two of them cannot tell", "--set width=1,2,3,4,5,6"),
+            ([1, 2, 3], "weak", "cannot be told from dimin", "--set width=1,2,3,4,5,6"),
+            ([1, 2, 3, 4], "weak", "established at width = 3 or 4, not at 2", "width=1,2,3,4,5,6"),
+            ([1, 4, 16], "weak", "has 3 values (1, 4 and 16)", "give width 6 values or more"),
+        ],
+    )
+    def test_too_few_values_to_look_for_a_drop(
+        self, widths: list[int], kind: str, text: str, remedy: str
+    ) -> None:
+        found = only(concerns(space=grid(width=widths), question=Transition("width", None)))
+        assert (found[0], text in found[1], remedy in found[2]) == (kind, True, True)
+
+    def test_values_that_limits_leave_count(self) -> None:
+        question = Transition("width", None)
+        space = grid(width=[1, 2, 3, 4, 5, 6])
+        found = concerns(Limits(max_params=6), space=space, question=question)
+        assert only(found)[1] == "width has one value, 1, and a drop lies between two"
+
+    def test_one_length_says_nothing_of_growth(self) -> None:
+        space = grid(width=[1, 2, 3, 4, 5, 6], seq_len=[8])
+        kind, text, _ = only(concerns(space=space, question=Transition("width", "seq_len")))
+        assert (kind, text) == (
+            "weak",
+            "seq_len has one value, 8, so growth with seq_len cannot be judged",
+        )
+
+    def test_an_axis_of_words_has_no_order(self) -> None:
+        space = grid(width=[1, 2, 3, 4, 5, 6], kind=["a", "b"])
+        kind, text, _ = only(concerns(space=space, question=Transition("width", "kind")))
+        assert (kind, "kind must be numbers" in text) == ("impossible", True)
+
+    @pytest.mark.parametrize(
+        ("strata", "kind", "lost"),
+        [
+            ((), "impossible", "width"),
+            (("seq_len",), "impossible", "width"),
+            (SizeBand(100.0), "impossible", "width"),
+            (("width",), "weak", "seq_len"),
+            (("width", "seq_len"), None, ""),
+        ],
+    )
+    def test_early_stopping_between_the_cells_of_a_transition(
+        self, strata: Any, kind: str | None, lost: str
+    ) -> None:
+        found = concerns(
+            **ROOMY,
+            early_stopping=Asha(grace=1, strata=strata),
+            budget=epochs(9),
+        )
+        if kind is None:
+            assert found == []
+        else:
+            assert only(found)[0] == kind
+            assert f"trials of different {lost} compete" in found[0].text
+            assert found[0].remedy == "give Asha strata=('width', 'seq_len')"
+
+    def test_early_stopping_that_stops_nobody_is_no_concern(self) -> None:
+        space, question = grid(width=[1, 2, 3, 4, 5, 6]), Transition("width", None)
+        for asha in (Asha(grace=3), Asha(grace=1, min_survivors=18)):
+            assert concerns(space=space, question=question, early_stopping=asha) == []
+
+
+class TestLeanQuestions:
+    def test_a_baseline_that_is_not_planned(self) -> None:
+        kind, text, remedy = only(concerns(question=lean({"width": 9}, 0.1)))
+        assert (kind, text) == ("impossible", "no planned trial has the baseline width=9")
+        assert remedy == "add its values to the axes, or name a planned shape"
+
+    def test_a_baseline_that_is_skipped(self) -> None:
+        found = concerns(Limits(max_params=12), question=lean({"width": 3}, 0.1))
+        assert only(found)[0] == "impossible"
+        assert "width=3 is skipped: num_params 18 is above --max-params 12" in found[0].text
+
+    def test_a_baseline_that_fits_several_shapes(self) -> None:
+        space = grid(width=[2, 4], dropout=[0.0, 0.1])
+        found = concerns(space=space, question=lean({"width": 4}, 0.1))
+        assert only(found)[0] == "impossible"
+        assert "the baseline width=4 fits 2 shapes, for example width=4 dropout=0" in found[0].text
+
+    def test_a_nuisance_axis_is_no_part_of_the_baselines_shape(self) -> None:
+        space = grid(width=[2, 4], dropout=[0.0, 0.1])
+        question = lean({"width": 4}, 0.1, nuisance=("dropout",))
+        assert concerns(space=space, question=question) == []
+        found = concerns(space=space, question=question, replicates=1)
+        assert [concern.kind for concern in found] == ["weak", "weak"]
+        assert "the best dropout of a shape is chosen by the run" in found[0].text
+
+    def test_each_comparison_has_a_baseline_of_its_own(self) -> None:
+        space = grid(kind=["a"], width=[1, 3]) + grid(kind=["b"], width=[1, 2])
+        question = lean({"width": 3}, 0.1, within="kind")
+        model = lambda p: TinyModel(p.width, heads=1, dropout=0.1 * (p.kind == "b"))  # noqa: E731
+        kind, text, _ = only(concerns(space=space, model=model, question=question))
+        assert (kind, text) == ("weak", "no planned trial has the baseline width=3 at kind=b")
+
+    def test_a_baseline_that_is_the_cheapest(self) -> None:
+        kind, text, _ = only(concerns(question=lean({"width": 1}, 0.1)))
+        assert (kind, "no planned shape has a lower num_params" in text) == ("weak", True)
+
+    def test_seeds_too_few_for_so_many_candidates(self) -> None:
+        space = grid(width=list(range(1, 14)))
+        question = lean({"width": 13}, 0.1)
+        kind, text, remedy = only(concerns(space=space, question=question, replicates=2))
+        assert (kind, remedy) == ("weak", "--set replicates=3")
+        assert "with 2 seeds and 12 candidates" in text
+        assert concerns(space=space, question=question, replicates=5) == []
+
+    @pytest.mark.parametrize("df", [2, 4, 12, 30])
+    @pytest.mark.parametrize("share", [0.95, 0.99, 0.995])
+    def test_the_quantile_is_that_of_students_t(self, df: int, share: float) -> None:
+        if df > 2 or share < 0.99:
+            assert _t_quantile(share, df) == pytest.approx(stats.t.ppf(share, df), rel=0.02)
+
+
+class TestSearches:
+    SPACE = int_range(width=(1, 40)) * grid(dropout=[0.0, 0.1], heads=1)
+
+    def planned(self, **changes: Any) -> tuple[Sweep, list[dict[str, Any]], list[Concern]]:
+        sweep = tiny_sweep(**{"space": self.SPACE, "replicates": 3, **changes})
+        plan = make_plan(sweep, preset="quick", study_seed=0)
+        return sweep, [dict(trial.point) for trial in plan.trials[::3]], analysable(plan)
+
+    @pytest.mark.parametrize("search", [random_search(4), optuna_search(4)])
+    def test_a_search_begins_with_the_baseline(self, search: Any) -> None:
+        question = lean({"width": 40, "dropout": 0.1}, 0.1)
+        sweep, points, found = self.planned(search=search, question=question)
+        assert points[0] == {"width": 40, "dropout": 0.1, "heads": 1}
+        assert len(points) == 4
+        assert found == []
+        (proposal,) = baseline_proposals(sweep)
+        assert sweep.space.decode(proposal.parameters) == points[0]
+
+    def test_a_baseline_of_some_axes_is_left_to_chance(self) -> None:
+        question = lean({"width": 40}, 0.1)
+        _, points, found = self.planned(search=random_search(4), question=question)
+        assert all(point["width"] != 40 for point in points)
+        assert only(found)[0] == "impossible"
+        assert "a search begins with the baseline where it names a value" in found[0].remedy
+
+    def test_a_baseline_outside_the_range_is_not_proposed(self) -> None:
+        question = lean({"width": 41, "dropout": 0.1}, 0.1)
+        sweep, _, found = self.planned(search=random_search(4), question=question)
+        assert (baseline_proposals(sweep), only(found)[0]) == ([], "impossible")
+
+    def test_every_setting_of_a_nuisance_axis_is_proposed_and_none_of_an_endless_one(self) -> None:
+        question = lean({"width": 40}, 0.1, nuisance=("dropout",))
+        _, points, found = self.planned(search=random_search(6), question=question)
+        assert [point["dropout"] for point in points[:2]] == [0.0, 0.1]
+        assert found == []
+        space = grid(width=[1, 2]) * log_uniform(dropout=(0.1, 0.5))
+        sweep = tiny_sweep(space=space, search=random_search(4), question=lean({"width": 2}, 0.1))
+        assert baseline_proposals(sweep) == []
+
+    def test_the_sides_of_a_union_and_families_of_shapes(self) -> None:
+        space = grid(kind=["a"], width=[1, 3]) + grid(kind=["b"], width=[2, 3])
+        question = lean({"width": 3}, 0.1, within="kind")
+        sweep = tiny_sweep(space=space, search=random_search(3), question=question)
+        found = [dict(each.point) for each in baseline_proposals(sweep)]
+        assert found == [{"kind": "a", "width": 3}, {"kind": "b", "width": 3}]
+
+
+class TestCommands:
+    def test_the_sweep_of_the_readme_can_be_answered(self, hsweep: Invoke, tmp_path: Path) -> None:
+        readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+        path = tmp_path / "my_heads.py"
+        path.write_text(readme.partition("```python\n")[2].partition("```")[0])
+        planned = json.loads(hsweep("plan", path, "--check", "--json").stdout)
+        assert (len(planned["trials"]), planned["concerns"]) == (20, [])
+        assert planned["checked"]["unchecked"] == []
+
+    @pytest.fixture
+    def impossible(self, tmp_path: Path) -> Path:
+        path = tmp_path / "question.py"
+        path.write_text(
+            "from hsweep import lean\nfrom tiny import tiny_sweep\n"
+            "SWEEP = tiny_sweep(question=lean({'width': 9}, 0.1), replicates=3)\n"
+        )
+        return path
+
+    def test_plan_shows_and_run_refuses_what_cannot_be_answered(
+        self, hsweep: Invoke, impossible: Path, home: Home
+    ) -> None:
+        line = "the question cannot be answered: no planned trial has the baseline width=9; add its"
+        planned = hsweep("plan", impossible)
+        assert (planned.exit_code, line in planned.stdout) == (0, True)
+        (shown,) = json.loads(hsweep("plan", impossible, "--json").stdout)["concerns"]
+        assert (shown["kind"], shown["text"]) == (
+            "impossible",
+            "no planned trial has the baseline width=9",
+        )
+        refused = hsweep("run", impossible, "--runner", "inline")
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert line in refused.stderr
+        assert not home.root.exists()
+
+    def test_a_preset_or_a_setting_can_make_it_answerable(
+        self, hsweep: Invoke, impossible: Path
+    ) -> None:
+        planned = hsweep("plan", impossible, "--set", "width=1,2,9", "--json")
+        assert json.loads(planned.stdout)["concerns"] == []
+
+    def test_an_edit_does_not_make_a_question_impossible(
+        self, hsweep: Invoke, impossible: Path, home: Home
+    ) -> None:
+        study = new_study(home)
+        before = study.paths.manifest.read_bytes()
+        result = hsweep("resume", "mine", "--sweep", impossible, "--runner", "inline")
+        assert result.exit_code == 2
+        assert "no planned trial has the baseline width=9" in result.stderr
+        assert study.paths.manifest.read_bytes() == before
+
+    def test_a_weak_question_runs_and_says_so_first(self, hsweep: Invoke, tmp_path: Path) -> None:
+        path = tmp_path / "question.py"
+        path.write_text(
+            "from hsweep import Transition, grid\nfrom tiny import tiny_sweep\n"
+            "SWEEP = tiny_sweep(space=grid(width=[1, 2]), replicates=2,\n"
+            "                   question=Transition('width', None))\n"
+        )
+        # A storage that cannot be used ends it before anything trains.
+        result = hsweep("run", path, "--storage", "nothing://such")
+        assert result.exit_code == 2
+        line = "the question can be answered only weakly: width has 2 values (1 and 2)"
+        assert line in result.stdout
+        (concern,) = json.loads(hsweep("plan", path, "--json").stdout)["concerns"]
+        assert (concern["kind"], concern["remedy"]) == ("weak", "--set width=1,2,3,4,5,6")
