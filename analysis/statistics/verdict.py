@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.findings.results import NoneKind, Verdict
+from analysis.findings.results import CLAIMS, NoneKind, Verdict
 from analysis.statistics.lengths import PooledSlope, Slopes
 
 
@@ -17,6 +17,7 @@ class Limits:
     min_excess: float
     delta_T: float  # noqa: N815
     threshold_width: int
+    rho: float
     unit: str
 
 
@@ -26,8 +27,11 @@ class Evidence:
 
     Attributes:
         h_star: the candidate head count, in words.
+        star: index of that head count.
+        noise_gap: why the seed noise counts as not measured; empty where it does not.
         drop: largest single drop.
         width: steps that the collapse takes.
+        later_fall: upper bound of how much further y falls after h*; None where nothing follows.
         excess: part of it that the earlier decline does not explain.
         p_abrupt: p value against diminishing returns; None when it cannot be tested.
         below: pooled slope for h < h*; None without two lengths.
@@ -38,9 +42,12 @@ class Evidence:
     """
 
     h_star: str
+    star: int
+    noise_gap: str
     drop: float
     width: int
     excess: float
+    later_fall: float | None
     p_abrupt: float | None
     below: PooledSlope | None
     above: PooledSlope | None
@@ -62,13 +69,32 @@ class Decision:
 def decide(evidence: Evidence, limits: Limits) -> Decision:
     """Return the verdict.
 
+    Without measured seed noise nothing is claimed: what would be a verdict with the noise that
+    stands in is ``suggested``, and no place outside the range is named.
+    """
+    decision = _decide_as_measured(evidence, limits)
+    if not evidence.noise_gap:
+        return decision
+    if decision.verdict in (*CLAIMS, "plateau"):
+        reason = (
+            f"{evidence.noise_gap}, so the noise between seeds is not measured and nothing is"
+            f" tested; {decision.reason}"
+        )
+        return Decision("suggested", reason)
+    return decision
+
+
+def _decide_as_measured(evidence: Evidence, limits: Limits) -> Decision:
+    """Return the verdict, taking the seed noise for known.
+
     ``transition``: abrupt beyond diminishing returns, a large drop with a large unexplained part,
     and no growth with T left at h >= h*. ``jump_only``: the same, but growth persists.
     ``threshold``: growth with T below h* that vanishes from h* on and surely changes there (by more
     than counts as none, where it is no more than that itself), with a large drop in few steps,
     where abruptness was not shown; a decline spread over many steps, along which growth with T
-    fades, is none. Else ``none``. A jump whose growth with T was asked about but seen at one length
-    only is ``inconclusive``.
+    fades, is none. ``plateau``: a large drop to the second head count, which no test can tell from
+    diminishing returns, and shown not to fall further from there. Else ``none``. A jump whose
+    growth with T was asked about but seen at one length only is ``inconclusive``.
     """
     t = evidence.slopes.quantile(1 - limits.alpha)
     large = evidence.drop >= limits.min_drop
@@ -111,7 +137,22 @@ def decide(evidence: Evidence, limits: Limits) -> Decision:
                 f" {above.estimate:+.2f} from there on) and {drop_words}, but not abruptly:"
                 f" {p_words}",
             )
+    if large and evidence.star == 1 and _stays_flat(evidence, limits):
+        assert evidence.later_fall is not None
+        return Decision(
+            "plateau",
+            f"{drop_words}, and no further from there (by at most"
+            f" {max(evidence.later_fall, 0.0):.2f} {limits.unit}); one head count below it cannot"
+            " tell a collapse from diminishing returns",
+        )
     return _none(evidence, limits, large, abrupt, drop_words, p_words, t)
+
+
+def _stays_flat(evidence: Evidence, limits: Limits) -> bool:
+    """Whether y is shown not to fall further after h*: by less than a drop that counts, and by less
+    than the share of the largest drop that would have moved h* up."""
+    limit = min(limits.min_drop, limits.rho * evidence.drop)
+    return evidence.later_fall is not None and evidence.later_fall <= limit
 
 
 def _none(
@@ -126,7 +167,11 @@ def _none(
     slopes = evidence.slopes
     lower = slopes.estimate - t * slopes.se
     kind: NoneKind | None = None
-    if np.isfinite(lower[-1]) and lower[-1] > limits.delta_T:
+    # Growth with T that is left on a plateau says nothing of a collapse above it.
+    is_plateau = large and _stays_flat(evidence, limits)
+    if evidence.noise_gap:
+        kind = None
+    elif np.isfinite(lower[-1]) and lower[-1] > limits.delta_T and not is_plateau:
         kind = "above_range"
     elif (
         np.isfinite(lower).any()
