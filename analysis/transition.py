@@ -126,7 +126,7 @@ def fit(
     answer = Refit(leading.verdict, leading.h_star) if given else None
     pruning, notes = examine(table, answer, refit)
     qualifications = [
-        *_noise_notes(leading, noise.stand_in, context.limits.unit),
+        *_noise_notes(leading, noise.words(context.limits.unit)),
         *_reading_notes(leading, typical, coverage, best_of),
         *table.warnings,
         *coverage.qualifications,
@@ -147,7 +147,7 @@ def fit(
         n1_assumed_sd=noise.stand_in if len(grid.heads) else None,
         settings=settings,
         qualifications=tuple(dict.fromkeys(qualifications)),
-        warnings=coverage.warnings,
+        warnings=tuple(dict.fromkeys([*qualifications, *coverage.warnings])),
         pruning=pruning,
     )
 
@@ -254,15 +254,13 @@ def _run_values(frame: pd.DataFrame) -> tuple[RunValue, ...]:
     )
 
 
-def _noise_notes(leading: TransitionReading, stand_in: float | None, unit: str) -> list[str]:
-    """Say what rests on noise that nobody measured, where the verdict does not say it itself."""
+def _noise_notes(leading: TransitionReading, stands_in: str) -> list[str]:
+    """Say what rests on noise that is not measured, where the answer does not say it itself."""
     if not leading.noise_gap or leading.verdict in ("suggested", "inconclusive"):
         return []
-    by = "the few seeds there are" if stand_in is None else f"a seed sd of {stand_in:g} {unit}"
-    assumed = "" if stand_in is None else ", which is assumed"
     return [
         f"{leading.noise_gap}: the noise between seeds is not measured; p values and intervals go"
-        f" by {by}{assumed}"
+        f" by {stands_in}"
     ]
 
 

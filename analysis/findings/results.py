@@ -298,8 +298,8 @@ class TransitionResult(TransitionReading):
         missing: trials that would settle an open verdict.
         n1_assumed_sd: the seed sd that stands in where the cells do not measure one; else None.
         settings: every choice made, thresholds filled in.
-        qualifications: what limits the answer, to be read with it.
-        warnings: what a reader has to know besides.
+        qualifications: the warnings that limit the answer, to be read with it.
+        warnings: all that a reader has to know besides.
         pruning: what rung histories say of the runs that were stopped early; None without any.
     """
 

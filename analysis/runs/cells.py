@@ -64,6 +64,12 @@ class SeedNoise:
     stand_in: float | None
     gap: str
 
+    def words(self, unit: str) -> str:
+        """Return what stands in for noise that is not measured."""
+        if self.stand_in is None:
+            return "the few seeds there are"
+        return f"an assumed seed sd of {self.stand_in:g} {unit}"
+
     def gap_beside(self, k: int, heads: FloatArray) -> str:
         """Return why the noise is not measured around the step that ends at index ``k``."""
         if self.gap or self.stand_in is not None:

@@ -10,7 +10,6 @@ from analysis.findings.jsonable import Number, number
 from analysis.findings.losses import losses_named
 from analysis.findings.results import CellCounts, MissingTrials
 
-
 _SEEDS_A_CELL = 3
 """Seeds that an untested answer asks for in every cell."""
 
@@ -73,7 +72,9 @@ def audit(
     qualifications, warnings = [], []
     absent = len(xs) * len(bys) - len(counts)
     if absent:
-        qualifications.append(f"{absent} of {len(xs) * len(bys)} cells of the grid are not in the table")
+        qualifications.append(
+            f"{absent} of {len(xs) * len(bys)} cells of the grid are not in the table"
+        )
     if len({cell.complete for cell in done}) > 1:
         sizes = [cell.complete for cell in done]
         warnings.append(f"cells hold between {min(sizes)} and {max(sizes)} full-budget runs")

@@ -102,6 +102,7 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
         h_star=f"{heads[location.star]:g}",
         star=location.star,
         noise_gap=gap,
+        noise_words=cells.noise.words(limits.unit),
         drop=location.drop,
         width=location.star - location.peak + 1,
         excess=excess,

@@ -29,6 +29,7 @@ class Evidence:
         h_star: the candidate head count, in words.
         star: index of that head count.
         noise_gap: why the seed noise counts as not measured; empty where it does not.
+        noise_words: what stands in for it.
         drop: largest single drop.
         width: steps that the collapse takes.
         later_fall: upper bound of how much further y falls after h*; None where nothing follows.
@@ -44,6 +45,7 @@ class Evidence:
     h_star: str
     star: int
     noise_gap: str
+    noise_words: str
     drop: float
     width: int
     excess: float
@@ -78,7 +80,7 @@ def decide(evidence: Evidence, limits: Limits) -> Decision:
     if decision.verdict in (*CLAIMS, "plateau"):
         reason = (
             f"{evidence.noise_gap}, so the noise between seeds is not measured and nothing is"
-            f" tested; {decision.reason}"
+            f" tested; going by {evidence.noise_words}, {decision.reason}"
         )
         return Decision("suggested", reason)
     return decision
@@ -137,7 +139,9 @@ def _decide_as_measured(evidence: Evidence, limits: Limits) -> Decision:
                 f" {above.estimate:+.2f} from there on) and {drop_words}, but not abruptly:"
                 f" {p_words}",
             )
-    if large and evidence.star == 1 and _stays_flat(evidence, limits):
+    # Flat: less than would have moved h* up.
+    flat = min(limits.min_drop, limits.rho * evidence.drop)
+    if large and evidence.star == 1 and _falls_no_more_than(flat, evidence):
         assert evidence.later_fall is not None
         return Decision(
             "plateau",
@@ -148,10 +152,8 @@ def _decide_as_measured(evidence: Evidence, limits: Limits) -> Decision:
     return _none(evidence, limits, large, abrupt, drop_words, p_words, t)
 
 
-def _stays_flat(evidence: Evidence, limits: Limits) -> bool:
-    """Whether y is shown not to fall further after h*: by less than a drop that counts, and by less
-    than the share of the largest drop that would have moved h* up."""
-    limit = min(limits.min_drop, limits.rho * evidence.drop)
+def _falls_no_more_than(limit: float, evidence: Evidence) -> bool:
+    """Whether y is shown to fall by no more than ``limit`` after h*."""
     return evidence.later_fall is not None and evidence.later_fall <= limit
 
 
@@ -167,11 +169,12 @@ def _none(
     slopes = evidence.slopes
     lower = slopes.estimate - t * slopes.se
     kind: NoneKind | None = None
-    # Growth with T that is left on a plateau says nothing of a collapse above it.
-    is_plateau = large and _stays_flat(evidence, limits)
+    # After a large drop, growth with T that is left where y falls no more says nothing of a
+    # collapse above.
+    is_over = large and _falls_no_more_than(limits.min_drop, evidence)
     if evidence.noise_gap:
         kind = None
-    elif np.isfinite(lower[-1]) and lower[-1] > limits.delta_T and not is_plateau:
+    elif np.isfinite(lower[-1]) and lower[-1] > limits.delta_T and not is_over:
         kind = "above_range"
     elif (
         np.isfinite(lower).any()
