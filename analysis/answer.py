@@ -19,8 +19,8 @@ from analysis.lean_groups import LeanGroups, fit_groups
 from analysis.papers.published_setups import SETUPS, setup_of
 from analysis.pictures.curves import drawn_keys
 from analysis.report import ReportInput
-from analysis.settling import settle_command
 from analysis.runs.history import UNIT, study_history
+from analysis.settling import settle_command
 from analysis.shape_answers import (
     read_shapes_to_predict,
     shape_results,
