@@ -443,4 +443,3 @@ def report_input(
         orphaned=tables.orphaned_counts(),
         revisions=manifest.revisions,
     )
-

@@ -56,6 +56,7 @@ def fit(
     eval_size: int | None = None,
     costs: Sequence[str] = ("num_params",),
     within: Sequence[str] = TASK_AXES,
+    answered: Sequence[str] = (),
     settings: EffectsSettings = _DEFAULT_SETTINGS,
     **columns: Unpack[RunColumns],
 ) -> EffectsResult:
@@ -72,6 +73,8 @@ def fit(
         costs: the first decides which shapes cost the same.
         within: axes of the task rather than of the model; shapes of equal cost are compared within
             one value of each, as they are within one value of each name.
+        answered: axes that a question with a test of its own asks about. Here they get means and no
+            verdict: two tests of one thing, one of them weaker, would contradict each other.
         settings: error rate, interval level, what counts as equal cost.
         columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
@@ -99,12 +102,13 @@ def fit(
     _need_pairs(runs, units)
     matched = columns.get("replicate", "seed") is not None and are_matched(units)
     spread = Spread(runs.usable)
-    axes = _axes(grids, matched, spread, settings)
-    equal_cost, compared = compare_equal_cost(runs, within, matched, settings)
+    axes = _axes(grids, matched, spread, answered, settings)
+    alike = tuple(dict.fromkeys((*within, *answered)))
+    equal_cost, compared = compare_equal_cost(runs, alike, matched, settings)
     seeds = {seed for shape in runs.usable for seed in shape.quality}
     return EffectsResult(
         axes=axes,
-        interactions=_interactions(runs, matched, spread, settings),
+        interactions=_interactions(runs, matched, spread, answered, settings),
         equal_cost=equal_cost,
         equal_cost_pairs=compared,
         test=_MATCHED if matched else _UNMATCHED,
@@ -157,6 +161,7 @@ def _axes(
     grids: dict[str, dict[Step, list[tuple[str, Unit]]]],
     matched: bool,
     spread: Spread,
+    answered: Sequence[str],
     settings: EffectsSettings,
 ) -> tuple[AxisEffect, ...]:
     kept = {
@@ -175,6 +180,13 @@ def _axes(
         for axis, grid in kept.items()
         for step, found in grid.items()
         if found
+    }
+    for axis in answered:
+        if axis in means:
+            means[axis] = _described(means[axis])
+    steps = {
+        (axis, step): _described(contrast) if axis in answered else contrast
+        for (axis, step), contrast in steps.items()
     }
     step_holm = dict(zip(steps, holm([contrast.p for contrast in steps.values()]), strict=True))
     axis_holm = holm([contrast.p for contrast in means.values()])
@@ -204,7 +216,7 @@ def _axes(
                 df=mean.df if math.isfinite(mean.df) else None,
                 p=mean.p,
                 p_holm=p_holm,
-                verdict=_verdict(mean, p_holm, settings.alpha),
+                verdict="answered" if axis in answered else _verdict(mean, p_holm, settings.alpha),
                 pairs=len(gains),
                 improved=sum(gain > 0 for gain in gains),
                 lost=_count(
@@ -216,14 +228,24 @@ def _axes(
     return tuple(effects)
 
 
+def _described(contrast: Contrast) -> Contrast:
+    """Return a contrast's estimate without anything that could pass for a test."""
+    return Contrast(contrast.estimate, math.nan, math.nan)
+
+
 def _average(units: list[Unit], matched: bool, spread: Spread) -> Contrast:
     return average(units, matched, spread) if units else _NOTHING
 
 
 def _interactions(
-    runs: ShapeRuns, matched: bool, spread: Spread, settings: EffectsSettings
+    runs: ShapeRuns,
+    matched: bool,
+    spread: Spread,
+    answered: Sequence[str],
+    settings: EffectsSettings,
 ) -> tuple[Interaction, ...]:
-    ordered = sorted(combinations(runs.axes, 2), key=lambda pair: set(pair) != {"heads", "depth"})
+    asked = [pair for pair in combinations(runs.axes, 2) if not set(pair) <= set(answered)]
+    ordered = sorted(asked, key=lambda pair: set(pair) != {"heads", "depth"})
     grids = {pair: squares(runs, *pair) for pair in ordered}
     grids = {pair: grid for pair, grid in grids.items() if grid}
     kept = {
@@ -303,8 +325,9 @@ def _warnings(
             f"{sum(lost.values())} of {len(runs.shapes)} shapes cannot be compared ({reasons}), and"
             f" {sum(sum(axis.lost.values()) for axis in axes)} matched pairs are lost with them"
         )
-    if all(axis.p is None for axis in axes):
+    tested = [axis for axis in axes if axis.verdict != "answered"]
+    if tested and all(axis.p is None for axis in tested):
         found.append("single runs: no effect can be tested without a second seed")
-    elif matched and seeds == 2:
+    elif tested and matched and seeds == 2:
         found.append("two seeds leave one degree of freedom: only huge effects can be established")
     return found

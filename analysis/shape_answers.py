@@ -32,6 +32,7 @@ def study_effects(
     return effects.fit(
         shapes or _whole(trials, manifest),
         **_asked(manifest),
+        answered=_answered(manifest),
         settings=settings or EffectsSettings(),
     )
 
@@ -85,6 +86,8 @@ def shape_results(
     with contextlib.suppress(UserError):
         predicted = study_surrogate(trials, manifest, tried=shapes)
     ordered = effect.axes if effect is not None else predicted.axes if predicted is not None else ()
+    if effect is not None and all(axis.verdict == "answered" for axis in effect.axes):
+        effect = None  # all it could say is in the answer
     return (effect, predicted) if len(ordered) >= 2 else (None, None)
 
 
@@ -122,6 +125,14 @@ def _asked(manifest: Manifest) -> dict[str, Any]:
         "costs": list(costs),
         "within": tuple(dict.fromkeys((*TASK_AXES, *((within,) if within else ())))),
     }
+
+
+def _answered(manifest: Manifest) -> tuple[str, ...]:
+    """Return the axes that a transition question tests itself."""
+    question = manifest.question or {}
+    if question.get("type") != "Transition":
+        return ()
+    return tuple(str(question[role]) for role in ("x", "by") if question.get(role) is not None)
 
 
 def _whole(trials: pd.DataFrame, manifest: Manifest) -> pd.DataFrame:

@@ -83,7 +83,9 @@ def test_one_seed_a_cell_claims_nothing(family):
     ],
 )
 def test_partly_repeated_cells_count_where_the_drop_is(repeated, gap):
-    frame = transition_sweep("paper_D4", 1).frame.query(f"seed == 0 or (seed == 1 and ({repeated}))")
+    frame = transition_sweep("paper_D4", 1).frame.query(
+        f"seed == 0 or (seed == 1 and ({repeated}))"
+    )
     result = fit(frame, metric="nmse", settings=QUICK)
     assert result.noise_gap == gap
     assert result.verdict == ("suggested" if gap else "transition")
