@@ -29,6 +29,7 @@ from analysis.findings.jsonable import number
 from analysis.findings.results import Interval
 from analysis.runs.columns import RunColumns
 from analysis.runs.shape_runs import TASK_AXES, Shape, ShapeRuns, read_shapes, to_metric
+from analysis.statistics.bounds import Span, clipped, difference_span, mean_interval
 from analysis.statistics.contrasts import Contrast, Spread, Unit, are_matched, average, holm
 from analysis.statistics.equal_cost import compare_equal_cost
 from analysis.statistics.matched_grid import Step, lines, pairs, squares
@@ -102,7 +103,7 @@ def fit(
     _need_pairs(runs, units)
     matched = columns.get("replicate", "seed") is not None and are_matched(units)
     spread = Spread(runs.usable)
-    axes = _axes(grids, matched, spread, answered, settings)
+    axes = _axes(grids, matched, spread, answered, runs.gain_span, settings)
     alike = tuple(dict.fromkeys((*within, *answered)))
     equal_cost, compared = compare_equal_cost(runs, alike, matched, settings)
     seeds = {seed for shape in runs.usable for seed in shape.quality}
@@ -162,6 +163,7 @@ def _axes(
     matched: bool,
     spread: Spread,
     answered: Sequence[str],
+    span: Span,
     settings: EffectsSettings,
 ) -> tuple[AxisEffect, ...]:
     kept = {
@@ -196,7 +198,7 @@ def _axes(
             StepEffect(
                 step[0],
                 step[1],
-                steps[axis, step].interval(settings.confidence),
+                clipped(steps[axis, step].interval(settings.confidence), span),
                 steps[axis, step].p,
                 step_holm[axis, step],
                 tuple(
@@ -212,7 +214,7 @@ def _axes(
             AxisEffect(
                 axis=axis,
                 values=tuple(sorted({value for step in grids[axis] for value in step})),
-                effect=mean.interval(settings.confidence),
+                effect=clipped(mean.interval(settings.confidence), span),
                 df=mean.df if math.isfinite(mean.df) else None,
                 p=mean.p,
                 p_holm=p_holm,
@@ -257,11 +259,12 @@ def _interactions(
         for pair, grid in kept.items()
     }
     adjusted = holm([contrast.p for contrast in means.values()])
+    span = difference_span(runs.gain_span)
     return tuple(
         Interaction(
             first=pair[0],
             second=pair[1],
-            effect=mean.interval(settings.confidence),
+            effect=clipped(mean.interval(settings.confidence), span),
             p=mean.p,
             p_holm=p_holm,
             verdict=_verdict(mean, p_holm, settings.alpha),
@@ -269,7 +272,7 @@ def _interactions(
                 Square(
                     at[0],
                     at[1],
-                    average(found, matched, spread).interval(settings.confidence),
+                    clipped(average(found, matched, spread).interval(settings.confidence), span),
                     len(found),
                 )
                 for at, found in kept[pair].items()
@@ -299,16 +302,25 @@ def _levels(
     for (a, b), shapes in sorted(cells.items()):
         units = [Unit((shape,), ()) for shape in shapes]
         own = are_matched(units) and all(not unit.lost(matched=True) for unit in units)
-        middle, low, high = average(units, own, spread).interval(settings.confidence)
-        ends = sorted(to_metric(end, runs.goal, runs.scale) for end in (low, high))
-        found.append(
-            Level(
-                number(a),
-                number(b),
-                Interval(to_metric(middle, runs.goal, runs.scale), ends[0], ends[1]),
-            )
-        )
+        mean = average(units, own, spread).interval(settings.confidence)
+        found.append(Level(number(a), number(b), _as_metric(mean, runs)))
     return tuple(found)
+
+
+def _as_metric(quality: Interval, runs: ShapeRuns) -> Interval:
+    """Return the interval of a mean quality as one of the metric, inside the metric's range.
+
+    A mean error's is symmetric in decades as it stands; another is brought to its own scale by the
+    slope of the metric in the quality (1 - metric per natural logarithm, for an accuracy).
+    """
+    metric = to_metric(quality.estimate, runs.goal, runs.scale)
+    reach = quality.high - quality.estimate
+    if runs.scale == "error":
+        ends = (to_metric(end, runs.goal, runs.scale) for end in (quality.high, quality.low))
+        return Interval(metric, *ends)
+    if runs.scale == "accuracy":
+        reach *= math.log(10) * (1 - metric)
+    return mean_interval(metric, reach, runs.span)
 
 
 def _warnings(
