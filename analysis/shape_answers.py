@@ -71,12 +71,18 @@ def study_surrogate(
 def shape_results(
     trials: pd.DataFrame, manifest: Manifest
 ) -> tuple[EffectsResult | None, SurrogateResult | None]:
-    """Return both for a study of at least two ordered axes, each None where it has nothing."""
+    """Return both for a study of at least two ordered axes, each None where it has nothing.
+
+    Where no axis varies but those of a transition question, its answer has said it all: means of
+    the same cells by a weaker test, or a smooth surface over a drop, would only contradict it.
+    """
     asked = _asked(manifest)
     asked.pop("within")
     try:
         shapes = read_shapes(_whole(trials, manifest), **asked, crash_sd=EffectsSettings().crash_sd)
     except UserError:  # nothing that either could start from
+        return None, None
+    if {*shapes.axes, *shapes.names} <= set(_answered(manifest)):
         return None, None
     effect: EffectsResult | None = None
     predicted: SurrogateResult | None = None
@@ -86,8 +92,6 @@ def shape_results(
     with contextlib.suppress(UserError):
         predicted = study_surrogate(trials, manifest, tried=shapes)
     ordered = effect.axes if effect is not None else predicted.axes if predicted is not None else ()
-    if effect is not None and all(axis.verdict == "answered" for axis in effect.axes):
-        effect = None  # all it could say is in the answer
     return (effect, predicted) if len(ordered) >= 2 else (None, None)
 
 

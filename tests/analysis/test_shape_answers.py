@@ -225,7 +225,8 @@ def test_effects_that_the_answer_has_told_are_left_out(tmp_path: Path) -> None:
     with recording(found, sweep) as (journal, trials):
         for at, trial in enumerate(trials):
             finish(journal, trial, 0.1 * trial.point["width"] / (1 + at % 7))
-    assert answer_study(found).effects is None
+    answer = answer_study(found)
+    assert (answer.effects, answer.surrogate) == (None, None)
     told = ask_effects(found)
     assert "its answer says what they do" in told.sentence
     assert told.to_json()["axes"][0]["verdict"] == "answered"
