@@ -281,17 +281,17 @@ def _reading_notes(
 def _missing(
     leading: TransitionReading, coverage: Coverage, needs_lengths: bool, grid: Grid
 ) -> tuple[MissingTrials, ...]:
-    num_heads = len(grid.heads)
+    # With nothing but more cells of one seed an open verdict would only become a suggestion.
+    repeated = trials_to_repeat(coverage) if leading.noise_gap else ()
     if leading.verdict == "suggested":
-        return trials_to_repeat(coverage)
+        return repeated
     if leading.verdict == "plateau":
         return trials_below(coverage)
     if leading.verdict != "inconclusive":
         return ()
-    if coverage.refusal:
-        return trials_to_fill(coverage)
-    if num_heads < 3:
-        return trials_for_more_heads(coverage, 4 - num_heads)
-    if needs_lengths:
-        return trials_for_more_lengths(coverage)
-    return trials_to_fill(coverage)
+    num_heads = len(grid.heads)
+    if num_heads < 3 and not coverage.refusal:
+        return (*repeated, *trials_for_more_heads(coverage, 4 - num_heads))
+    if needs_lengths and not coverage.refusal:
+        return (*repeated, *trials_for_more_lengths(coverage))
+    return repeated or trials_to_fill(coverage)

@@ -234,7 +234,7 @@ def transition_rows(found: Sequence[Found]) -> list[Row]:
         "plateau from the second value on: said to be one",
         PLATEAUS,
         lambda one: one.verdict == "plateau",
-        Bar(0.90),
+        Bar(0.85),
     )
     pooled(
         "collapse or plateau at the second value: placed above the range",

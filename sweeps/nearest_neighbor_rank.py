@@ -69,8 +69,8 @@ SWEEP = Sweep(
     recipe=recipe,
     metric="squared_error",
     goal="min",
-    budget=epochs(30, report_every=3),
-    replicates=2,
+    budget=epochs(20, report_every=2),
+    replicates=3,
     question=Transition(x="rank", by="seq_len"),
     presets={
         "heads": preset(

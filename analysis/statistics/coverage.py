@@ -115,11 +115,8 @@ def _cell_name(cell: CellCounts, x: str, by: str | None) -> str:
 
 def trials_to_fill(coverage: Coverage) -> tuple[MissingTrials, ...]:
     """Return the full-budget runs that every empty cell needs, as many as other cells hold."""
-    sizes = [cell.complete for cell in coverage.counts if cell.complete > 0]
-    usual = int(np.median(sizes)) if sizes else 3
-    return tuple(
-        MissingTrials(x, by, max(usual, 1), "no full-budget run") for x, by in coverage.lacking
-    )
+    usual = _usual_seeds(coverage)
+    return tuple(MissingTrials(x, by, usual, "no full-budget run") for x, by in coverage.lacking)
 
 
 def trials_to_repeat(coverage: Coverage) -> tuple[MissingTrials, ...]:
@@ -177,9 +174,15 @@ def trials_for_more_lengths(coverage: Coverage) -> tuple[MissingTrials, ...]:
 def _cross(
     coverage: Coverage, xs: list[Number], bys: list[Number | None] | list[Number], why: str
 ) -> tuple[MissingTrials, ...]:
-    sizes = [cell.complete for cell in coverage.counts if cell.complete > 0]
-    usual = max(int(np.median(sizes)) if sizes else 3, 1)
+    usual = _usual_seeds(coverage)
     return tuple(MissingTrials(x, by, usual, why) for x in xs for by in bys)
+
+
+def _usual_seeds(coverage: Coverage) -> int:
+    """Return how many full-budget runs other cells hold, or how many are enough if it is one."""
+    sizes = [cell.complete for cell in coverage.counts if cell.complete > 0]
+    usual = int(np.median(sizes)) if sizes else 0
+    return usual if usual > 1 else _SEEDS_A_CELL
 
 
 def _lengths(coverage: Coverage) -> list[Number | None]:
