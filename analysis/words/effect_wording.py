@@ -177,11 +177,10 @@ def effects_table(result: EffectsResult) -> Table:
                     "",
                 )
             )
-    note = (
-        "A gain above 0 is better. Pairs differ in one axis alone, neighbours on its grid; the test"
-        f" is a {result.test}. Holm runs over the axes, and over all steps apart."
-    )
-    return Table(header, tuple(rows), note)
+    note = "A gain above 0 is better. Pairs differ in one axis alone, neighbours on its grid"
+    if any(axis.verdict != "answered" for axis in result.axes):
+        note += f"; the test is a {result.test}. Holm runs over the axes, and over all steps apart"
+    return Table(header, tuple(rows), f"{note}.")
 
 
 def _numbers(interval: Interval, p: float | None, p_holm: float | None) -> tuple[str, ...]:

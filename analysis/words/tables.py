@@ -89,7 +89,7 @@ def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> di
             if reading.bracket
             else NONE
         ),
-        f"{percent_text(result.settings.set_mass)} set": _set_text(reading),
+        f"{percent_text(result.settings.set_mass)} set": set_text(reading),
         "steps the collapse takes": number_text(reading.width),
         f"largest drop ({unit})": number_text(reading.drop),
         f"excess over the decline before ({unit})": number_text(reading.excess),
@@ -136,7 +136,8 @@ def _abruptness(result: TransitionResult, reading: TransitionReading) -> str:
     return f"{p} {by} (no test)"
 
 
-def _set_text(reading: TransitionReading) -> str:
+def set_text(reading: TransitionReading) -> str:
+    """Return the set of h* in words; where seed noise is not measured there is none."""
     if reading.noise_gap:
         return f"none: {reading.noise_gap}"
     if not reading.h_set:

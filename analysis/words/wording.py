@@ -220,8 +220,8 @@ def _below_plateau(result: TransitionResult) -> str:
         return f"; {trials} trials at {result.x} = {_listed(values)} would tell"
     if result.bracket is not None and result.bracket[0] == 1:
         return (
-            f", and {result.x} has no smaller value: a task that needs more would tell (of a larger "
-            "dimension, or of several)"
+            f", and {result.x} has no smaller value: a task that needs more would tell (of a "
+            "larger dimension, or of several)"
         )
     return f"; more values of {result.x} below it would tell"
 
