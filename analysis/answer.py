@@ -20,6 +20,7 @@ from analysis.papers.published_setups import SETUPS, setup_of
 from analysis.pictures.curves import drawn_keys
 from analysis.report import ReportInput
 from analysis.runs.history import UNIT, study_history
+from analysis.settling import settle_command
 from analysis.shape_answers import (
     read_shapes_to_predict,
     shape_results,
@@ -31,6 +32,7 @@ from analysis.words.effect_wording import effects_sentence
 from analysis.words.surrogate_wording import surrogate_sentence
 from analysis.words.tables import varying_columns
 from analysis.words.wording import answer_sentence, groups_sentence
+from analysis.words.wording import sentence as as_sentence
 from hsweep.errors import UserError, unknown_name
 from hsweep.record.reading import StudyTables, reading
 from hsweep.record.study import Study
@@ -53,6 +55,8 @@ class Answer:
         surrogate: what untried shapes are expected to do, where it can be learned.
         problem: why the question could not be answered; None if it was.
         confirm_command: what confirms a lean choice with fresh seeds; None without a choice.
+        settle_command: what runs the trials that the answer lacks; None where it lacks none.
+        unfinished: trials of the study that have not ended yet.
     """
 
     sentence: str
@@ -66,6 +70,21 @@ class Answer:
     effects: EffectsResult | None = None
     surrogate: SurrogateResult | None = None
     confirm_command: str | None = None
+    settle_command: str | None = None
+    unfinished: int = 0
+
+    @property
+    def qualifications(self) -> tuple[str, ...]:
+        """What limits the answer and has to stand beside it wherever it is printed."""
+        found = self.transition.qualifications if self.transition is not None else ()
+        if self.unfinished and (self.transition is None or self.problem):
+            found = (*found, f"{self.unfinished} trials have not ended yet; the answer may change")
+        return found
+
+    @property
+    def text(self) -> str:
+        """The answer with its qualifications, in sentences."""
+        return " ".join([self.sentence, *map(as_sentence, self.qualifications)])
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as plain JSON content.
@@ -97,6 +116,7 @@ class Answer:
             "answer": self.sentence,
             "problem": self.problem,
             **(leading.to_json() if leading is not None else {}),
+            "qualifications": list(self.qualifications),
         }
         if self.pareto is not None and leading is not self.pareto:
             content["pareto"] = self.pareto.to_json()
@@ -110,6 +130,8 @@ class Answer:
             content["surrogate"] = self.surrogate.to_json()
         if self.confirm_command is not None:
             content["confirm_command"] = self.confirm_command
+        if self.settle_command is not None:
+            content["settle_command"] = self.settle_command
         return content
 
 
@@ -124,6 +146,10 @@ def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
             return answer_study(study, tables)
     trials = tables.trials_frame()
     answer = _answer_question(trials, tables, study)
+    unfinished = int(trials["status"].isin(["planned", "running"]).sum())
+    answer = replace(
+        answer, unfinished=unfinished, settle_command=settle_command(study, answer.transition)
+    )
     if command := confirm_command(study, answer.lean, answer.lean_groups):
         answer = replace(answer, confirm_command=command)
     if _finished(trials):
@@ -410,7 +436,12 @@ def report_input(
         provenance={**manifest.provenance, **_accepted(study)},
         repeat_command="\n".join([manifest.command, *manifest.later_commands]),
         confirm_command=answer.confirm_command,
-        warnings=(*_warnings(answer, trials, tables), *tables.mixed_versions()),
+        settle_command=answer.settle_command,
+        qualifications=answer.qualifications,
+        warnings=(
+            *(each for each in (answer.problem, tables.search_end) if each),
+            *tables.mixed_versions(),
+        ),
         budget_unit=str(manifest.budget["unit"]),
         orphaned=tables.orphaned_counts(),
         revisions=manifest.revisions,
@@ -420,11 +451,3 @@ def report_input(
 def _accepted(study: Study) -> dict[str, Any]:
     accepted = list(study.manifest.accepted)
     return {"accepted changes of code": accepted} if accepted else {}
-
-
-def _warnings(answer: Answer, trials: pd.DataFrame, tables: StudyTables) -> tuple[str, ...]:
-    found = [each for each in (answer.problem, tables.search_end) if each]
-    unfinished = int(trials["status"].isin(["planned", "running"]).sum())
-    if unfinished:
-        found.append(f"{unfinished} trials have not ended yet; the answer may change")
-    return tuple(found)

@@ -73,7 +73,7 @@ def compare(
             preset=study.manifest.preset,
             trials=len(table),
             finished=int((table["status"] == "finished").sum()),
-            answer=answer.sentence,
+            answer=answer.text,
             problem=answer.problem,
             transition=answer.transition,
             lean=answer.lean,

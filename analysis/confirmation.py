@@ -52,7 +52,7 @@ def confirm_command(
         confirming_seeds(result.margin_over_sd or 0.0, alpha / len(usable)) for result, _ in usable
     )
     manifest = study.manifest
-    words = ["hsweep", "run", str(_sweep_file(study))]
+    words = ["hsweep", "run", str(sweep_file(study))]
     if manifest.preset != "quick":
         words += ["--preset", manifest.preset]
     for name, values in manifest.settings:
@@ -112,7 +112,7 @@ def _values(values: Sequence[Any]) -> str:
     return ",".join(map(_value, values))
 
 
-def _sweep_file(study: Study) -> Path:
+def sweep_file(study: Study) -> Path:
     """Return the sweep file the study began with, or its copy if that has gone or changed."""
     copy = study.paths.sweep_source
     words = [str(word) for word in study.manifest.provenance.get("command", ())]

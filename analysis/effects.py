@@ -29,6 +29,7 @@ from analysis.findings.jsonable import number
 from analysis.findings.results import Interval
 from analysis.runs.columns import RunColumns
 from analysis.runs.shape_runs import TASK_AXES, Shape, ShapeRuns, read_shapes, to_metric
+from analysis.statistics.bounds import Span, clipped, difference_span, mean_interval
 from analysis.statistics.contrasts import Contrast, Spread, Unit, are_matched, average, holm
 from analysis.statistics.equal_cost import compare_equal_cost
 from analysis.statistics.matched_grid import Step, lines, pairs, squares
@@ -56,6 +57,7 @@ def fit(
     eval_size: int | None = None,
     costs: Sequence[str] = ("num_params",),
     within: Sequence[str] = TASK_AXES,
+    answered: Sequence[str] = (),
     settings: EffectsSettings = _DEFAULT_SETTINGS,
     **columns: Unpack[RunColumns],
 ) -> EffectsResult:
@@ -72,6 +74,8 @@ def fit(
         costs: the first decides which shapes cost the same.
         within: axes of the task rather than of the model; shapes of equal cost are compared within
             one value of each, as they are within one value of each name.
+        answered: axes that a question with a test of its own asks about. Here they get means and no
+            verdict: two tests of one thing, one of them weaker, would contradict each other.
         settings: error rate, interval level, what counts as equal cost.
         columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
@@ -99,12 +103,13 @@ def fit(
     _need_pairs(runs, units)
     matched = columns.get("replicate", "seed") is not None and are_matched(units)
     spread = Spread(runs.usable)
-    axes = _axes(grids, matched, spread, settings)
-    equal_cost, compared = compare_equal_cost(runs, within, matched, settings)
+    axes = _axes(grids, matched, spread, answered, runs.gain_span, settings)
+    alike = tuple(dict.fromkeys((*within, *answered)))
+    equal_cost, compared = compare_equal_cost(runs, alike, matched, settings)
     seeds = {seed for shape in runs.usable for seed in shape.quality}
     return EffectsResult(
         axes=axes,
-        interactions=_interactions(runs, matched, spread, settings),
+        interactions=_interactions(runs, matched, spread, answered, settings),
         equal_cost=equal_cost,
         equal_cost_pairs=compared,
         test=_MATCHED if matched else _UNMATCHED,
@@ -157,6 +162,8 @@ def _axes(
     grids: dict[str, dict[Step, list[tuple[str, Unit]]]],
     matched: bool,
     spread: Spread,
+    answered: Sequence[str],
+    span: Span,
     settings: EffectsSettings,
 ) -> tuple[AxisEffect, ...]:
     kept = {
@@ -176,6 +183,13 @@ def _axes(
         for step, found in grid.items()
         if found
     }
+    for axis in answered:
+        if axis in means:
+            means[axis] = _described(means[axis])
+    steps = {
+        (axis, step): _described(contrast) if axis in answered else contrast
+        for (axis, step), contrast in steps.items()
+    }
     step_holm = dict(zip(steps, holm([contrast.p for contrast in steps.values()]), strict=True))
     axis_holm = holm([contrast.p for contrast in means.values()])
     effects = []
@@ -184,7 +198,7 @@ def _axes(
             StepEffect(
                 step[0],
                 step[1],
-                steps[axis, step].interval(settings.confidence),
+                clipped(steps[axis, step].interval(settings.confidence), span),
                 steps[axis, step].p,
                 step_holm[axis, step],
                 tuple(
@@ -200,11 +214,11 @@ def _axes(
             AxisEffect(
                 axis=axis,
                 values=tuple(sorted({value for step in grids[axis] for value in step})),
-                effect=mean.interval(settings.confidence),
+                effect=clipped(mean.interval(settings.confidence), span),
                 df=mean.df if math.isfinite(mean.df) else None,
                 p=mean.p,
                 p_holm=p_holm,
-                verdict=_verdict(mean, p_holm, settings.alpha),
+                verdict="answered" if axis in answered else _verdict(mean, p_holm, settings.alpha),
                 pairs=len(gains),
                 improved=sum(gain > 0 for gain in gains),
                 lost=_count(
@@ -216,14 +230,24 @@ def _axes(
     return tuple(effects)
 
 
+def _described(contrast: Contrast) -> Contrast:
+    """Return a contrast's estimate without anything that could pass for a test."""
+    return Contrast(contrast.estimate, math.nan, math.nan)
+
+
 def _average(units: list[Unit], matched: bool, spread: Spread) -> Contrast:
     return average(units, matched, spread) if units else _NOTHING
 
 
 def _interactions(
-    runs: ShapeRuns, matched: bool, spread: Spread, settings: EffectsSettings
+    runs: ShapeRuns,
+    matched: bool,
+    spread: Spread,
+    answered: Sequence[str],
+    settings: EffectsSettings,
 ) -> tuple[Interaction, ...]:
-    ordered = sorted(combinations(runs.axes, 2), key=lambda pair: set(pair) != {"heads", "depth"})
+    asked = [pair for pair in combinations(runs.axes, 2) if not set(pair) <= set(answered)]
+    ordered = sorted(asked, key=lambda pair: set(pair) != {"heads", "depth"})
     grids = {pair: squares(runs, *pair) for pair in ordered}
     grids = {pair: grid for pair, grid in grids.items() if grid}
     kept = {
@@ -235,11 +259,12 @@ def _interactions(
         for pair, grid in kept.items()
     }
     adjusted = holm([contrast.p for contrast in means.values()])
+    span = difference_span(runs.gain_span)
     return tuple(
         Interaction(
             first=pair[0],
             second=pair[1],
-            effect=mean.interval(settings.confidence),
+            effect=clipped(mean.interval(settings.confidence), span),
             p=mean.p,
             p_holm=p_holm,
             verdict=_verdict(mean, p_holm, settings.alpha),
@@ -247,7 +272,7 @@ def _interactions(
                 Square(
                     at[0],
                     at[1],
-                    average(found, matched, spread).interval(settings.confidence),
+                    clipped(average(found, matched, spread).interval(settings.confidence), span),
                     len(found),
                 )
                 for at, found in kept[pair].items()
@@ -277,16 +302,25 @@ def _levels(
     for (a, b), shapes in sorted(cells.items()):
         units = [Unit((shape,), ()) for shape in shapes]
         own = are_matched(units) and all(not unit.lost(matched=True) for unit in units)
-        middle, low, high = average(units, own, spread).interval(settings.confidence)
-        ends = sorted(to_metric(end, runs.goal, runs.scale) for end in (low, high))
-        found.append(
-            Level(
-                number(a),
-                number(b),
-                Interval(to_metric(middle, runs.goal, runs.scale), ends[0], ends[1]),
-            )
-        )
+        mean = average(units, own, spread).interval(settings.confidence)
+        found.append(Level(number(a), number(b), _as_metric(mean, runs)))
     return tuple(found)
+
+
+def _as_metric(quality: Interval, runs: ShapeRuns) -> Interval:
+    """Return the interval of a mean quality as one of the metric, inside the metric's range.
+
+    A mean error's is symmetric in decades as it stands; another is brought to its own scale by the
+    slope of the metric in the quality (1 - metric per natural logarithm, for an accuracy).
+    """
+    metric = to_metric(quality.estimate, runs.goal, runs.scale)
+    reach = quality.high - quality.estimate
+    if runs.scale == "error":
+        ends = (to_metric(end, runs.goal, runs.scale) for end in (quality.high, quality.low))
+        return Interval(metric, *ends)
+    if runs.scale == "accuracy":
+        reach *= math.log(10) * (1 - metric)
+    return mean_interval(metric, reach, runs.span)
 
 
 def _warnings(
@@ -303,8 +337,9 @@ def _warnings(
             f"{sum(lost.values())} of {len(runs.shapes)} shapes cannot be compared ({reasons}), and"
             f" {sum(sum(axis.lost.values()) for axis in axes)} matched pairs are lost with them"
         )
-    if all(axis.p is None for axis in axes):
+    tested = [axis for axis in axes if axis.verdict != "answered"]
+    if tested and all(axis.p is None for axis in tested):
         found.append("single runs: no effect can be tested without a second seed")
-    elif matched and seeds == 2:
+    elif tested and matched and seeds == 2:
         found.append("two seeds leave one degree of freedom: only huge effects can be established")
     return found

@@ -59,7 +59,7 @@ def noise_of(result: TransitionResult) -> Noise:
     variance of a cell's median.
     """
     spreads = [sd for sd in result.seed_sd.values() if sd > 0]
-    if result.n1_assumed_sd is not None or not spreads:
+    if result.stated_sd is None and (result.n1_assumed_sd is not None or not spreads):
         source = "assumed: no cell of the study holds two full-budget runs"
         return replace(default_noise(result.scale), source=source)
     seed_sd = math.exp(sum(math.log(sd) for sd in spreads) / len(spreads))
@@ -68,7 +68,10 @@ def noise_of(result: TransitionResult) -> Noise:
     variance = 1.57 * seed_sd**2 * sum(1 / n for n in runs) / len(runs)
     cell_sd = math.sqrt(max(reading.phi - 1, 0.0) * variance)
     head_sd = default_noise(result.scale).head_sd
-    return Noise(seed_sd, cell_sd, head_sd, f"seen in {len(result.runs)} full-budget runs")
+    seen = f"seen in {len(result.runs)} full-budget runs"
+    return Noise(
+        seed_sd, cell_sd, head_sd, seen if result.stated_sd is None else "stated by the user"
+    )
 
 
 def plan_transition(
@@ -129,6 +132,10 @@ def plan_transition(
         warnings.append(
             f"the jump is put at {x} = {truth.h_star:g}: one at {h_star:g} has too few values "
             "below it to be told from diminishing returns"
+        )
+    if seeds == 1:
+        warnings.append(
+            "one run a cell measures no seed noise: such a design can only suggest a collapse"
         )
     noise = noise or default_noise(scale)
     designs = _designs(heads, tuple(lengths), seeds, by)

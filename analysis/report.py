@@ -55,6 +55,7 @@ from analysis.words.wording import (
     groups_badge,
     groups_sentence,
     groups_sentences,
+    sentence,
     verdict_badge,
 )
 from hsweep.design.question import Goal, Scale
@@ -91,6 +92,8 @@ class ReportInput:
         provenance: versions, hashes, machine; nested mappings are allowed.
         repeat_command: the command lines that repeat the study.
         confirm_command: the one that confirms a lean choice with fresh seeds; None without one.
+        settle_command: the one that runs what the answer lacks; None where it lacks nothing.
+        qualifications: what limits the answer, shown right below it.
         warnings: what a reader has to know besides.
         budget_unit: what ``unit`` counts: epochs or steps.
         orphaned: how many trials are no longer part of the study, by the reason.
@@ -123,6 +126,8 @@ class ReportInput:
     conditioning: ConditioningResult | None = None
     published: AgainstResult | None = None
     confirm_command: str | None = None
+    settle_command: str | None = None
+    qualifications: tuple[str, ...] = ()
     effects: EffectsResult | None = None
     surrogate: SurrogateResult | None = None
     orphaned: Mapping[str, int] = field(default_factory=dict)
@@ -235,7 +240,8 @@ def all_warnings(report_input: ReportInput) -> list[str]:
         *(*found, report_input.conditioning, report_input.effects, report_input.surrogate),
     )
     inner = [text for result in results if result is not None for text in result.warnings]
-    return list(dict.fromkeys([*report_input.warnings, *inner]))
+    every = dict.fromkeys([*report_input.warnings, *inner])
+    return [text for text in every if text not in report_input.qualifications]
 
 
 def build_report(report_input: ReportInput) -> str:
@@ -300,6 +306,7 @@ def build_report(report_input: ReportInput) -> str:
         cells=tables.first_rows(
             trial_tables.cell_table(transition, report_input.trials, report_input.axes)
         ),
+        qualifications=[sentence(text) for text in report_input.qualifications],
         warnings=all_warnings(report_input),
         settings=tables.settings_table(
             transition,

@@ -32,6 +32,7 @@ def study_effects(
     return effects.fit(
         shapes or _whole(trials, manifest),
         **_asked(manifest),
+        answered=_answered(manifest),
         settings=settings or EffectsSettings(),
     )
 
@@ -70,12 +71,18 @@ def study_surrogate(
 def shape_results(
     trials: pd.DataFrame, manifest: Manifest
 ) -> tuple[EffectsResult | None, SurrogateResult | None]:
-    """Return both for a study of at least two ordered axes, each None where it has nothing."""
+    """Return both for a study of at least two ordered axes, each None where it has nothing.
+
+    Where no axis varies but those of a transition question, its answer has said it all: means of
+    the same cells by a weaker test, or a smooth surface over a drop, would only contradict it.
+    """
     asked = _asked(manifest)
     asked.pop("within")
     try:
         shapes = read_shapes(_whole(trials, manifest), **asked, crash_sd=EffectsSettings().crash_sd)
     except UserError:  # nothing that either could start from
+        return None, None
+    if {*shapes.axes, *shapes.names} <= set(_answered(manifest)):
         return None, None
     effect: EffectsResult | None = None
     predicted: SurrogateResult | None = None
@@ -122,6 +129,14 @@ def _asked(manifest: Manifest) -> dict[str, Any]:
         "costs": list(costs),
         "within": tuple(dict.fromkeys((*TASK_AXES, *((within,) if within else ())))),
     }
+
+
+def _answered(manifest: Manifest) -> tuple[str, ...]:
+    """Return the axes that a transition question tests itself."""
+    question = manifest.question or {}
+    if question.get("type") != "Transition":
+        return ()
+    return tuple(str(question[role]) for role in ("x", "by") if question.get(role) is not None)
 
 
 def _whole(trials: pd.DataFrame, manifest: Manifest) -> pd.DataFrame:

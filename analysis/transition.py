@@ -28,9 +28,11 @@ from analysis.runs.scale import THRESHOLDS
 from analysis.statistics.coverage import (
     Coverage,
     audit,
+    trials_below,
     trials_for_more_heads,
     trials_for_more_lengths,
     trials_to_fill,
+    trials_to_repeat,
 )
 from analysis.statistics.pruning import examine
 from analysis.statistics.reading import Context, read
@@ -106,13 +108,7 @@ def fit(
         has_by=table.by is not None,
         coverage=coverage,
     )
-    warnings = [*table.warnings, *coverage.warnings]
-    noise = seed_noise(grid, THRESHOLDS[table.scale], _given(settings.assumed_sd))
-    if noise.assumed and len(grid.heads):
-        warnings.append(
-            f"no cell holds two runs: a seed sd of {settings.assumed_sd:g}"
-            f" {context.limits.unit} is assumed, not measured"
-        )
+    noise = seed_noise(grid, THRESHOLDS[table.scale], settings.assumed_sd)
     typical, needs_lengths = read(read_cells(grid, noise, None), context)
     attainable: TransitionReading | None = None
     best_of = 0 if coverage.pruned_inside else _smallest_count(grid)
@@ -129,7 +125,13 @@ def fit(
     given = leading.verdict != "inconclusive"
     answer = Refit(leading.verdict, leading.h_star) if given else None
     pruning, notes = examine(table, answer, refit)
-    warnings += notes
+    qualifications = [
+        *_noise_notes(leading, noise.words(context.limits.unit)),
+        *_reading_notes(leading, typical, coverage, best_of),
+        *table.warnings,
+        *coverage.qualifications,
+        *notes,
+    ]
     return TransitionResult(
         **{field.name: getattr(leading, field.name) for field in fields(TransitionReading)},
         typical=typical,
@@ -141,10 +143,11 @@ def fit(
         scale=table.scale,
         runs=_run_values(table.frame),
         counts=coverage.counts,
-        missing=_missing(leading, coverage, needs_lengths, len(grid.heads)),
-        n1_assumed_sd=settings.assumed_sd if noise.assumed else None,
+        missing=_missing(leading, coverage, needs_lengths, grid),
+        n1_assumed_sd=noise.stand_in if len(grid.heads) else None,
         settings=settings,
-        warnings=tuple(dict.fromkeys(warnings)),
+        qualifications=tuple(dict.fromkeys(qualifications)),
+        warnings=tuple(dict.fromkeys([*qualifications, *coverage.warnings])),
         pruning=pruning,
     )
 
@@ -171,11 +174,14 @@ def common_dimension(dimensions: Sequence[RetrievalDimension]) -> RetrievalDimen
 
 
 def _filled(settings: TransitionSettings, scale: Scale) -> TransitionSettings:
-    """Return the settings with the scale's thresholds where none were given."""
+    """Return the settings with the scale's thresholds where none were given.
+
+    The seed sd is left alone: one that the user states is taken for known, the scale's own is not.
+    """
     defaults = THRESHOLDS[scale]
     missing = {
         name: getattr(defaults, name)
-        for name in ("delta_T", "min_drop", "min_excess", "d_min", "head_sd", "assumed_sd")
+        for name in ("delta_T", "min_drop", "min_excess", "d_min", "head_sd")
         if getattr(settings, name) is None
     }
     return replace(settings, **missing)
@@ -193,6 +199,7 @@ def _limits(settings: TransitionSettings, scale: Scale) -> Limits:
         min_excess=_given(settings.min_excess),
         delta_T=_given(settings.delta_T),
         threshold_width=settings.threshold_width,
+        rho=settings.rho,
         unit=THRESHOLDS[scale].unit,
     )
 
@@ -247,15 +254,44 @@ def _run_values(frame: pd.DataFrame) -> tuple[RunValue, ...]:
     )
 
 
+def _noise_notes(leading: TransitionReading, stands_in: str) -> list[str]:
+    """Say what rests on noise that is not measured, where the answer does not say it itself."""
+    if not leading.noise_gap or leading.verdict in ("suggested", "inconclusive"):
+        return []
+    return [
+        f"{leading.noise_gap}: the noise between seeds is not measured; p values and intervals go"
+        f" by {stands_in}"
+    ]
+
+
+def _reading_notes(
+    leading: TransitionReading, typical: TransitionReading, coverage: Coverage, best_of: int
+) -> list[str]:
+    """Say that the answer is not that of the typical run, where runs got stuck."""
+    if leading.reading == "typical" or coverage.pruned_inside:
+        return []
+    seeds = f"the expected best of {best_of} seeds"
+    place = "" if typical.h_star is None else f" at {typical.h_star:g}"
+    return [
+        f"some runs stay far behind their cell's best, so the answer is that of {seeds}; for the"
+        f" median seed it is {typical.verdict.replace('_', ' ')}{place}"
+    ]
+
+
 def _missing(
-    leading: TransitionReading, coverage: Coverage, needs_lengths: bool, num_heads: int
+    leading: TransitionReading, coverage: Coverage, needs_lengths: bool, grid: Grid
 ) -> tuple[MissingTrials, ...]:
+    # With nothing but more cells of one seed an open verdict would only become a suggestion.
+    repeated = trials_to_repeat(coverage) if leading.noise_gap else ()
+    if leading.verdict == "suggested":
+        return repeated
+    if leading.verdict == "plateau":
+        return trials_below(coverage)
     if leading.verdict != "inconclusive":
         return ()
-    if coverage.refusal:
-        return trials_to_fill(coverage)
-    if num_heads < 3:
-        return trials_for_more_heads(coverage, 4 - num_heads)
-    if needs_lengths:
-        return trials_for_more_lengths(coverage)
-    return trials_to_fill(coverage)
+    num_heads = len(grid.heads)
+    if num_heads < 3 and not coverage.refusal:
+        return (*repeated, *trials_for_more_heads(coverage, 4 - num_heads))
+    if needs_lengths and not coverage.refusal:
+        return (*repeated, *trials_for_more_lengths(coverage))
+    return repeated or trials_to_fill(coverage)

@@ -8,7 +8,17 @@ import numpy as np
 
 from benchmarks.outcomes import Found, FrontFound, LeanFound
 from benchmarks.shapes import LEAN_NULLS
-from benchmarks.sweeps import GRADUAL, NULLS, PAPER, SHARP
+from benchmarks.sweeps import (
+    GRADUAL,
+    NULLS,
+    PAPER,
+    PARTLY_NULLS,
+    PARTLY_SHARP,
+    PLATEAUS,
+    SHARP,
+    SINGLE_NULLS,
+    SINGLE_SHARP,
+)
 
 ONE_LAYER = PAPER[:3]
 LOCATED = tuple(name for name in SHARP if name not in ("stuck", "noisy", "second"))
@@ -118,7 +128,9 @@ def transition_rows(found: Sequence[Found]) -> list[Row]:
             rows.append(Row(quantity, values[where], bar, behind, where=where))
 
     transitions = (*PAPER, *SHARP, *GRADUAL, "loss", "asha_cell")
-    everything = tuple(dict.fromkeys(one.family for one in found))
+    # Slopes of single runs go by an assumed noise.
+    single = (*SINGLE_SHARP, *SINGLE_NULLS)
+    measured = tuple(dict.fromkeys(one.family for one in found if one.family not in single))
     pooled("h* exact, paper D = 4, E = 32, D = 3", ONE_LAYER, lambda one: one.exact, Bar(0.98))
     pooled("h* exact, sharp-type families", (*PAPER, *LOCATED), lambda one: one.exact, Bar(0.95))
     pooled(
@@ -194,7 +206,49 @@ def transition_rows(found: Sequence[Found]) -> list[Row]:
             lambda cases: _share(cases, lambda one: one.positive),
             bar,
         )
-    rows += _slope_rows(found, everything)
+    pooled(
+        "one seed a cell: anything declared",
+        single,
+        lambda one: one.positive or one.verdict == "plateau" or one.none_kind is not None,
+        Bar(high=0.0),
+    )
+    pooled(
+        "one seed a cell, a true collapse: suggested at the exact h*",
+        SINGLE_SHARP,
+        lambda one: one.verdict == "suggested" and one.exact,
+        Bar(0.85),
+    )
+    pooled(
+        "a second seed in half of the cells: anything declared on nulls",
+        PARTLY_NULLS,
+        lambda one: one.positive,
+        Bar(high=0.06),
+    )
+    pooled(
+        "a second seed in half of the cells: detected",
+        PARTLY_SHARP,
+        lambda one: one.positive,
+        Bar(0.60),
+    )
+    pooled(
+        "plateau from the second value on: said to be one",
+        PLATEAUS,
+        lambda one: one.verdict == "plateau",
+        Bar(0.85),
+    )
+    pooled(
+        "collapse or plateau at the second value: placed above the range",
+        (*PLATEAUS, "second"),
+        lambda one: one.none_kind == "above_range",
+        Bar(high=0.01),
+    )
+    pooled(
+        "plateau declared on nulls, pooled",
+        NO_TRANSITION,
+        lambda one: one.verdict == "plateau",
+        Bar(high=0.01),
+    )
+    rows += _slope_rows(found, measured)
     pooled(
         "whole-sweep pruning is refused",
         ("asha_global", "asha_null_global"),

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis import lean, pareto, transition
-from analysis.findings.results import TransitionSettings
+from analysis.findings.results import CLAIMS, TransitionSettings
 from analysis.statistics.dominance import dominated
 from benchmarks.shapes import MARGIN, SHAPE_OPTIONS, lean_sweep, shapes_sweep
 from benchmarks.sweeps import Sweep, transition_sweep
-
-POSITIVE = ("transition", "jump_only", "threshold")
 
 
 @dataclass(frozen=True)
@@ -22,6 +20,7 @@ class Found:
         family: of the sweep.
         seed: its number.
         verdict: of the leading reading.
+        none_kind: where it says that a collapse could still lie.
         has_transition: the truth holds one.
         steps_off: grid steps between h* and the truth; None without either.
         covered: the confidence set holds the truth, where there is one.
@@ -34,6 +33,7 @@ class Found:
     family: str
     seed: int
     verdict: str
+    none_kind: str | None
     has_transition: bool
     steps_off: int | None
     covered: bool
@@ -45,7 +45,7 @@ class Found:
     @property
     def positive(self) -> bool:
         """Whether anything was declared."""
-        return self.verdict in POSITIVE
+        return self.verdict in CLAIMS
 
     @property
     def exact(self) -> bool:
@@ -69,6 +69,7 @@ def transition_found(
         family=family,
         seed=seed,
         verdict=result.verdict,
+        none_kind=result.none_kind,
         has_transition=sweep.h_star is not None,
         steps_off=_steps_off(sweep, result.h_star),
         covered=sweep.h_star is None or sweep.h_star in result.h_set,

@@ -28,6 +28,11 @@ NULLS: Final = (
     *("null_flat", "null_power", "null_exp", "null_exp_floor", "null_fade", "null_stuck"),
     "null_above",
 )
+PLATEAUS: Final = ("plateau", "plateau_coarse")
+SINGLE_SHARP: Final = ("single_paper_D4", "single_sharp", "single_second")
+SINGLE_NULLS: Final = ("single_null_power", "single_null_above", "single_null_stuck")
+PARTLY_SHARP: Final = ("partly_sharp",)
+PARTLY_NULLS: Final = ("partly_null_power", "partly_null_above")
 SLOPE_BELOW: Final = (0.25, 0.6)
 _H_STAR: Final = {"D4": 4, "E32": 4, "D3": 3, "two_layers": 2}
 
@@ -128,7 +133,7 @@ def transition_sweep(family: str, seed: int, *, varied: bool = False) -> Sweep:
     Args:
         family: one of `FAMILIES`.
         seed: number of the sweep.
-        varied: also draw the design: 4 to 9 head counts, 2 to 6 lengths, 1 to 6 seeds, another
+        varied: also draw the design: 4 to 9 head counts, 2 to 6 lengths, 2 to 6 seeds, another
             range of T and other noise than the family's own.
     """
     rng = np.random.default_rng([zlib.crc32(family.encode()), seed, int(varied)])
@@ -223,7 +228,7 @@ def vary(design: Design, rng: np.random.Generator) -> Design:
     return replace(
         design,
         lengths=tuple(first * factor**power for power in range(count)),
-        seeds=int(rng.choice([1, 2, 3, 4, 5, 6], p=[0.08, 0.12, 0.25, 0.25, 0.2, 0.1])),
+        seeds=int(rng.choice([2, 3, 4, 5, 6], p=[0.15, 0.25, 0.27, 0.22, 0.11])),
         seed_sd=design.seed_sd * float(rng.uniform(0.5, 1.3)),
         jitter=float(rng.uniform(0.0, 0.07)),
         wobble=design.wobble * float(rng.uniform(0.0, 1.3)),
@@ -404,6 +409,38 @@ def _pruned(family: str, rng: np.random.Generator, varied: bool) -> Sweep:
     return Sweep(frame, sweep.h_star, sweep.slopes, options, history.reset_index(drop=True))
 
 
+def _plateau(family: str, rng: np.random.Generator, varied: bool) -> Sweep:
+    """A large drop to the second head count, nothing further, and growth with T that stays: short
+    training leaves it there."""
+    fewest = other_heads(rng) if varied else (1, 2, 3, 4, 5, 6)
+    heads = (2, 4, 8, 16) if family == "plateau_coarse" else fewest
+    at = np.arange(len(heads))
+    level = np.where(at == 0, -1.0, -1.0 - rng.uniform(1.0, 2.8)) - 0.01 * np.maximum(at - 1, 0)
+    slope = np.where(at == 0, rng.uniform(*SLOPE_BELOW), rng.uniform(0.3, 1.0))
+    design = Design((8, 16) if rng.random() < 0.5 else LENGTHS, seeds=_seeds(rng))
+    design = vary(design, rng) if varied else design
+    return simulate(Shape(heads, level, slope, heads[1]), design, rng)
+
+
+def _single(family: str, rng: np.random.Generator, varied: bool) -> Sweep:
+    """The same sweep as another family's, with one seed a cell."""
+    whole = family.removeprefix("single_")
+    sweep = FAMILIES[whole](whole, rng, varied)
+    return replace(sweep, frame=sweep.frame.loc[sweep.frame["seed"] == 0])
+
+
+def _partly(family: str, rng: np.random.Generator, varied: bool) -> Sweep:
+    """The same sweep as another family's, with a second seed in half of its cells."""
+    whole = family.removeprefix("partly_")
+    sweep = FAMILIES[whole](whole, rng, varied)
+    frame = sweep.frame
+    cells = frame[["heads", "seq_len"]].drop_duplicates()
+    twice = cells.iloc[rng.permutation(len(cells))[: (len(cells) + 1) // 2]]
+    chosen = frame.merge(twice, on=["heads", "seq_len"], how="left", indicator=True)
+    kept = (frame["seed"] == 0) | ((frame["seed"] == 1) & (chosen["_merge"] == "both").to_numpy())
+    return replace(sweep, frame=frame.loc[kept])
+
+
 ASHA: Final = ("asha_global", "asha_null_global", "asha_cell", "asha_null_cell")
 FAMILIES: Final[dict[str, Callable[[str, np.random.Generator, bool], Sweep]]] = {
     **dict.fromkeys(PAPER, _paper),
@@ -412,4 +449,7 @@ FAMILIES: Final[dict[str, Callable[[str, np.random.Generator, bool], Sweep]]] = 
     **dict.fromkeys(("loss", "loss_null"), _loss),
     **dict.fromkeys(NULLS, _null),
     **dict.fromkeys(ASHA, _pruned),
+    **dict.fromkeys(PLATEAUS, _plateau),
+    **dict.fromkeys((*SINGLE_SHARP, *SINGLE_NULLS), _single),
+    **dict.fromkeys((*PARTLY_SHARP, *PARTLY_NULLS), _partly),
 }

@@ -68,6 +68,7 @@ def transition_result(**changes: Any) -> TransitionResult:
         verdict="transition",
         reason="abrupt drop of 2.7 decades at heads = 4",
         none_kind=None,
+        noise_gap="",
         reading="typical",
         h_star=4,
         bracket=(3, 4),
@@ -79,6 +80,7 @@ def transition_result(**changes: Any) -> TransitionResult:
         abrupt_testable=True,
         drop=2.7,
         excess=2.5,
+        later_fall=0.3,
         drops=drops,
         gamma={h: Interval(g := 0.5 if h < 4 else 0.01, g - 0.06, g + 0.06) for h in HEADS},
         gamma_below=Interval(0.5, 0.46, 0.54),
@@ -107,6 +109,7 @@ def transition_result(**changes: Any) -> TransitionResult:
         missing=(),
         n1_assumed_sd=None,
         settings=settings,
+        qualifications=(),
         warnings=(),
     )
     return dataclasses.replace(result, **changes)
@@ -125,6 +128,44 @@ def inconclusive_result(**changes: Any) -> TransitionResult:
         missing=(MissingTrials(5, 8, 3, "no run"), MissingTrials(6, 8, 3, "no run")),
         warnings=("early stopping compared trials of different cells",),
         **changes,
+    )
+
+
+def suggested_result(**changes: Any) -> TransitionResult:
+    """One seed a cell: a drop at four heads that nothing tests."""
+    return transition_result(
+        **{
+            "verdict": "suggested",
+            "reason": "one seed a cell, so nothing is tested",
+            "noise_gap": "one seed a cell",
+            "h_set": HEADS,
+            "p_h": {},
+            "d_eff": None,
+            "n1_assumed_sd": 0.1,
+            "missing": tuple(MissingTrials(h, t, 2, "few seeds") for h in HEADS for t in LENGTHS),
+            **changes,
+        }
+    )
+
+
+def plateau_result(**changes: Any) -> TransitionResult:
+    """A drop to the second head count, and no further fall; growth with the length stays."""
+    return transition_result(
+        **{
+            "verdict": "plateau",
+            "reason": "y falls to 2 and no further",
+            "h_star": 2,
+            "h_peak": 2,
+            "bracket": (1, 2),
+            "h_set": (2,),
+            "p_h": {2: 1.0},
+            "p_abrupt": None,
+            "abrupt_testable": False,
+            "later_fall": 0.12,
+            "gamma_above": Interval(0.9, 0.5, 1.3),
+            "d_eff": RetrievalDimension(1, 2, 1, False),
+            **changes,
+        }
     )
 
 

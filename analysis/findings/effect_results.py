@@ -12,7 +12,7 @@ from analysis.findings.results import Config, Interval
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 
-EffectVerdict = Literal["helps", "hurts", "unclear", "untested"]
+EffectVerdict = Literal["helps", "hurts", "unclear", "untested", "answered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,8 @@ class AxisEffect:
         df: degrees of freedom of its t test.
         p: two-sided p value; None where seeds cannot tell.
         p_holm: the same after Holm over the axes.
-        verdict: helps or hurts (p_holm within alpha), unclear, or untested.
+        verdict: helps or hurts (p_holm within alpha), unclear, untested, or answered: the study's
+            own question tests the axis, so it is described by its means alone.
         pairs: matched pairs used.
         improved: those with a gain above 0.
         lost: why the other pairs of tried shapes could not be used, with their number.
@@ -199,7 +200,7 @@ class EffectsResult(Jsonable):
 
     Attributes:
         axes: one effect an axis.
-        interactions: pairs of axes; heads and depth first.
+        interactions: pairs of axes, but for those of the question's own; heads and depth first.
         equal_cost: groups of at least two shapes of equal cost, cheapest first.
         equal_cost_pairs: pairs compared in them, the size of Holm's family.
         test: the test behind every p value, in words.

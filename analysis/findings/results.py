@@ -7,16 +7,20 @@ the error, log10 of 1 - accuracy, or nats of a loss.
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from analysis.findings.jsonable import Jsonable, Number, encode
 from analysis.findings.losses import NONE_LOST, Losses
 from analysis.findings.pruning_results import Pruning
 from hsweep.design.question import Goal, Scale
 
-Verdict = Literal["transition", "jump_only", "threshold", "none", "inconclusive"]
+Verdict = Literal[
+    "transition", "jump_only", "threshold", "plateau", "suggested", "none", "inconclusive"
+]
 NoneKind = Literal["above_range", "below_range"]
 ReadingName = Literal["typical", "attainable"]
+CLAIMS: Final[tuple[Verdict, ...]] = ("transition", "jump_only", "threshold")
+"""The verdicts that say a collapse is there."""
 FrontClass = Literal["on", "off", "undecided"]
 LeanVerdict = Literal["found", "none_found", "unsupported"]
 AxisValue = int | float | str
@@ -63,7 +67,8 @@ class TransitionSettings(Jsonable):
         min_cell_share: share of cells that must have a full-budget run.
         head_sd: how much single head counts scatter about a smooth decline for reasons that no seed
             shows; added to the noise of the abruptness test.
-        assumed_sd: seed standard deviation of y assumed when every cell holds one run.
+        assumed_sd: seed standard deviation of y, stated by the user: what stands in where the
+            cells do not measure it. None: the scale's own stands in, and nothing is tested by it.
         stuck_share: share of stuck runs at h >= h* from which the attainable reading leads.
         reading: which reading leads; ``auto`` decides by ``stuck_share``.
     """
@@ -208,20 +213,26 @@ class TransitionReading(Jsonable):
     ``h_star`` is where the collapse would be; only a positive verdict says that there is one.
 
     Attributes:
-        verdict: transition, jump_only, threshold, none or inconclusive.
+        verdict: transition, jump_only or threshold (a collapse is there); plateau (the error falls
+            to the second head count and no further, so a collapse cannot be told from diminishing
+            returns); suggested (a collapse or plateau that seeds do not test); none; inconclusive.
         reason: the verdict in words with its numbers.
         none_kind: whether h* lies above or below the swept range, when that shows.
+        noise_gap: why the seed noise counts as not measured; empty where it is measured or stated.
         reading: which value of a cell's seeds was taken.
         h_star: first head count of the plateau.
         bracket: (last h before it, h_star]; on a coarse grid only the bracket is known.
         h_peak: head count of the largest single drop.
         width: steps that the collapse takes; 1 is sharp.
-        h_set: smallest set of head counts that holds ``set_mass`` of ``p_h``.
-        p_h: share of draws that locate h* at each head count.
-        p_abrupt: p value of the test against diminishing returns.
+        h_set: smallest set of head counts that holds ``set_mass`` of ``p_h``; all that were tried
+            where the seed noise is not measured.
+        p_h: share of draws that locate h* at each head count; empty without measured noise.
+        p_abrupt: p value of the test against diminishing returns; descriptive with a noise_gap.
         abrupt_testable: whether the grid allows that test.
         drop: the largest drop.
         excess: the part of it that the earlier decline per head does not explain.
+        later_fall: upper one-sided 1 - alpha bound of how much further the error falls at any
+            larger head count; None where h_star is the largest.
         drops: every step of the grid.
         gamma: slope of z in log10 T at each h, with its 1 - alpha interval.
         gamma_below: pooled slope for h < h_star.
@@ -241,6 +252,7 @@ class TransitionReading(Jsonable):
     verdict: Verdict
     reason: str
     none_kind: NoneKind | None
+    noise_gap: str
     reading: ReadingName
     h_star: Number | None
     bracket: tuple[Number, Number] | None
@@ -252,6 +264,7 @@ class TransitionReading(Jsonable):
     abrupt_testable: bool
     drop: float | None
     excess: float | None
+    later_fall: float | None
     drops: tuple[DropStep, ...]
     gamma: dict[Number, Interval]
     gamma_below: Interval | None
@@ -282,10 +295,11 @@ class TransitionResult(TransitionReading):
         scale: how the metric became y.
         runs: every full-budget run.
         counts: how the trials of every cell ended.
-        missing: trials that would settle an inconclusive verdict.
-        n1_assumed_sd: the assumed seed sd, when no cell holds two runs; else None.
+        missing: trials that would settle an open verdict.
+        n1_assumed_sd: the seed sd that stands in where the cells do not measure one; else None.
         settings: every choice made, thresholds filled in.
-        warnings: what a reader has to know besides.
+        qualifications: the warnings that limit the answer, to be read with it.
+        warnings: all that a reader has to know besides.
         pruning: what rung histories say of the runs that were stopped early; None without any.
     """
 
@@ -301,8 +315,14 @@ class TransitionResult(TransitionReading):
     missing: tuple[MissingTrials, ...]
     n1_assumed_sd: float | None
     settings: TransitionSettings
+    qualifications: tuple[str, ...]
     warnings: tuple[str, ...]
     pruning: Pruning | None = None
+
+    @property
+    def stated_sd(self) -> float | None:
+        """The seed sd that the user stated and the answer rests on; None where it does not."""
+        return self.settings.assumed_sd if self.n1_assumed_sd is not None else None
 
 
 # --- Pareto front ---------------------------------------------------------------------------------

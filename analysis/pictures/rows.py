@@ -10,6 +10,7 @@ import pandas as pd
 
 from analysis.findings.jsonable import Number
 from analysis.findings.results import (
+    CLAIMS,
     Config,
     FrontClass,
     Interval,
@@ -20,7 +21,14 @@ from analysis.findings.results import (
 )
 from analysis.lean_groups import LeanGroups
 from analysis.pictures import palette
-from analysis.words.wording import NONE, cost_text, cost_title, number_text, percent_text
+from analysis.words.wording import (
+    NONE,
+    cost_text,
+    cost_title,
+    number_text,
+    p_text,
+    percent_text,
+)
 from hsweep.design.question import Goal, Scale
 
 MAX_FOREST_ROWS: Final = 40
@@ -114,6 +122,35 @@ def length_series(result: TransitionResult) -> list[LengthSeries]:
         )
         for by in sorted(keys, key=lambda key: (key is not None, key or 0))
     ]
+
+
+_PLACED: Final = (*CLAIMS, "plateau", "suggested")
+"""Verdicts that place a drop."""
+
+
+def bracket_span(result: TransitionResult, axis: GridAxis) -> tuple[float, float] | None:
+    """Return the ends of the drop's bracket on the axis, None where the verdict places none."""
+    if result.bracket is None or result.verdict not in _PLACED:
+        return None
+    low, high = result.bracket
+    left = axis.at(low) if low > 0 or not axis.is_log else axis.positions[0] - axis.step
+    return left, axis.at(high)
+
+
+def drop_note(result: TransitionResult) -> str:
+    """Return the p value beside the largest drop, in few words."""
+    if not result.abrupt_testable:
+        return "not testable"
+    return f"{p_text(result.p_abrupt)}{' (no test)' if result.noise_gap else ''}"
+
+
+def slope_shades(result: TransitionResult) -> dict[Number, palette.Shade]:
+    """Return the shade of each slope's interval; grey throughout where noise is not measured."""
+    limit = result.settings.delta_T
+    return {
+        x: palette.GREY if result.noise_gap else slope_shade(slope, limit)
+        for x, slope in result.gamma.items()
+    }
 
 
 def slope_shade(slope: Interval, tolerated: float | None) -> palette.Shade:

@@ -41,7 +41,7 @@ def effect_rows(result: EffectsResult) -> list[EffectRow]:
     alpha = result.settings.alpha
     rows = []
     for axis in result.axes:
-        if not axis.pairs:
+        if not axis.pairs or axis.verdict == "answered":
             continue
         rows.append(
             EffectRow(

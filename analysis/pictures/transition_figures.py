@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import plotly.graph_objects as go
 
-from analysis.findings.results import TransitionResult
+from analysis.findings.results import CLAIMS, TransitionResult
 from analysis.pictures import palette
 from analysis.pictures.drawing import (
     Pick,
@@ -19,15 +19,23 @@ from analysis.pictures.drawing import (
 from analysis.pictures.rows import (
     GridAxis,
     LengthSeries,
+    bracket_span,
     config_key,
+    drop_note,
     length_series,
     query_text,
     run_links,
     runs_by_values,
-    slope_shade,
+    slope_shades,
     value_text,
 )
-from analysis.words.wording import metric_title, number_text, p_text, percent_text, y_unit
+from analysis.words.wording import (
+    abruptness_text,
+    metric_title,
+    number_text,
+    percent_text,
+    y_unit,
+)
 
 
 def transition_pictures(result: TransitionResult, trials: pd.DataFrame) -> list[Picture]:
@@ -182,24 +190,31 @@ def _add_losses(
 
 
 def _add_bracket(figure: go.Figure, result: TransitionResult, axis: GridAxis) -> str:
-    """Shade the bracket where a verdict claims one; return the caption's part about it."""
-    if result.bracket is None or result.verdict in ("none", "inconclusive"):
+    """Shade the bracket where a verdict places a drop, frame it where it is only suggested; return
+    the caption's part about it."""
+    span = bracket_span(result, axis)
+    if span is None:
         return ""
-    low, high = result.bracket
-    left = axis.at(low) if low > 0 or not axis.is_log else axis.at(axis.values[0]) - axis.step
+    is_tested = result.verdict != "suggested"
     figure.add_shape(
         type="rect",
-        x0=left,
-        x1=axis.at(high),
+        x0=span[0],
+        x1=span[1],
         y0=0,
         y1=1,
         yref="paper",
-        fillcolor=palette.BLUE.light,
-        opacity=0.13,
-        line_width=0,
+        fillcolor=palette.BLUE.light if is_tested else "rgba(0,0,0,0)",
+        opacity=0.13 if is_tested else 0.7,
+        line={"width": 0}
+        if is_tested
+        else {"width": 1.2, "dash": "dash", "color": palette.BLUE.light},
         layer="below",
     )
-    return f"; the shaded band is the bracket ({number_text(low)}, {number_text(high)}] of the drop"
+    low, high = result.bracket or (math.nan, math.nan)
+    bracket = f"({number_text(low)}, {number_text(high)}]"
+    if is_tested:
+        return f"; the shaded band is the bracket {bracket} of the drop"
+    return f"; the dashed frame is the bracket {bracket} of a drop that is suggested, not tested"
 
 
 def slope_picture(result: TransitionResult, axis: GridAxis) -> Picture:
@@ -211,7 +226,7 @@ def slope_picture(result: TransitionResult, axis: GridAxis) -> Picture:
         figure,
         axis,
         slopes,
-        {x: slope_shade(slope, delta).light for x, slope in slopes.items()},
+        {x: shade.light for x, shade in slope_shades(result).items() if x in slopes},
         "slope",
         unit=f"{y_unit(result.scale)} per tenfold {result.by}",
         x_name=result.x,
@@ -273,7 +288,7 @@ def drop_picture(result: TransitionResult) -> Picture:
             palette.MUTED.light,
             f"needed<br>{number_text(result.settings.min_drop)}",
         )
-    tested = p_text(result.p_abrupt) if result.abrupt_testable else "not testable on this grid"
+    tested = abruptness_text(result) if result.abrupt_testable else "not testable on this grid"
     excess = f"{number_text(result.excess)} {unit}" if result.excess is not None else "not known"
     return Picture(
         "drops",
@@ -286,7 +301,7 @@ def drop_picture(result: TransitionResult) -> Picture:
 
 
 def _drop_note(result: TransitionResult) -> str:
-    tested = p_text(result.p_abrupt) if result.abrupt_testable else "not testable"
+    tested = drop_note(result)
     if result.excess is None:
         return tested
     return f"{tested}<br>excess {number_text(result.excess)}"
@@ -309,7 +324,7 @@ def location_picture(result: TransitionResult, axis: GridAxis) -> Picture:
     figure.update_yaxes(tickformat=".0%", range=[0, 1.04])
     caution = (
         ""
-        if result.verdict not in ("none", "inconclusive")
+        if result.verdict in CLAIMS
         else "; it says where a collapse would be, not that there is one"
     )
     return Picture(

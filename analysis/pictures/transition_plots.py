@@ -21,8 +21,8 @@ from analysis.pictures.plotting import (
     new_figure,
     short,
 )
-from analysis.pictures.rows import GridAxis, length_series, slope_shade
-from analysis.words.wording import metric_title, number_text, p_text, y_unit
+from analysis.pictures.rows import GridAxis, bracket_span, drop_note, length_series, slope_shades
+from analysis.words.wording import metric_title, number_text, y_unit
 
 _PANEL_HEIGHT = 2.35
 Panel = tuple[str, str, Callable[[Axes], None]]
@@ -107,10 +107,12 @@ def _error(axes: Axes, result: TransitionResult, axis: GridAxis) -> None:
                 markersize=5,
                 label="runs lost" if is_first else None,
             )
-    if result.bracket is not None and result.verdict not in ("none", "inconclusive"):
-        low, high = result.bracket
-        left = axis.at(low) if low > 0 or not axis.is_log else axis.positions[0] - axis.step
-        axes.axvspan(left, axis.at(high), color=palette.BLUE.light, alpha=0.13, lw=0, zorder=0)
+    if span := bracket_span(result, axis):
+        if result.verdict == "suggested":
+            for end in span:
+                axes.axvline(end, color=palette.BLUE.light, alpha=0.7, lw=0.8, ls="--", zorder=0)
+        else:
+            axes.axvspan(*span, color=palette.BLUE.light, alpha=0.13, lw=0, zorder=0)
     if result.scale != "loss":
         log_axis(axes, "y", 7)
     grid_ticks(axes, axis, result.x)
@@ -121,12 +123,8 @@ def _error(axes: Axes, result: TransitionResult, axis: GridAxis) -> None:
 
 def _slopes(axes: Axes, result: TransitionResult, axis: GridAxis) -> None:
     tolerated = result.settings.delta_T
-    add_intervals(
-        axes,
-        axis,
-        result.gamma,
-        {x: slope_shade(slope, tolerated).light for x, slope in result.gamma.items()},
-    )
+    shades = {x: shade.light for x, shade in slope_shades(result).items()}
+    add_intervals(axes, axis, result.gamma, shades)
     axes.axhline(0, color=palette.AXIS.light, lw=0.8)
     if tolerated is not None:
         axes.axhline(tolerated, color=palette.MUTED.light, lw=0.8, ls="--")
@@ -145,7 +143,7 @@ def _drops(axes: Axes, result: TransitionResult) -> None:
     axes.axhline(0, color=palette.AXIS.light, lw=0.8)
     if result.settings.min_drop is not None:
         axes.axhline(result.settings.min_drop, color=palette.MUTED.light, lw=0.8, ls="--")
-    note = p_text(result.p_abrupt) if result.abrupt_testable else "not testable"
+    note = drop_note(result)
     if result.excess is not None:
         note += f"\nexcess {number_text(result.excess)}"
     # Room above the tallest bar for two lines.

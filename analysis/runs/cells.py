@@ -54,12 +54,28 @@ class SeedNoise:
     Attributes:
         sd: shape [K].
         df: degrees of freedom behind each, shape [K]; 0 where no cell holds two runs.
-        assumed: no cell anywhere holds two runs, so ``sd`` is the assumed one.
+        stand_in: the sd that stands in because the cells do not measure one; None where they do,
+            or where the few pairs there are give it.
+        gap: why the noise counts as not measured; empty where it is measured or stated.
     """
 
     sd: FloatArray
     df: FloatArray
-    assumed: bool
+    stand_in: float | None
+    gap: str
+
+    def words(self, unit: str) -> str:
+        """Return what stands in for noise that is not measured."""
+        if self.stand_in is None:
+            return "the few seeds there are"
+        return f"an assumed seed sd of {self.stand_in:g} {unit}"
+
+    def gap_beside(self, k: int, heads: FloatArray) -> str:
+        """Return why the noise is not measured around the step that ends at index ``k``."""
+        if self.gap or self.stand_in is not None:
+            return self.gap
+        lacking = [f"{heads[side]:g}" for side in (k - 1, k) if self.df[side] == 0]
+        return f"no cell at {' or '.join(lacking)} holds two runs" if lacking else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +116,13 @@ def build_grid(frame: pd.DataFrame) -> Grid:
     return Grid(heads, lengths, rows)
 
 
-def seed_noise(grid: Grid, thresholds: Thresholds, assumed_sd: float) -> SeedNoise:
+def seed_noise(grid: Grid, thresholds: Thresholds, stated_sd: float | None) -> SeedNoise:
     """Return the seed sd per head count.
 
     The median absolute difference of pairs within a cell, pooled over T and scaled to a normal sd,
-    is shrunk on the log scale to the geometric mean over h with 2 pseudo degrees of freedom.
+    is shrunk on the log scale to the geometric mean over h with 2 pseudo degrees of freedom. It
+    counts as measured where at least half of the cells hold two runs; else ``stated_sd`` takes its
+    place, and without one there is a gap.
     """
     num_heads = len(grid.heads)
     raw = np.full(num_heads, np.nan)
@@ -121,12 +139,21 @@ def seed_noise(grid: Grid, thresholds: Thresholds, assumed_sd: float) -> SeedNoi
                 float(np.median(differences)) / _ABS_NORMAL_DIFFERENCE, thresholds.sd_floor
             )
     known = df > 0
-    if not known.any():
-        return SeedNoise(np.full(num_heads, assumed_sd), df, True)
+    counts = grid.counts
+    cells, repeated = int((counts > 0).sum()), int((counts > 1).sum())
+    if 2 * repeated < cells or not cells:
+        gap = "one seed a cell" if not repeated else f"{repeated} of {cells} cells hold two runs"
+        if stated_sd is not None:
+            return SeedNoise(np.full(num_heads, stated_sd), np.zeros(num_heads), stated_sd, "")
+        if not repeated:
+            assumed = thresholds.assumed_sd
+            return SeedNoise(np.full(num_heads, assumed), df, assumed, gap)
+    else:
+        gap = ""
     log_sd = np.log(np.where(known, raw, 1.0))
     centre = float(log_sd[known].mean())
     shrunk = (df * log_sd + _PSEUDO_DF * centre) / (df + _PSEUDO_DF)
-    return SeedNoise(np.exp(shrunk), df, False)
+    return SeedNoise(np.exp(shrunk), df, None, gap)
 
 
 def _thinned(cell: FloatArray) -> FloatArray:

@@ -30,7 +30,7 @@ class Thresholds:
             1.32 over a 16-fold T).
         d_min: smallest next drop that can move h* up.
         head_sd: scatter of single head counts about a smooth decline that no seed shows.
-        assumed_sd: seed sd assumed when no cell holds two runs.
+        assumed_sd: seed sd assumed when no cell holds two runs and the user states none.
         sd_floor: smallest seed sd believed (identical runs are not noiseless).
     """
 

@@ -20,6 +20,7 @@ from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import describe
 from analysis.runs.load import clean_runs
 from analysis.runs.scale import check_goal, transform
+from analysis.statistics.bounds import ANYWHERE, Span, difference_span, metric_span
 from analysis.statistics.moderated import screen_crashes
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
@@ -79,6 +80,19 @@ class ShapeRuns:
     def usable(self) -> tuple[Shape, ...]:
         """The shapes that can be compared."""
         return tuple(shape for shape in self.shapes if not shape.lost)
+
+    @property
+    def span(self) -> Span:
+        """The range of the metric."""
+        seen = [q for shape in self.shapes for q in shape.quality.values()]
+        return metric_span(
+            [to_metric(q, self.goal, self.scale) for q in seen], self.goal, self.scale
+        )
+
+    @property
+    def gain_span(self) -> Span:
+        """The range of a gain: unbounded in decades, that of a difference in the metric's unit."""
+        return difference_span(self.span) if self.scale in (None, "loss") else ANYWHERE
 
     def values(self, axis: str) -> list[float]:
         """Return the numbers that ``axis`` takes, ascending."""

@@ -10,6 +10,9 @@ from analysis.findings.jsonable import Number, number
 from analysis.findings.losses import losses_named
 from analysis.findings.results import CellCounts, MissingTrials
 
+_SEEDS_A_CELL = 3
+"""Seeds that an untested answer asks for in every cell."""
+
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
@@ -22,7 +25,8 @@ class Coverage:
         pruned_out: refused because early stopping emptied cells, so what is left is selected.
         pruned_inside: some cell holds runs stopped early beside its full-budget runs.
         equal_starts: every cell with a full-budget run started as many trials.
-        warnings: what a reader has to know about it.
+        qualifications: what of it limits an answer.
+        warnings: what else a reader has to know about it.
     """
 
     counts: tuple[CellCounts, ...]
@@ -31,6 +35,7 @@ class Coverage:
     pruned_out: bool
     pruned_inside: bool
     equal_starts: bool
+    qualifications: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
@@ -64,20 +69,22 @@ def audit(
     pruned_out = bool(refusal) and any(cell.pruned > 0 for cell in unfinished)
     pruned_inside = any(cell.pruned > 0 for cell in done)
     equal_starts = len({cell.started for cell in done}) <= 1
-    warnings = []
+    qualifications, warnings = [], []
     absent = len(xs) * len(bys) - len(counts)
     if absent:
-        warnings.append(f"{absent} of {len(xs) * len(bys)} cells of the grid are not in the table")
+        qualifications.append(
+            f"{absent} of {len(xs) * len(bys)} cells of the grid are not in the table"
+        )
     if len({cell.complete for cell in done}) > 1:
         sizes = [cell.complete for cell in done]
         warnings.append(f"cells hold between {min(sizes)} and {max(sizes)} full-budget runs")
     if pruned_inside:
-        warnings.append(
+        qualifications.append(
             "runs were stopped early inside cells: survivors are the better ones, so the typical"
             " reading is optimistic and the attainable reading leads"
         )
         if not equal_starts:
-            warnings.append(
+            qualifications.append(
                 "cells started different numbers of runs, so their best runs are not comparable"
             )
     lost = sum(cell.losses.total for cell in counts)
@@ -89,9 +96,16 @@ def audit(
         )
     open_runs = sum(cell.running + cell.planned for cell in counts)
     if open_runs:
-        warnings.append(f"{open_runs} trials are still planned or running")
+        qualifications.append(f"{open_runs} trials have not ended yet; the answer may change")
     return Coverage(
-        counts, lacking, refusal, pruned_out, pruned_inside, equal_starts, tuple(warnings)
+        counts=counts,
+        lacking=lacking,
+        refusal=refusal,
+        pruned_out=pruned_out,
+        pruned_inside=pruned_inside,
+        equal_starts=equal_starts,
+        qualifications=tuple(qualifications),
+        warnings=tuple(warnings),
     )
 
 
@@ -101,10 +115,40 @@ def _cell_name(cell: CellCounts, x: str, by: str | None) -> str:
 
 def trials_to_fill(coverage: Coverage) -> tuple[MissingTrials, ...]:
     """Return the full-budget runs that every empty cell needs, as many as other cells hold."""
-    sizes = [cell.complete for cell in coverage.counts if cell.complete > 0]
-    usual = int(np.median(sizes)) if sizes else 3
+    usual = _usual_seeds(coverage)
+    return tuple(MissingTrials(x, by, usual, "no full-budget run") for x, by in coverage.lacking)
+
+
+def trials_to_repeat(coverage: Coverage) -> tuple[MissingTrials, ...]:
+    """Return the runs that bring every cell to three seeds, which measure the noise between them.
+
+    Two are enough to be tested; three make a median, and show runs that get stuck.
+    """
     return tuple(
-        MissingTrials(x, by, max(usual, 1), "no full-budget run") for x, by in coverage.lacking
+        MissingTrials(
+            cell.x, cell.by, _SEEDS_A_CELL - cell.complete, "too few seeds to measure their noise"
+        )
+        for cell in coverage.counts
+        if cell.complete < _SEEDS_A_CELL
+    )
+
+
+def trials_below(coverage: Coverage) -> tuple[MissingTrials, ...]:
+    """Return trials at whole head counts below the second: between the first two, and below both.
+
+    With two head counts below it a drop can be told from diminishing returns. None where no whole
+    number is left there.
+    """
+    xs = sorted({cell.x for cell in coverage.counts})
+    first, second = xs[:2]
+    if not all(float(x).is_integer() for x in (first, second)):
+        return ()
+    wanted = {int(first + second) // 2, int(first) // 2} - {0, first, second}
+    return _cross(
+        coverage,
+        [number(x) for x in sorted(wanted) if x > 0],
+        _lengths(coverage),
+        "one value below the drop cannot tell a collapse from diminishing returns",
     )
 
 
@@ -130,9 +174,15 @@ def trials_for_more_lengths(coverage: Coverage) -> tuple[MissingTrials, ...]:
 def _cross(
     coverage: Coverage, xs: list[Number], bys: list[Number | None] | list[Number], why: str
 ) -> tuple[MissingTrials, ...]:
-    sizes = [cell.complete for cell in coverage.counts if cell.complete > 0]
-    usual = max(int(np.median(sizes)) if sizes else 3, 1)
+    usual = _usual_seeds(coverage)
     return tuple(MissingTrials(x, by, usual, why) for x in xs for by in bys)
+
+
+def _usual_seeds(coverage: Coverage) -> int:
+    """Return how many full-budget runs other cells hold, or how many are enough if it is one."""
+    sizes = [cell.complete for cell in coverage.counts if cell.complete > 0]
+    usual = int(np.median(sizes)) if sizes else 0
+    return usual if usual > 1 else _SEEDS_A_CELL
 
 
 def _lengths(coverage: Coverage) -> list[Number | None]:

@@ -15,6 +15,7 @@ from analysis.findings.effect_results import EffectsSettings, EqualCostGroup, Eq
 from analysis.findings.results import Interval
 from analysis.runs.scale import FloatArray
 from analysis.runs.shape_runs import Shape, ShapeRuns, to_metric
+from analysis.statistics.bounds import clipped
 from analysis.statistics.contrasts import Contrast, Spread, Unit, holm, p_values
 from analysis.statistics.matched_grid import lines
 from analysis.statistics.moderated import moderate
@@ -104,7 +105,7 @@ def _group(
     for shape in ranked[1:]:
         is_turned = (id(best), id(shape)) not in table
         contrast, p = table[(id(shape), id(best)) if is_turned else (id(best), id(shape))]
-        interval = contrast.interval(level)
+        interval = clipped(contrast.interval(level), runs.gain_span)
         if is_turned:
             interval = Interval(-interval.estimate, -interval.high, -interval.low)
         established = p is not None and p <= settings.alpha and interval.estimate > 0

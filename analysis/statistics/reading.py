@@ -7,6 +7,7 @@ from scipy import optimize, stats
 
 from analysis.findings.jsonable import Number, number
 from analysis.findings.results import (
+    CLAIMS,
     CellValue,
     DropStep,
     Estimate,
@@ -75,7 +76,11 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
         return replace(blank, reason="no two neighbouring head counts share a length"), False
     slopes = fit_slopes(cells)
     level, variance = mean_levels(cells, slopes)
-    p_h = star_probabilities(cells, settings.rho, context.d_min, settings.B, rng)
+    gap = cells.noise.gap_beside(location.peak, heads)
+    # Draws by a noise that nobody has measured would look like knowledge of the place.
+    p_h = None
+    if not gap:
+        p_h = star_probabilities(cells, settings.rho, context.d_min, settings.B, rng)
     testable = len(heads) >= 4 and location.peak >= 2
     p_abrupt = None
     if testable:
@@ -92,11 +97,16 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
     below = pool_slopes(slopes, index < location.star)
     above = pool_slopes(slopes, index >= location.star)
     excess = _excess(heads, location)
+    later_fall = _later_fall(level, variance, location.star, slopes, context)
     evidence = Evidence(
         h_star=f"{heads[location.star]:g}",
+        star=location.star,
+        noise_gap=gap,
+        noise_words=cells.noise.words(limits.unit),
         drop=location.drop,
         width=location.star - location.peak + 1,
         excess=excess,
+        later_fall=later_fall,
         p_abrupt=p_abrupt,
         below=below,
         above=above,
@@ -116,16 +126,22 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
         verdict=decision.verdict,
         reason=decision.reason,
         none_kind=decision.none_kind,
+        noise_gap=gap,
         h_star=number(star),
         bracket=(number(before), number(star)),
         h_peak=number(heads[location.peak]),
         width=location.star - location.peak + 1,
-        h_set=tuple(number(heads[k]) for k in smallest_set(p_h, settings.set_mass)),
-        p_h={number(head): float(share) for head, share in zip(heads, p_h, strict=True)},
+        h_set=blank.h_set
+        if p_h is None
+        else tuple(number(heads[k]) for k in smallest_set(p_h, settings.set_mass)),
+        p_h={}
+        if p_h is None
+        else {number(head): float(share) for head, share in zip(heads, p_h, strict=True)},
         p_abrupt=p_abrupt,
         abrupt_testable=testable,
         drop=location.drop,
         excess=excess,
+        later_fall=later_fall,
         drops=_drop_steps(cells, location),
         gamma={
             number(heads[k]): interval(
@@ -157,6 +173,7 @@ def _blank(cells: Cells, context: Context) -> TransitionReading:
         verdict="inconclusive",
         reason="",
         none_kind=None,
+        noise_gap=cells.noise.gap,
         reading=cells.reading,
         h_star=None,
         bracket=None,
@@ -168,6 +185,7 @@ def _blank(cells: Cells, context: Context) -> TransitionReading:
         abrupt_testable=False,
         drop=None,
         excess=None,
+        later_fall=None,
         drops=(),
         gamma={},
         gamma_below=None,
@@ -203,6 +221,21 @@ def _excess(heads: FloatArray, location: Location) -> float:
     earlier = earlier[np.isfinite(earlier)]
     usual = float(np.median(earlier)) if earlier.size else 0.0
     return float(location.drops[at] - usual * steps[at])
+
+
+def _later_fall(
+    level: FloatArray, variance: FloatArray, star: int, slopes: Slopes, context: Context
+) -> float | None:
+    """Return the largest upper bound of the fall from h* to a later head count, None without one.
+
+    Each bound is one-sided at level alpha; every one of them must be small for "no further fall",
+    so no correction is needed (intersection-union).
+    """
+    if star + 1 >= len(level):
+        return None
+    se = np.sqrt(variance[star] + variance[star + 1 :] + 2 * context.head_sd**2)
+    reach = slopes.quantile(1 - context.settings.alpha) * se
+    return float(np.max(level[star] - level[star + 1 :] + reach))
 
 
 def _drop_steps(cells: Cells, location: Location) -> tuple[DropStep, ...]:
@@ -261,15 +294,18 @@ def _success(
 def _dimension(
     decision: Decision, before: float, star: float, heads: FloatArray, context: Context
 ) -> RetrievalDimension | None:
-    """Return D in (L h_before, L h*], or D > L h_K when the collapse lies above the range.
+    """Return D in (L h_before, L h*], D <= L h* on a plateau from h* on, or D > L h_K when the
+    collapse lies above the range.
 
     One layer needs h >= D (paper H); for more layers L h >= D is a conjecture from its ablation.
     """
     layers = context.layers
     if not context.counts_heads or any(not float(head).is_integer() for head in heads):
         return None
-    if decision.verdict in ("transition", "jump_only", "threshold"):
+    if decision.verdict in CLAIMS:
         return RetrievalDimension(int(before) * layers + 1, int(star) * layers, layers, layers > 1)
+    if decision.verdict == "plateau":
+        return RetrievalDimension(1, int(star) * layers, layers, layers > 1)
     if decision.none_kind == "above_range":
         return RetrievalDimension(int(heads[-1]) * layers + 1, None, layers, layers > 1)
     return None

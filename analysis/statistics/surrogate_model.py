@@ -12,6 +12,7 @@ from analysis.findings.surrogate_results import Prediction, SurrogateSettings, T
 from analysis.runs.configurations import describe
 from analysis.runs.scale import FloatArray
 from analysis.runs.shape_runs import to_metric, to_quality
+from analysis.statistics.bounds import Span, clipped, metric_span
 from analysis.statistics.cost_model import CostModel
 from analysis.statistics.gaussian_process import GaussianProcess, Mixture
 from analysis.statistics.shape_space import ShapeSpace
@@ -143,14 +144,20 @@ class SurrogateModel:
         return 1.0 if self.label(config) == self.reference else no_worse
 
     def intervals(self, mixture: Mixture) -> list[Interval]:
-        """Return each mixture's centre and interval as metrics."""
+        """Return each mixture's centre and interval as metrics, cut at the ends of their range."""
         tail = (1 - self.settings.confidence) / 2
         columns = (mixture.centre, mixture.quantile(tail), mixture.quantile(1 - tail))
         found = []
         for centre, low, high in zip(*columns, strict=True):
             ends = sorted(to_metric(float(end), self.goal, self.scale) for end in (low, high))
-            found.append(Interval(to_metric(float(centre), self.goal, self.scale), *ends))
+            middle = to_metric(float(centre), self.goal, self.scale)
+            found.append(clipped(Interval(middle, *ends), self.span))
         return found
+
+    @cached_property
+    def span(self) -> Span:
+        """The range of the metric."""
+        return metric_span((shape.metric for shape in self.shapes), self.goal, self.scale)
 
     @property
     def margin(self) -> float:

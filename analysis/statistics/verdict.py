@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.findings.results import NoneKind, Verdict
+from analysis.findings.results import CLAIMS, NoneKind, Verdict
 from analysis.statistics.lengths import PooledSlope, Slopes
 
 
@@ -17,6 +17,7 @@ class Limits:
     min_excess: float
     delta_T: float  # noqa: N815
     threshold_width: int
+    rho: float
     unit: str
 
 
@@ -26,8 +27,12 @@ class Evidence:
 
     Attributes:
         h_star: the candidate head count, in words.
+        star: index of that head count.
+        noise_gap: why the seed noise counts as not measured; empty where it does not.
+        noise_words: what stands in for it.
         drop: largest single drop.
         width: steps that the collapse takes.
+        later_fall: upper bound of how much further y falls after h*; None where nothing follows.
         excess: part of it that the earlier decline does not explain.
         p_abrupt: p value against diminishing returns; None when it cannot be tested.
         below: pooled slope for h < h*; None without two lengths.
@@ -38,9 +43,13 @@ class Evidence:
     """
 
     h_star: str
+    star: int
+    noise_gap: str
+    noise_words: str
     drop: float
     width: int
     excess: float
+    later_fall: float | None
     p_abrupt: float | None
     below: PooledSlope | None
     above: PooledSlope | None
@@ -62,13 +71,32 @@ class Decision:
 def decide(evidence: Evidence, limits: Limits) -> Decision:
     """Return the verdict.
 
+    Without measured seed noise nothing is claimed: what would be a verdict with the noise that
+    stands in is ``suggested``, and no place outside the range is named.
+    """
+    decision = _decide_as_measured(evidence, limits)
+    if not evidence.noise_gap:
+        return decision
+    if decision.verdict in (*CLAIMS, "plateau"):
+        reason = (
+            f"{evidence.noise_gap}, so the noise between seeds is not measured and nothing is"
+            f" tested; going by {evidence.noise_words}, {decision.reason}"
+        )
+        return Decision("suggested", reason)
+    return decision
+
+
+def _decide_as_measured(evidence: Evidence, limits: Limits) -> Decision:
+    """Return the verdict, taking the seed noise for known.
+
     ``transition``: abrupt beyond diminishing returns, a large drop with a large unexplained part,
     and no growth with T left at h >= h*. ``jump_only``: the same, but growth persists.
     ``threshold``: growth with T below h* that vanishes from h* on and surely changes there (by more
     than counts as none, where it is no more than that itself), with a large drop in few steps,
     where abruptness was not shown; a decline spread over many steps, along which growth with T
-    fades, is none. Else ``none``. A jump whose growth with T was asked about but seen at one length
-    only is ``inconclusive``.
+    fades, is none. ``plateau``: a large drop to the second head count, which no test can tell from
+    diminishing returns, and shown not to fall further from there. Else ``none``. A jump whose
+    growth with T was asked about but seen at one length only is ``inconclusive``.
     """
     t = evidence.slopes.quantile(1 - limits.alpha)
     large = evidence.drop >= limits.min_drop
@@ -111,7 +139,22 @@ def decide(evidence: Evidence, limits: Limits) -> Decision:
                 f" {above.estimate:+.2f} from there on) and {drop_words}, but not abruptly:"
                 f" {p_words}",
             )
+    # Flat: less than would have moved h* up.
+    flat = min(limits.min_drop, limits.rho * evidence.drop)
+    if large and evidence.star == 1 and _falls_no_more_than(flat, evidence):
+        assert evidence.later_fall is not None
+        return Decision(
+            "plateau",
+            f"{drop_words}, and no further from there (by at most"
+            f" {max(evidence.later_fall, 0.0):.2f} {limits.unit}); one head count below it cannot"
+            " tell a collapse from diminishing returns",
+        )
     return _none(evidence, limits, large, abrupt, drop_words, p_words, t)
+
+
+def _falls_no_more_than(limit: float, evidence: Evidence) -> bool:
+    """Whether y is shown to fall by no more than ``limit`` after h*."""
+    return evidence.later_fall is not None and evidence.later_fall <= limit
 
 
 def _none(
@@ -126,7 +169,12 @@ def _none(
     slopes = evidence.slopes
     lower = slopes.estimate - t * slopes.se
     kind: NoneKind | None = None
-    if np.isfinite(lower[-1]) and lower[-1] > limits.delta_T:
+    # After a large drop, growth with T that is left where y falls no more says nothing of a
+    # collapse above.
+    is_over = large and _falls_no_more_than(limits.min_drop, evidence)
+    if evidence.noise_gap:
+        kind = None
+    elif np.isfinite(lower[-1]) and lower[-1] > limits.delta_T and not is_over:
         kind = "above_range"
     elif (
         np.isfinite(lower).any()

@@ -5,7 +5,7 @@ import math
 from analysis.findings.compare_results import Comparison, StudySide
 from analysis.findings.losses import losses_named
 from analysis.findings.results import Interval, LeanResult, LeanRow
-from analysis.words.tables import Table
+from analysis.words.tables import Table, set_text
 from analysis.words.wording import (
     NONE,
     chosen_row,
@@ -56,14 +56,14 @@ def transitions_table(comparison: Comparison) -> Table:
                 side.label,
                 found.verdict.replace("_", " "),
                 f"{found.x} = {number_text(found.h_star)}" if found.h_star is not None else NONE,
-                "{" + ", ".join(number_text(h) for h in found.h_set) + "}",
+                set_text(found),
                 f"({number_text(bracket[0])}, {number_text(bracket[1])}]" if bracket else NONE,
                 NONE if found.drop is None else f"{number_text(found.drop)} {y_unit(found.scale)}",
-                number_text(found.p_abrupt, 2),
+                f"{number_text(found.p_abrupt, 2)}{' (no test)' if found.noise_gap else ''}",
                 found.reading,
             )
         )
-    note = "Where the verdict is none or inconclusive, h* is where a collapse would be."
+    note = "Where the verdict is none, inconclusive or suggested, h* is where a collapse would be."
     return Table(header, tuple(rows), note)
 
 

@@ -31,7 +31,12 @@ def gain_unit(metric: str, scale: Scale | None) -> str:
 
 def effects_sentence(result: EffectsResult) -> str:
     """Return what each axis does, whether two of them interact, and the best at equal cost."""
-    parts = [axis_sentence(axis, result) for axis in result.axes]
+    parts = [axis_sentence(axis, result) for axis in result.axes if axis.verdict != "answered"]
+    if answered := [axis.axis for axis in result.axes if axis.verdict == "answered"]:
+        parts.append(
+            f"The question asks about {' and '.join(answered)}: its answer says what they do, and"
+            " here are means alone."
+        )
     parts += [interaction_sentence(found, result) for found in result.interactions[:1]]
     if result.equal_cost:
         parts.append(equal_cost_sentence(result))
@@ -172,11 +177,10 @@ def effects_table(result: EffectsResult) -> Table:
                     "",
                 )
             )
-    note = (
-        "A gain above 0 is better. Pairs differ in one axis alone, neighbours on its grid; the test"
-        f" is a {result.test}. Holm runs over the axes, and over all steps apart."
-    )
-    return Table(header, tuple(rows), note)
+    note = "A gain above 0 is better. Pairs differ in one axis alone, neighbours on its grid"
+    if any(axis.verdict != "answered" for axis in result.axes):
+        note += f"; the test is a {result.test}. Holm runs over the axes, and over all steps apart"
+    return Table(header, tuple(rows), f"{note}.")
 
 
 def _numbers(interval: Interval, p: float | None, p_holm: float | None) -> tuple[str, ...]:

@@ -10,11 +10,17 @@ from analysis.words.against_wording import against_sentence
 from analysis.words.conditioning_wording import correlations_table, shapes_table
 from analysis.words.shape_sections import shape_sections
 from analysis.words.tables import Table, lean_table, missing_table, pareto_table, reading_table
+from analysis.words.wording import sentence
 
 
 def show_answer(console: Console, answer: Answer) -> None:
     """Print an answer: its sentence, the numbers behind it, and what to know besides."""
     console.print(answer.sentence, style="bold", soft_wrap=True)
+    for text in answer.qualifications:
+        console.print(sentence(text), soft_wrap=True)
+    if answer.settle_command is not None:
+        console.print("run what it lacks:")
+        console.print(answer.settle_command, soft_wrap=True)
     for title, table in _tables(answer):
         if table.rows:
             console.print()
@@ -33,7 +39,7 @@ def show_answer(console: Console, answer: Answer) -> None:
         *(_shapes_asked_for(answer)),
     )
     warnings = [text for result in results if result is not None for text in result.warnings]
-    for warning in dict.fromkeys(warnings):
+    for warning in dict.fromkeys(text for text in warnings if text not in answer.qualifications):
         console.print(f"note: {warning}", style="yellow", soft_wrap=True)
 
 

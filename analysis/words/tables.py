@@ -15,6 +15,7 @@ from analysis.findings.losses import runs_text
 from analysis.findings.results import (
     LeanResult,
     ParetoResult,
+    RetrievalDimension,
     TransitionReading,
     TransitionResult,
 )
@@ -88,17 +89,11 @@ def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> di
             if reading.bracket
             else NONE
         ),
-        f"{percent_text(result.settings.set_mass)} set": (
-            "{" + ", ".join(number_text(value) for value in reading.h_set) + "}"
-            if reading.h_set
-            else NONE
-        ),
+        f"{percent_text(result.settings.set_mass)} set": set_text(reading),
         "steps the collapse takes": number_text(reading.width),
         f"largest drop ({unit})": number_text(reading.drop),
         f"excess over the decline before ({unit})": number_text(reading.excess),
-        "abruptness, p": number_text(reading.p_abrupt, 2)
-        if reading.abrupt_testable
-        else "not testable on this grid",
+        "abruptness, p": _abruptness(result, reading),
         f"{x} with half of the runs succeeding": number_text(reading.h_50),
         "over-dispersion of the cells": number_text(reading.phi),
     }
@@ -122,14 +117,42 @@ def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> di
             or NONE
         )
     if d_eff is not None:
-        span = (
-            f"> {d_eff.lo - 1}"
-            if d_eff.hi is None
-            else (str(d_eff.lo) if d_eff.lo == d_eff.hi else f"{d_eff.lo} to {d_eff.hi}")
-        )
         guess = f", a conjecture for {d_eff.layers} layers" if d_eff.conjecture else ""
-        numbers["effective retrieval dimension"] = span + guess
+        numbers["effective retrieval dimension"] = dimension_text(d_eff) + guess
     return numbers
+
+
+def _abruptness(result: TransitionResult, reading: TransitionReading) -> str:
+    if not reading.abrupt_testable:
+        return "not testable on this grid"
+    p = number_text(reading.p_abrupt, 2)
+    if not reading.noise_gap:
+        return p
+    by = (
+        "by the few seeds there are"
+        if result.n1_assumed_sd is None
+        else f"if seeds scatter by {number_text(result.n1_assumed_sd)}"
+    )
+    return f"{p} {by} (no test)"
+
+
+def set_text(reading: TransitionReading) -> str:
+    """Return the set of h* in words; where seed noise is not measured there is none."""
+    if reading.noise_gap:
+        return f"none: {reading.noise_gap}"
+    if not reading.h_set:
+        return NONE
+    return "{" + ", ".join(number_text(value) for value in reading.h_set) + "}"
+
+
+def dimension_text(dimension: RetrievalDimension) -> str:
+    """Return an effective retrieval dimension in words: a value, a range or a bound."""
+    lo, hi = dimension.lo, dimension.hi
+    if hi is None:
+        return f"> {lo - 1}"
+    if lo == hi:
+        return str(lo)
+    return f"at most {hi}" if lo == 1 else f"{lo} to {hi}"
 
 
 def pareto_table(result: ParetoResult) -> Table:
@@ -315,7 +338,7 @@ def _flatten(prefix: str, values: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def missing_table(result: TransitionResult) -> Table:
-    """Return the trials that would settle an inconclusive transition."""
+    """Return the trials that would settle an open transition."""
     names = (result.x,) if result.by is None else (result.x, result.by)
     rows = tuple(
         (

@@ -1,6 +1,7 @@
 """What was found, in words: the answer in one sentence, verdict names, numbers, axis titles."""
 
 import math
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from analysis.findings.losses import losses_named
@@ -27,6 +28,8 @@ _VERDICTS: Final[dict[str, tuple[str, Tone]]] = {
     "transition": ("transition", "found"),
     "jump_only": ("jump only", "partial"),
     "threshold": ("threshold", "partial"),
+    "plateau": ("plateau", "partial"),
+    "suggested": ("suggested, not tested", "unknown"),
     "none": ("no transition", "absent"),
     "inconclusive": ("inconclusive", "unknown"),
     "found": ("leaner equivalent found", "found"),
@@ -160,11 +163,88 @@ def answer_sentence(result: Result | None) -> str:
 
 
 def _transition_sentence(result: TransitionResult) -> str:
-    reason = result.reason.strip().rstrip(".")
     if result.verdict == "inconclusive":
+        reason = result.reason.strip().rstrip(".")
+        return f"Inconclusive: {reason}.{_wanted(result, 'settle')}"
+    if result.verdict == "suggested":
+        return _suggested_sentence(result)
+    found = _plateau_sentence(result) if result.verdict == "plateau" else _tested_sentence(result)
+    if result.stated_sd is None:
+        return found
+    stated = f"{number_text(result.stated_sd)} {y_unit(result.scale)}"
+    return f"With a stated seed sd of {stated}: {_first_to_lower(found)}"
+
+
+def _wanted(result: TransitionResult, verb: str) -> str:
+    """Return how many trials the answer lacks, in a sentence; empty where it lacks none."""
+    trials = sum(cell.trials for cell in result.missing)
+    return f" {trials} more full-budget trials would {verb} it." if trials else ""
+
+
+def _suggested_sentence(result: TransitionResult) -> str:
+    drop = f"{number_text(result.drop)} {y_unit(result.scale)}"
+    tested = abruptness_text(result)
+    return (
+        f"A collapse at {result.x} = {number_text(result.h_star)} is suggested, not tested: "
+        f"{result.noise_gap}, so the noise between seeds is not measured. The error drops by "
+        f"{drop} there ({tested}).{_wanted(result, 'test')}"
+    )
+
+
+def _plateau_sentence(result: TransitionResult) -> str:
+    assert result.bracket is not None
+    low, high = (f"{result.x} = {number_text(value)}" for value in result.bracket)
+    unit = y_unit(result.scale)
+    later = number_text(max(result.later_fall or 0.0, 0.0))
+    confidence = percent_text(1 - result.settings.alpha)
+    growth = result.gamma_above
+    delta = result.settings.delta_T
+    grows = (
+        f"; there it still grows with {result.by} (slope {interval_text(growth)})"
+        if result.by is not None and growth is not None and delta is not None and growth.low > delta
+        else ""
+    )
+    return (
+        f"A plateau from {high} on: the error drops by {number_text(result.drop)} {unit} from "
+        f"{low}, and larger {result.x} lower it by no more than {later} {unit} ({confidence} "
+        f"bound){grows}. With one value below it, the drop cannot be told from diminishing "
+        f"returns{_below_plateau(result)}."
+    )
+
+
+def _below_plateau(result: TransitionResult) -> str:
+    """Return what would tell a plateau's drop from diminishing returns."""
+    values = sorted({cell.x for cell in result.missing})
+    if values:
         trials = sum(cell.trials for cell in result.missing)
-        wanted = f" {trials} more full-budget trials would settle it." if trials else ""
-        return f"Inconclusive: {reason}.{wanted}"
+        return f"; {trials} trials at {result.x} = {_listed(values)} would tell"
+    if result.bracket is not None and result.bracket[0] == 1:
+        return (
+            f", and {result.x} has no smaller value: a task that needs more would tell (of a "
+            "larger dimension, or of several)"
+        )
+    return f"; more values of {result.x} below it would tell"
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ", ".join(map(number_text, values))
+
+
+def abruptness_text(result: TransitionResult) -> str:
+    """Return the p value of abruptness with what it rests on, or that there is none."""
+    if not result.abrupt_testable:
+        return "abruptness is not testable on this grid"
+    text = p_text(result.p_abrupt)
+    if not result.noise_gap:
+        return text
+    if result.n1_assumed_sd is None:
+        return f"{text} by the few seeds there are"
+    sd = f"{number_text(result.n1_assumed_sd)} {y_unit(result.scale)}"
+    return f"{text} if seeds scatter by {sd}, which is assumed"
+
+
+def _tested_sentence(result: TransitionResult) -> str:
+    reason = result.reason.strip().rstrip(".")
     if result.verdict == "none":
         kind = {
             None: "",

@@ -107,8 +107,10 @@ def finish(
         if not outcome.is_complete:
             total = sum(outcome.counts.values())
             console.print(f"so far, with {outcome.num_ended} of {total} trials ended:")
-        console.print(answer.sentence, style="bold", soft_wrap=True)
+        _say_answer(console, answer)
         console.print()
+        if answer.settle_command is not None:
+            console.print(f"settle   {answer.settle_command}", soft_wrap=True)
         if answer.confirm_command is not None:
             console.print(f"confirm  {answer.confirm_command}", soft_wrap=True)
     if conclusion.problem:
@@ -127,6 +129,15 @@ def finish(
         exit_with(EXIT_INTERRUPTED)
     if outcome.is_in_trouble or not outcome.has_results:
         exit_with(EXIT_NOTHING_USABLE)
+
+
+def _say_answer(console: "Console", answer: "Answer") -> None:
+    """Print an answer and, right below it, what limits it."""
+    from analysis.words.wording import sentence
+
+    console.print(answer.sentence, style="bold", soft_wrap=True)
+    for text in answer.qualifications:
+        console.print(sentence(text), soft_wrap=True)
 
 
 def fill_missing(
@@ -157,7 +168,7 @@ def fill_missing(
     wanted = _wanted(answer)
     if not wanted:
         console.print(f"{study.name} lacks no trial; there is nothing to run.", soft_wrap=True)
-        console.print(answer.sentence, style="bold", soft_wrap=True)
+        _say_answer(console, answer)
         if as_json:
             print_json({**study.status(), **answer.to_json(), "added": None})
         return
@@ -202,7 +213,7 @@ def _wanted(answer: "Answer") -> "list[Wanted]":
 
 def _announce(console: "Console", study: "Study", answer: "Answer", extension: "Extension") -> None:
     number = len(extension.additions)
-    console.print(answer.sentence, soft_wrap=True)
+    console.print(answer.text, soft_wrap=True)
     console.print(
         f"{number} trial{'' if number == 1 else 's'} will be run in {study.name}, each to its full "
         "budget; what has finished stays:",

@@ -118,6 +118,19 @@ class TestTransitions:
         assert pair.common_set == (3,)
         assert pair.p_equal > 0.8
 
+    def test_a_suggested_collapse_is_compared_with_none(
+        self, home: Home, collapses: list[Study]
+    ) -> None:
+        sweep = dataclasses.replace(transition_sweep(), replicates=1)
+        single = finished(home, "single", sweep, lambda p, r: collapse(p.width, r, 4))
+        result = compare([collapses[1], single], settings=QUICK)
+        assert result.transitions == ()
+        assert "suggested, not tested" in result.studies[1].answer
+        ((_, table),) = [t for t in comparison_tables(result) if t[0] == "Transitions"]
+        row = dict(zip(table.header, table.rows[1], strict=True))
+        assert (row["verdict"], row["95% set"]) == ("suggested", "none: one seed a cell")
+        assert row["p (abrupt)"].endswith("(no test)")
+
     def test_dimensions_that_do_not_meet_are_said(self, collapses: list[Study]) -> None:
         one, other = compare(collapses, settings=QUICK).studies
         assert one.transition is not None

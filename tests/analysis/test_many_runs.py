@@ -58,7 +58,7 @@ def test_resampled_cells_are_the_values_of_the_resampled_runs(
     rng = np.random.default_rng(3)
     runs = np.sort(rng.standard_normal(size).round(1))
     grid = Grid(np.array([1.0]), np.array([8.0]), ((runs,),))
-    noise = SeedNoise(np.array([0.2]), np.array([float(size - 1)]), False)
+    noise = SeedNoise(np.array([0.2]), np.array([float(size - 1)]), None, "")
     cells = Cells(grid, "typical", best_of, np.zeros((1, 1)), np.zeros((1, 1)), noise)
     found = resampled_cells(cells, 40, np.random.default_rng(5))[:, 0, 0]
     again = np.random.default_rng(5)

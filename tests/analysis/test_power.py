@@ -24,6 +24,7 @@ from analysis.words.power_words import (
     power_sentence,
     power_table,
 )
+from benchmarks.sweeps import published
 
 QUICK = PowerSettings(sweeps=12, n_mc=99)
 UNPOWERED = PowerSettings(sweeps=1, n_mc=99)
@@ -267,3 +268,19 @@ def test_a_study_gives_its_seed_sd_and_its_number_of_candidates() -> None:
 def test_a_lean_question_without_candidates_has_no_power() -> None:
     with pytest.raises(ValueError, match="no shape is cheaper"):
         plan_lean(margin=0.02, candidates=0, seeds=5)
+
+
+def test_one_seed_has_no_power_and_that_is_said() -> None:
+    found = plan_transition(HEADS, LENGTHS, 1, jumps=[1.5], settings=PowerSettings(sweeps=3))
+    own = next(row for row in found.table if row.design.is_own)
+    assert own.verdicts == {"suggested": 1.0}
+    assert own.power.estimate == 0
+    assert any("one run a cell measures no seed noise" in text for text in found.warnings)
+
+
+def test_a_stated_seed_sd_is_the_noise_of_single_runs() -> None:
+    frame = published("D4")
+    stated = transition.fit(frame, metric="nmse", settings=TransitionSettings(assumed_sd=0.03))
+    noise = noise_of(stated)
+    assert (noise.seed_sd, noise.source) == (pytest.approx(0.03), "stated by the user")
+    assert noise_of(transition.fit(frame, metric="nmse")).source.startswith("assumed")

@@ -1,13 +1,23 @@
 """The answer in one sentence says what was found, how sure it is, and no more than that."""
 
+import io
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import report_examples as examples
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from analysis.findings.results import Interval
+from analysis.answer import Answer
+from analysis.findings.results import Interval, MissingTrials, TransitionSettings
+from analysis.pictures.transition_figures import transition_pictures
+from analysis.pictures.transition_plots import transition_figures
+from analysis.report import build_report
+from analysis.words.summary import show_answer
+from analysis.words.tables import reading_table
 from analysis.words.wording import (
     MINUS,
     NONE,
@@ -53,6 +63,86 @@ def test_a_threshold_says_that_abruptness_could_not_be_tested() -> None:
     assert "cannot be tested for abruptness" in sentence
     assert "a transition is not claimed" in sentence
     assert "collapses" not in sentence
+
+
+def test_a_suggestion_claims_nothing_and_says_what_would_test_it() -> None:
+    sentence = answer_sentence(examples.suggested_result())
+    assert sentence.startswith("A collapse at heads = 4 is suggested, not tested: one seed a cell")
+    assert "p = 0.004 if seeds scatter by 0.1 decades, which is assumed" in sentence
+    assert "36 more full-budget trials would test it" in sentence
+    for claim in ("collapses", "abruptly", "95%", "bracket", "{4}"):
+        assert claim not in sentence
+    few = examples.suggested_result(n1_assumed_sd=None, noise_gap="3 of 18 cells hold two runs")
+    assert "3 of 18 cells hold two runs" in answer_sentence(few)
+    assert "p = 0.004 by the few seeds there are" in answer_sentence(few)
+
+
+def test_a_suggestion_has_no_set_no_dimension_and_no_test_in_the_tables() -> None:
+    rows = dict(row for row in reading_table(examples.suggested_result()).rows)
+    assert rows["verdict"] == "suggested"
+    assert rows["95% set"] == "none: one seed a cell"
+    assert rows["abruptness, p"] == "0.004 if seeds scatter by 0.1 (no test)"
+    assert "effective retrieval dimension" not in rows
+    plateau = dict(row for row in reading_table(examples.plateau_result()).rows)
+    assert plateau["effective retrieval dimension"] == "at most 2"
+
+
+def test_a_plateau_says_what_is_known_and_what_would_tell_more() -> None:
+    sentence = answer_sentence(examples.plateau_result())
+    assert sentence.startswith("A plateau from heads = 2 on: the error drops by 2.7 decades")
+    assert "larger heads lower it by no more than 0.12 decades (95% bound)" in sentence
+    assert "there it still grows with seq_len" in sentence
+    assert "cannot be told from diminishing returns, and heads has no smaller value" in sentence
+    assert "above the largest" not in sentence
+    wanted = (MissingTrials(1, 8, 3, "below"), MissingTrials(3, 8, 3, "below"))
+    room = examples.plateau_result(bracket=(2, 4), h_star=4, missing=wanted)
+    assert "6 trials at heads = 1, 3 would tell" in answer_sentence(room)
+
+
+def test_a_stated_seed_sd_is_part_of_the_answer() -> None:
+    settings = TransitionSettings(delta_T=0.1, assumed_sd=0.05)
+    stated = examples.transition_result(n1_assumed_sd=0.05, settings=settings)
+    assert answer_sentence(stated).startswith(
+        "With a stated seed sd of 0.05 decades: the error collapses at heads = 4"
+    )
+    measured = examples.transition_result(n1_assumed_sd=None, settings=settings)
+    assert answer_sentence(measured).startswith("The error collapses")
+
+
+def test_what_limits_an_answer_stands_below_it_and_not_among_the_other_warnings() -> None:
+    limits = ("3 trials have not ended yet; the answer may change",)
+    result = examples.transition_result(qualifications=limits, warnings=(*limits, "other"))
+    page = build_report(
+        examples.report_input(
+            transition=result, qualifications=limits, settle_command="hsweep run x --only-missing"
+        )
+    )
+    answer = page[page.index('<section id="answer"') : page.index('<section id="counts"')]
+    assert "3 trials have not ended yet; the answer may change." in answer
+    assert "hsweep run x --only-missing" in answer
+    assert page.count("3 trials have not ended yet") == 1
+    console = Console(record=True, width=200, file=io.StringIO())
+    show_answer(console, Answer(answer_sentence(result), transition=result))
+    lines = console.export_text().splitlines()
+    assert lines[1] == "3 trials have not ended yet; the answer may change."
+    assert sum("3 trials have not ended" in line for line in lines) == 1
+    content = Answer("yes", transition=result).to_json()
+    assert content["qualifications"] == list(limits)
+    assert content["warnings"] == [*limits, "other"]
+
+
+@pytest.mark.parametrize("draw", [transition_pictures, transition_figures])
+def test_a_suggested_drop_is_framed_and_not_shaded(draw: Callable[..., Any]) -> None:
+    for result in (examples.suggested_result(), examples.plateau_result()):
+        if draw is transition_figures:
+            names = [name for name, _ in transition_figures(result)]
+        else:
+            drawn = transition_pictures(result, examples.trials_frame())
+            names = [picture.name for picture in drawn]
+            (band,) = drawn[0].figure.layout.shapes
+            assert (band.line.dash == "dash") == (result.verdict == "suggested")
+            assert ("suggested, not tested" in drawn[0].caption) == (band.line.dash == "dash")
+        assert ("location" in names) == (result.verdict == "plateau")
 
 
 @pytest.mark.parametrize(
@@ -114,6 +204,8 @@ def test_a_sweep_without_a_question_gets_no_verdict() -> None:
         ("transition", "found"),
         ("jump_only", "partial"),
         ("threshold", "partial"),
+        ("plateau", "partial"),
+        ("suggested", "unknown"),
         ("none", "absent"),
         ("inconclusive", "unknown"),
     ],

@@ -1,6 +1,7 @@
 """Effects and the surrogate in the report, in figures, on the command line and of a study."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from analysis.findings.result_files import read_result, write_result
 from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
 from analysis.pictures.effect_figures import effect_pictures
 from analysis.pictures.plots import save_figures
+from analysis.pictures.shape_rows import effect_rows
 from analysis.pictures.surrogate_figures import surrogate_pictures
 from analysis.report import build_report
 from analysis.shape_answers import read_shapes_to_predict
+from analysis.words.effect_wording import effects_sentence
 from hsweep.cli import main
 from hsweep.errors import UserError
 from hsweep.paths import Home
@@ -165,7 +168,8 @@ def test_shapes_are_read_with_their_numbers() -> None:
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
     sweep = tiny_sweep(
-        space=hsweep.grid(heads=[1, 2, 4], width=[4, 8]),
+        space=hsweep.grid(heads=[1, 2, 4], width=[4, 8], lr=[0.05, 0.1]),
+        recipe=lambda point: hsweep.Recipe(lr=point.lr, batch_size=8),
         replicates=2,
         question=hsweep.Transition(x="heads", by="width"),
     )
@@ -173,7 +177,8 @@ def study(tmp_path: Path) -> Study:
     with recording(found, sweep) as (journal, trials):
         for at, trial in enumerate(trials):
             point = trial.point
-            finish(journal, trial, 0.1 * point["width"] / point["heads"] ** 2 * (1 + at / 100))
+            error = 0.01 * point["width"] / point["heads"] ** 2 / point["lr"]
+            finish(journal, trial, error * (1 + at / 100))
     return found
 
 
@@ -181,18 +186,55 @@ def test_a_study_says_what_its_axes_do_besides_its_question(study: Study) -> Non
     answer = answer_study(study)
     assert answer.effects is not None
     assert answer.surrogate is not None
-    assert [axis.axis for axis in answer.effects.axes] == ["heads", "width"]
+    assert [axis.axis for axis in answer.effects.axes] == ["heads", "width", "lr"]
     assert answer.effects.scale == "error"
     content = answer.to_json()
     assert content["kind"] == "transition"
     assert content["effects"]["axes"][0]["axis"] == "heads"
-    assert content["surrogate"]["axes"] == ["heads", "width"]
+    assert content["surrogate"]["axes"] == ["heads", "width", "lr"]
     assert "Effects of single axes" in build_report(study_report(study, answer, {}))
 
 
+def test_effects_do_not_test_again_what_the_question_asks(study: Study) -> None:
+    found = answer_study(study).effects
+    assert found is not None
+    heads, width, rate = found.axes
+    for axis in (heads, width):
+        assert (axis.verdict, axis.p, axis.p_holm, axis.df) == ("answered", None, None, None)
+        assert all(step.p is None and math.isnan(step.effect.low) for step in axis.steps)
+    # The steps of heads, a doubling each: a factor of 4.
+    assert [step.effect.estimate for step in heads.steps] == pytest.approx([0.6, 0.6], abs=0.05)
+    assert (rate.verdict, rate.p_holm) == ("helps", rate.p)
+    assert [{pair.first, pair.second} for pair in found.interactions] == [
+        {"heads", "lr"},
+        {"width", "lr"},
+    ]
+    assert {row.axis for row in effect_rows(found)} == {"lr"}
+    sentence = effects_sentence(found)
+    assert "No effect of heads" not in sentence
+    assert "The question asks about heads and width" in sentence
+
+
+def test_effects_that_the_answer_has_told_are_left_out(tmp_path: Path) -> None:
+    sweep = tiny_sweep(
+        space=hsweep.grid(heads=[1, 2, 4], width=[4, 8]),
+        replicates=2,
+        question=hsweep.Transition(x="heads", by="width"),
+    )
+    found = new_study(Home(tmp_path), sweep=sweep)
+    with recording(found, sweep) as (journal, trials):
+        for at, trial in enumerate(trials):
+            finish(journal, trial, 0.1 * trial.point["width"] / (1 + at % 7))
+    answer = answer_study(found)
+    assert (answer.effects, answer.surrogate) == (None, None)
+    told = ask_effects(found)
+    assert "its answer says what they do" in told.sentence
+    assert told.to_json()["axes"][0]["verdict"] == "answered"
+
+
 def test_a_study_can_be_asked_for_them_alone(study: Study) -> None:
-    assert "One step up in heads" in ask_effects(study).sentence
-    found = ask_surrogate(study, ["heads=3,width=8"], settings=["draws=64"]).surrogate
+    assert "One step up in lr" in ask_effects(study).sentence
+    found = ask_surrogate(study, ["heads=3,width=8,lr=0.1"], settings=["draws=64"]).surrogate
     assert found is not None
     assert found.settings.draws == 64
     (predicted,) = found.predictions

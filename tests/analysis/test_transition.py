@@ -18,7 +18,7 @@ from analysis.findings.results import (
     TransitionSettings,
 )
 from analysis.transition import common_dimension, fit
-from benchmarks.sweeps import LENGTHS, published, transition_sweep
+from benchmarks.sweeps import LENGTHS, Design, Shape, published, simulate, transition_sweep
 
 QUICK = TransitionSettings(B=200, n_mc=199)
 POSITIVE = ("transition", "jump_only", "threshold")
@@ -43,14 +43,91 @@ def sweeps(family: str, number: int) -> list[tuple[int | None, dict[int, float],
         ("two_layers", 2, "threshold", 2, (3, 4)),
     ],
 )
-def test_the_published_tables_give_the_published_head_counts(
+def test_printed_single_values_are_tested_only_with_a_stated_seed_sd(
     name, layers, verdict, h_star, dimension
 ):
-    result = fit(published(name), metric="nmse", layers=layers)
+    stated = TransitionSettings(assumed_sd=0.1)
+    result = fit(published(name), metric="nmse", layers=layers, settings=stated)
     assert (result.verdict, result.h_star, result.h_set) == (verdict, h_star, (h_star,))
     assert result.d_eff == RetrievalDimension(*dimension, layers, layers > 1)
-    assert result.n1_assumed_sd == 0.1
-    assert any("assumed, not measured" in warning for warning in result.warnings)
+    assert (result.stated_sd, result.noise_gap) == (0.1, "")
+    alone = fit(published(name), metric="nmse", layers=layers)
+    assert (alone.verdict, alone.h_star, alone.d_eff) == ("suggested", h_star, None)
+    assert (alone.n1_assumed_sd, alone.stated_sd) == (0.1, None)
+    assert (alone.h_set, alone.p_h) == ((1, 2, 3, 4, 5), {})
+    assert "going by an assumed seed sd of 0.1 decades" in alone.reason
+    wanted = {(cell.x, cell.by): cell.trials for cell in alone.missing}
+    assert wanted == {(h, t): 2 for h in range(1, 6) for t in LENGTHS}
+
+
+@pytest.mark.parametrize("family", ["sharp", "coarse", "second", "loss", "marco", "null_above"])
+def test_one_seed_a_cell_claims_nothing(family):
+    for seed in range(6):
+        sweep = transition_sweep(family, seed)
+        one = sweep.frame.query("seed == 0")
+        result = fit(one, settings=QUICK, **sweep.options)
+        assert result.verdict in ("suggested", "none")
+        assert (result.d_eff, result.none_kind, result.p_h) == (None, None, {})
+        assert result.h_set == tuple(sorted(sweep.slopes))
+        noted = any("is not measured" in text for text in result.qualifications)
+        assert noted == (result.verdict == "none")
+
+
+@pytest.mark.parametrize(
+    ("repeated", "gap"),
+    [
+        ("seq_len == 8", "5 of 25 cells hold two runs"),
+        ("heads <= 3", "no cell at 4 holds two runs"),
+        ("heads <= 2 or heads == 5", "no cell at 3 or 4 holds two runs"),
+        ("seq_len <= 32", ""),
+    ],
+)
+def test_partly_repeated_cells_count_where_the_drop_is(repeated, gap):
+    frame = transition_sweep("paper_D4", 1).frame.query(
+        f"seed == 0 or (seed == 1 and ({repeated}))"
+    )
+    result = fit(frame, metric="nmse", settings=QUICK)
+    assert result.noise_gap == gap
+    assert result.verdict == ("suggested" if gap else "transition")
+    assert result.n1_assumed_sd is None
+    stated = fit(frame, metric="nmse", settings=dataclasses.replace(QUICK, assumed_sd=0.1))
+    assert (stated.stated_sd is None) == ("5 of 25" not in gap)
+
+
+def second_value(seed, *, heads=(1, 2, 3, 4, 5, 6), growth=0.9, fall=0.0):
+    """A drop of 2.4 decades to the second head count, whose plateau still grows with T."""
+    level = np.array([-1.0] + [-3.4 - fall * k for k in range(len(heads) - 1)])
+    slope = np.array([0.3] + [growth] * (len(heads) - 1))
+    rng = np.random.default_rng(seed)
+    return simulate(Shape(heads, level, slope, heads[1]), Design((8, 16), 3), rng).frame
+
+
+def test_a_drop_to_the_second_value_and_no_further_is_a_plateau():
+    for seed in range(5):
+        result = fit(second_value(seed), metric="nmse", settings=QUICK)
+        assert (result.verdict, result.h_star, result.none_kind) == ("plateau", 2, None)
+        assert result.d_eff == RetrievalDimension(1, 2, 1, False)
+        assert result.later_fall < 0.5
+        assert result.missing == ()  # nothing below one head
+        declining = fit(second_value(seed, fall=0.4), metric="nmse", settings=QUICK)
+        assert declining.verdict != "plateau"
+
+
+@pytest.mark.parametrize(("heads", "wanted"), [((2, 4, 6, 8), {1, 3}), ((1, 4, 6, 8), {2})])
+def test_a_plateau_with_room_below_asks_for_values_there(heads, wanted):
+    result = fit(second_value(0, heads=heads), metric="nmse", settings=QUICK)
+    assert result.verdict == "plateau"
+    assert {cell.x for cell in result.missing} == wanted
+    assert {cell.trials for cell in result.missing} == {3}
+
+
+def test_growth_on_a_plateau_does_not_place_a_collapse_above_it():
+    gradual = np.array([-1.0, -2.0, -2.9, -2.95, -2.95, -2.95])
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        shape = Shape((1, 2, 3, 4, 5, 6), gradual, np.full(6, 0.8), 3)
+        result = fit(simulate(shape, Design(seeds=3), rng).frame, metric="nmse", settings=QUICK)
+        assert (result.verdict, result.none_kind, result.d_eff) == ("none", None, None)
 
 
 def test_error_falling_with_length_at_the_transition_is_no_growth():

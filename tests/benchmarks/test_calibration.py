@@ -28,7 +28,7 @@ def test_a_sweep_is_the_same_for_the_same_number_and_holds_its_truth(
     assert not one.frame.equals(other.frame)
     heads = sorted(one.slopes)
     assert set(one.frame["heads"]) == set(heads)
-    is_null = family in (*NULLS, "loss_null") or "asha_null" in family
+    is_null = family in (*NULLS, "loss_null") or "_null_" in family
     assert (one.h_star is None) == is_null
     assert one.h_star is None or one.h_star in heads[1:]
     metric = one.options["metric"]
@@ -38,9 +38,19 @@ def test_a_sweep_is_the_same_for_the_same_number_and_holds_its_truth(
 
 def test_varied_designs_differ_in_heads_lengths_and_seeds() -> None:
     designs = [transition_sweep("sharp", seed, varied=True).frame for seed in range(40)]
-    for column, fewest, most in (("heads", 5, 9), ("seq_len", 2, 6), ("seed", 1, 6)):
+    for column, fewest, most in (("heads", 5, 9), ("seq_len", 2, 6), ("seed", 2, 6)):
         counts = {frame[column].nunique() for frame in designs}
         assert (min(counts), max(counts)) == (fewest, most)
+
+
+def test_seeds_are_left_out_as_a_family_says() -> None:
+    for seed in range(5):
+        one = transition_sweep("single_sharp", seed).frame
+        assert set(one["seed"]) == {0}
+        assert not one.duplicated(["heads", "seq_len"]).any()
+        part = transition_sweep("partly_sharp", seed).frame.groupby(["heads", "seq_len"]).size()
+        assert sorted(set(part)) == [1, 2]
+        assert (part == 2).sum() == (len(part) + 1) // 2
 
 
 @pytest.mark.parametrize("family", ASHA)
@@ -54,7 +64,10 @@ def test_pruning_leaves_what_it_says(family: str) -> None:
 
 def test_a_sample_of_every_kind_reaches_its_bars() -> None:
     measured = calibrate(
-        ["paper_D4", "sharp", "second", "null_power", "null_fade", "asha_global", "asha_cell"],
+        [
+            *("paper_D4", "sharp", "second", "null_power", "null_fade", "asha_global", "asha_cell"),
+            *("single_sharp", "single_null_above", "partly_null_power"),
+        ],
         sweeps=8, first_seed=500, varied=False, settings=QUICK,
     )  # fmt: skip
     missed = [row for row in measured.rows if not row.holds and "slope" not in row.quantity]
@@ -74,8 +87,8 @@ def test_fronts_and_equivalents_are_measured() -> None:
 
 def found(family: str, verdict: str, **changes: object) -> Found:
     facts = {
-        "seed": 0, "has_transition": True, "steps_off": 0, "covered": True, "set_size": 1,
-        "slopes_inside": 95, "slopes": 100, "seconds": 0.1,
+        "seed": 0, "none_kind": None, "has_transition": True, "steps_off": 0, "covered": True,
+        "set_size": 1, "slopes_inside": 95, "slopes": 100, "seconds": 0.1,
     }  # fmt: skip
     return Found(family=family, verdict=verdict, **(facts | changes))
 
@@ -92,6 +105,10 @@ def test_rates_are_shares_of_the_sweeps_they_name() -> None:
         found("null_exp", "jump_only", steps_off=None),
         *(found("null_fade", "none", steps_off=None) for _ in range(9)),
         found("null_fade", "threshold", steps_off=None),
+        *(found("plateau", "plateau") for _ in range(3)),
+        found("plateau", "none", none_kind="above_range"),
+        *(found("single_sharp", "suggested", slopes_inside=0) for _ in range(3)),
+        found("single_null_power", "jump_only", steps_off=None),
     ]
     rows = rows_of(transition_rows(cases))
     expected = {
@@ -103,6 +120,10 @@ def test_rates_are_shares_of_the_sweeps_they_name() -> None:
         "transition or jump declared, worst null but null_above": 0.1,
         "threshold declared on nulls, pooled": 0.05,
         "detected: paper and sharp": 0.9,
+        "one seed a cell: anything declared": 0.25,
+        "one seed a cell, a true collapse: suggested at the exact h*": 1.0,
+        "plateau from the second value on: said to be one": 0.75,
+        "collapse or plateau at the second value: placed above the range": 0.25,
         "95 % slope interval holds the slope, pooled": 0.95,
     }
     assert {name: rows[name].value for name in expected} == pytest.approx(expected)

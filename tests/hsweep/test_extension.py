@@ -1,6 +1,7 @@
 """What an inconclusive study lacks is run within its record: exactly that, and nothing twice."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,19 +88,16 @@ class TestFromTheCommandLine:
         before, reports = rows_of(study), reports_of(study)
         done = {key for key, row in before.items() if row.status is TrialStatus.FINISHED}
         stopped = {key for key, row in before.items() if row.status is TrialStatus.STOPPED_EARLY}
-        wanted = {
-            row.key
-            for row in before.values()
-            if row.replicate == 0 and row.point["width"] in (1, 2, 3)
-        }
+        # Three seeds of every width: with one of each no seed noise would be measured.
+        wanted = before.keys() - done
         assert len(done) == 2
-        assert wanted <= stopped
+        assert wanted == stopped
 
         result = hsweep(*run, "--only-missing")
         assert result.exit_code == 0, result.output
-        assert "3 trials will be run in mine" in result.output
-        assert "width=2: 1 stopped early, now run to the end (no full-budget run)" in result.output
-        assert "The error collapses at width = 4" in result.output
+        assert "13 trials will be run in mine" in result.output
+        assert "width=2: 3 stopped early, now run to the end (too few seeds" in result.output
+        assert "No transition in width is established" in result.output
         after = rows_of(study)
         assert after.keys() == before.keys()
         assert {key for key in after if after[key].status is TrialStatus.FINISHED} == done | wanted
@@ -114,8 +112,8 @@ class TestFromTheCommandLine:
         (extension,) = Study.open(home, "mine").manifest.extensions
         assert {entry["key"] for entry in extension["trials"]} == wanted
         assert [cell["at"] for cell in extension["wanted"]] == [
-            {"width": 1}, {"width": 2}, {"width": 3},
-        ]  # fmt: skip
+            {"width": width} for width in range(1, 6)
+        ]
         assert "commit" in json.dumps(extension["provenance"])
 
         again = hsweep(*run, "--only-missing")
@@ -123,7 +121,7 @@ class TestFromTheCommandLine:
         assert "mine lacks no trial; there is nothing to run" in again.output
         assert len(Study.open(home, "mine").manifest.extensions) == 1
         resumed = hsweep("resume", "mine", "--runner", "inline", "--json")
-        assert json.loads(resumed.stdout)["finished"] == 5
+        assert json.loads(resumed.stdout)["finished"] == 15
 
     def test_failed_cells_are_tried_again(self, hsweep: Invoke, home: Home, tmp_path: Path) -> None:
         path = written(tmp_path, FAILING.format(folder=str(tmp_path)))
@@ -132,10 +130,30 @@ class TestFromTheCommandLine:
         result = hsweep(*run, "--only-missing", "--json")
         assert result.exit_code == 0, result.output
         content = json.loads(result.stdout)
-        assert (content["finished"], content["failed"]) == (4, 0)
-        assert content["verdict"] != "inconclusive"
-        (entry,) = content["added"]["trials"]
-        assert (entry["point"], entry["how"]) == ({"width": 2}, "failed, tried again")
+        assert (content["finished"], content["failed"]) == (12, 0)
+        assert content["verdict"] not in ("inconclusive", "suggested")
+        again, *new = content["added"]["trials"][2:5]
+        assert (again["point"], again["how"]) == ({"width": 2}, "failed, tried again")
+        assert {entry["how"] for entry in new} == {"with a new seed"}
+
+    def test_one_seed_a_cell_suggests_and_names_the_command_that_tests(
+        self, hsweep: Invoke, home: Home, tmp_path: Path
+    ) -> None:
+        path = written(tmp_path, PRUNED.replace("    early_stopping=", "    # early_stopping="))
+        run = ("run", path, "--study", "mine", "--runner", "inline", "--set", "replicates=1")
+        first = hsweep(*run, "--json")
+        content = json.loads(first.stdout)
+        assert content["verdict"] == "suggested"
+        assert "A collapse at width = 4 is suggested, not tested" in content["answer"]
+        assert content["settle_command"] in first.stderr
+        words = shlex.split(content["settle_command"])
+        assert words[:2] == ["hsweep", "run"]
+        second = hsweep(*words[1:], "--runner", "inline", "--json")
+        assert second.exit_code == 0, second.output
+        tested = json.loads(second.stdout)
+        # Three seeds take back what one suggested.
+        assert (tested["verdict"], tested["finished"]) == ("none", 15)
+        assert "settle_command" not in tested
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
