@@ -53,6 +53,8 @@ class Lean:
         baseline: axis values that name the baseline shape.
         within: an axis at each of whose values the baseline is another shape, for example a family
             of models; shapes are then compared only with the baseline they share it with.
+        nuisance: axes, such as a learning rate, whose settings compete within a shape: every shape
+            stands at its best one.
         margin: how much worse than the baseline, in the metric's own unit, still counts as equal.
         scale: how the metric is transformed for display.
 
@@ -65,6 +67,7 @@ class Lean:
     costs: tuple[str, ...] = ("num_params",)
     scale: Scale = "accuracy"
     within: str | None = None
+    nuisance: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.margin, (int, float)) or not 0 < self.margin < math.inf:
@@ -111,8 +114,9 @@ def lean(
     costs: tuple[str, ...] = ("num_params",),
     scale: Scale = "accuracy",
     within: str | None = None,
+    nuisance: tuple[str, ...] = (),
 ) -> Lean:
     """Return the lean question with its baseline given as a dictionary of axis values."""
     if not isinstance(baseline, dict) or not all(isinstance(axis, str) for axis in baseline):
         raise UserError(f"baseline must be a dictionary of values by axis, not {shown(baseline)}")
-    return Lean(tuple(sorted(baseline.items())), margin, costs, scale, within)
+    return Lean(tuple(sorted(baseline.items())), margin, costs, scale, within, nuisance)

@@ -9,8 +9,9 @@ import pytest
 from scipy import stats
 
 from analysis.findings.results import LeanResult
-from analysis.lean import fit, power
+from analysis.lean import fit
 from analysis.statistics.moderated import moderate
+from analysis.statistics.noninferiority import power
 from benchmarks.shapes import SHAPE_OPTIONS, lean_sweep
 from hsweep.errors import UserError
 
@@ -67,7 +68,7 @@ def test_dearer_shapes_are_not_candidates():
     result = run(frame, baseline={"shape": "s04"})
     assert [row.config["shape"] for row in result.table] == ["s00", "s01", "s02", "s03"]
     cheapest = run(frame, baseline={"shape": "s00"})
-    assert (cheapest.verdict, cheapest.table) == ("none_found", ())
+    assert (cheapest.verdict, cheapest.table) == ("no_candidates", ())
 
 
 def test_one_candidate_more_costs_every_candidate():
