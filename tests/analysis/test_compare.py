@@ -281,7 +281,7 @@ def test_unfinished_studies_are_compared_as_far_as_they_are(home: Home) -> None:
     assert result.transitions == ()
     assert "a: no trial has run to its full budget yet" in result.warnings
     assert "can be set against each other" in comparison_sentences(result)[0]
-    assert "have no curves or fronts in common" in build_comparison_page(result)
+    assert "No curves or fronts are drawn together" in build_comparison_page(result)
 
 
 @pytest.mark.parametrize("number", [0, 1])
