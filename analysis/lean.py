@@ -276,7 +276,9 @@ def _rows(
                 p_holm=accept,
                 p_worse=exclude,
                 outcome=outcome,
-                seeds_needed=_seeds_needed(comparison, margin, candidates, spread, settings),
+                seeds_needed=_seeds_needed(comparison, margin, candidates, spread, settings)
+                if outcome == "undecided" and not untaught
+                else None,
                 costs=item.costs,
                 saving={name: 1 - item.costs[name] / base.costs[name] for name in costs},
                 crash_share=item.crash_share,

@@ -522,8 +522,9 @@ class LeanRow:
             candidates compared; None without a variance.
         outcome: established as no worse than the margin (p_holm <= alpha), excluded as worse by
             more (p_worse <= alpha), or undecided.
-        seeds_needed: seeds of it and of the baseline that would establish it with the power asked
-            for if the two were equal; None if over 50, or without a variance.
+        seeds_needed: of an undecided candidate, the seeds of it and of the baseline that would
+            establish it with the power asked for if the two were equal; None if over 50, or without
+            a variance.
         costs: each cost's mean.
         saving: share of the baseline's cost saved, per cost (0.25 is a quarter less).
         crash_share: screened, failed, diverged and too large runs among all that ended.

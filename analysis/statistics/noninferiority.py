@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from scipy import stats
+from scipy import special
 
 MOST_SEEDS: Final = 200
 MOST_SEEDS_ASKED_FOR: Final = 50
@@ -64,8 +64,8 @@ def pair_power(
     # The prior is one for both variances, so it counts once.
     each = n - 1 + prior_df / 2
     df = min(each * (own + ref) ** 2 / (own**2 + ref**2), 1e6)
-    critical = float(stats.t.ppf(1 - alpha / candidates, df))
-    return float(stats.nct.sf(critical, df, margin / math.sqrt(own + ref)))
+    critical = special.stdtrit(df, 1 - alpha / candidates)
+    return float(1 - special.nctdtr(df, margin / math.sqrt(own + ref), critical))
 
 
 def seeds_for(

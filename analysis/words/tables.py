@@ -222,7 +222,7 @@ def lean_table(result: LeanResult) -> Table:
             number_text(row.p_raw, 2),
             number_text(row.p_holm, 2),
             NONE if result.verdict in ("untrained", "unsupported") else row.outcome,
-            _seeds_text(row),
+            NONE if result.verdict == "untrained" else _seeds_text(row),
             *(
                 percent_text(round(row.saving[cost], 3)) if cost in row.saving else NONE
                 for cost in result.costs
@@ -254,7 +254,8 @@ def _seeds_text(row: LeanRow) -> str:
     """Return the seeds that would establish an equal shape."""
     if row.seeds_needed is not None:
         return str(row.seeds_needed)
-    return f"more than {MOST_SEEDS_ASKED_FOR}" if row.p_raw is not None else NONE
+    is_open = row.outcome == "undecided" and row.p_raw is not None
+    return f"more than {MOST_SEEDS_ASKED_FOR}" if is_open else NONE
 
 
 def _best_setting(result: LeanResult) -> str:

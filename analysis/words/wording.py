@@ -283,15 +283,17 @@ def _excluded_sentence(result: LeanResult) -> str:
 def _undecided_sentence(result: LeanResult) -> str:
     excluded = sum(row.outcome == "excluded" for row in result.table)
     parts = [f"{excluded} {'is' if excluded == 1 else 'are'} worse by more"] if excluded else []
-    if result.undecided:
+    if result.undecided and (excluded or result.stopped):
         verb = "is" if len(result.undecided) == 1 else "are"
         parts.append(f"{len(result.undecided)} {verb} undecided")
     if result.stopped:
         verb = "was" if len(result.stopped) == 1 else "were"
         parts.append(f"{len(result.stopped)} {verb} stopped early and not compared")
+    said = f"but {', '.join(parts)}" if parts else "and none is shown to be worse by more"
     return (
         f"Undecided: of the {_cheaper(result)} tried, none is established as no worse than the "
-        f"baseline {result.baseline_label} by {_margin(result)}, but {', '.join(parts)}"
+        f"baseline {result.baseline_label} by {_margin(result)}, "
+        f"{said}"
         f"{_at_best(result)}. {_what_it_takes(result)}"
     ).rstrip()
 
