@@ -282,9 +282,7 @@ class _Fronts:
         return VolumePair(labels[a], labels[b], difference, better)
 
 
-def _with_config(
-    study: Study, table: pd.DataFrame
-) -> tuple[pd.DataFrame, list[str], list[str]]:
+def _with_config(study: Study, table: pd.DataFrame) -> tuple[pd.DataFrame, list[str], list[str]]:
     """Return a study's trials, the axes that name its shapes, and those of competing settings."""
     manifest = study.manifest
     question = manifest.question or {}

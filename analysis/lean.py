@@ -139,9 +139,7 @@ def fit(
     accepted = [row for row in rows if row.accepted]
     choice = min(accepted, key=lambda row: (row.costs[first], -row.diff)) if accepted else None
     if len(compared) > tested > 0:
-        warnings.append(
-            f"{len(compared) - tested} candidates have a single run and are not tested"
-        )
+        warnings.append(f"{len(compared) - tested} candidates have a single run and are not tested")
     sd = float(spread.sd[at]) if base.values.size > 1 else None
     verdict = _verdict(rows, stopped, tested, choice, untaught)
     if choice is not None and choice.crash_share > 0:
@@ -228,9 +226,7 @@ def _compare(
         return _Comparison(item, diff, math.nan, math.nan, sds, None, None)
     df = float((own + ref) ** 2 / (own**2 / spread.df[k] + ref**2 / spread.df[at]))
     t = (diff + margin) / se
-    return _Comparison(
-        item, diff, se, df, sds, float(stats.t.sf(t, df)), float(stats.t.cdf(t, df))
-    )
+    return _Comparison(item, diff, se, df, sds, float(stats.t.sf(t, df)), float(stats.t.cdf(t, df)))
 
 
 def _variance_of_mean(item: Configuration, spread: Moderated, at: int) -> float:

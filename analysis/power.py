@@ -204,9 +204,7 @@ def plan_lean(
             ratio: {n: power(ratio, n, candidates, alpha, prior_df) for n in tried if n > 1}
             for ratio in ratios
         },
-        enough={
-            ratio: seeds_for(ratio, candidates, alpha, target, prior_df) for ratio in ratios
-        },
+        enough={ratio: seeds_for(ratio, candidates, alpha, target, prior_df) for ratio in ratios},
         prior_df=prior_df,
         target=target,
         source=source,

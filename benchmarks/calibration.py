@@ -62,8 +62,12 @@ class Calibration:
     def verdicts(self) -> dict[str, Counter[str]]:
         """Return how often each verdict fell, by family of transitions and of lean questions."""
         counted: dict[str, Counter[str]] = {}
-        for one in (*self.found, *self.equivalents):
-            counted.setdefault(one.family, Counter())[one.verdict] += 1
+        said = [
+            *((one.family, one.verdict) for one in self.found),
+            *((one.family, one.verdict) for one in self.equivalents),
+        ]
+        for family, verdict in said:
+            counted.setdefault(family, Counter())[verdict] += 1
         return counted
 
     def to_json(self) -> dict[str, Any]:

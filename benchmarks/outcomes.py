@@ -3,8 +3,6 @@
 import time
 from dataclasses import dataclass
 
-import numpy as np
-
 from analysis import lean, pareto, transition
 from analysis.findings.results import LeanSettings, TransitionSettings
 from analysis.statistics.dominance import dominated
@@ -153,7 +151,7 @@ def lean_found(family: str, seed: int) -> LeanFound:
         **SHAPE_OPTIONS,
     )
     seconds = time.process_time() - began
-    said = {row.outcome: [] for row in result.table} | {"established": [], "excluded": []}
+    said: dict[str, list[float]] = {"established": [], "excluded": [], "undecided": []}
     for row in result.table:
         said[row.outcome].append(float(true[str(row.config["shape"])]))
     chosen = result.choice_config

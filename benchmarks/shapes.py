@@ -96,10 +96,8 @@ def _tuned_runs(
     rows = []
     for k, best in enumerate(true):
         is_base = k == len(true) - 1
-        if family.endswith("base"):
-            tried = 8 if is_base else 2
-        else:
-            tried = 2 if is_base else 1 + k % 8
+        few, many = (1 + k % 8, 2) if not family.endswith("base") else (2, 8)
+        tried = many if is_base else few
         behind = sd[k] * rng.choice([0.0, 0.5, 1.0, 3.0]) * rng.random(tried)
         behind[rng.integers(tried)] = 0.0
         runs = best - behind[:, None] + sd[k] * rng.standard_normal((tried, seeds))

@@ -60,7 +60,9 @@ def classification_metrics(
     seen, own = constant_scores(validation or even), constant_scores(train or even)
     has_top5 = num_classes >= _LEAST_CLASSES_FOR_TOP5
     top5 = Metric("top5", "max", "accuracy", "top-5 accuracy, validation images", seen.top5)
-    train_top5 = Metric("train_top5", "max", "accuracy", "top-5 accuracy, training images", own.top5)
+    train_top5 = Metric(
+        "train_top5", "max", "accuracy", "top-5 accuracy, training images", own.top5
+    )
     return (
         Metric("top1", "max", "accuracy", "top-1 accuracy, validation images", seen.top1),
         *([top5] if has_top5 else []),

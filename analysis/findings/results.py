@@ -18,9 +18,7 @@ Verdict = Literal["transition", "jump_only", "threshold", "none", "inconclusive"
 NoneKind = Literal["above_range", "below_range"]
 ReadingName = Literal["typical", "attainable"]
 FrontClass = Literal["on", "off", "undecided"]
-LeanVerdict = Literal[
-    "found", "excluded", "undecided", "untrained", "no_candidates", "unsupported"
-]
+LeanVerdict = Literal["found", "excluded", "undecided", "untrained", "no_candidates", "unsupported"]
 LeanOutcome = Literal["established", "excluded", "undecided"]
 AxisValue = int | float | str
 Config = dict[str, AxisValue]

@@ -26,13 +26,19 @@ def _metrics(seq_len: int) -> tuple[Metric, ...]:
     mrr = sum(1 / rank for rank in range(1, min(_RANKS, seq_len) + 1)) / seq_len
     loss = math.log(seq_len)
     return (
-        Metric("top1", "max", "accuracy", "validation queries whose positive is ranked first", top1),
+        Metric(
+            "top1", "max", "accuracy", "validation queries whose positive is ranked first", top1
+        ),
         Metric("mrr", "max", "accuracy", "validation MRR@10: mean of 1/rank, 0 below rank 10", mrr),
         Metric("train_top1", "max", "accuracy", "training queries whose positive is first", top1),
         Metric("train_mrr", "max", "accuracy", "training MRR@10", mrr),
         Metric("validation_loss", "min", "loss", "cross entropy over the candidates, nats", loss),
         Metric(
-            "train_loss", "min", "loss", "cross entropy over the candidates, nats, in training", loss
+            "train_loss",
+            "min",
+            "loss",
+            "cross entropy over the candidates, nats, in training",
+            loss,
         ),
     )
 

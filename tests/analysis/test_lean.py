@@ -305,7 +305,9 @@ def test_without_a_known_chance_a_baseline_that_never_improved_is_doubted():
     assert doubted.verdict == "found"
     assert "It is not known whether the baseline has learned anything" in answer_sentence(doubted)
     assert asked(frame.assign(begun=0.3), begun="begun").doubt == ""
-    assert asked(shapes({"small": 0.4, "base": 0.5}, 0.003, 5, begun=0.5), begun="begun").doubt == ""
+    assert (
+        asked(shapes({"small": 0.4, "base": 0.5}, 0.003, 5, begun=0.5), begun="begun").doubt == ""
+    )
     assert asked(frame, begun="begun", settings=LeanSettings(chance=0.2)).doubt == ""
 
 
