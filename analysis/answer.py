@@ -13,12 +13,13 @@ from analysis.findings.against_results import AgainstResult, AgainstSettings
 from analysis.findings.chosen_settings import with_settings
 from analysis.findings.conditioning_results import ConditioningResult
 from analysis.findings.effect_results import EffectsResult, EffectsSettings
-from analysis.findings.results import LeanResult, ParetoResult, TransitionResult
+from analysis.findings.results import LeanResult, LeanSettings, ParetoResult, TransitionResult
 from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
 from analysis.lean_groups import LeanGroups, fit_groups
 from analysis.papers.published_setups import SETUPS, setup_of
 from analysis.pictures.curves import drawn_keys
 from analysis.report import ReportInput
+from analysis.runs.chance import study_chance
 from analysis.runs.history import UNIT, study_history
 from analysis.settling import settle_command
 from analysis.shape_answers import (
@@ -38,6 +39,8 @@ from hsweep.record.reading import StudyTables, reading
 from hsweep.record.study import Study
 from hsweep.record.tables import frame
 
+_BEGUN: Final = "score at the first report"
+"""Column of what the baseline's trials scored when they began."""
 _NO_QUESTION: Final = "the sweep asks no question; the report shows its learning curves"
 
 
@@ -296,7 +299,7 @@ def _answer_question(trials: pd.DataFrame, tables: StudyTables, study: Study) ->
     try:
         if question["type"] == "Transition":
             return _transition(trials, tables, question, study)
-        return _lean(trials, question, study)
+        return _lean(trials, tables, question, study)
     except UserError as error:
         return _unanswered(str(error))
 
@@ -334,48 +337,63 @@ def _transition(
     return Answer(answer_sentence(result), transition=result)
 
 
-def _lean(trials: pd.DataFrame, question: Mapping[str, Any], study: Study) -> Answer:
+def _lean(
+    trials: pd.DataFrame, tables: StudyTables, question: Mapping[str, Any], study: Study
+) -> Answer:
+    manifest = study.manifest
     baseline = dict(question["baseline"])
-    axes = varying_columns(trials, study.manifest.axes)
-    config = [axis for axis in study.manifest.axes if axis in axes or axis in baseline]
-    metric, goal = study.manifest.metric, _goal(study)
+    axes = varying_columns(trials, manifest.axes)
+    nuisance = [axis for axis in question.get("nuisance", ()) if axis in axes]
+    config = [
+        axis
+        for axis in manifest.axes
+        if (axis in axes or axis in baseline) and axis not in nuisance
+    ]
+    metric, goal = manifest.metric, _goal(study)
     # An axis that only part of a space has is none for the other part.
     trials = trials.assign(
-        **{axis: trials[axis].astype(object).where(trials[axis].notna(), "none") for axis in config}
+        **{
+            axis: trials[axis].astype(object).where(trials[axis].notna(), "none")
+            for axis in (*config, *nuisance)
+        }
     )
     within = question.get("within")
     if within is not None and trials[within].nunique() < 2:
         within = None
-    several_tasks = within is not None and len(study.manifest.provenance.get("data", ())) > 1
-    front = (
-        pareto.fit(trials, config=config, metric=metric, goal=goal, costs=question["costs"])
-        if not several_tasks
-        else None
-    )
+    data = manifest.provenance.get("data", ())
+    several_tasks = within is not None and len(data) > 1
+    asked: dict[str, Any] = {
+        "metric": metric,
+        "goal": goal,
+        "costs": question["costs"],
+        "nuisance": nuisance,
+    }
+    front = pareto.fit(trials, config=config, **asked) if not several_tasks else None
+    common = study_chance(data, metric, baseline)
+    asked |= {
+        "baseline": baseline,
+        "margin": question["margin"],
+        "settings": LeanSettings(chance=common),
+        "begun": _BEGUN,
+    }
+    trials = trials.assign(**{_BEGUN: _first_reports(trials, tables, metric, baseline)})
     if within is not None:
+        chances = {
+            str(value): study_chance(data, metric, {**baseline, within: value})
+            for value in trials[within].unique()
+        }
         groups = fit_groups(
             trials,
             within=within,
-            baseline=baseline,
-            margin=question["margin"],
             axes=config,
-            metric=metric,
-            goal=goal,
-            costs=question["costs"],
+            chances={name: chance for name, chance in chances.items() if chance is not None},
             with_fronts=several_tasks,
+            **asked,
         )
         return Answer(groups_sentence(groups), pareto=front, lean_groups=groups)
     assert front is not None
     try:
-        equivalents = lean.fit(
-            trials,
-            baseline=baseline,
-            margin=question["margin"],
-            config=config,
-            metric=metric,
-            goal=goal,
-            costs=question["costs"],
-        )
+        equivalents = lean.fit(trials, config=config, **asked)
     except UserError as error:
         # Typically the baseline has not finished; the front stands without it.
         return Answer(
@@ -384,6 +402,18 @@ def _lean(trials: pd.DataFrame, question: Mapping[str, Any], study: Study) -> An
             problem=str(error),
         )
     return Answer(answer_sentence(equivalents), pareto=front, lean=equivalents)
+
+
+def _first_reports(
+    trials: pd.DataFrame, tables: StudyTables, metric: str, baseline: Mapping[str, Any]
+) -> "pd.Series[float]":
+    """Return what the baseline's finished trials scored at their first of several reports."""
+    own = trials["status"].eq("finished")
+    for axis, value in baseline.items():
+        own &= trials[axis].eq(value)
+    reports = frame(tables.reports_of(list(trials.loc[own, "key"])))
+    told = reports.dropna(subset=[metric]).groupby("key")[metric].agg(["first", "size"])
+    return trials["key"].map(told.loc[told["size"] > 1, "first"]).astype(float)
 
 
 def _goal(study: Study) -> Any:

@@ -115,7 +115,16 @@ def ask_table(
             **common,
         )
         return Answer(answer_sentence(found), transition=found)
+    for name in nuisance:
+        if name not in frame:
+            raise unknown_name("column in --nuisance", name, map(str, frame.columns))
+        if name in config:
+            raise UserError(
+                f"{name!r} is given with --config and with --nuisance; a nuisance axis is none of "
+                "the shape"
+            )
     measured = [*costs, *(name for name in (condition, prediction) if name is not None)]
+    measured += nuisance
     shape = list(config) or _shape_columns(frame, metric, replicate, measured, common)
     if kind == "conditioning":
         if not config and _has_coupled_heads(frame) and "head_dim" not in shape:
@@ -162,6 +171,7 @@ def ask_table(
         "config": shape,
         "goal": goal or ("min" if scale in ("error", "loss") else "max"),
         "costs": tuple(costs) or ("num_params",),
+        "nuisance": tuple(nuisance),
     }
     if kind == "pareto":
         front = pareto.fit(frame, settings=with_settings(ParetoSettings(), settings), **common)

@@ -32,6 +32,7 @@ from hsweep.record.study import Study
 _CLAIMS: Final = ("transition", "jump_only", "threshold")
 _MOST_DIFF_LINES: Final = 400
 _COMMIT_LENGTH: Final = 12
+_MOST_TASKS_NAMED: Final = 4
 _DEFAULT_SETTINGS: Final = CompareSettings()
 
 
@@ -64,7 +65,9 @@ def compare(
         with reading(study) as read:
             answers.append(answer_study(study, read))
             tables.append(read.trials_frame())
-    fronts = _Fronts(studies, answers, tables, tuple(costs), settings)
+    tasks = [_tasks(study) for study in studies]
+    apart = _apart(labels, tasks)
+    fronts = _Fronts(studies, answers, tables, tuple(costs), settings, apart)
     sides = [
         StudySide(
             label=label,
@@ -86,7 +89,7 @@ def compare(
         )
     ]
     pairs = list(itertools.combinations(range(len(studies)), 2))
-    transitions = [transition_pair(sides[a], sides[b]) for a, b in pairs]
+    transitions = [transition_pair(sides[a], sides[b]) for a, b in pairs if not apart]
     return Comparison(
         studies=tuple(sides),
         metric=fronts.metric,
@@ -96,11 +99,57 @@ def compare(
         transitions=tuple(pair for pair in transitions if pair is not None),
         volumes=tuple(pair for a, b in pairs if (pair := fronts.pair(a, b, labels)) is not None),
         shared=tuple(_shared(labels, tables, studies, a, b) for a, b in pairs),
-        differences=tuple(_differences(studies)),
+        differences=tuple(_differences(studies, tasks)),
         source_diff=_source_diff(studies, labels),
         settings=settings,
         warnings=tuple(_warnings(sides)),
+        apart=apart,
     )
+
+
+def _tasks(study: Study) -> dict[str, Mapping[str, Any]]:
+    """Return what a study learns, by the fingerprints of its data; empty where none is recorded."""
+    recorded = [study.manifest.provenance, *(e["provenance"] for e in study.manifest.extensions)]
+    return {
+        str(entry["fingerprint"]): entry.get("task") or {}
+        for provenance in recorded
+        for entry in provenance.get("data", ())
+        if "fingerprint" in entry
+    }
+
+
+def _apart(labels: Sequence[str], tasks: Sequence[Mapping[str, Mapping[str, Any]]]) -> str:
+    """Return that the studies learn from other data, and how; empty where all learn the same, or
+    where that is not on record."""
+    if len({frozenset(each) for each in tasks if each}) < 2:
+        return ""
+    said = "; ".join(
+        f"{label}: {_task_text(each, tasks)}" for label, each in zip(labels, tasks, strict=True)
+    )
+    return (
+        "The studies do not learn the same task from the same data, so nothing of them is ranked "
+        f"or tested against each other ({said})."
+    )
+
+
+def _task_text(
+    own: Mapping[str, Mapping[str, Any]], every: Sequence[Mapping[str, Mapping[str, Any]]]
+) -> str:
+    """Return a study's tasks in words, by the settings in which the studies' tasks differ."""
+    contents = [dict(_flattened("", task)) for tasks in every for task in tasks.values()]
+    names = list(dict.fromkeys(name for content in contents for name in content))
+    differing = [
+        name for name in names if len({content.get(name, NONE) for content in contents}) > 1
+    ]
+    found = [
+        ", ".join(f"{name}={content[name]}" for name in differing if name in content)
+        or f"data {fingerprint[:_COMMIT_LENGTH]}"
+        for fingerprint, task in own.items()
+        for content in [dict(_flattened("", task))]
+    ]
+    some = " or ".join(found[:_MOST_TASKS_NAMED])
+    left = len(found) - _MOST_TASKS_NAMED
+    return (f"{some} and {left} more" if left > 0 else some) or "not on record"
 
 
 def unique_labels(studies: Sequence[Study]) -> list[str]:
@@ -153,6 +202,7 @@ class _Fronts:
         tables: Sequence[pd.DataFrame],
         costs: tuple[str, ...],
         settings: CompareSettings,
+        apart: str,
     ) -> None:
         self.results: list[ParetoResult | None] = [None] * len(studies)
         self.metric = ""
@@ -161,6 +211,9 @@ class _Fronts:
         self.note = ""
         self._volumes: dict[int, Volume] = {}
         self._confidence = settings.confidence
+        if apart:
+            self.note = "no fronts are compared: the studies learn from other data"
+            return
         asked = [at for at, answer in enumerate(answers) if answer.pareto is not None]
         chosen = list(range(len(studies))) if costs else asked
         if not costs:
@@ -188,9 +241,10 @@ class _Fronts:
         self.costs = costs
         shapes: dict[int, list[Configuration]] = {}
         for at in chosen:
-            table, config = _with_config(studies[at], tables[at])
+            table, config, nuisance = _with_config(studies[at], tables[at])
             fitted: dict[str, Any] = {
                 "config": config,
+                "nuisance": nuisance,
                 "metric": self.metric,
                 "goal": self.goal,
                 "costs": costs,
@@ -228,19 +282,22 @@ class _Fronts:
         return VolumePair(labels[a], labels[b], difference, better)
 
 
-def _with_config(study: Study, table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Return a study's trials and the axes that name its shapes."""
+def _with_config(study: Study, table: pd.DataFrame) -> tuple[pd.DataFrame, list[str], list[str]]:
+    """Return a study's trials, the axes that name its shapes, and those of competing settings."""
     manifest = study.manifest
     question = manifest.question or {}
     named = dict(question.get("baseline") or ())
     varying = varying_columns(table, manifest.axes)
-    config = [axis for axis in manifest.axes if axis in varying or axis in named]
-    config = config or [axis for axis in manifest.axes if axis in table][:1]
+    nuisance = [axis for axis in question.get("nuisance") or () if axis in varying]
+    shape = [axis for axis in manifest.axes if axis not in nuisance]
+    config = [axis for axis in shape if axis in varying or axis in named]
+    config = config or [axis for axis in shape if axis in table][:1]
     # An axis that only part of a space has is none for the other part.
     filled = {
-        axis: table[axis].astype(object).where(table[axis].notna(), "none") for axis in config
+        axis: table[axis].astype(object).where(table[axis].notna(), "none")
+        for axis in (*config, *nuisance)
     }
-    return table.assign(**filled), config
+    return table.assign(**filled), config, nuisance
 
 
 def _shared(
@@ -271,12 +328,15 @@ _COMPARED: Final = (
 _OF_PROVENANCE: Final = ("tool", "sweep", "python", "packages", "hardware", "data")
 
 
-def _differences(studies: Sequence[Study]) -> list[Difference]:
-    """Return what is recorded of the studies and not the same in all of them."""
+def _differences(
+    studies: Sequence[Study], tasks: Sequence[Mapping[str, Mapping[str, Any]]]
+) -> list[Difference]:
+    """Return what is recorded of the studies and not the same in all of them, the task first."""
     sides = []
-    for study in studies:
+    for study, own in zip(studies, tasks, strict=True):
         manifest = study.manifest
-        content = {name: getattr(manifest, name) for name in _COMPARED}
+        content: dict[str, Any] = {"task": _task_text(own, tasks)} if own else {}
+        content |= {name: getattr(manifest, name) for name in _COMPARED}
         provenance = {
             f"{name} (where it ran)" if name == "hardware" else name: manifest.provenance.get(name)
             for name in _OF_PROVENANCE

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from analysis.findings.results import Config, LeanResult
-from analysis.lean import confirming_seeds
 from analysis.lean_groups import LeanGroups
+from analysis.statistics.noninferiority import confirming_seeds
 from hsweep.record.study import Study
 
 _LIMIT_OPTIONS: Final = {
@@ -68,6 +68,20 @@ def confirm_command(
     return shlex.join(words)
 
 
+def recorded_values(
+    points: Sequence[Mapping[str, Any]], config: Config, where: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """Return a shape's axis values as the sweep's space has them; None if no point has them.
+
+    Args:
+        points: those on record.
+        config: the shape, as the analysis names it.
+        where: the axis that parts the study's comparisons, with its value in words.
+    """
+    point = next((each for each in points if _is(each, config, where)), None)
+    return None if point is None else {axis: point.get(axis) for axis in (*where, *config)}
+
+
 def _points(
     study: Study, chosen: Sequence[tuple[LeanResult, Mapping[str, str]]]
 ) -> list[dict[str, Any]] | None:
@@ -77,8 +91,14 @@ def _points(
     found: list[dict[str, Any]] = []
     for result, where in chosen:
         assert result.choice_config is not None
-        for config in (result.baseline, result.choice_config):
-            point = next((p for p in recorded if _is(p, config, where)), None)
+        chosen_row = next(row for row in result.table if row.label == result.choice)
+        for config, setting in (
+            (result.baseline, result.baseline_setting),
+            (result.choice_config, chosen_row.setting),
+        ):
+            # What is confirmed is the shape at the setting that stands for it.
+            whole = {**config, **(setting.values if setting is not None else {})}
+            point = next((p for p in recorded if _is(p, whole, where)), None)
             if point is None:
                 return None
             # All axes: those that did not vary among the baseline's rivals may vary elsewhere.

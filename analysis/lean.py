@@ -2,6 +2,9 @@
 
 Non-inferiority, not equality: "its mean reaches the baseline's minus the margin" is wrong nine
 times in ten when every smaller model sits exactly at the margin and the best-looking one is picked.
+That none is established does not mean that none is as good: a shape is excluded only where it is
+shown to be worse by more than the margin, and what is neither is undecided. A baseline that has
+learned nothing answers nothing.
 """
 
 import math
@@ -9,30 +12,62 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
+import numpy as np
 import pandas as pd
 from scipy import stats
 
-from analysis.findings.results import AxisValue, Interval, LeanResult, LeanRow, LeanSettings
+from analysis.findings.results import (
+    AxisValue,
+    Interval,
+    LeanOutcome,
+    LeanResult,
+    LeanRow,
+    LeanSettings,
+    LeanVerdict,
+    MissingRuns,
+)
 from analysis.runs.columns import RunColumns
-from analysis.runs.configurations import Configuration, Grouped, describe, group_configurations
-from analysis.statistics.moderated import Moderated, moderate
+from analysis.runs.configurations import (
+    Configuration,
+    Grouped,
+    StoppedShape,
+    describe,
+    group_configurations,
+    seed_spread,
+)
+from analysis.runs.scale import FloatArray
+from analysis.statistics.bounds import Span, clipped, difference_span, metric_span
+from analysis.statistics.moderated import Moderated
+from analysis.statistics.noninferiority import (
+    MOST_SEEDS,
+    confirming_seeds,
+    holm,
+    pair_seeds,
+    power,
+    seeds_for,
+)
 from hsweep.design.question import Goal
 from hsweep.errors import UserError
 
 _DEFAULT_SETTINGS = LeanSettings()
-_MOST_SEEDS = 200
+_FEWEST_SEEDS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """A candidate against the baseline; ``diff`` is positive where the candidate is better."""
+    """A candidate against the baseline; ``diff`` is positive where the candidate is better.
+
+    ``sds`` are those of one run of the candidate and of the baseline, ``p`` and ``p_worse`` the
+    one-sided p values of "worse by the margin or more" and of "worse by no more than that".
+    """
 
     item: Configuration
     diff: float
     se: float
     df: float
-    sd: float
+    sds: tuple[float, float]
     p: float | None
+    p_worse: float | None
 
 
 def fit(
@@ -44,7 +79,9 @@ def fit(
     metric: str,
     goal: Goal = "max",
     costs: Sequence[str] = ("num_params",),
+    nuisance: Sequence[str] = (),
     settings: LeanSettings = _DEFAULT_SETTINGS,
+    begun: str | None = None,
     **columns: Unpack[RunColumns],
 ) -> LeanResult:
     """Test every shape whose first cost is below the baseline's for being no worse than ``margin``.
@@ -57,7 +94,10 @@ def fit(
         metric: column of the result.
         goal: whether it is minimised or maximised.
         costs: columns to save; the first decides what is cheaper.
-        settings: error rate, interval level, crash screening.
+        nuisance: columns of settings (a learning rate) of which each shape stands at its best.
+        settings: error rate, interval level, crash screening, what a constant predictor scores.
+        begun: column of what each run scored at its first report, empty where that was its last;
+            looked at where a constant predictor's score is not known.
         columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
@@ -75,13 +115,14 @@ def fit(
         goal=goal,
         costs=costs,
         crash_sd=settings.crash_sd,
+        nuisance=nuisance,
         **columns,
     )
     found, warnings = grouped.found, grouped.warnings
     at = _find_baseline(grouped, baseline, config)
     base = found[at]
     sign = 1.0 if goal == "max" else -1.0
-    spread = moderate([sign * item.values for item in found], settings.max_prior_df)
+    spread = seed_spread(found, sign, settings.max_prior_df)
     first = costs[0]
     compared = [
         _compare(found, spread, k, at, sign, margin)
@@ -89,28 +130,31 @@ def fit(
         if item.costs[first] < base.costs[first]
     ]
     # A cheaper shape that early stopping dropped was tried as well.
-    dropped = sum(costs_of[first] < base.costs[first] for _, costs_of in grouped.stopped)
-    holm = _holm([comparison.p for comparison in compared], dropped)
-    rows = tuple(
-        _row(comparison, p_holm, base, costs, settings)
-        for comparison, p_holm in zip(compared, holm, strict=True)
-    )
+    stopped = [each for each in grouped.stopped if each.costs[first] < base.costs[first]]
+    tested = sum(comparison.p is not None for comparison in compared)
+    tried = tested + len(stopped)
+    untaught = _untaught(base, spread, at, sign, margin, metric, settings) if tested else ""
+    bounds = metric_span(np.concatenate([item.values for item in found]), goal, None)
+    rows = _rows(compared, stopped, base, costs, margin, spread, bounds, settings, untaught)
     accepted = [row for row in rows if row.accepted]
     choice = min(accepted, key=lambda row: (row.costs[first], -row.diff)) if accepted else None
-    tested = sum(comparison.p is not None for comparison in compared)
-    untested = len(compared) - tested
-    if untested and tested:
-        warnings.append(f"{untested} candidates have a single run and are not tested")
+    if len(compared) > tested > 0:
+        warnings.append(f"{len(compared) - tested} candidates have a single run and are not tested")
     sd = float(spread.sd[at]) if base.values.size > 1 else None
-    reason = _reason(rows, tested, base, margin, settings, choice, first)
+    verdict = _verdict(rows, stopped, tested, choice, untaught)
     if choice is not None and choice.crash_share > 0:
         warnings.append(
             f"{choice.crash_share:.0%} of the runs of {choice.label} crashed or failed and are left"
             " out of its mean: it is as good only where it trains"
         )
+    doubt = ""
+    if begun is not None and settings.chance is None:
+        own = np.logical_and.reduce([table[name] == value for name, value in base.config.items()])
+        gains = sign * (table.loc[own, metric] - table.loc[own, begun]).dropna().to_numpy(float)
+        doubt = _doubt(found, spread, at, sign, gains, settings)
     return LeanResult(
-        verdict="found" if choice else "none_found" if tested or not rows else "unsupported",
-        reason=reason,
+        verdict=verdict,
+        reason=untaught or _reason(verdict, rows, stopped, base, margin, settings, choice, first),
         baseline=base.config,
         baseline_label=base.label,
         baseline_mean=float(base.values.mean()),
@@ -121,28 +165,22 @@ def fit(
         sd=sd,
         margin_over_sd=margin / sd if sd else None,
         table=rows,
+        stopped=tuple(each.label for each in stopped),
+        missing=_missing(verdict, rows, stopped, base, settings),
         choice=choice.label if choice else None,
         choice_config=choice.config if choice else None,
-        power_note=_power_note(base, spread, sd, margin, tested, settings.alpha),
-        confirm=_confirm(choice, base, sd, margin, settings.alpha, len(rows) + dropped),
+        power_note=_power_note(base, spread, sd, margin, tried if tested else 0, settings),
+        confirm=_confirm(choice, base, sd, margin, settings.alpha, len(rows) + len(stopped)),
         metric=metric,
         goal=goal,
         costs=tuple(costs),
         settings=settings,
         warnings=tuple(warnings),
         baseline_lost=base.lost,
+        nuisance=tuple(nuisance),
+        baseline_setting=base.tuned.setting if base.tuned else None,
+        doubt=doubt,
     )
-
-
-def power(margin_over_sd: float, n: int, candidates: int, alpha: float, prior_df: float) -> float:
-    """Return the chance to establish one exactly equal candidate with n seeds each.
-
-    The other candidates are taken to be hopeless, so that the first step of Holm, alpha over their
-    number, applies.
-    """
-    df = min(2 * (n - 1) + prior_df, 1e6)
-    critical = float(stats.t.ppf(1 - alpha / candidates, df))
-    return float(stats.nct.sf(critical, df, margin_over_sd / math.sqrt(2 / n)))
 
 
 def _find_baseline(
@@ -157,7 +195,7 @@ def _find_baseline(
     if len(matches) == 1:
         return matches[0]
     words = describe(dict(baseline))
-    if not matches and any(_is_at(values, baseline) for values, _ in grouped.stopped):
+    if not matches and any(_is_at(each.config, baseline) for each in grouped.stopped):
         raise UserError(
             f"the baseline {words} lost runs to early stopping, and those it kept are the ones that"
             " did well; run all of its seeds to the full budget"
@@ -180,85 +218,246 @@ def _compare(
     means = float(item.values.mean()), float(base.values.mean())
     # The same values in another order may add up to a last digit of difference.
     diff = 0.0 if math.isclose(*means, rel_tol=1e-12) else sign * (means[0] - means[1])
-    own, ref = (float(spread.sd[i] ** 2 / found[i].values.size) for i in (k, at))
+    own, ref = (_variance_of_mean(found[i], spread, i) for i in (k, at))
     se = math.sqrt(own + ref) if math.isfinite(own + ref) else math.nan
-    sd = float(spread.sd[k])
+    sds = tuple(float(spread.sd[i]) * math.sqrt(found[i].inflation) for i in (k, at))
+    sds = (sds[0], sds[1])
     if item.values.size < 2 or base.values.size < 2:
-        return _Comparison(item, diff, math.nan, math.nan, sd, None)
-    df = (own + ref) ** 2 / (own**2 / spread.df[k] + ref**2 / spread.df[at])
-    return _Comparison(item, diff, se, float(df), sd, float(stats.t.sf((diff + margin) / se, df)))
+        return _Comparison(item, diff, math.nan, math.nan, sds, None, None)
+    df = float((own + ref) ** 2 / (own**2 / spread.df[k] + ref**2 / spread.df[at]))
+    t = (diff + margin) / se
+    return _Comparison(item, diff, se, df, sds, float(stats.t.sf(t, df)), float(stats.t.cdf(t, df)))
 
 
-def _holm(p_values: list[float | None], dropped: int = 0) -> list[float | None]:
-    """Return Holm's adjusted p values; None stays None and does not count.
-
-    Args:
-        p_values: one a candidate.
-        dropped: further candidates that were tried and given up; they count as not accepted.
-    """
-    order = sorted(
-        (k for k, p in enumerate(p_values) if p is not None), key=lambda k: p_values[k] or 0.0
-    )
-    adjusted: list[float | None] = [None] * len(p_values)
-    highest = 0.0
-    for rank, k in enumerate(order):
-        highest = max(highest, min(1.0, (len(order) + dropped - rank) * (p_values[k] or 0.0)))
-        adjusted[k] = highest
-    return adjusted
+def _variance_of_mean(item: Configuration, spread: Moderated, at: int) -> float:
+    return float(item.inflation * spread.sd[at] ** 2 / item.values.size)
 
 
-def _row(
-    comparison: _Comparison,
-    p_holm: float | None,
+def _rows(
+    compared: Sequence[_Comparison],
+    stopped: Sequence[StoppedShape],
     base: Configuration,
     costs: Sequence[str],
+    margin: float,
+    spread: Moderated,
+    bounds: Span,
     settings: LeanSettings,
-) -> LeanRow:
-    item = comparison.item
-    reach = comparison.se * float(stats.t.ppf((1 + settings.confidence) / 2, comparison.df))
-    return LeanRow(
-        config=item.config,
-        label=item.label,
-        mean=float(item.values.mean()),
-        n=item.values.size,
-        values=tuple(float(value) for value in item.values),
-        sd_eb=comparison.sd,
-        diff=comparison.diff,
-        ci=Interval(comparison.diff, comparison.diff - reach, comparison.diff + reach),
-        df=comparison.df if comparison.p is not None else None,
-        p_raw=comparison.p,
-        p_holm=p_holm,
-        accepted=p_holm is not None and p_holm <= settings.alpha,
-        costs=item.costs,
-        saving={name: 1 - item.costs[name] / base.costs[name] for name in costs},
-        crash_share=item.crash_share,
-        lost=item.lost,
+    untaught: str,
+) -> tuple[LeanRow, ...]:
+    p_holm = holm([comparison.p for comparison in compared], len(stopped))
+    p_worse = holm([comparison.p_worse for comparison in compared])
+    candidates = sum(comparison.p is not None for comparison in compared) + len(stopped)
+    rows = []
+    for comparison, accept, exclude in zip(compared, p_holm, p_worse, strict=True):
+        item = comparison.item
+        outcome: LeanOutcome = "undecided"
+        if not untaught and accept is not None and accept <= settings.alpha:
+            outcome = "established"
+        elif not untaught and exclude is not None and exclude <= settings.alpha:
+            outcome = "excluded"
+        reach = comparison.se * float(stats.t.ppf((1 + settings.confidence) / 2, comparison.df))
+        interval = Interval(comparison.diff, comparison.diff - reach, comparison.diff + reach)
+        rows.append(
+            LeanRow(
+                config=item.config,
+                label=item.label,
+                mean=float(item.values.mean()),
+                n=item.values.size,
+                values=tuple(float(value) for value in item.values),
+                sd_eb=comparison.sds[0],
+                diff=comparison.diff,
+                ci=clipped(interval, difference_span(bounds)),
+                df=comparison.df if comparison.p is not None else None,
+                p_raw=comparison.p,
+                p_holm=accept,
+                p_worse=exclude,
+                outcome=outcome,
+                seeds_needed=_seeds_needed(comparison, margin, candidates, spread, settings)
+                if outcome == "undecided" and not untaught
+                else None,
+                costs=item.costs,
+                saving={name: 1 - item.costs[name] / base.costs[name] for name in costs},
+                crash_share=item.crash_share,
+                lost=item.lost,
+                setting=item.tuned.setting if item.tuned else None,
+            )
+        )
+    return tuple(rows)
+
+
+def _seeds_needed(
+    comparison: _Comparison,
+    margin: float,
+    candidates: int,
+    spread: Moderated,
+    settings: LeanSettings,
+) -> int | None:
+    """Return the seeds of both that would establish the candidate if it equalled the baseline."""
+    if not all(math.isfinite(sd) and sd > 0 for sd in comparison.sds):
+        return None
+    prior_df = spread.prior_df or 0.0
+    return pair_seeds(
+        margin, comparison.sds, max(candidates, 1), settings.alpha, settings.power, prior_df
     )
+
+
+def _untaught(
+    base: Configuration,
+    spread: Moderated,
+    at: int,
+    sign: float,
+    margin: float,
+    metric: str,
+    settings: LeanSettings,
+) -> str:
+    """Return why the baseline cannot be compared with: it is not shown to be better than a constant
+    predictor, or not by more than the margin. Empty where it is, or where that is not known."""
+    if settings.chance is None:
+        return ""
+    mean = float(base.values.mean())
+    gain = sign * (mean - settings.chance)
+    se = math.sqrt(_variance_of_mean(base, spread, at))
+    beyond, by_more = (
+        float(stats.t.sf((gain - least) / se, spread.df[at])) for least in (0.0, margin)
+    )
+    numbers = f"{metric} {mean:.3g}, chance {settings.chance:.3g}"
+    if beyond > settings.alpha:
+        return f"the baseline has not learned more than a constant predictor ({numbers})"
+    if by_more > settings.alpha:
+        return (
+            "the baseline is not shown to be better than a constant predictor by more than the"
+            f" margin ({numbers}, margin {margin:g}), so a shape that has learned nothing would"
+            " count as no worse; train it longer or narrow the margin"
+        )
+    return ""
+
+
+def _doubt(
+    found: Sequence[Configuration],
+    spread: Moderated,
+    at: int,
+    sign: float,
+    gains: FloatArray,
+    settings: LeanSettings,
+) -> str:
+    """Return why the baseline may have learned nothing, where a constant predictor's score is not
+    known: it is no better than the worst shape tried, nor than at its own first report.
+
+    ``gains`` are what its runs gained between their first and their last report.
+    """
+    if gains.size < 2 or len(found) < 2 or _p_above_zero(gains) <= settings.alpha:
+        return ""
+    worst = min((k for k in range(len(found)) if k != at), key=lambda k: sign * _mean(found[k]))
+    against = _compare(list(found), spread, worst, at, sign, 0.0)
+    if against.p_worse is None or against.p_worse <= settings.alpha:
+        return ""
+    return (
+        "it is not known whether the baseline has learned anything: it is no better than the worst"
+        " shape tried, nor than at its own first report, and the task does not say what a constant"
+        " predictor scores"
+    )
+
+
+def _p_above_zero(gains: FloatArray) -> float:
+    spread = float(gains.std(ddof=1))
+    if spread == 0:
+        return 0.0 if gains.mean() > 0 else 1.0
+    return float(stats.t.sf(gains.mean() / (spread / math.sqrt(gains.size)), gains.size - 1))
+
+
+def _mean(item: Configuration) -> float:
+    return float(item.values.mean())
+
+
+def _verdict(
+    rows: Sequence[LeanRow],
+    stopped: Sequence[StoppedShape],
+    tested: int,
+    choice: LeanRow | None,
+    untaught: str,
+) -> LeanVerdict:
+    if not rows:
+        return "undecided" if stopped else "no_candidates"
+    if not tested:
+        return "unsupported"
+    if untaught:
+        return "untrained"
+    if choice is not None:
+        return "found"
+    is_excluded = not stopped and all(row.outcome == "excluded" for row in rows)
+    return "excluded" if is_excluded else "undecided"
 
 
 def _reason(
-    rows: tuple[LeanRow, ...],
-    tested: int,
+    verdict: LeanVerdict,
+    rows: Sequence[LeanRow],
+    stopped: Sequence[StoppedShape],
     base: Configuration,
     margin: float,
     settings: LeanSettings,
     choice: LeanRow | None,
     first: str,
 ) -> str:
-    if not rows:
+    if verdict == "no_candidates":
         return f"no shape has a {first} below the baseline's {base.costs[first]:g}"
-    if not tested:
+    if verdict == "unsupported":
         return (
             "unsupported: a single run of the baseline or of every candidate says nothing about"
             " seeds, so no shape can be called equivalent"
         )
+    tested = sum(row.p_raw is not None for row in rows)
     family = f"{tested} candidates tested, family-wise error {settings.alpha:g}"
-    if choice is None:
-        return f"no candidate is established as no worse than the baseline by {margin:g} ({family})"
+    if choice is not None:
+        return (
+            f"{choice.label} saves {choice.saving[first]:.0%} of {first} and is no worse than"
+            f" {base.label} by {margin:g} (Holm p = {choice.p_holm:.3g}; {family})"
+        )
+    if verdict == "excluded":
+        return f"every candidate is worse than the baseline by more than {margin:g} ({family})"
+    excluded = sum(row.outcome == "excluded" for row in rows)
+    dropped = f", {len(stopped)} were stopped early" if stopped else ""
     return (
-        f"{choice.label} saves {choice.saving[first]:.0%} of {first} and is no worse than"
-        f" {base.label} by {margin:g} (Holm p = {choice.p_holm:.3g}; {family})"
+        f"no candidate is established as no worse than the baseline by {margin:g}: {excluded} are"
+        f" worse by more, {len(rows) - excluded} are undecided{dropped} ({family})"
     )
+
+
+def _missing(
+    verdict: LeanVerdict,
+    rows: Sequence[LeanRow],
+    stopped: Sequence[StoppedShape],
+    base: Configuration,
+    settings: LeanSettings,
+) -> tuple[MissingRuns, ...]:
+    """Return the runs that would settle what is open: an equal shape would then be established.
+
+    Shapes that take over 50 seeds are left out: a wider margin is the better advice.
+    """
+    if verdict not in ("undecided", "unsupported"):
+        return ()
+    found: list[MissingRuns] = []
+    most = 0
+    for row in rows:
+        if row.outcome != "undecided":
+            continue
+        # Without any two runs of a shape nothing is known of the seeds.
+        needed = _FEWEST_SEEDS if verdict == "unsupported" else row.seeds_needed
+        if needed is not None:
+            most = max(most, needed)
+            if needed > row.n:
+                why = "an equal shape would be established with probability "
+                why += f"{settings.power:g} by {needed} seeds"
+                if verdict == "unsupported":
+                    why = f"a test needs seeds; {needed} show how much they differ"
+                found.append(MissingRuns(row.config, row.label, needed - row.n, why))
+    found += [
+        MissingRuns(each.config, each.label, each.runs, "stopped early, so not compared")
+        for each in stopped
+    ]
+    if most > base.values.size:
+        why = "the baseline needs as many seeds as what is compared with it"
+        found.insert(0, MissingRuns(base.config, base.label, most - base.values.size, why))
+    return tuple(found)
 
 
 def _power_note(
@@ -267,7 +466,7 @@ def _power_note(
     sd: float | None,
     margin: float,
     tested: int,
-    alpha: float,
+    settings: LeanSettings,
 ) -> str:
     if sd is None:
         return "with one run of the baseline there is no seed sd; run at least 3 seeds, better 5"
@@ -275,18 +474,19 @@ def _power_note(
         return "nothing was tested"
     n = base.values.size
     prior_df = 0.0 if spread.prior_df is None else spread.prior_df
-    chance = power(margin / sd, n, tested, alpha, prior_df)
+    chance = power(margin / sd, n, tested, settings.alpha, prior_df)
     tried = "one candidate" if tested == 1 else f"{tested} candidates"
     note = (
         f"margin = {margin / sd:.2g} seed sd; with {n} seeds and {tried} an exactly"
         f" equal shape is found with probability {chance:.2f}"
     )
-    if chance >= 0.8:
+    if chance >= settings.power:
         return note
-    enough = seeds_for(margin / sd, tested, alpha, 0.8, prior_df)
+    enough = seeds_for(margin / sd, tested, settings.alpha, settings.power, prior_df)
+    asked = f"{settings.power:.2f}"
     if enough is None:
-        return f"{note}; over {_MOST_SEEDS} seeds would be needed for 0.80, so widen the margin"
-    return f"{note}; {enough} seeds would give 0.80"
+        return f"{note}; over {MOST_SEEDS} seeds would be needed for {asked}, so widen the margin"
+    return f"{note}; {enough} seeds would give {asked}"
 
 
 def _confirm(
@@ -305,22 +505,3 @@ def _confirm(
         f"run {choice.label} and {base.label} with {seeds} fresh seeds each and test these alone:"
         " the choice was made among several, which inflates its estimate"
     )
-
-
-def confirming_seeds(margin_over_sd: float, alpha: float) -> int:
-    """Return the seeds with which a confirmation of one equal shape succeeds nine times in ten.
-
-    One more than ``power`` asks for: two shapes alone lend each other no variance, and unequal
-    sample variances cost degrees of freedom.
-    """
-    return max((seeds_for(margin_over_sd, 1, alpha, 0.9) or _MOST_SEEDS) + 1, 3)
-
-
-def seeds_for(
-    margin_over_sd: float, candidates: int, alpha: float, target: float, prior_df: float = 0.0
-) -> int | None:
-    """Return the fewest seeds with which ``power`` reaches ``target``; None if over 200."""
-    for n in range(2, _MOST_SEEDS + 1):
-        if power(margin_over_sd, n, candidates, alpha, prior_df) >= target:
-            return n
-    return None

@@ -15,7 +15,13 @@ import pandas as pd
 
 from analysis import lean, pareto
 from analysis.findings.jsonable import Jsonable
-from analysis.findings.results import AxisValue, LeanResult, LeanSettings, ParetoResult
+from analysis.findings.results import (
+    AxisValue,
+    LeanResult,
+    LeanSettings,
+    LeanVerdict,
+    ParetoResult,
+)
 from hsweep.design.question import Goal
 from hsweep.errors import UserError
 
@@ -40,7 +46,15 @@ class LeanGroups(Jsonable):
     @property
     def established(self) -> tuple[str, ...]:
         """The values at which a leaner shape is established as no worse than the baseline."""
-        return tuple(name for name, result in self.found.items() if result.choice is not None)
+        return self._with_verdict("found")
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The values at which every cheaper shape is shown to be worse by more than the margin."""
+        return self._with_verdict("excluded")
+
+    def _with_verdict(self, verdict: LeanVerdict) -> tuple[str, ...]:
+        return tuple(name for name, result in self.found.items() if result.verdict == verdict)
 
 
 def fit_groups(
@@ -53,7 +67,10 @@ def fit_groups(
     metric: str,
     goal: Goal = "max",
     costs: Sequence[str] = ("num_params",),
+    nuisance: Sequence[str] = (),
     settings: LeanSettings | None = None,
+    chances: Mapping[str, float] | None = None,
+    begun: str | None = None,
     with_fronts: bool = False,
 ) -> LeanGroups:
     """Compare the shapes at each value of ``within`` with the baseline there.
@@ -67,7 +84,11 @@ def fit_groups(
         metric: column of the result.
         goal: whether it is minimised or maximised.
         costs: columns to save; the first decides what is cheaper.
+        nuisance: columns of settings of which each shape stands at its best.
         settings: as in ``lean.fit``; ``alpha`` is the error rate of the whole study.
+        chances: what a constant predictor scores, by the value of ``within`` in words, where that
+            is known.
+        begun: as in ``lean.fit``.
         with_fronts: whether each value gets a front of its own.
 
     Raises:
@@ -82,11 +103,20 @@ def fit_groups(
     problems: dict[str, str] = {}
     fronts: dict[str, ParetoResult] = {}
     for value, rows in groups.items():
-        config = [name for name in axes if name in baseline or _varies(rows[name])]
+        config = [
+            name
+            for name in axes
+            if name not in nuisance and (name in baseline or _varies(rows[name]))
+        ]
         try:
             if with_fronts:
                 fronts[str(value)] = pareto.fit(
-                    rows, config=config, metric=metric, goal=goal, costs=costs
+                    rows,
+                    config=config,
+                    metric=metric,
+                    goal=goal,
+                    costs=costs,
+                    nuisance=nuisance,
                 )
             found[str(value)] = lean.fit(
                 rows,
@@ -96,7 +126,9 @@ def fit_groups(
                 metric=metric,
                 goal=goal,
                 costs=costs,
-                settings=part,
+                nuisance=nuisance,
+                settings=replace(part, chance=(chances or {}).get(str(value), whole.chance)),
+                begun=begun,
             )
         except UserError as error:
             # Typically the baseline has not finished; the other comparisons stand without it.

@@ -19,9 +19,10 @@ from analysis.findings.results import (
     ParetoSettings,
 )
 from analysis.runs.columns import RunColumns
-from analysis.runs.configurations import Configuration, group_configurations
+from analysis.runs.configurations import Configuration, group_configurations, seed_spread
 from analysis.runs.scale import FloatArray
 from analysis.statistics.attainment import attainment
+from analysis.statistics.bounds import clipped, metric_span
 from analysis.statistics.dominance import dominated, dominated_share
 from analysis.statistics.moderated import Moderated, moderate
 from analysis.statistics.optional import moocore
@@ -41,6 +42,7 @@ def fit(
     metric: str,
     goal: Goal = "max",
     costs: Sequence[str] = ("num_params",),
+    nuisance: Sequence[str] = (),
     settings: ParetoSettings = _DEFAULT_SETTINGS,
     **columns: Unpack[RunColumns],
 ) -> ParetoResult:
@@ -54,6 +56,7 @@ def fit(
         costs: columns to keep small. A cost that varies between the runs of a shape (latency, wall
             time) is drawn like the metric, on a logarithmic axis where it is positive; the others
             are exact.
+        nuisance: columns of settings (a learning rate) of which each shape stands at its best.
         settings: draws, seed, class limits, epsilon.
         columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
@@ -67,15 +70,17 @@ def fit(
         goal=goal,
         costs=costs,
         crash_sd=settings.crash_sd,
+        nuisance=nuisance,
         **columns,
     )
     found, warnings = grouped.found, grouped.warnings
     sign = 1.0 if goal == "max" else -1.0
     rng = np.random.default_rng(settings.rng_seed)
-    quality = [sign * item.values for item in found]
-    spread = moderate(quality)
-    mean = np.array([values.mean() for values in quality])
-    size = np.array([values.size for values in quality], dtype=np.float64)
+    spread = seed_spread(found, sign)
+    mean = np.array([sign * item.values.mean() for item in found])
+    # As many independent runs would scatter as much.
+    size = np.array([item.values.size / item.inflation for item in found])
+    bounds = metric_span(np.concatenate([item.values for item in found]), goal, None)
     cost = np.array([[item.costs[name] for name in costs] for item in found])
     known = bool(np.isfinite(spread.sd).all())
     mean_draws = _draw(mean, size, spread, settings.draws, rng) if known else mean[None, :]
@@ -104,8 +109,8 @@ def fit(
             label=item.label,
             mean=float(sign * mean[k]),
             se_eb=float(se[k]),
-            ci=_interval(float(sign * mean[k]), float(reach[k])),
-            n=int(size[k]),
+            ci=clipped(_interval(float(sign * mean[k]), float(reach[k])), bounds),
+            n=item.values.size,
             values=tuple(item.values.tolist()),
             crash_share=item.crash_share,
             costs=item.costs,
@@ -115,6 +120,7 @@ def fit(
             p_epsilon=float(p_epsilon[k]),
             epsilon_class=_front_class(p_epsilon[k], settings),
             lost=item.lost,
+            setting=item.tuned.setting if item.tuned else None,
         )
         for k, item in enumerate(found)
     )
@@ -133,6 +139,7 @@ def fit(
         warnings=tuple(warnings),
         attainment=surfaces,
         attainment_note=attainment_note,
+        nuisance=tuple(nuisance),
     )
 
 

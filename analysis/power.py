@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from analysis import lean, transition
+from analysis import transition
 from analysis.findings.jsonable import Number, number
 from analysis.findings.power_results import (
     Collapse,
@@ -27,6 +27,7 @@ from analysis.findings.power_results import (
 from analysis.findings.results import Interval, LeanResult, TransitionResult, TransitionSettings
 from analysis.runs.load import RunTable
 from analysis.runs.scale import THRESHOLDS, FloatArray
+from analysis.statistics.noninferiority import power, seeds_for
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 
@@ -207,12 +208,10 @@ def plan_lean(
         alpha=alpha,
         own_seeds=seeds,
         power={
-            ratio: {n: lean.power(ratio, n, candidates, alpha, prior_df) for n in tried if n > 1}
+            ratio: {n: power(ratio, n, candidates, alpha, prior_df) for n in tried if n > 1}
             for ratio in ratios
         },
-        enough={
-            ratio: lean.seeds_for(ratio, candidates, alpha, target, prior_df) for ratio in ratios
-        },
+        enough={ratio: seeds_for(ratio, candidates, alpha, target, prior_df) for ratio in ratios},
         prior_df=prior_df,
         target=target,
         source=source,

@@ -267,6 +267,7 @@ def build_report(report_input: ReportInput) -> str:
         ("Trials that would settle it", missing if missing and missing.rows else None),
         ("Candidates", tables.lean_table(tables.established_first(lean)) if lean else None),
         *_group_sections(groups),
+        *_missing_runs_sections(lean, groups),
         *(
             (front.titled("Shapes"), tables.pareto_table(tables.likeliest_first(front.result)))
             for front in report_input.fronts
@@ -352,6 +353,14 @@ def _group_sections(groups: LeanGroups | None) -> list[tuple[str, tables.Table]]
         ("Candidates", tables.group_candidates_table(groups)),
         ("Baselines", tables.group_baselines_table(groups)),
     ]
+
+
+def _missing_runs_sections(
+    lean: LeanResult | None, groups: LeanGroups | None
+) -> list[tuple[str, tables.Table]]:
+    results = {"": lean} if lean is not None else groups.found if groups is not None else {}
+    table = tables.missing_runs_table(results, groups.within if groups is not None else "")
+    return [("Trials that would settle it", table)] if table.rows else []
 
 
 def _conditioning_sections(

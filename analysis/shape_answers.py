@@ -10,7 +10,8 @@ from analysis import effects, surrogate
 from analysis.findings.effect_results import EffectsResult, EffectsSettings
 from analysis.findings.results import AxisValue
 from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
-from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, plain, read_shapes
+from analysis.runs.columns import plain
+from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, read_shapes
 from hsweep.design.space import parse_values
 from hsweep.errors import UserError
 from hsweep.record.study import Manifest

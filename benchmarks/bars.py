@@ -7,7 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.outcomes import Found, FrontFound, LeanFound
-from benchmarks.shapes import LEAN_NULLS
+from benchmarks.shapes import (
+    LEAN_EQUALS,
+    LEAN_FEW,
+    LEAN_NULLS,
+    LEAN_TUNED_NULLS,
+    LEAN_UNTRAINED,
+)
 from benchmarks.sweeps import (
     GRADUAL,
     NULLS,
@@ -340,25 +346,23 @@ def lean_rows(found: Sequence[LeanFound]) -> list[Row]:
     rows: list[Row] = []
     for family in dict.fromkeys(one.family for one in found):
         mine = [one for one in found if one.family == family]
-        wrong = float(np.mean([one.wrong for one in mine]))
-        limit = 0.06 if family in LEAN_NULLS else 0.03
-        rows.append(
-            Row(f"lean, {family}: a worse shape accepted", wrong, Bar(high=limit), len(mine))
-        )
-        if family in LEAN_NULLS:
+
+        def share(quantity: str, hits: list[bool], bar: Bar, family: str = family) -> None:
+            value = float(np.mean(hits))
+            rows.append(Row(f"lean, {family}: {quantity}", value, bar, len(hits)))
+
+        if family in LEAN_UNTRAINED:
+            share("anything claimed", [one.verdict != "untrained" for one in mine], Bar(high=0.01))
             continue
-        chosen = [one for one in mine if one.found]
-        rows.append(
-            Row(
-                f"lean, {family}: an equal shape found",
-                len(chosen) / len(mine),
-                Bar(0.70),
-                len(mine),
-            )
-        )
-        if chosen:
-            right = float(np.mean([one.choice_right for one in chosen]))
-            rows.append(
-                Row(f"lean, {family}: choice truly no worse", right, Bar(0.97), len(chosen))
-            )
+        limit = 0.06 if family in (*LEAN_NULLS, *LEAN_TUNED_NULLS) else 0.03
+        share("a worse shape accepted", [one.wrong for one in mine], Bar(high=limit))
+        excluded = [one.wrongly_excluded for one in mine]
+        share("a shape within the margin excluded", excluded, Bar(high=0.06))
+        if family in LEAN_FEW:
+            share("called excluded", [one.verdict == "excluded" for one in mine], Bar(high=0.05))
+        if family not in LEAN_EQUALS:
+            continue
+        share("an equal shape found", [one.found for one in mine], Bar(0.70))
+        if chosen := [one.choice_right for one in mine if one.found]:
+            share("choice truly no worse", chosen, Bar(0.97))
     return rows

@@ -17,12 +17,23 @@ from benchmarks.outcomes import (
     lean_found,
     transition_found,
 )
-from benchmarks.shapes import LEAN_EQUALS, LEAN_NULLS, PARETO
+from benchmarks.shapes import (
+    LEAN_EQUALS,
+    LEAN_FEW,
+    LEAN_NULLS,
+    LEAN_TUNED_EQUALS,
+    LEAN_TUNED_NULLS,
+    LEAN_UNTRAINED,
+    PARETO,
+)
 from benchmarks.sweeps import FAMILIES
 
 Result = TypeVar("Result")
 
-LEAN = (*LEAN_NULLS, *LEAN_EQUALS)
+LEAN = (
+    *(*LEAN_NULLS, *LEAN_EQUALS, *LEAN_FEW),
+    *(*LEAN_TUNED_NULLS, *LEAN_TUNED_EQUALS, *LEAN_UNTRAINED),
+)
 EVERY_FAMILY = (
     *FAMILIES,
     *(f"pareto_{family}" for family in PARETO),
@@ -49,10 +60,14 @@ class Calibration:
     rows: list[Row]
 
     def verdicts(self) -> dict[str, Counter[str]]:
-        """Return how often each verdict fell, by family."""
+        """Return how often each verdict fell, by family of transitions and of lean questions."""
         counted: dict[str, Counter[str]] = {}
-        for one in self.found:
-            counted.setdefault(one.family, Counter())[one.verdict] += 1
+        said = [
+            *((one.family, one.verdict) for one in self.found),
+            *((one.family, one.verdict) for one in self.equivalents),
+        ]
+        for family, verdict in said:
+            counted.setdefault(family, Counter())[verdict] += 1
         return counted
 
     def to_json(self) -> dict[str, Any]:
@@ -91,7 +106,7 @@ def calibrate(
         (name, seed)
         for name in LEAN
         if f"lean_{name}" in families
-        for seed in (enough if name in LEAN_NULLS else numbers)
+        for seed in (enough if name in (*LEAN_NULLS, *LEAN_TUNED_NULLS) else numbers)
     ]
     analyse = partial(_transition, settings=settings, varied=varied)
     if processes == 1:

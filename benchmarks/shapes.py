@@ -21,6 +21,12 @@ SHAPE_OPTIONS: Final[dict[str, Any]] = {
 PARETO: Final = ("homo", "hetero", "ties", "heavy")
 LEAN_NULLS: Final = ("null", "null_hetero", "null_heavy")
 LEAN_EQUALS: Final = ("equal", "equal_hetero", "equal_heavy")
+LEAN_FEW: Final = ("few_equal",)
+"""Two seeds, a margin of one seed standard deviation: next to nothing can be established."""
+LEAN_UNTRAINED: Final = ("untrained", "untrained_hetero")
+LEAN_TUNED_NULLS: Final = ("tuned_null", "tuned_null_base")
+LEAN_TUNED_EQUALS: Final = ("tuned_equal",)
+CHANCE: Final = 0.1
 MARGIN: Final = 0.015
 """Two seed standard deviations."""
 
@@ -54,19 +60,53 @@ def lean_sweep(
     """Return accuracies of a baseline (the last, dearest shape) and of cheaper shapes.
 
     Families: null (every candidate exactly at the margin), null_hetero, null_heavy; equal (three
-    candidates equal the baseline, the others lie two margins below), equal_hetero, equal_heavy.
+    candidates equal the baseline, the others lie two margins below), equal_hetero, equal_heavy;
+    few_equal (equal, with two seeds and twice the noise); untrained, untrained_hetero (every shape
+    scores what a constant predictor does); tuned_null, tuned_null_base, tuned_equal (see
+    `_tuned_runs`).
     """
+    if family.startswith("few"):
+        seeds, margin = 2, margin * 2
     rng = np.random.default_rng([zlib.crc32(f"lean_{family}".encode()), seed])
     cost = np.arange(1.0, candidates + 2)
     true = np.full(candidates + 1, 0.8)
-    if family.startswith("null"):
+    if family.startswith("untrained"):
+        true[:] = CHANCE
+    elif "null" in family:
         true[:-1] -= margin
     else:
         true[: candidates - 3] -= 2 * margin
     sd = np.full(candidates + 1, margin / 2)
     if family.endswith("hetero"):
         sd *= np.exp(rng.uniform(np.log(0.5), np.log(2.0), candidates + 1))
+    if family.startswith("tuned"):
+        return _tuned_runs(cost, true, sd, seeds, family, rng)
     return _runs(cost, true, sd, seeds, family.endswith("heavy"), rng)
+
+
+def _tuned_runs(
+    cost: Floats, true: Floats, sd: Floats, seeds: int, family: str, rng: np.random.Generator
+) -> pd.DataFrame:
+    """Return runs with several learning rates a shape, the best of which has the true value.
+
+    The candidates are tried with one to eight of them and the baseline with two; in
+    ``tuned_null_base`` it is the baseline that has eight, and the candidates have two. How far the
+    others lie below the best is drawn: from ties to three seed standard deviations.
+    """
+    rows = []
+    for k, best in enumerate(true):
+        is_base = k == len(true) - 1
+        few, many = (1 + k % 8, 2) if not family.endswith("base") else (2, 8)
+        tried = many if is_base else few
+        behind = sd[k] * rng.choice([0.0, 0.5, 1.0, 3.0]) * rng.random(tried)
+        behind[rng.integers(tried)] = 0.0
+        runs = best - behind[:, None] + sd[k] * rng.standard_normal((tried, seeds))
+        rows += [
+            (f"s{k:02d}", 10.0**-rate, seed, runs[rate, seed], cost[k], best)
+            for rate in range(tried)
+            for seed in range(seeds)
+        ]
+    return pd.DataFrame(rows, columns=["shape", "lr", "seed", "top1", "num_params", "true"])
 
 
 def _runs(

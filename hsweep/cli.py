@@ -371,7 +371,9 @@ def show(study_name: str, every: bool, errors: bool, home: Home, as_json: bool) 
 @click.option("--budget-column", help="How far each run got.")
 @click.option("--target-budget", type=float, help="The full budget.")
 @click.option(
-    "--nuisance", multiple=True, help="Transition: an axis of which each cell keeps the best value."
+    "--nuisance",
+    multiple=True,
+    help="Transition, pareto, lean: an axis of which each cell or shape keeps the best value.",
 )
 @click.option(
     "--history", type=click.Path(path_type=Path), help="Transition: every report of the runs."

@@ -13,12 +13,13 @@ Expectation. At equal time the lean shape is no worse; at equal tokens the deep 
 
 Seen. `quick`, at equal tokens: four layers end at 2.39 nats (2 heads) and 2.41 (4 heads), two at
 2.51 and 2.53, one at 2.58 and 2.52, with a standard deviation of 0.08 between seeds. No cheaper
-shape is established as no worse by 0.05 nats, and all four are behind by 0.12 to 0.19, as expected
-of equal tokens. Training saw every token of the text seven times; the loss on it is 0.05 to 0.16
-lower. `glue`, also at equal tokens: averages of 0.539 and 0.536 with one layer (2 and 8 heads),
-0.548 and 0.555 with four; one layer saves 42 % and is not established as no worse by two points (3
-seeds, an equal shape would be found with probability 0.53). STS-B (0.14 to 0.21) tells the depths
-apart, F1 on MRPC is about that of a constant answer.
+shape is established as no worse by 0.05 nats, nor shown to be worse by more: all four are behind by
+0.12 to 0.19, as expected of equal tokens, but with three seeds that is undecided. Training saw
+every token of the text seven times; the loss on it is 0.05 to 0.16 lower. `glue`, also at equal
+tokens: averages of 0.539 and 0.536 with one layer (2 and 8 heads), 0.548 and 0.555 with four; one
+layer saves 42 % and is not established as no worse by two points (3 seeds, an equal shape would be
+found with probability 0.53). STS-B (0.14 to 0.21) tells the depths apart, F1 on MRPC is about that
+of a constant answer.
 
 Choices. All documents form one line of tokens, cut into sequences of 128; a quarter of each is
 masked. Learning rates, decay, clipping and the shape of the schedule are the published ones. Not

@@ -5,6 +5,7 @@ and an evaluation. Both are deterministic functions of the seeds and the step nu
 trial resumed from a checkpoint sees the batches it would have seen.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
@@ -52,12 +53,28 @@ class Metric:
             or ``count`` for a number that tells how much of something there was, not how well the
             model does.
         description: what it measures and on which split.
+        chance: what the best constant predictor scores: one that ignores its input, such as always
+            the commonest class or the mean of the targets. A model that is not better has learned
+            nothing, and nothing is concluded from it. None where it is not known.
+
+    Raises:
+        ValueError: a ``chance`` that is not a finite number.
     """
 
     name: str
     goal: Literal["min", "max"]
     scale: Literal["error", "accuracy", "loss", "count"]
     description: str
+    chance: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.chance is not None and not (
+            isinstance(self.chance, int | float) and math.isfinite(self.chance)
+        ):
+            raise ValueError(
+                f"chance of the metric {self.name!r} must be a finite number or None, not "
+                f"{self.chance!r}"
+            )
 
 
 @runtime_checkable

@@ -1,6 +1,7 @@
 """Scoring a classifier: the metrics that image tasks share."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,18 +44,54 @@ class Scores:
     loss: float
 
 
-def classification_metrics(num_classes: int) -> tuple[Metric, ...]:
-    """Return the metrics of an image task, ``top1`` first."""
+def classification_metrics(
+    num_classes: int,
+    validation: Sequence[float] | None = None,
+    train: Sequence[float] | None = None,
+) -> tuple[Metric, ...]:
+    """Return the metrics of an image task, ``top1`` first.
+
+    Args:
+        num_classes: classes.
+        validation, train: the share of each class among the images of a split, from which follows
+            what a constant predictor scores; None for classes that are equally frequent.
+    """
+    even = (1 / num_classes,) * num_classes
+    seen, own = constant_scores(validation or even), constant_scores(train or even)
     has_top5 = num_classes >= _LEAST_CLASSES_FOR_TOP5
-    top5 = Metric("top5", "max", "accuracy", "top-5 accuracy, validation images")
-    train_top5 = Metric("train_top5", "max", "accuracy", "top-5 accuracy, training images")
+    top5 = Metric("top5", "max", "accuracy", "top-5 accuracy, validation images", seen.top5)
+    train_top5 = Metric(
+        "train_top5", "max", "accuracy", "top-5 accuracy, training images", own.top5
+    )
     return (
-        Metric("top1", "max", "accuracy", "top-1 accuracy, validation images"),
+        Metric("top1", "max", "accuracy", "top-1 accuracy, validation images", seen.top1),
         *([top5] if has_top5 else []),
-        Metric("train_top1", "max", "accuracy", "top-1 accuracy, training images unaugmented"),
+        Metric(
+            "train_top1", "max", "accuracy", "top-1 accuracy, training images unaugmented", own.top1
+        ),
         *([train_top5] if has_top5 else []),
-        Metric("validation_loss", "min", "loss", "cross-entropy in nats, validation images"),
-        Metric("train_loss", "min", "loss", "cross-entropy in nats, training images unaugmented"),
+        Metric(
+            "validation_loss", "min", "loss", "cross-entropy in nats, validation images", seen.loss
+        ),
+        Metric(
+            "train_loss",
+            "min",
+            "loss",
+            "cross-entropy in nats, training images unaugmented",
+            own.loss,
+        ),
+    )
+
+
+def constant_scores(shares: Sequence[float]) -> Scores:
+    """Return what the best constant predictor scores on classes of these shares: the commonest
+    class is right that often, the five commonest hold the label, and the shares themselves as
+    probabilities have the least cross-entropy, the entropy of the classes."""
+    ordered = sorted(shares, reverse=True)
+    return Scores(
+        ordered[0],
+        sum(ordered[:5]) if len(ordered) >= _LEAST_CLASSES_FOR_TOP5 else None,
+        -sum(share * math.log(share) for share in ordered if share > 0),
     )
 
 

@@ -250,7 +250,9 @@ def lean_result(**changes: Any) -> LeanResult:
             df=14.0,
             p_raw=0.001 if shape == (8, 4) else 0.6,
             p_holm=0.005 if shape == (8, 4) else 1.0,
-            accepted=shape == (8, 4),
+            p_worse=1.0,
+            outcome="established" if shape == (8, 4) else "undecided",
+            seeds_needed=7,
             costs={"num_params": _parameters(*shape)},
             saving={"num_params": 1 - _parameters(*shape) / _parameters(*baseline)},
             crash_share=0.0,
@@ -271,6 +273,8 @@ def lean_result(**changes: Any) -> LeanResult:
         sd=0.006,
         margin_over_sd=0.04 / 0.006,
         table=table,
+        stopped=(),
+        missing=(),
         choice=_label(8, 4),
         choice_config=_shape(8, 4),
         power_note="Five seeds find an exactly equal shape in most sweeps.",
@@ -289,8 +293,10 @@ FAMILIES = ("vit", "xcit", "deit")
 
 def lean_groups() -> LeanGroups:
     """Two families with the same comparison, and one whose baseline did not finish."""
-    nothing = tuple(dataclasses.replace(row, accepted=False) for row in lean_result().table)
-    none = {"verdict": "none_found", "choice": None, "choice_config": None, "table": nothing}
+    nothing = tuple(
+        dataclasses.replace(row, outcome="excluded", p_worse=0.01) for row in lean_result().table
+    )
+    none = {"verdict": "excluded", "choice": None, "choice_config": None, "table": nothing}
     found = {"vit": lean_result(), "xcit": lean_result(**none)}
     return LeanGroups("family", found, {"deit": "the baseline has no full-budget run"})
 

@@ -139,6 +139,8 @@ class Comparison(Jsonable):
         source_diff: how each study's sweep file differs from the first one's, as a unified diff.
         settings: every choice made.
         warnings: what a reader has to know besides.
+        apart: that the studies learn from other data, and how: then nothing is ranked and there are
+            no pairs. Empty where they learn the same.
     """
 
     studies: tuple[StudySide, ...]
@@ -153,3 +155,4 @@ class Comparison(Jsonable):
     source_diff: str
     settings: CompareSettings
     warnings: tuple[str, ...]
+    apart: str = ""

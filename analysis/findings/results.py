@@ -22,7 +22,8 @@ ReadingName = Literal["typical", "attainable"]
 CLAIMS: Final[tuple[Verdict, ...]] = ("transition", "jump_only", "threshold")
 """The verdicts that say a collapse is there."""
 FrontClass = Literal["on", "off", "undecided"]
-LeanVerdict = Literal["found", "none_found", "unsupported"]
+LeanVerdict = Literal["found", "excluded", "undecided", "untrained", "no_candidates", "unsupported"]
+LeanOutcome = Literal["established", "excluded", "undecided"]
 AxisValue = int | float | str
 Config = dict[str, AxisValue]
 """One model shape: axis name to value."""
@@ -325,6 +326,28 @@ class TransitionResult(TransitionReading):
         return self.settings.assumed_sd if self.n1_assumed_sd is not None else None
 
 
+# --- shapes at their best setting -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TunedSetting:
+    """The setting of the nuisance axes that a shape stands at.
+
+    Attributes:
+        values: the best setting, by the mean over all seeds.
+        tried: settings that were tried.
+        set_aside: of these, those that do not compete, as they lack full-budget runs.
+        at_edge: axes of numbers of which it is the smallest or largest value tried.
+        is_single: no two seeds are common to the settings, so the best run stands for the shape.
+    """
+
+    values: Config
+    tried: int
+    set_aside: int
+    at_edge: tuple[str, ...]
+    is_single: bool
+
+
 # --- Pareto front ---------------------------------------------------------------------------------
 
 
@@ -380,6 +403,7 @@ class ParetoRow:
         p_epsilon: p_front when a metric within epsilon counts as equal.
         epsilon_class: its class on the epsilon front.
         lost: its runs that are in no mean; it is that of those left.
+        setting: its best setting of the nuisance axes; None without such axes.
     """
 
     config: Config
@@ -397,6 +421,7 @@ class ParetoRow:
     p_epsilon: float
     epsilon_class: FrontClass
     lost: Losses = NONE_LOST
+    setting: TunedSetting | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +456,7 @@ class ParetoResult(Jsonable):
         warnings: what a reader has to know besides.
         attainment: how far single runs scatter (see ``statistics.attainment``); no estimate.
         attainment_note: what it is, or why there is none.
+        nuisance: axes of whose settings every shape stands at its best.
     """
 
     table: tuple[ParetoRow, ...]
@@ -446,6 +472,7 @@ class ParetoResult(Jsonable):
     warnings: tuple[str, ...]
     attainment: tuple[AttainmentSurface, ...] = ()
     attainment_note: str = ""
+    nuisance: tuple[str, ...] = ()
 
     @property
     def p_front(self) -> dict[str, float]:
@@ -470,20 +497,27 @@ class LeanSettings(Jsonable):
         crash_sd: runs this many pooled robust sd below their configuration's median are screened.
         max_prior_df: most degrees of freedom believed of the seed sd that the configurations share
             (see `analysis.statistics.moderated`); fewer keep the error rate where their sd differ.
+        chance: what the best constant predictor scores, in the metric's unit; None where it is not
+            known. A baseline that is not shown to be better has learned nothing.
+        power: that undecided candidates should have had, if they equalled the baseline.
     """
 
     alpha: float = 0.05
     confidence: float = 0.95
     crash_sd: float = 6.0
     max_prior_df: float = 8.0
+    chance: float | None = None
+    power: float = 0.8
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "confidence"):
+        for name in ("alpha", "confidence", "power"):
             value = getattr(self, name)
             if not 0 < value < 1:
                 raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
         if not self.max_prior_df > 0:
             raise ValueError(f"max_prior_df must be above 0, not {self.max_prior_df!r}")
+        if self.chance is not None and not math.isfinite(self.chance):
+            raise ValueError(f"chance must be a finite number, not {self.chance!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,11 +536,18 @@ class LeanRow:
         df: Satterthwaite degrees of freedom; None without a variance.
         p_raw: one-sided p value of "worse by the margin or more"; None without a variance.
         p_holm: the same after Holm over all candidates.
-        accepted: whether the candidate is established as no worse than the margin.
+        p_worse: one-sided p value of "worse by no more than the margin", after Holm over all
+            candidates compared; None without a variance.
+        outcome: established as no worse than the margin (p_holm <= alpha), excluded as worse by
+            more (p_worse <= alpha), or undecided.
+        seeds_needed: of an undecided candidate, the seeds of it and of the baseline that would
+            establish it with the power asked for if the two were equal; None if over 50, or without
+            a variance.
         costs: each cost's mean.
         saving: share of the baseline's cost saved, per cost (0.25 is a quarter less).
         crash_share: screened, failed, diverged and too large runs among all that ended.
         lost: its runs that are in no mean; it is that of those left.
+        setting: its best setting of the nuisance axes; None without such axes.
     """
 
     config: Config
@@ -520,11 +561,29 @@ class LeanRow:
     df: float | None
     p_raw: float | None
     p_holm: float | None
-    accepted: bool
+    p_worse: float | None
+    outcome: LeanOutcome
+    seeds_needed: int | None
     costs: dict[str, float]
     saving: dict[str, float]
     crash_share: float
     lost: Losses = NONE_LOST
+    setting: TunedSetting | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the candidate is established as no worse than the margin."""
+        return self.outcome == "established"
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRuns:
+    """A shape that needs this many more full-budget runs before a lean question can be settled."""
+
+    config: Config
+    label: str
+    trials: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,7 +591,10 @@ class LeanResult(Jsonable):
     """Which cheaper configurations are established as no worse than the baseline by the margin.
 
     Attributes:
-        verdict: found, none_found, or unsupported (a single run a configuration proves nothing).
+        verdict: found; excluded (every cheaper configuration is shown to be worse by more than the
+            margin); undecided; untrained (the baseline has learned no more than a constant
+            predictor, or no more than the margin beyond it); no_candidates (none is cheaper);
+            unsupported (a single run a configuration proves nothing).
         reason: the verdict in words.
         baseline: axis values of the baseline.
         baseline_label: the same in words.
@@ -545,6 +607,8 @@ class LeanResult(Jsonable):
         sd: the baseline's seed sd (empirical Bayes); None with one run.
         margin_over_sd: margin / sd.
         table: one row a candidate, cheapest first.
+        stopped: labels of the cheaper configurations that early stopping dropped.
+        missing: runs that would settle what is undecided, as far as they can be counted.
         choice: label of the cheapest accepted candidate.
         choice_config: its axis values.
         power_note: what this number of seeds could have found.
@@ -554,6 +618,9 @@ class LeanResult(Jsonable):
         costs: names of the cost columns, the first one orders the table.
         settings: every choice made.
         warnings: what a reader has to know besides.
+        nuisance: axes of whose settings every configuration stands at its best.
+        baseline_setting: that of the baseline; None without such axes.
+        doubt: why it is not known whether the baseline has learned anything; empty where it has.
     """
 
     verdict: LeanVerdict
@@ -568,6 +635,8 @@ class LeanResult(Jsonable):
     sd: float | None
     margin_over_sd: float | None
     table: tuple[LeanRow, ...]
+    stopped: tuple[str, ...]
+    missing: tuple[MissingRuns, ...]
     choice: str | None
     choice_config: Config | None
     power_note: str
@@ -578,6 +647,14 @@ class LeanResult(Jsonable):
     settings: LeanSettings
     warnings: tuple[str, ...] = field(default=())
     baseline_lost: Losses = NONE_LOST
+    nuisance: tuple[str, ...] = ()
+    baseline_setting: TunedSetting | None = None
+    doubt: str = ""
+
+    @property
+    def undecided(self) -> tuple[LeanRow, ...]:
+        """The candidates that are neither established nor excluded, cheapest first."""
+        return tuple(row for row in self.table if row.outcome == "undecided")
 
     @property
     def accepted(self) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ from analysis.words.wording import (
 def comparison_pictures(comparison: Comparison) -> list[Picture]:
     """Return the curves, the places of the collapse and one picture of fronts a cost."""
     pictures: list[Picture] = []
+    if comparison.apart:  # in one frame they would look as if they could be ranked
+        return pictures
     curves = [
         (at, side.label, side.transition)
         for at, side in enumerate(comparison.studies)
@@ -53,9 +55,7 @@ def _curves(curves: list[tuple[int, str, TransitionResult]]) -> Picture:
         offset = (at - (len(curves) - 1) / 2) * 0.08 * axis.step
         mid = [error_of(found.level[h].estimate, found.scale) for h in heads]
         ends = [
-            [error_of(found.level[h].estimate + side * 1.96 * found.level[h].se, found.scale)
-             for h in heads]
-            for side in (-1, 1)
+            [_level_end(found, h, side) for h in heads] for side in (-1, 1)
         ]  # fmt: skip
         shown += [value for value in (*mid, *ends[0], *ends[1]) if math.isfinite(value)]
         figure.add_scatter(
@@ -96,6 +96,13 @@ def _curves(curves: list[tuple[int, str, TransitionResult]]) -> Picture:
         figure,
         is_wide=True,
     )
+
+
+def _level_end(found: TransitionResult, h: float, side: int) -> float:
+    """Return an end of a level's 95 % interval as an error; that of an accuracy is at most 1."""
+    level = found.level[h]
+    error = error_of(level.estimate + side * 1.96 * level.se, found.scale)
+    return min(error, 1.0) if found.scale == "accuracy" else error
 
 
 def _places(curves: list[tuple[int, str, TransitionResult]]) -> Picture:

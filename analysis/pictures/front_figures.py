@@ -197,11 +197,12 @@ def forest_picture(comparisons: Sequence[Comparison]) -> Picture | None:
     lines = [line for block in blocks for line in _lines(block)]
     candidates = [(at, *line) for at, line in enumerate(lines) if line is not None]
     groups = (
-        ("established", True, palette.BLUE, "circle"),
-        ("not established", False, palette.GREY, "circle-open"),
+        ("established", palette.BLUE, "circle"),
+        ("undecided", palette.GREY, "circle-open"),
+        ("excluded", palette.GREY, "x-thin-open"),
     )
-    for name, accepted, shade, symbol in groups:
-        kept = [at for at, (_, _, row, _) in enumerate(candidates) if row.accepted == accepted]
+    for name, shade, symbol in groups:
+        kept = [at for at, (_, _, row, _) in enumerate(candidates) if row.outcome == name]
         if kept:
             _add_candidates(figure, candidates, kept, name, shade.light, symbol)
     metric = blocks[0].result.metric
@@ -272,8 +273,9 @@ def _forest_caption(blocks: list[ForestBlock]) -> str:
     return (
         f"Difference of each cheaper shape{shape} to {whom} with its "
         f"{percent_text(lean.settings.confidence)} interval, cheapest at the top; the dashed line "
-        f"is the margin of {number_text(-lean.margin)}, and filled blue points are established "
-        f"to lie right of it (Holm {over}).{some}"
+        f"is the margin of {number_text(-lean.margin)}; filled blue points are established to lie "
+        f"right of it, crosses are excluded (shown to lie left of it), and open circles are "
+        f"undecided (Holm {over}).{some}"
     )
 
 

@@ -144,7 +144,7 @@ def forest_figure(blocks: Sequence[ForestBlock]) -> Figure | None:
                 [row.diff],
                 [at],
                 xerr=lengths([Interval(row.diff, row.ci.low, row.ci.high)]),
-                fmt="o",
+                fmt="x" if row.outcome == "excluded" else "o",
                 color=colour,
                 mfc=colour if row.accepted else palette.PAGE.light,
                 ms=4,

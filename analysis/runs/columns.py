@@ -6,6 +6,7 @@ from typing import Any, Final, TypedDict
 import numpy as np
 import pandas as pd
 
+from analysis.findings.results import AxisValue
 from analysis.runs.scale import FloatArray
 from hsweep.errors import UserError
 
@@ -74,3 +75,10 @@ def as_numbers(column: "pd.Series[Any]", name: str, *, infinite: bool = False) -
         row = int(np.flatnonzero(np.isinf(values))[0])
         raise UserError(f"column {name!r} holds an infinity in row {row}")
     return values
+
+
+def plain(value: object) -> AxisValue:
+    """Return an axis value as int, float or text."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    return value if isinstance(value, int | float | str) else str(value)

@@ -3,17 +3,18 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Unpack
+from typing import Final, NamedTuple, Unpack
 
 import numpy as np
 import pandas as pd
 
 from analysis.findings.losses import LOST_WORDS, NONE_LOST, Losses, losses_named
 from analysis.findings.results import AxisValue, Config
-from analysis.runs.columns import RunColumns
+from analysis.runs.columns import RunColumns, plain
 from analysis.runs.load import clean_runs
 from analysis.runs.scale import FloatArray, Mask
-from analysis.statistics.moderated import screen_crashes
+from analysis.runs.tuned import Tuned, tuned_runs
+from analysis.statistics.moderated import Moderated, moderate, moderate_variances, screen_crashes
 from hsweep.design.question import Goal
 from hsweep.errors import UserError, unknown_name
 
@@ -33,6 +34,7 @@ class Configuration:
         crash_share: screened, failed, diverged and too large runs among all that ended.
         outcomes: (metric, costs...) of every full-budget run, crashed ones too, by replicate.
         lost: runs that are in no mean.
+        tuned: its settings of a nuisance axis; None without such an axis.
     """
 
     config: Config
@@ -43,6 +45,13 @@ class Configuration:
     crash_share: float
     outcomes: dict[str, tuple[float, ...]]
     lost: Losses = NONE_LOST
+    tuned: Tuned | None = None
+
+    @property
+    def inflation(self) -> float:
+        """Variance of the mean over that of as many independent runs; above 1 where every run
+        helped to choose the setting of the others."""
+        return self.tuned.fit.inflation if self.tuned is not None and self.tuned.fit else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +60,51 @@ class Grouped:
 
     Attributes:
         found: the shapes whose runs all had their full budget, cheapest first.
-        stopped: axis values and costs of each shape that lost a run to early stopping. Its other
-            runs are those that did well, so their mean would flatter it; it was tried and is not
-            compared.
+        stopped: each shape that lost a run to early stopping. Its other runs are those that did
+            well, so their mean would flatter it; it was tried and is not compared.
         warnings: choices made on the way.
     """
 
     found: list[Configuration]
-    stopped: list[tuple[dict[str, AxisValue], dict[str, float]]]
+    stopped: list["StoppedShape"]
     warnings: list[str]
+
+
+class StoppedShape(NamedTuple):
+    """A shape that lost runs to early stopping: axis values, costs and how many runs it lost."""
+
+    config: Config
+    label: str
+    costs: dict[str, float]
+    runs: int
+
+
+def seed_spread(
+    found: Sequence[Configuration], sign: float, max_prior_df: float = math.inf
+) -> Moderated:
+    """Return the moderated seed sd of each shape, in the metric's unit.
+
+    Args:
+        found: the shapes.
+        sign: 1 where higher is better, else -1.
+        max_prior_df: see `analysis.statistics.moderated.moderate`.
+    """
+    if all(item.tuned is None or item.tuned.fit is None for item in found):
+        return moderate([sign * item.values for item in found], max_prior_df)
+    fits = [item.tuned.fit if item.tuned is not None else None for item in found]
+    df = np.array(
+        [
+            float(fit.df if fit else max(item.values.size - 1, 0))
+            for item, fit in zip(found, fits, strict=True)
+        ]
+    )
+    variance = np.array(
+        [
+            fit.variance if fit else item.values.var(ddof=1) if item.values.size > 1 else math.nan
+            for item, fit in zip(found, fits, strict=True)
+        ]
+    )
+    return moderate_variances(variance, df, max_prior_df)
 
 
 def group_configurations(
@@ -70,9 +115,13 @@ def group_configurations(
     goal: Goal,
     costs: Sequence[str],
     crash_sd: float,
+    nuisance: Sequence[str] = (),
     **columns: Unpack[RunColumns],
 ) -> Grouped:
     """Return the configurations with full-budget runs and without any that was stopped early.
+
+    With ``nuisance`` axes (a learning rate) each shape stands at its best setting of them, chosen
+    for every seed by the others (`analysis.runs.tuned`).
 
     Raises:
         UserError: no axis or cost named, a bad table (`load.clean_runs`), a missing cost,
@@ -84,13 +133,22 @@ def group_configurations(
         raise UserError("name at least one configuration column (heads, depth, ...)")
     if not costs:
         raise UserError("name at least one cost column (num_params, ...)")
+    if both := sorted(set(config) & set(nuisance)):
+        raise UserError(
+            f"{both[0]!r} cannot both name a shape and be a nuisance axis, of which every shape"
+            " stands at its best value"
+        )
     runs, warnings = clean_runs(
         frame,
-        keys=list(config),
+        keys=[*config, *nuisance],
         metric=metric,
         numbers=list(costs),
         **columns,
     )
+    tuned: dict[tuple[AxisValue, ...], Tuned] = {}
+    if nuisance:
+        runs, tuned, notes = tuned_runs(runs, config=config, nuisance=nuisance, goal=goal)
+        warnings += notes
     sign = 1.0 if goal == "max" else -1.0
     groups = _groups(runs, config, costs)
     stopped = [group for group in groups if group.is_stopped]
@@ -111,7 +169,10 @@ def group_configurations(
     if len(usable) < len(whole):
         warnings.append(_unusable([group for group in whole if not group.complete.any()]))
     crashed = screen_crashes([sign * group.value[group.complete] for group in usable], crash_sd)
-    found = [_configuration(group, bad) for group, bad in zip(usable, crashed, strict=True)]
+    found = [
+        _configuration(group, bad, tuned.get(tuple(group.config.values())))
+        for group, bad in zip(usable, crashed, strict=True)
+    ]
     if named := losses_named([(item.label, item.lost) for item in found]):
         warnings.append(f"some means are those of the runs that were left: {named}")
     screened = sum(int(bad.sum()) for bad in crashed)
@@ -125,7 +186,12 @@ def group_configurations(
         warnings.append(f"configurations hold between {min(sizes)} and {max(sizes)} runs")
     found.sort(key=lambda item: (*(item.costs[name] for name in costs), item.label))
     dropped = [
-        (group.config, {name: _mean(prices) for name, prices in group.costs.items()})
+        StoppedShape(
+            group.config,
+            _label(group.config),
+            {name: _mean(prices) for name, prices in group.costs.items()},
+            group.status.count("stopped_early"),
+        )
         for group in stopped
     ]
     return Grouped(found, dropped, warnings)
@@ -170,7 +236,7 @@ def _groups(runs: pd.DataFrame, config: Sequence[str], costs: Sequence[str]) -> 
     prices = {name: runs[name].to_numpy(np.float64)[order] for name in costs}
     return [
         _Group(
-            {name: _plain(values[at]) for name, values in axes.items()},
+            {name: plain(values[at]) for name, values in axes.items()},
             value[start:end],
             status[start:end],
             complete[start:end],
@@ -181,7 +247,7 @@ def _groups(runs: pd.DataFrame, config: Sequence[str], costs: Sequence[str]) -> 
     ]
 
 
-def _configuration(group: _Group, bad: Mask) -> Configuration:
+def _configuration(group: _Group, bad: Mask, tuned: Tuned | None) -> Configuration:
     label = _label(group.config)
     done = np.flatnonzero(group.complete)
     for name, prices in group.costs.items():
@@ -208,6 +274,7 @@ def _configuration(group: _Group, bad: Mask) -> Configuration:
             for at, outcome in zip(done.tolist(), outcomes, strict=True)
         },
         lost,
+        tuned,
     )
 
 
@@ -233,11 +300,3 @@ def _own_name(axis_values: Config) -> str | None:
         return None
     ((column, value),) = axis_values.items()
     return str(value) if column == "config" or isinstance(value, str) else None
-
-
-def _plain(value: object) -> AxisValue:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, int | float | str):
-        return value
-    return str(value)

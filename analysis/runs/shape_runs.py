@@ -16,7 +16,7 @@ import pandas as pd
 
 from analysis.findings.losses import Losses, losses_named
 from analysis.findings.results import AxisValue, Config
-from analysis.runs.columns import RunColumns
+from analysis.runs.columns import RunColumns, plain
 from analysis.runs.configurations import describe
 from analysis.runs.load import clean_runs
 from analysis.runs.scale import check_goal, transform
@@ -299,10 +299,3 @@ def _order(value: AxisValue) -> tuple[bool, float, str]:
     """Return a key that sorts numbers before names."""
     is_name = isinstance(value, str)
     return is_name, 0.0 if is_name else float(value), str(value)
-
-
-def plain(value: object) -> AxisValue:
-    """Return an axis value as int, float or text."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    return value if isinstance(value, int | float | str) else str(value)

@@ -47,9 +47,22 @@ def moderate(groups: list[FloatArray], max_prior_df: float = np.inf) -> Moderate
     """
     df = np.array([max(group.size - 1, 0) for group in groups], dtype=np.float64)
     variance = np.array([group.var(ddof=1) if group.size > 1 else np.nan for group in groups])
+    return moderate_variances(variance, df, max_prior_df)
+
+
+def moderate_variances(
+    variance: FloatArray, df: FloatArray, max_prior_df: float = np.inf
+) -> Moderated:
+    """Return what `moderate` does, from the variances themselves.
+
+    Args:
+        variance: of each configuration; NaN where it has none.
+        df: degrees of freedom behind each; 0 where there is none.
+        max_prior_df: as in `moderate`.
+    """
     known = df > 0
     if not known.any():
-        blank = np.full(len(groups), np.nan)
+        blank = np.full(len(df), np.nan)
         return Moderated(blank, df, None, None)
     floor = 1e-5 * float(np.median(variance[known])) or 1e-24
     variance = np.maximum(variance, floor)
@@ -58,7 +71,7 @@ def moderate(groups: list[FloatArray], max_prior_df: float = np.inf) -> Moderate
     prior_variance, prior_df = _fit_prior(variance[known], df[known])
     prior_df = min(prior_df, max_prior_df)
     if np.isinf(prior_df):
-        moderated = np.full(len(groups), prior_variance)
+        moderated = np.full(len(df), prior_variance)
     else:
         own = np.where(known, df * variance, 0.0)
         moderated = (prior_df * prior_variance + own) / (prior_df + df)

@@ -14,7 +14,7 @@ from scipy import stats
 
 from analysis.findings.results import Interval
 from analysis.pareto import area
-from analysis.runs.configurations import Configuration
+from analysis.runs.configurations import Configuration, seed_spread
 from analysis.runs.scale import FloatArray
 from analysis.statistics.moderated import moderate
 from analysis.statistics.optional import moocore
@@ -124,7 +124,11 @@ def _drawn(
         if at > 0 and not any(np.ptp(group) > 0 for group in groups):
             continue
         is_positive = at > 0 and all((group > 0).all() for group in groups)
-        spread = moderate([np.log(group) for group in groups] if is_positive else groups)
+        spread = (
+            seed_spread(shapes, sign)
+            if at == 0
+            else moderate([np.log(group) for group in groups] if is_positive else groups)
+        )
         if not np.isfinite(spread.sd).all():
             if at == 0:
                 return None
@@ -134,6 +138,7 @@ def _drawn(
             content = repr((sorted(item.config.items()), sorted(group.tolist()))).encode()
             rng = np.random.default_rng([rng_seed, at, zlib.crc32(content)])
             t = stats.t.ppf(rng.random(draws), spread.df[k])
-            step = spread.sd[k] / np.sqrt(group.size) * t
+            inflation = item.inflation if at == 0 else 1.0
+            step = spread.sd[k] * np.sqrt(inflation / group.size) * t
             drawn[:, k, at] = mean[k, at] * np.exp(step) if is_positive else mean[k, at] + step
     return drawn

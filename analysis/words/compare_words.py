@@ -30,6 +30,8 @@ def comparison_tables(comparison: Comparison) -> list[tuple[str, Table]]:
         ("What differs", differences_table(comparison)),
         ("What they share", shared_table(comparison)),
     ]
+    if comparison.apart:  # what differs comes first
+        found.sort(key=lambda each: each[0] != "What differs")
     return [(title, table) for title, table in found if table.rows]
 
 
@@ -188,6 +190,8 @@ def differences_table(comparison: Comparison) -> Table:
 
 def comparison_sentences(comparison: Comparison) -> list[str]:
     """Return what the comparison comes to."""
+    if comparison.apart:
+        return [comparison.apart]
     said = []
     for pair in comparison.transitions:
         if not pair.both_claim:

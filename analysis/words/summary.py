@@ -9,7 +9,14 @@ from analysis.findings.surrogate_results import SurrogateResult
 from analysis.words.against_wording import against_sentence
 from analysis.words.conditioning_wording import correlations_table, shapes_table
 from analysis.words.shape_sections import shape_sections
-from analysis.words.tables import Table, lean_table, missing_table, pareto_table, reading_table
+from analysis.words.tables import (
+    Table,
+    lean_table,
+    missing_runs_table,
+    missing_table,
+    pareto_table,
+    reading_table,
+)
 from analysis.words.wording import sentence
 
 
@@ -50,7 +57,11 @@ def _tables(answer: Answer) -> list[tuple[str, Table]]:
         found.append(("trials that would settle it", missing_table(answer.transition)))
     if answer.lean is not None:
         found.append(("candidates", lean_table(answer.lean)))
+        found.append(("trials that would settle it", missing_runs_table({"": answer.lean})))
     if answer.lean_groups is not None:
+        groups = answer.lean_groups
+        lacking = missing_runs_table(groups.found, groups.within)
+        found.append(("trials that would settle it", lacking))
         for value, result in answer.lean_groups.found.items():
             found.append((f"candidates, {answer.lean_groups.within} = {value}", lean_table(result)))
     if answer.pareto is not None:

@@ -14,6 +14,7 @@ from analysis.findings.effect_results import EffectsResult
 from analysis.findings.losses import runs_text
 from analysis.findings.results import (
     LeanResult,
+    LeanRow,
     ParetoResult,
     RetrievalDimension,
     TransitionReading,
@@ -21,6 +22,7 @@ from analysis.findings.results import (
 )
 from analysis.findings.surrogate_results import SurrogateResult
 from analysis.lean_groups import LeanGroups
+from analysis.statistics.noninferiority import MOST_SEEDS_ASKED_FOR
 from analysis.words.wording import (
     NONE,
     cost_text,
@@ -29,6 +31,7 @@ from analysis.words.wording import (
     number_text,
     percent_text,
     sentence,
+    setting_text,
     y_unit,
 )
 
@@ -166,6 +169,7 @@ def pareto_table(result: ParetoResult) -> Table:
         *(cost_title(cost) for cost in result.costs),
         "P(front)",
         "class",
+        *_setting_header(result.nuisance),
     )
     rows = tuple(
         (
@@ -177,6 +181,7 @@ def pareto_table(result: ParetoResult) -> Table:
             *(cost_text(cost, row.costs.get(cost)) for cost in result.costs),
             number_text(row.p_front, 2),
             row.class_,
+            *((setting_text(row.setting),) if result.nuisance else ()),
         )
         for row in result.table
     )
@@ -227,7 +232,9 @@ def lean_table(result: LeanResult) -> Table:
         "p",
         "Holm p",
         "no worse than the margin",
+        f"seeds for {percent_text(result.settings.power)}",
         *(f"{cost_title(cost)} saved" for cost in result.costs),
+        *_setting_header(result.nuisance),
     )
     rows = tuple(
         (
@@ -237,11 +244,13 @@ def lean_table(result: LeanResult) -> Table:
             runs_text(row.n, row.lost),
             number_text(row.p_raw, 2),
             number_text(row.p_holm, 2),
-            "established" if row.accepted else "not established",
+            NONE if result.verdict in ("untrained", "unsupported") else row.outcome,
+            NONE if result.verdict == "untrained" else _seeds_text(row),
             *(
                 percent_text(round(row.saving[cost], 3)) if cost in row.saving else NONE
                 for cost in result.costs
             ),
+            *((setting_text(row.setting),) if result.nuisance else ()),
         )
         for row in result.table
     )
@@ -254,10 +263,44 @@ def lean_table(result: LeanResult) -> Table:
     note = (
         f"Baseline {result.baseline_label}: {result.metric} {number_text(result.baseline_mean, 4)} "
         f"over {result.baseline_n} run{'' if result.baseline_n == 1 else 's'}"
-        f"{result.baseline_lost.behind}, {spread}. "
+        f"{result.baseline_lost.behind}, {spread}{_best_setting(result)}. "
         f"{sentence(result.power_note)} {sentence(result.confirm)}"
     )
     return Table(header, rows, note.strip())
+
+
+def _setting_header(nuisance: Sequence[str]) -> tuple[str, ...]:
+    return (f"best {', '.join(nuisance)}",) if nuisance else ()
+
+
+def _seeds_text(row: LeanRow) -> str:
+    """Return the seeds that would establish an equal shape."""
+    if row.seeds_needed is not None:
+        return str(row.seeds_needed)
+    is_open = row.outcome == "undecided" and row.p_raw is not None
+    return f"more than {MOST_SEEDS_ASKED_FOR}" if is_open else NONE
+
+
+def _best_setting(result: LeanResult) -> str:
+    if result.baseline_setting is None:
+        return ""
+    return f", at its best {setting_text(result.baseline_setting)}"
+
+
+def missing_runs_table(results: Mapping[str, LeanResult], within: str = "") -> Table:
+    """Return the runs that would settle undecided comparisons.
+
+    Args:
+        results: the comparisons, by their value of ``within`` in words.
+        within: the axis that parts them; empty where there is only one.
+    """
+    header = (*((within,) if within else ()), "shape", "trials to add", "why")
+    rows = tuple(
+        (*((value,) if within else ()), each.label, str(each.trials), each.why)
+        for value, result in results.items()
+        for each in result.missing
+    )
+    return Table(header, rows)
 
 
 def group_candidates_table(groups: LeanGroups) -> Table:

@@ -1,20 +1,24 @@
 """What was found, in words: the answer in one sentence, verdict names, numbers, axis titles."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from analysis.findings.losses import losses_named
 from analysis.findings.results import (
+    AxisValue,
     CellCounts,
     FrontClass,
     Interval,
     LeanResult,
     LeanRow,
+    LeanVerdict,
     ParetoResult,
     TransitionResult,
+    TunedSetting,
 )
 from analysis.lean_groups import LeanGroups
+from analysis.statistics.noninferiority import MOST_SEEDS_ASKED_FOR
 from hsweep.design.question import Scale
 
 Tone = Literal["found", "partial", "absent", "unknown"]
@@ -33,7 +37,10 @@ _VERDICTS: Final[dict[str, tuple[str, Tone]]] = {
     "none": ("no transition", "absent"),
     "inconclusive": ("inconclusive", "unknown"),
     "found": ("leaner equivalent found", "found"),
-    "none_found": ("no leaner equivalent", "absent"),
+    "excluded": ("no leaner equivalent", "absent"),
+    "undecided": ("undecided", "unknown"),
+    "untrained": ("baseline not trained", "unknown"),
+    "no_candidates": ("no cheaper shape", "unknown"),
     "unsupported": ("unsupported", "unknown"),
 }
 
@@ -319,30 +326,163 @@ def _growth_above(result: TransitionResult, joint: str) -> str:
 
 
 def _lean_sentence(result: LeanResult) -> str:
-    reason = result.reason.strip().rstrip(".")
-    if result.verdict == "unsupported":
-        # The reason stands alone in JSON, where it names the verdict itself.
-        return f"Unsupported: {reason.removeprefix('unsupported: ')}."
-    margin = f"{number_text(result.margin)} in {result.metric}"
-    tried = f"{len(result.table)} cheaper shape{'' if len(result.table) == 1 else 's'}"
+    said = _LEAN_SENTENCES[result.verdict](result)
+    doubt = f" {sentence(result.doubt)}" if result.doubt and result.table else ""
+    return f"{said}{doubt}{_settings_at_edge(result)}{_baseline_losses(result)}"
+
+
+def _found_sentence(result: LeanResult) -> str:
     chosen = chosen_row(result)
-    if result.verdict == "none_found" or chosen is None:
-        return (
-            f"None of the {tried} tried is established as no worse than the baseline "
-            f"{result.baseline_label} by {margin}.{_baseline_losses(result)}"
-        )
+    assert chosen is not None
     savings = ", ".join(
         f"{percent_text(round(share, 3))} of {cost_title(cost)}"
         for cost, share in chosen.saving.items()
         if math.isfinite(share) and share > 0
     )
     return (
-        f"The leanest shape established as no worse than {result.baseline_label} by {margin} is "
-        f"{chosen.label}, which saves {savings or 'nothing that was recorded'}; its difference is "
+        f"The leanest shape established as no worse than {result.baseline_label} by "
+        f"{_margin(result)} is {chosen.label}, which saves "
+        f"{savings or 'nothing that was recorded'}; its difference is "
         f"{interval_text(chosen.ci, result.settings.confidence)} "
-        f"(Holm {p_text(chosen.p_holm)} over {tried}, {chosen.n} seeds{chosen.lost.behind})."
-        f"{_baseline_losses(result)}"
+        f"(Holm {p_text(chosen.p_holm)} over {_cheaper(result)}, {chosen.n} seeds"
+        f"{chosen.lost.behind}){_at_best(result)}."
     )
+
+
+def _excluded_sentence(result: LeanResult) -> str:
+    worst = p_text(max(row.p_worse or 0.0 for row in result.table))
+    one = len(result.table) == 1
+    return (
+        f"{'The cheaper shape' if one else f'Each of the {_cheaper(result)}'} tried is worse than "
+        f"the baseline {result.baseline_label} by more than {_margin(result)} "
+        f"({'' if one else 'largest '}Holm {worst}){_at_best(result)}."
+    )
+
+
+def _undecided_sentence(result: LeanResult) -> str:
+    excluded = sum(row.outcome == "excluded" for row in result.table)
+    parts = [f"{excluded} {'is' if excluded == 1 else 'are'} worse by more"] if excluded else []
+    if result.undecided and (excluded or result.stopped):
+        verb = "is" if len(result.undecided) == 1 else "are"
+        parts.append(f"{len(result.undecided)} {verb} undecided")
+    if result.stopped:
+        verb = "was" if len(result.stopped) == 1 else "were"
+        parts.append(f"{len(result.stopped)} {verb} stopped early and not compared")
+    said = f"but {', '.join(parts)}" if parts else "and none is shown to be worse by more"
+    return (
+        f"Undecided: of the {_cheaper(result)} tried, none is established as no worse than the "
+        f"baseline {result.baseline_label} by {_margin(result)}, "
+        f"{said}"
+        f"{_at_best(result)}. {_what_it_takes(result)}"
+    ).rstrip()
+
+
+def _what_it_takes(result: LeanResult) -> str:
+    """Return how many seeds would settle what is undecided; empty where none can be named."""
+    if not result.undecided:
+        return ""
+    power = percent_text(result.settings.power)
+    needed = [row.seeds_needed for row in result.undecided]
+    known = sorted(number for number in needed if number is not None)
+    have = max(row.n for row in result.undecided)
+    if not known:
+        return (
+            f"To establish an equal shape with a power of {power} would take more than "
+            f"{MOST_SEEDS_ASKED_FOR} seeds of each: widen the margin."
+        )
+    if len(known) == len(needed) and known[-1] <= min(row.n for row in result.undecided):
+        return (
+            f"With {have} seeds a shape that equals the baseline is established with a power of at "
+            f"least {power}, so what is undecided is more likely somewhat worse, by about the "
+            "margin."
+        )
+    span = number_text(known[-1])
+    if known[0] < known[-1]:
+        span = f"{known[0]} to {known[-1]}"
+    more = len(needed) - len(known)
+    rest = f" ({more} of them more than {MOST_SEEDS_ASKED_FOR})" if more else ""
+    return (
+        f"To establish an equal shape with a power of {power} takes {span} seeds of each{rest}; "
+        f"there are {have}."
+    )
+
+
+def _unsupported_sentence(result: LeanResult) -> str:
+    # The reason stands alone in JSON, where it names the verdict itself.
+    return f"Unsupported: {_plain_reason(result).removeprefix('unsupported: ')}."
+
+
+def _untrained_sentence(result: LeanResult) -> str:
+    return f"No answer: {_plain_reason(result)}."
+
+
+def _no_candidates_sentence(result: LeanResult) -> str:
+    return f"Nothing to compare: {_plain_reason(result)}."
+
+
+_LEAN_SENTENCES: Final[dict[LeanVerdict, Callable[[LeanResult], str]]] = {
+    "found": _found_sentence,
+    "excluded": _excluded_sentence,
+    "undecided": _undecided_sentence,
+    "untrained": _untrained_sentence,
+    "no_candidates": _no_candidates_sentence,
+    "unsupported": _unsupported_sentence,
+}
+
+
+def _plain_reason(result: LeanResult) -> str:
+    return result.reason.strip().rstrip(".")
+
+
+def _margin(result: LeanResult) -> str:
+    return f"{number_text(result.margin)} in {result.metric}"
+
+
+def _cheaper(result: LeanResult) -> str:
+    """Return the candidates in words, those that early stopping dropped included."""
+    tried = len(result.table) + len(result.stopped)
+    return f"{tried} cheaper shape{'' if tried == 1 else 's'}"
+
+
+def _at_best(result: LeanResult) -> str:
+    if not result.nuisance:
+        return ""
+    return f", each shape at its best {' and '.join(result.nuisance)}"
+
+
+def _settings_at_edge(result: LeanResult) -> str:
+    """Return that the best setting of the baseline or the choice is the last one tried."""
+    chosen = chosen_row(result)
+    shapes = [("the baseline", result.baseline_setting)]
+    if chosen is not None:
+        shapes.append((chosen.label, chosen.setting))
+    said = []
+    for name, setting in shapes:
+        for axis in setting.at_edge if setting is not None else ():
+            assert setting is not None
+            value = axis_text(setting.values[axis])
+            said.append(f"that of {name} ({axis} = {value})")
+    if not said:
+        return ""
+    return (
+        f" At the end of the values tried lies {' and '.join(said)}: a wider range may change the "
+        "answer."
+    )
+
+
+def axis_text(value: AxisValue) -> str:
+    """Return an axis value in words."""
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def setting_text(setting: TunedSetting | None) -> str:
+    """Return a shape's best setting: ``lr=0.01 of 4 (largest or smallest tried)``."""
+    if setting is None:
+        return NONE
+    values = ", ".join(f"{name}={axis_text(value)}" for name, value in setting.values.items())
+    edge = f", {' and '.join(setting.at_edge)} at the edge" if setting.at_edge else ""
+    single = ", a single run" if setting.is_single else ""
+    return f"{values} (of {setting.tried}{edge}{single})"
 
 
 def _baseline_losses(result: LeanResult) -> str:
@@ -354,13 +494,17 @@ def _baseline_losses(result: LeanResult) -> str:
 
 def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
     """Return what the comparisons come to, and the tone it is shown in."""
-    established, all_groups = len(groups.established), len(groups.found) + len(groups.problems)
+    established, every = len(groups.established), len(groups.found) + len(groups.problems)
     if not groups.found:
         return "no verdict", "unknown"
+    if len(groups.excluded) == every:
+        return _VERDICTS["excluded"]
+    unsettled = every - established - len(groups.excluded)
     if not established:
-        return _VERDICTS["none_found"]
-    tone: Tone = "found" if established == all_groups else "partial"
-    return f"leaner equivalent in {established} of {all_groups}", tone
+        return f"undecided in {unsettled} of {every}", "unknown"
+    tone: Tone = "found" if established == every else "partial"
+    rest = f", undecided in {unsettled}" if unsettled else ""
+    return f"leaner equivalent in {established} of {every}{rest}", tone
 
 
 def groups_sentence(groups: LeanGroups) -> str:
@@ -376,12 +520,16 @@ def groups_sentences(groups: LeanGroups) -> list[str]:
     for sentence in dict.fromkeys(said.values()):
         values = ", ".join(value for value, other in said.items() if other == sentence)
         parts.append(f"{groups.within} = {values}: {_first_to_lower(sentence)}")
-    established, all_groups = len(groups.established), len(groups.found) + len(groups.problems)
+    established, every = len(groups.established), len(groups.found) + len(groups.problems)
     summary = (
         f"A leaner shape is established as no worse than its baseline in {established} of "
-        f"{all_groups} comparisons."
+        f"{every} comparisons"
     )
-    return [summary, *parts]
+    excluded = len(groups.excluded)
+    unsettled = every - established - excluded
+    rest = [f"excluded in {excluded}"] if excluded else []
+    rest += [f"undecided in {unsettled}"] if unsettled else []
+    return [f"{', '.join([summary, *rest])}.", *parts]
 
 
 def _first_to_lower(sentence: str) -> str:

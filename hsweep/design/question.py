@@ -54,8 +54,8 @@ class Lean:
         baseline: axis values that name the baseline shape.
         within: an axis at each of whose values the baseline is another shape, for example a family
             of models; shapes are then compared only with the baseline they share it with.
-        nuisance: axes that are settings and no part of a shape, such as ``lr``; each shape,
-            the baseline too, is taken at its best setting.
+        nuisance: axes that are settings and no part of a shape, such as ``lr``; each shape, the
+            baseline too, is taken at its best setting.
         margin: how much worse than the baseline, in the metric's own unit, still counts as equal.
         scale: how the metric is transformed for display.
 

@@ -37,14 +37,17 @@ class Wanted:
         why: what the analysis lacks.
     """
 
-    at: Mapping[str, int | float]
+    at: Mapping[str, Any]
     trials: int
     why: str
 
     @property
     def label(self) -> str:
         """The cell in words."""
-        return " ".join(f"{axis}={value:g}" for axis, value in self.at.items())
+        return " ".join(
+            f"{axis}={f'{value:g}' if isinstance(value, float) else value}"
+            for axis, value in self.at.items()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,4 +266,4 @@ class _Finder:
 
 
 def _lies_in(point: Mapping[str, Any], cell: Wanted) -> bool:
-    return all(point.get(axis) == value for axis, value in cell.at.items())
+    return all(point.get(axis) == as_value(value) for axis, value in cell.at.items())

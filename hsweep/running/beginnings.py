@@ -74,10 +74,35 @@ def extension_entry(extension: Extension, sweep_file: Path) -> dict[str, Any]:
 
 def _provenance(sweep_file: Path, trials: Sequence[Trial]) -> dict[str, Any]:
     """Return versions, hardware and commits, and what data the trials learn from."""
-    tasks = {repr(trial.task): trial.task for trial in trials}
     return {
         **collect(command=["hsweep", *sys.argv[1:]], sweep_file=sweep_file),
-        "data": [
-            {"task": describe(task), "fingerprint": task.fingerprint()} for task in tasks.values()
-        ],
+        "data": _tasks(trials),
     }
+
+
+def _tasks(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Return what is recorded of each task: its content, its data, what a constant predictor
+    scores, and at which axis values it is learned where other points learn another task."""
+    tasks = {repr(trial.task): trial.task for trial in trials}
+    points = {name: [t.point for t in trials if repr(t.task) == name] for name in tasks}
+    found = []
+    for name, task in tasks.items():
+        chances = {
+            metric.name: metric.chance
+            for metric in task.metrics
+            if getattr(metric, "chance", None) is not None
+        }
+        at = {}
+        for axis, value in points[name][0].items() if len(tasks) > 1 else ():
+            own = {repr(point.get(axis)) for point in points[name]}
+            if len(own) == 1 and {repr(trial.point.get(axis)) for trial in trials} != own:
+                at[axis] = value
+        found.append(
+            {
+                "task": describe(task),
+                "fingerprint": task.fingerprint(),
+                **({"chance": chances} if chances else {}),
+                **({"at": at} if at else {}),
+            }
+        )
+    return found

@@ -165,7 +165,7 @@ def fill_missing(
     how["tracking_uri"] = how["tracking_uri"] or request.recorded_tracking_uri(study)
     options = request.run_options(home, study.manifest.sweep, **how)
     answer = answer_study(study)
-    wanted = _wanted(answer)
+    wanted = _wanted(study, answer)
     if not wanted:
         console.print(f"{study.name} lacks no trial; there is nothing to run.", soft_wrap=True)
         _say_answer(console, answer)
@@ -193,12 +193,12 @@ def _only_given(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _wanted(answer: "Answer") -> "list[Wanted]":
+def _wanted(study: "Study", answer: "Answer") -> "list[Wanted]":
     from hsweep.planning.extension import Wanted
 
     found = answer.transition
     if found is None:
-        return []
+        return _wanted_shapes(study, answer)
     return [
         Wanted(
             {found.x: cell.x}
@@ -209,6 +209,26 @@ def _wanted(answer: "Answer") -> "list[Wanted]":
         )
         for cell in found.missing
     ]
+
+
+def _wanted_shapes(study: "Study", answer: "Answer") -> "list[Wanted]":
+    """Return the runs that a study's lean comparisons lack, by the axis values on record."""
+    from analysis.confirmation import recorded_values
+    from hsweep.planning.extension import Wanted
+
+    results = [(answer.lean, {})] if answer.lean is not None else []
+    groups = answer.lean_groups
+    if groups is not None:
+        results += [(result, {groups.within: value}) for value, result in groups.found.items()]
+    with study.journal() as journal:
+        points = [dict(point) for point in journal.points()]
+    wanted = []
+    for result, where in results:
+        for each in result.missing:
+            at = recorded_values(points, each.config, where)
+            if at is not None:
+                wanted.append(Wanted(at, each.trials, each.why))
+    return wanted
 
 
 def _announce(console: "Console", study: "Study", answer: "Answer", extension: "Extension") -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tasks.base import Metric, TaskData, not_in_key
-from tasks.lra.spec import TokenSpec, bytes_kept, keep_whole_numbers, token_metrics
+from tasks.lra.spec import TokenSpec, bytes_kept, even_shares, keep_whole_numbers, token_metrics
 from tasks.settings import share
 from tasks.sources.digest import definition_digest
 from tasks.sources.hub import content_digest, resolved
@@ -89,7 +89,7 @@ class ByteText:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Accuracy on validation texts (main), on test and training ones, and losses."""
-        return token_metrics(with_test=self.test is not None)
+        return token_metrics(even_shares(2), with_test=self.test is not None)
 
     @property
     def vocab_size(self) -> int:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tasks.base import Metric, TaskData, not_in_key
 from tasks.lra.byte_text import BYTE_VOCABULARY
-from tasks.lra.spec import TokenSpec, bytes_kept, keep_whole_numbers, token_metrics
+from tasks.lra.spec import TokenSpec, bytes_kept, even_shares, keep_whole_numbers, token_metrics
 from tasks.sources.digest import definition_digest, sampled_digest
 from tasks.sources.hub import resolved
 
@@ -76,7 +76,7 @@ class DocumentPairs:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Accuracy on validation pairs (main), on test and training ones, and losses."""
-        return token_metrics()
+        return token_metrics(even_shares(2))
 
     @property
     def vocab_size(self) -> int:

@@ -96,7 +96,10 @@ class ListOps:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Accuracy on validation expressions (main), on test and training ones, and losses."""
-        return token_metrics()
+        from tasks.lra.listops_trees import value_shares
+
+        bounds = (self.min_length, self.max_length, self.max_depth, self.max_args)
+        return token_metrics(value_shares(*bounds))
 
     @property
     def vocab_size(self) -> int:

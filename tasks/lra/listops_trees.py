@@ -4,6 +4,7 @@ All nodes of one depth are one array, the children of a node next to each other,
 costs a few array operations a level instead of a function call a node.
 """
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ WORDS: Final = (*(str(digit) for digit in range(DIGITS)), "[MIN", "[MAX", "[MED"
 _OPERATOR_PROBABILITY: Final = 0.25
 _AT_ONCE: Final = 4096
 """Trees drawn at once. Part of what a seed means."""
+
+_ROUNDS_FOR_SHARES: Final = 6
+_FEWEST_FOR_SHARES: Final = 100
 
 _Ints = NDArray[np.int64]
 
@@ -84,6 +88,28 @@ def expressions(
         accepted = (length > min_length) & (length < max_length)
         if accepted.any():
             yield from _written(_only(levels, accepted))
+
+
+@functools.cache
+def value_shares(
+    min_length: int, max_length: int, max_depth: int, max_args: int
+) -> tuple[float, ...]:
+    """Return how frequent each value is among some thousand expressions within these bounds.
+
+    Where hardly any tree meets the bounds the values are taken to be equally frequent.
+    """
+    drawn = expressions(
+        np.random.default_rng(0),
+        min_length=min_length,
+        max_length=max_length,
+        max_depth=max_depth,
+        max_args=max_args,
+        rounds=_ROUNDS_FOR_SHARES,
+    )
+    counts = np.bincount([each.value for each in drawn], minlength=DIGITS)
+    if counts.sum() < _FEWEST_FOR_SHARES:
+        return (1 / DIGITS,) * DIGITS
+    return tuple((counts / counts.sum()).tolist())
 
 
 def _grown(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tasks.base import Metric, TaskData
 from tasks.lra.pixels import PIXEL_VOCABULARY
-from tasks.lra.spec import TokenSpec, keep_whole_numbers, token_metrics
+from tasks.lra.spec import TokenSpec, even_shares, keep_whole_numbers, token_metrics
 from tasks.sources.digest import definition_digest
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Pathfinder:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Accuracy on validation images (main), on test and training ones, and losses."""
-        return token_metrics()
+        return token_metrics(even_shares(2))
 
     @property
     def vocab_size(self) -> int:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tasks.base import Metric, TaskData, not_in_key
-from tasks.lra.spec import TokenSpec, keep_whole_numbers, token_metrics
+from tasks.lra.spec import TokenSpec, even_shares, keep_whole_numbers, token_metrics
 from tasks.settings import share
 from tasks.sources.digest import definition_digest
 from tasks.sources.hub import content_digest, resolved
@@ -96,7 +96,7 @@ class Pixels:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Accuracy on validation images (main), on test and training ones, and losses."""
-        return token_metrics(with_test=self.test is not None)
+        return token_metrics(even_shares(self.num_classes), with_test=self.test is not None)
 
     @property
     def vocab_size(self) -> int:

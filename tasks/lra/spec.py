@@ -1,27 +1,45 @@
 """What the tasks of the Long Range Arena have in common, known without reading any data."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tasks.base import Metric
+from tasks.classification import constant_scores
 from tasks.settings import whole_number
 
 PADDING: Final = 0
 """The token after the last one of a text. A black pixel is 0 as well, and published models take it
 for padding."""
 
-TOKEN_METRICS: Final = (
-    Metric("accuracy", "max", "accuracy", "accuracy, validation sequences"),
-    Metric("test_accuracy", "max", "accuracy", "accuracy, test sequences"),
-    Metric("train_accuracy", "max", "accuracy", "accuracy, training sequences"),
-    Metric("validation_loss", "min", "loss", "cross-entropy in nats, validation sequences"),
-    Metric("train_loss", "min", "loss", "cross-entropy in nats, training sequences"),
-)
+
+def token_metrics(shares: Sequence[float], *, with_test: bool = True) -> tuple[Metric, ...]:
+    """Return the metrics of a task, ``accuracy`` first; without a test split, those without it.
+
+    Args:
+        shares: how frequent each class is, from which follows what a constant predictor scores.
+        with_test: whether there is a test split.
+    """
+    constant = constant_scores(shares)
+    accuracies = [
+        Metric(name, "max", "accuracy", f"accuracy, {split} sequences", constant.top1)
+        for name, split in (
+            ("accuracy", "validation"),
+            ("test_accuracy", "test"),
+            ("train_accuracy", "training"),
+        )
+        if with_test or name != "test_accuracy"
+    ]
+    losses = [
+        Metric(name, "min", "loss", f"cross-entropy in nats, {split} sequences", constant.loss)
+        for name, split in (("validation_loss", "validation"), ("train_loss", "training"))
+    ]
+    return (*accuracies, *losses)
 
 
-def token_metrics(*, with_test: bool = True) -> tuple[Metric, ...]:
-    """Return the metrics of a task, ``accuracy`` first; without a test split, those without it."""
-    return tuple(metric for metric in TOKEN_METRICS if with_test or metric.name != "test_accuracy")
+def even_shares(num_classes: int) -> tuple[float, ...]:
+    """Return the shares of classes that are equally frequent."""
+    return (1 / num_classes,) * num_classes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Finding the passage that answers a query among hard candidates: MS MARCO and its like."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,14 +15,31 @@ if TYPE_CHECKING:
 _VERSION: Final = "1"
 """Where things lie does not matter, only what they contain."""
 
-_METRICS: Final = (
-    Metric("top1", "max", "accuracy", "validation queries whose positive is ranked first"),
-    Metric("mrr", "max", "accuracy", "validation MRR@10: mean of 1/rank, 0 below rank 10"),
-    Metric("train_top1", "max", "accuracy", "training queries whose positive is ranked first"),
-    Metric("train_mrr", "max", "accuracy", "training MRR@10"),
-    Metric("validation_loss", "min", "loss", "cross entropy over the candidates, nats"),
-    Metric("train_loss", "min", "loss", "cross entropy over the candidates, nats, in training"),
-)
+_RANKS: Final = 10
+"""Ranks that MRR@10 looks at."""
+
+
+def _metrics(seq_len: int) -> tuple[Metric, ...]:
+    """Return the metrics among ``seq_len`` candidates; chance is that of any order of them."""
+    top1 = 1 / seq_len
+    mrr = sum(1 / rank for rank in range(1, min(_RANKS, seq_len) + 1)) / seq_len
+    loss = math.log(seq_len)
+    return (
+        Metric(
+            "top1", "max", "accuracy", "validation queries whose positive is ranked first", top1
+        ),
+        Metric("mrr", "max", "accuracy", "validation MRR@10: mean of 1/rank, 0 below rank 10", mrr),
+        Metric("train_top1", "max", "accuracy", "training queries whose positive is first", top1),
+        Metric("train_mrr", "max", "accuracy", "training MRR@10", mrr),
+        Metric("validation_loss", "min", "loss", "cross entropy over the candidates, nats", loss),
+        Metric(
+            "train_loss",
+            "min",
+            "loss",
+            "cross entropy over the candidates, nats, in training",
+            loss,
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +121,7 @@ class Passages:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Top-1 (main) and MRR@10 on validation and training queries, and losses."""
-        return _METRICS
+        return _metrics(self.seq_len)
 
     def input_dim(self) -> int:
         """Return the width of a candidate: twice that of the encoder's embeddings.

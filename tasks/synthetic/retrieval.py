@@ -26,12 +26,14 @@ _METRICS = (
         "min",
         "error",
         "mean squared error over the variance of the target, validation sequences",
+        1.0,
     ),
     Metric(
         "train_nmse",
         "min",
         "error",
         "mean squared error over the variance of the target, training sequences",
+        1.0,
     ),
 )
 

@@ -60,6 +60,8 @@ class ImageSource:
         num_classes: classes; labels are 0 to num_classes - 1.
         read_train: returns the training images.
         read_validation: returns those of the validation split; None where there is none.
+        train_shares: share of each class in the training split.
+        validation_shares: in the validation split; in the training split where there is none.
     """
 
     image_size: int
@@ -67,6 +69,14 @@ class ImageSource:
     num_classes: int
     read_train: Callable[[], ImageArrays]
     read_validation: Callable[[], ImageArrays] | None
+    train_shares: tuple[float, ...]
+    validation_shares: tuple[float, ...]
+
+
+def class_shares(labels: NDArray[np.int64], num_classes: int) -> tuple[float, ...]:
+    """Return the share of each class among labels 0 to num_classes - 1."""
+    counts = np.bincount(labels, minlength=num_classes)
+    return tuple((counts / counts.sum()).tolist())
 
 
 @functools.lru_cache(maxsize=1)
@@ -80,7 +90,8 @@ def digits() -> ImageSource:
     bunch = load_digits()
     pixels = np.ascontiguousarray(bunch.images[:, None].astype(np.uint8))
     arrays = ImageArrays(pixels, bunch.target.astype(np.int64))
-    return ImageSource(8, 1, 10, lambda: arrays, None)
+    shares = class_shares(arrays.labels, 10)
+    return ImageSource(8, 1, 10, lambda: arrays, None, shares, shares)
 
 
 @functools.lru_cache(maxsize=1)
@@ -140,11 +151,13 @@ def _hub_source(data: str, columns: Columns, digest: str) -> ImageSource:
     image = existing_column(splits["train"], data, columns.image, _IMAGE_COLUMNS, "image")
     label = existing_column(splits["train"], data, columns.label, _LABEL_COLUMNS, "label")
     num_classes = _num_classes(splits["train"], label)
+    shares: dict[str, tuple[float, ...]] = {}
     for name in splits_in_use:
         existing_column(splits[name], data, image, (image,), "image")
         existing_column(splits[name], data, label, (label,), "label")
         named = functools.partial(row_name, data, columns.config, name)
-        checked_labels(splits[name], label, f"{data}, split {name!r}", num_classes, named)
+        labels = checked_labels(splits[name], label, f"{data}, split {name!r}", num_classes, named)
+        shares[name] = class_shares(labels, num_classes)
     named = functools.partial(row_name, data, columns.config, "train")
     first = _pixels(_encoded(splits["train"], image)[0][image], Path(data), named, 0)
     in_chans, height, width = first.shape
@@ -178,6 +191,8 @@ def _hub_source(data: str, columns: Columns, digest: str) -> ImageSource:
         num_classes,
         functools.partial(read, "train"),
         None if validation is None else functools.partial(read, validation),
+        shares["train"],
+        shares[splits_in_use[-1]],
     )
 
 

@@ -113,7 +113,11 @@ class Images:
         Raises:
             DataError: as ``spec``.
         """
-        return classification_metrics(self.spec().num_classes)
+        self.spec()
+        source = self.source()
+        return classification_metrics(
+            source.num_classes, source.validation_shares, source.train_shares
+        )
 
     def source(self) -> ImageSource:
         """Return where the images come from; reads labels and the first image alone.

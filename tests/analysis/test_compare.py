@@ -206,6 +206,44 @@ class TestFronts:
         assert pair.p_better is None
 
 
+def learning(study: Study, **task: Any) -> Study:
+    """The study with a task and the fingerprint of its data on record."""
+    fingerprint = str(sorted(task.items()))
+    data = [{"task": {"type": "TinyTask", **task}, "fingerprint": fingerprint}]
+    return Study(study.paths, dataclasses.replace(study.manifest, provenance={"data": data}))
+
+
+class TestOtherData:
+    def test_fronts_are_shown_and_none_is_called_better(self, home: Home) -> None:
+        one, other = lean_studies(home, (0.0, 0.04))
+        result = compare([learning(one, dim=3), learning(other, dim=4)], settings=QUICK)
+        (sentence,) = comparison_sentences(result)
+        assert sentence.startswith("The studies do not learn the same task from the same data")
+        assert "lean0: dim=3; lean1: dim=4" in sentence
+        assert (result.volumes, [side.hv for side in result.studies]) == ((), [None, None])
+        titles = [title for title, _ in comparison_tables(result)]
+        assert titles[0] == "What differs"
+        assert "Lean choices" in titles
+        page = build_comparison_page(result)
+        assert "better one" not in page
+        assert 'data-figure="front-0"' not in page
+
+    def test_places_of_a_collapse_are_not_tested_against_each_other(
+        self, collapses: list[Study]
+    ) -> None:
+        apart = [learning(study, dim=3 + at) for at, study in enumerate(collapses)]
+        result = compare(apart, settings=QUICK)
+        assert result.transitions == ()
+        assert [s.transition.h_star for s in result.studies if s.transition] == [3, 4]
+        assert {row.what: row.values for row in result.differences}["task"] == ("dim=3", "dim=4")
+
+    def test_the_same_data_are_compared_whatever_else_differs(self, home: Home) -> None:
+        studies = [learning(study, dim=3) for study in lean_studies(home, (0.0, 0.04))]
+        result = compare(studies, settings=QUICK)
+        assert result.apart == ""
+        assert len(result.volumes) == 1
+
+
 def grouped(frame: pd.DataFrame) -> Any:
     return group_configurations(
         frame,
@@ -294,7 +332,7 @@ def test_unfinished_studies_are_compared_as_far_as_they_are(home: Home) -> None:
     assert result.transitions == ()
     assert "a: no trial has run to its full budget yet" in result.warnings
     assert "can be set against each other" in comparison_sentences(result)[0]
-    assert "have no curves or fronts in common" in build_comparison_page(result)
+    assert "No curves or fronts are drawn together" in build_comparison_page(result)
 
 
 @pytest.mark.parametrize("number", [0, 1])

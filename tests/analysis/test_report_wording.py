@@ -1,8 +1,9 @@
 """The answer in one sentence says what was found, how sure it is, and no more than that."""
 
+import dataclasses
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +13,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from analysis.answer import Answer
-from analysis.findings.results import Interval, MissingTrials, TransitionSettings
+from analysis.findings.results import (
+    Interval,
+    LeanResult,
+    MissingTrials,
+    TransitionSettings,
+    TunedSetting,
+)
 from analysis.pictures.transition_figures import transition_pictures
 from analysis.pictures.transition_plots import transition_figures
 from analysis.report import build_report
@@ -171,9 +178,58 @@ def test_a_found_equivalent_names_shape_saving_interval_and_corrected_p_value() 
     assert "95% interval" in sentence
 
 
-def test_no_equivalent_claims_none() -> None:
-    none = examples.lean_result(verdict="none_found", choice=None, choice_config=None)
-    assert answer_sentence(none).startswith("None of the 5 cheaper shapes tried is established")
+def without_choice(verdict: str, outcomes: Sequence[str], needed: int | None = 9) -> LeanResult:
+    """The example with no choice, its candidates' outcomes and the seeds they would take."""
+    rows = examples.lean_result().table
+    table = tuple(
+        dataclasses.replace(row, outcome=outcome, seeds_needed=needed, p_worse=0.01)
+        for row, outcome in zip(rows, outcomes, strict=True)
+    )
+    return examples.lean_result(verdict=verdict, choice=None, choice_config=None, table=table)
+
+
+def test_only_shapes_shown_to_be_worse_are_called_so() -> None:
+    none = without_choice("excluded", ["excluded"] * 5)
+    assert answer_sentence(none).startswith("Each of the 5 cheaper shapes tried is worse than the")
+    assert "(largest Holm p = 0.01)" in answer_sentence(none)
+    assert verdict_badge(none) == ("no leaner equivalent", "absent")
+
+
+def test_what_is_not_established_is_not_called_worse() -> None:
+    open_ = without_choice("undecided", ["excluded", *["undecided"] * 4])
+    sentence = answer_sentence(open_)
+    assert sentence.startswith("Undecided: of the 5 cheaper shapes tried, none is established")
+    assert "but 1 is worse by more, 4 are undecided" in sentence
+    assert "with a power of 80% takes 9 seeds of each; there are 5." in sentence
+    assert verdict_badge(open_) == ("undecided", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("needed", "words"),
+    [(None, "more than 50 seeds of each: widen the margin"), (4, "more likely somewhat worse")],
+)
+def test_an_undecided_answer_says_what_it_would_take(needed: int | None, words: str) -> None:
+    assert words in answer_sentence(without_choice("undecided", ["undecided"] * 5, needed))
+
+
+def test_shapes_stopped_early_stand_in_an_undecided_answer() -> None:
+    result = dataclasses.replace(without_choice("undecided", ["excluded"] * 5), stopped=("a", "b"))
+    sentence = answer_sentence(result)
+    assert "of the 7 cheaper shapes tried" in sentence
+    assert "2 were stopped early and not compared" in sentence
+
+
+def test_what_qualifies_an_answer_stands_in_its_sentence() -> None:
+    setting = TunedSetting({"lr": 0.1}, 3, 0, ("lr",), False)
+    result = examples.lean_result(
+        doubt="it is not known whether the baseline has learned anything",
+        nuisance=("lr",),
+        baseline_setting=setting,
+    )
+    sentence = answer_sentence(result)
+    assert "each shape at its best lr" in sentence
+    assert "It is not known whether the baseline has learned anything." in sentence
+    assert "At the end of the values tried lies that of the baseline (lr = 0.1)" in sentence
 
 
 def test_single_runs_are_unsupported_never_a_claim() -> None:

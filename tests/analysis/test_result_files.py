@@ -56,7 +56,9 @@ def test_the_rows_of_a_parquet_file_are_readable_without_us(tmp_path: Path) -> N
     front = pd.read_parquet(tmp_path / "pareto.parquet")
     assert front.set_index("label")["p_front"].to_dict() == found["pareto"].p_front
     candidates = pd.read_parquet(tmp_path / "lean.parquet")
-    assert candidates.loc[candidates["accepted"], "label"].tolist() == list(found["lean"].accepted)
+    assert candidates.loc[candidates["outcome"] == "established", "label"].tolist() == list(
+        found["lean"].accepted
+    )
 
 
 def test_a_file_that_holds_no_result_is_refused(tmp_path: Path) -> None:

@@ -77,11 +77,11 @@ def test_a_sample_of_every_kind_reaches_its_bars() -> None:
 
 def test_fronts_and_equivalents_are_measured() -> None:
     measured = calibrate(
-        ["pareto_homo", "lean_null", "lean_equal"],
+        ["pareto_homo", "lean_null", "lean_equal", "lean_tuned_equal", "lean_untrained"],
         sweeps=3, first_seed=0, varied=False, settings=QUICK,
     )  # fmt: skip
     assert {row.quantity.split(":")[0] for row in measured.rows} == {
-        "Pareto, homo", "lean, null", "lean, equal",
+        "Pareto, homo", "lean, null", "lean, equal", "lean, tuned_equal", "lean, untrained",
     }  # fmt: skip
 
 
@@ -142,15 +142,25 @@ def test_front_rows_score_the_probabilities() -> None:
     assert missed["Pareto, homo: dominated called on"].value == 1
 
 
+def said(family: str, verdict: str, **changes: object) -> LeanFound:
+    facts = {"wrong": False, "found": verdict == "found", "choice_right": verdict == "found",
+             "wrongly_excluded": False, "seconds": 0.0}  # fmt: skip
+    return LeanFound(family=family, verdict=verdict, **(facts | changes))
+
+
 def test_lean_rows_count_errors_findings_and_choices() -> None:
     cases = [
-        LeanFound("equal", False, True, True, 0.0), LeanFound("equal", True, True, False, 0.0),
-        LeanFound("equal", False, False, False, 0.0), LeanFound("null", False, False, False, 0.0),
+        said("equal", "found"), said("equal", "found", wrong=True, choice_right=False),
+        said("equal", "undecided", wrongly_excluded=True), said("null", "undecided"),
+        said("few_equal", "excluded"), said("untrained", "found"), said("untrained", "untrained"),
     ]  # fmt: skip
     rows = rows_of(lean_rows(cases))
     assert rows["lean, equal: a worse shape accepted"].value == pytest.approx(1 / 3)
     assert rows["lean, equal: an equal shape found"].value == pytest.approx(2 / 3)
     assert rows["lean, equal: choice truly no worse"].value == 0.5
+    assert rows["lean, equal: a shape within the margin excluded"].value == pytest.approx(1 / 3)
+    assert rows["lean, few_equal: called excluded"].value == 1
+    assert rows["lean, untrained: anything claimed"].value == 0.5
     assert rows["lean, null: a worse shape accepted"].holds
 
 

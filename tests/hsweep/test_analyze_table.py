@@ -178,6 +178,26 @@ def test_lean_equivalents_by_name(analyze: Analyze) -> None:
     assert "picks 0 shapes" in missing
 
 
+def test_shapes_stand_at_their_best_setting_of_a_nuisance_axis(analyze: Analyze) -> None:
+    frame = lean_sweep("tuned_equal", 0).drop(columns="true").rename(columns={"shape": "config"})
+    asked = ("--metric", "top1", "--nuisance", "lr", "--json")
+    question = ("--kind", "lean", "--baseline", "s08", "--margin", str(MARGIN))
+    found = json.loads(analyze(frame, *question, *asked).stdout)
+    assert [row["setting"]["tried"] for row in found["table"]] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert {row["n"] for row in found["table"]} == {5}
+    front = json.loads(analyze(frame, "--kind", "pareto", *asked).stdout)
+    assert len(front["table"]) == 9
+    unknown = refusal(analyze(frame, *question, "--metric", "top1", "--nuisance", "rate"))
+    assert "unknown column in --nuisance 'rate'" in unknown
+
+
+def test_a_table_says_what_a_constant_predictor_scores(analyze: Analyze) -> None:
+    frame = lean_sweep("untrained", 0).drop(columns="true").rename(columns={"shape": "config"})
+    asked = ("--kind", "lean", "--metric", "top1", "--baseline", "s08", "--margin", str(MARGIN))
+    result = analyze(frame, *asked, "--setting", "chance=0.1")
+    assert "the baseline has not learned more than a constant predictor" in result.output
+
+
 def test_a_shape_is_its_axes_or_the_one_name_that_fixes_them(analyze: Analyze) -> None:
     rng = np.random.default_rng(0)
     rows = [

@@ -1,0 +1,185 @@
+"""Shapes that were tried with several settings of a nuisance axis: one run a seed is kept of each.
+
+Which setting a seed's run is taken from is decided by the other seeds (`statistics.cross_fitting`),
+so that a shape tried with more settings gains nothing by it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import pandas as pd
+
+from analysis.findings.results import AxisValue, TunedSetting
+from analysis.runs.columns import plain
+from analysis.statistics.cross_fitting import CrossFit, cross_fit
+from hsweep.design.question import Goal
+
+Key = tuple[AxisValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A shape's settings, and what its seeds say of the best.
+
+    Attributes:
+        setting: the best one and how many were tried, for the reader.
+        fit: the choice by seed; None where there was none to make, or no second seed to make it.
+    """
+
+    setting: TunedSetting
+    fit: CrossFit | None
+
+
+def tuned_runs(
+    runs: pd.DataFrame, *, config: Sequence[str], nuisance: Sequence[str], goal: Goal
+) -> tuple[pd.DataFrame, dict[Key, Tuned], list[str]]:
+    """Return one run a shape and seed, each shape's settings by its axis values, and warnings.
+
+    Settings compete if they lost no run to early stopping and have as many full-budget runs as any
+    setting of their shape; the others are set aside and counted. A shape of which none competes is
+    returned as it is.
+
+    Args:
+        runs: checked rows (`load.clean_runs`), one a shape, setting and seed.
+        config: columns that name a shape.
+        nuisance: columns of the settings.
+        goal: whether the metric is minimised or maximised.
+    """
+    sign = 1.0 if goal == "max" else -1.0
+    kept: list[int] = []
+    tuned: dict[Key, Tuned] = {}
+    for key, rows in _by_values(runs, config):
+        settings = [
+            _Setting.of(values, at, runs) for values, at in _by_values(runs, nuisance, rows)
+        ]
+        competing = _competing(settings)
+        chosen, fit, best = _chosen(competing, sign)
+        kept += chosen if competing else rows
+        tuned[key] = Tuned(_told(settings, competing, best, fit, nuisance), fit)
+    numbers = sorted({each.setting.tried for each in tuned.values()})
+    warnings = _warnings(tuned, nuisance, numbers)
+    return runs.iloc[sorted(kept)].reset_index(drop=True), tuned, warnings
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """One setting of a shape: its values, and row and quality of each full-budget seed."""
+
+    values: Key
+    is_stopped: bool
+    rows: dict[str, int]
+    value: dict[str, float]
+
+    @classmethod
+    def of(cls, values: Key, at: list[int], runs: pd.DataFrame) -> "_Setting":
+        some = runs.iloc[at]
+        full = [row for row, done in zip(at, some["complete"], strict=True) if done]
+        names = [str(name) for name in runs["replicate"].iloc[full]]
+        numbers = runs["value"].iloc[full].tolist()
+        return cls(
+            values,
+            bool(some["status"].eq("stopped_early").any()),
+            dict(zip(names, full, strict=True)),
+            dict(zip(names, map(float, numbers), strict=True)),
+        )
+
+
+def _by_values(
+    runs: pd.DataFrame, columns: Sequence[str], at: Sequence[int] | None = None
+) -> list[tuple[Key, list[int]]]:
+    """Return the rows at each combination of values, in the values' order."""
+    rows = list(range(len(runs))) if at is None else list(at)
+    values = [runs[name].tolist() for name in columns]
+    keys = {row: tuple(plain(column[row]) for column in values) for row in rows}
+    order = {key: rank for rank, key in enumerate(sorted(set(keys.values()), key=_sortable))}
+    rows.sort(key=lambda row: order[keys[row]])
+    return [(key, list(group)) for key, group in groupby(rows, key=keys.__getitem__)]
+
+
+def _sortable(key: Key) -> list[tuple[bool, float, str]]:
+    return [
+        (isinstance(value, str), 0.0 if isinstance(value, str) else float(value), str(value))
+        for value in key
+    ]
+
+
+def _competing(settings: Sequence[_Setting]) -> list[_Setting]:
+    usable = [each for each in settings if each.rows and not each.is_stopped]
+    most = max((len(each.rows) for each in usable), default=0)
+    return [each for each in usable if len(each.rows) == most]
+
+
+def _chosen(
+    competing: Sequence[_Setting], sign: float
+) -> tuple[list[int], CrossFit | None, _Setting | None]:
+    """Return the rows that stand for a shape, how they were chosen, and the best setting."""
+    if len(competing) < 2:
+        best = competing[0] if competing else None
+        return list(best.rows.values()) if best else [], None, best
+    common = [
+        name for name in competing[0].rows if all(name in other.rows for other in competing[1:])
+    ]
+    if len(common) < 2:
+        # Nothing but a single run to choose by: its value is shown, and supports no test.
+        best = max(competing, key=lambda each: max(sign * value for value in each.value.values()))
+        name = max(best.value, key=lambda name: sign * best.value[name])
+        return [best.rows[name]], None, best
+    quality = sign * np.array([[each.value[name] for name in common] for each in competing])
+    fit = cross_fit(quality)
+    rows = [competing[k].rows[name] for k, name in zip(fit.picked, common, strict=True)]
+    return rows, fit, competing[fit.best]
+
+
+def _told(
+    settings: Sequence[_Setting],
+    competing: Sequence[_Setting],
+    best: _Setting | None,
+    fit: CrossFit | None,
+    nuisance: Sequence[str],
+) -> TunedSetting:
+    best = best or settings[0]
+    at_edge = []
+    for place, name in enumerate(nuisance):
+        tried = {each.values[place] for each in settings}
+        numbers = [value for value in tried if not isinstance(value, str)]
+        if len(numbers) == len(tried) > 1 and best.values[place] in (min(numbers), max(numbers)):
+            at_edge.append(name)
+    return TunedSetting(
+        values=dict(zip(nuisance, best.values, strict=True)),
+        tried=len(settings),
+        set_aside=len(settings) - len(competing),
+        at_edge=tuple(at_edge),
+        is_single=len(competing) > 1 and fit is None,
+    )
+
+
+def _warnings(
+    tuned: dict[Key, Tuned], nuisance: Sequence[str], numbers: Sequence[int]
+) -> list[str]:
+    named = ", ".join(nuisance)
+    found = []
+    if len(numbers) > 1:
+        found.append(
+            f"shapes were tried with {numbers[0]} to {numbers[-1]} settings of {named}; each seed's"
+            " run is taken from the setting that the other seeds chose, which favours none"
+        )
+    if aside := sum(each.setting.set_aside for each in tuned.values()):
+        found.append(
+            f"{aside} settings of {named} lack full-budget runs that others of their shape have"
+            " (stopped early, diverged, failed or not run yet) and do not compete"
+        )
+    if single := sum(each.setting.is_single for each in tuned.values()):
+        found.append(
+            f"{single} shapes have no two seeds that all their settings share: choosing {named}"
+            " takes at least 2, the same for every setting, so the best run is shown, which flatters"
+            " it, and nothing is tested"
+        )
+    for name in nuisance:
+        if edges := sum(name in each.setting.at_edge for each in tuned.values()):
+            found.append(
+                f"the best {name} of {edges} of {len(tuned)} shapes is the smallest or largest"
+                f" tried; a wider range of {name} may change the answer"
+            )
+    return found

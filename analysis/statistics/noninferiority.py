@@ -1,0 +1,113 @@
+"""One-sided tests against a margin: Holm's correction, power, and the seeds that a power needs."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from scipy import special
+
+MOST_SEEDS: Final = 200
+MOST_SEEDS_ASKED_FOR: Final = 50
+"""Seeds of one shape up to which an answer asks for more of them."""
+ENOUGH_POWER: Final = 0.8
+
+
+def holm(p_values: Sequence[float | None], dropped: int = 0) -> list[float | None]:
+    """Return Holm's adjusted p values; None stays None and does not count.
+
+    Args:
+        p_values: one a candidate.
+        dropped: further candidates that were tried and given up; they count as not rejected.
+    """
+    order = sorted(
+        (k for k, p in enumerate(p_values) if p is not None), key=lambda k: p_values[k] or 0.0
+    )
+    adjusted: list[float | None] = [None] * len(p_values)
+    highest = 0.0
+    for rank, k in enumerate(order):
+        highest = max(highest, min(1.0, (len(order) + dropped - rank) * (p_values[k] or 0.0)))
+        adjusted[k] = highest
+    return adjusted
+
+
+def power(margin_over_sd: float, n: int, candidates: int, alpha: float, prior_df: float) -> float:
+    """Return the chance to establish one exactly equal candidate with n seeds each.
+
+    The other candidates are taken to be hopeless, so that the first step of Holm, alpha over their
+    number, applies.
+    """
+    return pair_power(margin_over_sd, (1.0, 1.0), n, candidates, alpha, prior_df)
+
+
+def pair_power(
+    margin: float,
+    sds: tuple[float, float],
+    n: int,
+    candidates: int,
+    alpha: float,
+    prior_df: float,
+) -> float:
+    """Return the chance to establish a candidate that equals the baseline, n seeds each.
+
+    The test is that of `analysis.lean`: t with Satterthwaite's degrees of freedom, at Holm's first
+    level; under exact equality its statistic is a non-central t.
+
+    Args:
+        margin: how much worse still counts as equal.
+        sds: seed standard deviations of the two, in the unit of the margin.
+        n: seeds of each.
+        candidates: all that were tried.
+        alpha: family-wise error rate.
+        prior_df: degrees of freedom that the other shapes lend each variance.
+    """
+    own, ref = (sd * sd / n for sd in sds)
+    # The prior is one for both variances, so it counts once.
+    each = n - 1 + prior_df / 2
+    df = min(each * (own + ref) ** 2 / (own**2 + ref**2), 1e6)
+    critical = special.stdtrit(df, 1 - alpha / candidates)
+    return float(1 - special.nctdtr(df, margin / math.sqrt(own + ref), critical))
+
+
+def seeds_for(
+    margin_over_sd: float, candidates: int, alpha: float, target: float, prior_df: float = 0.0
+) -> int | None:
+    """Return the fewest seeds with which ``power`` reaches ``target``; None if over 200."""
+    return pair_seeds(
+        margin_over_sd, (1.0, 1.0), candidates, alpha, target, prior_df, most=MOST_SEEDS
+    )
+
+
+def pair_seeds(
+    margin: float,
+    sds: tuple[float, float],
+    candidates: int,
+    alpha: float,
+    target: float,
+    prior_df: float = 0.0,
+    *,
+    most: int = MOST_SEEDS_ASKED_FOR,
+) -> int | None:
+    """Return the fewest seeds with which ``pair_power`` reaches ``target``; None if over ``most``.
+
+    The power grows with the seeds, so the number is found by bisection.
+    """
+
+    def reaches(n: int) -> bool:
+        return pair_power(margin, sds, n, candidates, alpha, prior_df) >= target
+
+    if not reaches(most):
+        return None
+    low, high = 1, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if reaches(middle) else (middle, high)
+    return high
+
+
+def confirming_seeds(margin_over_sd: float, alpha: float) -> int:
+    """Return the seeds with which a confirmation of one equal shape succeeds nine times in ten.
+
+    One more than ``power`` asks for: two shapes alone lend each other no variance, and unequal
+    sample variances cost degrees of freedom.
+    """
+    return max((seeds_for(margin_over_sd, 1, alpha, 0.9) or MOST_SEEDS) + 1, 3)

@@ -1,0 +1,160 @@
+"""What a study records of its tasks decides what a lean question may claim, and what it lacks is
+run within its record."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from click.testing import Result
+from tiny import TinyModel, TinyTask, tiny_sweep
+from tiny_studies import finish, new_study, recording
+
+from analysis.answer import answer_study
+from analysis.compare import compare
+from analysis.findings.compare_results import CompareSettings
+from analysis.runs.chance import study_chance
+from hsweep import Recipe, Sweep, grid, lean
+from hsweep.design.trial import TrialStatus
+from hsweep.paths import Home
+from hsweep.record.study import Study
+
+Invoke = Callable[..., Result]
+
+STOPPED = '''"""Which width is as good as the widest?"""
+from dataclasses import dataclass, replace
+
+from hsweep import Asha, epochs, grid, lean
+from tiny import TinyModel, TinyTask, tiny_sweep
+
+
+@dataclass(frozen=True)
+class Known(TinyTask):
+    @property
+    def metrics(self):
+        error, fit = super().metrics
+        return (replace(error, chance=1.0 + self.dim / 100), fit)
+
+
+SWEEP = tiny_sweep(
+    name="stopped",
+    space=grid(dim=[3, 4]) * grid(width=[1, 4]),
+    task=lambda p: Known(dim=p.dim),
+    model=lambda p: TinyModel(p.width, dim=p.dim),
+    budget=epochs(4),
+    replicates=2,
+    early_stopping=Asha(grace=1, strata=("dim",), min_survivors=1),
+    question=lean({"width": 4}, margin=0.05, scale="error", within="dim"),
+)
+'''
+
+
+def test_shapes_that_were_stopped_early_are_run_to_their_end_on_request(
+    hsweep: Invoke, home: Home, tmp_path: Path
+) -> None:
+    path = tmp_path / "question.py"
+    path.write_text(STOPPED)
+    run = ("run", path, "--study", "mine", "--runner", "inline")
+    first = hsweep(*run)
+    assert "stopped early and not compared" in first.output, first.output
+    study = Study.open(home, "mine")
+    data = study.manifest.provenance["data"]
+    assert [(entry["chance"], entry["at"]) for entry in data] == [
+        ({"nmse": 1.03}, {"dim": 3}),
+        ({"nmse": 1.04}, {"dim": 4}),
+    ]
+    assert study_chance(data, "nmse", {"dim": 4}) == 1.04
+    assert study_chance(data, "nmse") is None
+    assert study_chance(data, "fit", {"dim": 4}) is None
+
+    result = hsweep(*run, "--only-missing")
+    assert result.exit_code == 0, result.output
+    assert "stopped early, now run to the end (stopped early, so not compared)" in result.output
+    assert "not compared." not in result.output.split("trials will be run")[1]
+    with study.journal() as journal:
+        ended = {row.status for row in journal.trials()}
+    assert ended == {TrialStatus.FINISHED}
+
+
+def family_study(home: Home, name: str = "mine", **data: dict[str, float]) -> Study:
+    """Two families, the lean shape of each as good as its original; what is recorded of the tasks
+    is what a constant predictor scores in them."""
+    sweep = tiny_sweep(
+        space=grid(family=["even", "odd"], variant=["original", "lean"]),
+        model=lambda p: TinyModel({"original": 8, "lean": 3}[p.variant] + (p.family == "odd")),
+        metric="fit",
+        goal="max",
+        replicates=3,
+        question=lean(baseline={"variant": "original"}, margin=0.05, within="family"),
+    )
+    study = new_study(home, name, sweep)
+    recorded = [
+        {"task": {}, "fingerprint": family, "chance": chance, "at": {"family": family}}
+        for family, chance in data.items()
+    ]
+    study = Study(study.paths, dataclasses.replace(study.manifest, provenance={"data": recorded}))
+    with recording(study, sweep) as (journal, trials):
+        for trial in trials:
+            finish(journal, trial, 0.2 + 0.001 * trial.replicate)
+    return study
+
+
+def test_a_family_that_learned_nothing_answers_nothing_and_the_others_do(tmp_path: Path) -> None:
+    study = family_study(Home(tmp_path / "home"), even={"fit": 0.1}, odd={"fit": 0.8})
+    answer = answer_study(study)
+    assert answer.lean_groups is not None
+    verdicts = {name: found.verdict for name, found in answer.lean_groups.found.items()}
+    assert verdicts == {"even": "found", "odd": "untrained"}
+    assert "in 1 of 2 comparisons, undecided in 1." in answer.sentence
+    said = "no answer: the baseline has not learned more than a constant predictor (fit 0.799, "
+    assert f"{said}chance 0.8)" in answer.sentence
+
+
+def rates_sweep() -> Sweep:
+    return tiny_sweep(
+        space=grid(width=[2, 8]) * grid(lr=[0.1, 0.01, 0.001]),
+        recipe=lambda p: Recipe(lr=p.lr, batch_size=8),
+        replicates=4,
+        question=dataclasses.replace(
+            lean({"width": 8}, margin=0.05, scale="error"), nuisance=("lr",)
+        ),
+    )
+
+
+def test_a_study_compares_shapes_each_at_its_best_rate(tmp_path: Path) -> None:
+    home, sweep = Home(tmp_path / "home"), rates_sweep()
+    worse = {2: {0.1: 0.4, 0.01: 0.0, 0.001: 0.3}, 8: {0.1: 0.3, 0.01: 0.2, 0.001: 0.0}}
+    studies = []
+    for name in ("one", "two"):
+        study = new_study(home, name, sweep)
+        with recording(study, sweep) as (journal, trials):
+            for trial in trials:
+                noise = np.random.default_rng([trial.replicate, trial.point.width]).normal()
+                lost = worse[trial.point.width][trial.point.lr]
+                finish(journal, trial, 0.2 + lost + 0.002 * noise)
+        studies.append(study)
+    answer = answer_study(studies[0])
+    assert answer.lean is not None
+    assert answer.lean.choice_config == {"width": 2}
+    (row,) = answer.lean.table
+    assert row.setting is not None
+    assert (row.setting.values, row.setting.at_edge) == ({"lr": 0.01}, ())
+    assert "that of the baseline (lr = 0.001)" in answer.sentence
+    assert answer.pareto is not None
+    assert [shape.setting.values["lr"] for shape in answer.pareto.table if shape.setting] == [
+        0.01,
+        0.001,
+    ]
+    assert json.loads(json.dumps(answer.to_json(), allow_nan=False))["nuisance"] == ["lr"]
+    assert answer.confirm_command is None or "lr=0.01" in answer.confirm_command
+    both = compare(studies, settings=CompareSettings(draws=50))
+    assert [len(side.pareto.table) for side in both.studies if side.pareto] == [2, 2]
+
+
+def test_a_task_that_says_no_chance_records_none(tmp_path: Path) -> None:
+    assert all(metric.chance is None for metric in TinyTask().metrics)
+    study = family_study(Home(tmp_path / "home"), even={}, odd={})
+    answer = answer_study(study)
+    assert answer.lean_groups is not None
+    assert [found.settings.chance for found in answer.lean_groups.found.values()] == [None, None]
