@@ -70,7 +70,7 @@ def user_frame(error: BaseException) -> str | None:
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
     own = [place for place in frames if _is_users(place.rpartition(":")[0])]
-    return (own or frames or [None])[-1]
+    return (own or frames)[-1] if frames else None
 
 
 def defined_at(function: Callable[..., Any]) -> str | None:
