@@ -119,7 +119,7 @@ class _Rehearsal:
         """Try loss, gradient and evaluation; return what could not be checked."""
         trial, data = self._trial, self._data
         with _accusing("the steps of an epoch of"):
-            steps = data.steps_per_epoch
+            steps: Any = data.steps_per_epoch
         if trial.budget.unit == "epochs" and (not isinstance(steps, Integral) or steps < 1):
             raise RehearsalError(
                 f"steps_per_epoch must be a whole number of at least 1, not {shown(steps)}: an "
