@@ -14,6 +14,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
+from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -118,8 +119,8 @@ class _Rehearsal:
         """Try loss, gradient and evaluation; return what could not be checked."""
         trial, data = self._trial, self._data
         with _accusing("the steps of an epoch of"):
-            steps = data.steps_per_epoch
-        if trial.budget.unit == "epochs" and (not isinstance(steps, int) or steps < 1):
+            steps: Any = data.steps_per_epoch
+        if trial.budget.unit == "epochs" and (not isinstance(steps, Integral) or steps < 1):
             raise RehearsalError(
                 f"steps_per_epoch must be a whole number of at least 1, not {shown(steps)}: an "
                 "epoch would train nothing",
@@ -279,9 +280,9 @@ class _Shortening:
             return None
         self._kept = rows_of((args, kwargs), slice(0, _EXAMPLES))
         self.whole.clear()
-        for short, long in zip((*args, *kwargs.values()), _flat(self._kept), strict=True):
-            if isinstance(short, Tensor):
-                self.whole[id(long)] = short
+        for whole, short in zip(_flat((args, kwargs)), _flat(self._kept), strict=True):
+            if isinstance(whole, Tensor):
+                self.whole[id(short)] = whole
         return self._kept  # type: ignore[no-any-return]
 
     def _repeat(

@@ -81,9 +81,13 @@ class TestFromTheCommandLine:
     def test_a_study_pruned_across_widths_becomes_conclusive(
         self, hsweep: Invoke, home: Home, tmp_path: Path
     ) -> None:
-        path = written(tmp_path, PRUNED)
+        # With its question the sweep would not be begun; asked later, its answer lacks cells.
+        path = written(tmp_path, PRUNED.replace('Transition(x="width", by=None)', "None"))
         run = ("run", path, "--study", "mine", "--runner", "inline")
-        assert "Inconclusive: only 2 of 5 cells" in hsweep(*run).output
+        assert hsweep(*run).exit_code == 0
+        written(tmp_path, PRUNED)
+        asked = hsweep("resume", "mine", "--sweep", path, "--runner", "inline")
+        assert "Inconclusive: only 2 of 5 cells" in asked.output
         study = Study.open(home, "mine")
         before, reports = rows_of(study), reports_of(study)
         done = {key for key, row in before.items() if row.status is TrialStatus.FINISHED}
