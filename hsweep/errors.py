@@ -69,7 +69,7 @@ def user_frame(error: BaseException) -> str | None:
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
     own = [place for place in frames if _is_users(place.rpartition(":")[0])]
-    return (own or frames or [None])[-1]
+    return next(reversed(own or frames), None)
 
 
 def failure_text(error: BaseException) -> str:
