@@ -12,7 +12,13 @@ import click
 
 from hsweep.design.domain import is_text
 from hsweep.errors import UserError, shown
-from hsweep.interrupts import EXIT_INTERRUPTED, never_lost, on_record, said_of
+from hsweep.interrupts import (
+    EXIT_INTERRUPTED,
+    leave_quietly,
+    never_lost,
+    on_record,
+    said_of,
+)
 from hsweep.paths import Home
 from hsweep.verbs.data import data_verbs
 from hsweep.verbs.evidence import compare
@@ -74,6 +80,7 @@ class _Verbs(click.Group):
         except KeyboardInterrupt as interrupt:
             from hsweep.terminal import visible
 
+            leave_quietly()
             click.echo(f"\nhsweep: {visible(said_of(interrupt))}", err=True)
             ctx.exit(EXIT_INTERRUPTED)
         except UserError as error:

@@ -1,5 +1,6 @@
 """An interrupt (Ctrl-C) that is never lost, and what is said of it."""
 
+import atexit
 import contextlib
 import os
 import signal
@@ -56,3 +57,15 @@ def on_record(what: str) -> Iterator[None]:
 def said_of(interrupt: KeyboardInterrupt) -> str:
     """Return what to say of an interrupt that ended a command."""
     return " ".join(["interrupted", *map(str, interrupt.args)])
+
+
+def leave_quietly() -> None:
+    """Let nothing disturb the end of a process that was interrupted.
+
+    Another interrupt has no effect from here on, and what libraries that are half imported raise
+    in their exit handlers is not shown.
+    """
+    with contextlib.suppress(ValueError):  # not in the main thread, which alone has signals
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The handler that is registered last is the first to run.
+    atexit.register(setattr, sys, "unraisablehook", lambda _found: None)

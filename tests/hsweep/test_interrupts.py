@@ -1,9 +1,11 @@
 """An interrupt that arrives where Python ignores exceptions still interrupts."""
 
 import signal
+import subprocess
 import sys
 import threading
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,3 +55,18 @@ def test_what_else_cannot_be_raised_is_left_to_whoever_looked_after_it(
     assert seen == [ValueError]
     interrupted_in_a_callback(OSError())
     assert seen == [ValueError, OSError]
+
+
+def test_an_interrupted_process_ends_without_a_further_word() -> None:
+    program = (
+        "import atexit, os, signal, sys\n"
+        "from hsweep.interrupts import leave_quietly\n"
+        "def half_imported(): raise AttributeError('module ray has no attribute actor')\n"
+        "atexit.register(half_imported)\n"
+        "leave_quietly()\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.exit(130)\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")

@@ -99,7 +99,7 @@ def test_one_interrupt_ends_a_study_cleanly_and_says_how_to_go_on(
     driver.interrupt()
     held.let_go()
     assert driver.wait() == 130
-    assert f"hsweep resume stopped --home {held.home}" in driver.stdout()
+    assert f"hsweep resume stopped --home '{held.home}'" in driver.stdout()
     # The unit in work was ended and is on record and on disk.
     assert_interrupted(held, "stopped", units_done=3)
     (checkpoint,) = [
