@@ -222,8 +222,10 @@ def _modules_in(folder: Path) -> Iterator[tuple[str, Path]]:
 def _forget(package: str, places: Sequence[Path]) -> None:
     roots = [place.resolve() for place in places]
     for name, module in list(sys.modules.items()):
+        if not name.startswith(f"{package}."):
+            continue
         file = getattr(module, "__file__", None)
-        if not name.startswith(f"{package}.") or file is None:
+        if file is None:
             continue
         if not any(Path(file).resolve().is_relative_to(root) for root in roots):
             del sys.modules[name]

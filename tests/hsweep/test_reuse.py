@@ -279,6 +279,22 @@ class TestCodeAndVersions:
         # The code that did train them is the code of the first: there they are taken.
         assert len(take(home, add_study(home, "fourth", before), before)[0]) == 3
 
+    def test_a_study_that_holds_the_results_of_both_is_asked_for_the_right_one(
+        self, home: Home, load: Callable[[str], Sweep]
+    ) -> None:
+        before, sweep = load(OWN), load(self.CHANGED)
+        study = add_study(home, "before", before)
+        (one, *_), (other, *_) = planned(before), planned(sweep)
+        with study.journal(read_only=False) as journal:
+            journal.add_trials([planned_row(other)])
+        finish(study, other, one)
+        for asked, how in ((before, {}), (sweep, {}), (before, {"accepts_code": True})):
+            study = add_study(home, "mine", asked)
+            (first, *_) = planned(asked)
+            found, reuse = take(home, study, asked, **how)
+            assert (found, reuse.accepted) == ({first.key}, [])
+            shutil.rmtree(study.paths.root)
+
     def test_results_of_the_same_code_are_taken_first(
         self, home: Home, load: Callable[[str], Sweep]
     ) -> None:
