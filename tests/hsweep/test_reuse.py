@@ -432,6 +432,24 @@ class TestOnTheCommandLine:
                 "FINISHED", [1, 2, 3],
             )  # fmt: skip
 
+    def test_what_was_taken_of_other_code_is_recorded_and_shown(
+        self, hsweep: Invoke, home: Home, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "question.py"
+        one = OWN.replace("tiny_sweep(model", "tiny_sweep(space=grid(width=[2]), model")
+        one = f"from hsweep import grid\n{one}"
+        path.write_text(one)
+        study = add_study(home, "first", load_sweep(path).sweep)
+        finish(study, *planned(load_sweep(path).sweep))
+        path.write_text(one.replace("super().build()", "super().build().eval()"))
+        self.run(hsweep, path, "second", "--accept-code")
+        line = "1 trial taken from study first although the model code had changed"
+        assert line in hsweep("show", "second").stdout
+        shown = json.loads(hsweep("show", "second", "--json").stdout)
+        (entry,) = shown["accepted"]
+        assert (entry["what"], entry["trials"], entry["time"] > 0) == ("first", 1, True)
+        assert "accepted changes of code" in Study.open(home, "second").paths.report.read_text()
+
     def test_what_a_search_proposes_is_looked_up_as_well(
         self, hsweep: Invoke, home: Home, tmp_path: Path
     ) -> None:
