@@ -57,6 +57,12 @@ def folders() -> list[Path]:
     return list(_FOLDERS)
 
 
+def folders_in_use() -> list[Path]:
+    """Return those of the folders that have such a package."""
+    used = {package.parent for bodies in _BODIES.values() for package in bodies.folders}
+    return [folder for folder in _FOLDERS if folder in used]
+
+
 def default_folders() -> list[Path]:
     """Return where they are looked for where no sweep says more: the folder of the script that
     runs and the working directory; in a worker, where the driver has looked."""
