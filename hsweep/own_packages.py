@@ -57,6 +57,12 @@ def folders() -> list[Path]:
     return list(_FOLDERS)
 
 
+def folders_in_use() -> list[Path]:
+    """Return those of the folders that have such a package."""
+    used = {package.parent for bodies in _BODIES.values() for package in bodies.folders}
+    return [folder for folder in _FOLDERS if folder in used]
+
+
 def default_folders() -> list[Path]:
     """Return where they are looked for where no sweep says more: the folder of the script that
     runs and the working directory; in a worker, where the driver has looked."""
@@ -222,8 +228,10 @@ def _modules_in(folder: Path) -> Iterator[tuple[str, Path]]:
 def _forget(package: str, places: Sequence[Path]) -> None:
     roots = [place.resolve() for place in places]
     for name, module in list(sys.modules.items()):
+        if not name.startswith(f"{package}."):
+            continue
         file = getattr(module, "__file__", None)
-        if not name.startswith(f"{package}.") or file is None:
+        if file is None:
             continue
         if not any(Path(file).resolve().is_relative_to(root) for root in roots):
             del sys.modules[name]

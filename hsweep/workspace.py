@@ -14,6 +14,7 @@ import os
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -164,12 +165,16 @@ class LoadedSweep:
         return is_beside and name not in ("__main__", "__mp_main__")
 
 
-def load_sweep(path: Path, *, siblings: Path | None = None) -> LoadedSweep:
+def load_sweep(
+    path: Path, *, siblings: Path | None = None, own_folders: Iterable[Path] = ()
+) -> LoadedSweep:
     """Import a sweep file and return its ``SWEEP``.
 
     Args:
         path: the Python file, anywhere on disk.
         siblings: the folder whose modules the file may import; its own folder by default.
+        own_folders: further folders in which packages of the user's are looked for that are called
+            like this project's, after that folder and before the working directory.
 
     Raises:
         UserError: the file is missing, fails, or defines no ``SWEEP``.
@@ -182,7 +187,7 @@ def load_sweep(path: Path, *, siblings: Path | None = None) -> LoadedSweep:
         raise UserError(f"a sweep is a Python file; {path} {kind}")
     folder = (siblings or path.parent).resolve()
     _append_to_path(folder)
-    let_in([folder, *default_folders()])
+    let_in([folder, *own_folders, *default_folders()])
     refuse_doubles()
     _let_sweeps_import_timm()
     module = _import_file(path.resolve())

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ def prepare(
     seed: int,
     points: Sequence[Mapping[str, Any]] = (),
     siblings: Path | None = None,
+    own_folders: Iterable[Path] = (),
     accepted: Accepted | None = None,
     **limits: int | None,
 ) -> Prepared:
@@ -49,7 +50,7 @@ def prepare(
     bounds = Limits(**limits)
     # Standard output is for what was asked for: what a sweep file prints must not mix with JSON.
     with contextlib.redirect_stdout(sys.stderr):
-        loaded = load_sweep(sweep_file, siblings=siblings)
+        loaded = load_sweep(sweep_file, siblings=siblings, own_folders=own_folders)
         sweep = apply_settings(loaded.sweep, preset, settings).with_points(points)
         plan = make_plan(
             sweep,
@@ -85,6 +86,7 @@ def prepare_again(study: Study, accepted: Accepted | None = None) -> Prepared:
         seed=manifest.seed,
         points=manifest.points,
         siblings=Path(manifest.sweep_folder),
+        own_folders=map(Path, manifest.own_folders),
         accepted={**manifest.accepted_code, **(accepted or {})},
         **dict(manifest.limits),
     )

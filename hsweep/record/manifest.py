@@ -45,6 +45,8 @@ class Manifest:
             its time, command, what was done (``kept`` or the study that trials were taken from),
             the number of trials, the changed files by the part of the code, and ``code``: digests
             that are taken for others in keys.
+        own_folders: folders with packages of the user's that are called like this project's
+            (see ``hsweep.own_packages``).
     """
 
     name: str
@@ -72,6 +74,7 @@ class Manifest:
     probe: Mapping[str, Any] | None = None
     revisions: Sequence[Mapping[str, Any]] = field(default_factory=list)
     accepted: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    own_folders: Sequence[str] = field(default_factory=list)
 
     @property
     def accepted_code(self) -> dict[str, str]:
@@ -95,7 +98,8 @@ class Manifest:
 
 _TEXTS: Final = ("name", "sweep", "preset", "metric", "goal", "description", "sweep_folder",
                  "tracking_uri", "command")  # fmt: skip
-_LISTS: Final = ("settings", "metrics", "axes", "points", "extensions", "accepted")
+_LISTS: Final = ("settings", "metrics", "axes", "points", "extensions", "accepted",
+                "own_folders")  # fmt: skip
 _MAPPINGS: Final = ("limits", "budget", "provenance")
 
 

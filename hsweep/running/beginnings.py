@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hsweep.design.trial import Trial
+from hsweep.own_packages import folders_in_use
 from hsweep.planning.extension import Extension
 from hsweep.planning.identity import describe
 from hsweep.planning.plan import Limits, Plan
@@ -51,6 +52,7 @@ def new_manifest(
         description=sweep.description,
         axes=list(sweep.space.axes),
         sweep_folder=str(loaded.folder),
+        own_folders=[str(folder) for folder in folders_in_use()],
         storage=storage,
         tracking_uri=target.shown_uri,
         command=shlex.join(provenance["command"]),

@@ -51,7 +51,7 @@ from hsweep.workspace import load_sweep
 
 _REPLACED: Final = (
     *("settings", "limits", "budget", "question", "metrics", "description", "axes"),
-    *("sweep_folder", "extensions", "probe"),
+    *("sweep_folder", "own_folders", "extensions", "probe"),
 )
 """What of a manifest an edited sweep replaces."""
 
@@ -174,6 +174,7 @@ def plan_edit(study: Study, asked: Asked, target: TrackingTarget) -> Edit:
             seed=manifest.seed,
             points=manifest.points,
             siblings=Path(manifest.sweep_folder) if is_kept else None,
+            own_folders=map(Path, manifest.own_folders) if is_kept else (),
             accepted=accepted,
             **dict(manifest.limits),
         )
@@ -290,7 +291,11 @@ def _old_sweep(study: Study) -> Sweep | None:
     manifest = study.manifest
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            loaded = load_sweep(study.paths.sweep_source, siblings=Path(manifest.sweep_folder))
+            loaded = load_sweep(
+                study.paths.sweep_source,
+                siblings=Path(manifest.sweep_folder),
+                own_folders=map(Path, manifest.own_folders),
+            )
         settings = [(name, list(values)) for name, values in manifest.settings]
         return apply_settings(loaded.sweep, manifest.preset, settings).with_points(manifest.points)
     except UserError:

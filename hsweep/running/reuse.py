@@ -46,11 +46,11 @@ _Content = tuple[str, ...]
 @dataclass(frozen=True, slots=True)
 class _Source:
     """Another study: the trials it has finished, by their content, and who trained each (empty:
-    itself)."""
+    itself). Several are the same but for their code where an edit has set some aside."""
 
     paths: StudyPaths
     manifest: Manifest
-    finished: Mapping[_Content, tuple[str, str]]
+    finished: Mapping[_Content, Sequence[tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +176,15 @@ class Reuse:
         try:
             with Journal(source.paths.journal, read_only=True) as journal:
                 files = recorded_files(journal)
-                for trial in sorted(trials, key=lambda trial: trial.ordinal):
-                    there = source.finished.get(_content(trial.parts))
-                    if there is None:
+                there = (
+                    (trial, key, by or name)
+                    for trial in sorted(trials, key=lambda trial: trial.ordinal)
+                    for key, by in source.finished.get(_content(trial.parts), ())
+                )
+                for trial, key, by in there:
+                    if trial.key in found:
                         continue
-                    candidate = self._candidate(trial, there[0], journal, files)
+                    candidate = self._candidate(trial, key, journal, files)
                     if candidate.obstacle:
                         reasons.setdefault(trial.key, (name, candidate.obstacle))
                     elif candidate.changed and not accepting:
@@ -189,7 +193,7 @@ class Reuse:
                         reasons.setdefault(trial.key, (name, why + more))
                     elif candidate.reports:
                         found[trial.key] = candidate
-                        trained_by[trial.key] = there[1] or name
+                        trained_by[trial.key] = by
         except _NOT_TO_BE_READ:
             # What was read whole before is sound all the same.
             pass
@@ -203,15 +207,11 @@ class Reuse:
                 origins=candidate.origins,
             )
             self.taken[key] = trained_by[key]
-        if accepting and found:
-            changed = [candidate.changed for candidate in found.values()]
-            parts = dict.fromkeys(part for each in changed for part in each)
-            together = {
-                part: sorted({file for each in changed for file in each.get(part, ())})
-                for part in parts
-            }
+        if found:
             note_files(self.journal, files)
-            self.accepted.append(acceptance({}, len(found), together, what=name))
+        for study in dict.fromkeys(trained_by.values()) if accepting else ():
+            changed = [found[key].changed for key in found if trained_by[key] == study]
+            self.accepted.append(acceptance({}, len(changed), _together(changed), what=study))
         return set(found)
 
     def _candidate(
@@ -305,6 +305,14 @@ def _without_probe(payload: Mapping[str, Any]) -> dict[str, Any]:
     return {**payload, "metrics": metrics}
 
 
+def _together(changed: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
+    """Return the changed files of several trials, by the part of the code."""
+    parts = dict.fromkeys(part for each in changed for part in each)
+    return {
+        part: sorted({file for each in changed for file in each.get(part, ())}) for part in parts
+    }
+
+
 def _content(parts: Mapping[str, str]) -> _Content:
     return tuple(parts.get(part, "") for part in CONTENT_PARTS)
 
@@ -313,10 +321,9 @@ def _read(paths: StudyPaths) -> _Source | None:
     try:
         manifest = Study.at(paths).manifest
         with Journal(paths.journal, read_only=True) as journal:
-            finished = {
-                _content(parts): (key, trained_by)
-                for key, trained_by, parts in journal.finished_trials()
-            }
+            finished: dict[_Content, list[tuple[str, str]]] = {}
+            for key, trained_by, parts in journal.finished_trials():
+                finished.setdefault(_content(parts), []).append((key, trained_by))
             return _Source(paths, manifest, finished)
     except _NOT_TO_BE_READ:
         return None

@@ -20,6 +20,7 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
+from hsweep.own_packages import default_folders, let_in
 from hsweep.paths import Home
 from hsweep.planning.code import SWEEP_FILE
 from hsweep.planning.continuation import length_dependence
@@ -318,6 +319,23 @@ class TestChangedParts:
         assert "its model code (the sweep file) has changed (3)" in message
         assert f"`hsweep resume mine --sweep {study.paths.sweep_source} --home " in message
         assert "`hsweep resume mine --accept-code --home " in message
+
+
+def test_a_study_finds_the_users_models_again_from_another_folder(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    (project / "models").mkdir(parents=True)
+    (project / "models" / "limits_of_project.py").write_text("WIDTHS = [1, 2, 3]\n")
+    monkeypatch.chdir(project)
+    source = SWEEP.replace("from tiny", "from models.limits_of_project import WIDTHS\nfrom tiny")
+    study = bench.begin(source.replace("[1, 2, 3]", "WIDTHS"))
+    monkeypatch.chdir(tmp_path)
+    let_in([])
+    assert len(prepare_again(study).plan.trials) == 3
+    assert len(bench.plan_edit(study, replicates=2).revision.new) == 6
+    assert study.manifest.own_folders == [str(project)]
+    let_in(default_folders())
 
 
 class TestAcceptedCode:

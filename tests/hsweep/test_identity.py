@@ -506,6 +506,27 @@ class TestUserCode:
         assert changed(editable, "key_editable") == MODEL_CODE
         assert changed(installed, "key_installed") == set()
 
+    def test_packages_without_init_and_extensions_without_source_count(
+        self, project: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        (tmp_path / "key_space").mkdir()
+        part, native = tmp_path / "key_space" / "part.py", tmp_path / "key_native.abi3.so"
+        helper = (
+            "def wrapped(net, n):\n    from key_space import part\n    return net\n"
+            "def never():\n    import key_native\n"
+        )
+
+        def trial(constant: int, content: bytes) -> Any:
+            part.write_text(f"VALUE = {constant}\n")
+            native.write_bytes(content)
+            return project(key_helper=helper)
+
+        before = trial(1, b"compiled")
+        assert differing(before, trial(2, b"compiled")) == MODEL_CODE
+        assert differing(before, trial(1, b"another")) == MODEL_CODE
+        names = {"key_space/part.py", "key_native.so"}
+        assert names <= code_of(trial(1, b"compiled").model).files.keys()
+
     def test_a_class_that_was_typed_in_counts_by_its_compiled_code(self) -> None:
         def typed(body: str) -> str:
             space: dict[str, Any] = {"__name__": "typed_in_a_console"}

@@ -279,6 +279,22 @@ class TestCodeAndVersions:
         # The code that did train them is the code of the first: there they are taken.
         assert len(take(home, add_study(home, "fourth", before), before)[0]) == 3
 
+    def test_a_study_that_holds_the_results_of_both_is_asked_for_the_right_one(
+        self, home: Home, load: Callable[[str], Sweep]
+    ) -> None:
+        before, sweep = load(OWN), load(self.CHANGED)
+        study = add_study(home, "before", before)
+        (one, *_), (other, *_) = planned(before), planned(sweep)
+        with study.journal(read_only=False) as journal:
+            journal.add_trials([planned_row(other)])
+        finish(study, other, one)
+        for asked, how in ((before, {}), (sweep, {}), (before, {"accepts_code": True})):
+            study = add_study(home, "mine", asked)
+            (first, *_) = planned(asked)
+            found, reuse = take(home, study, asked, **how)
+            assert (found, reuse.accepted) == ({first.key}, [])
+            shutil.rmtree(study.paths.root)
+
     def test_results_of_the_same_code_are_taken_first(
         self, home: Home, load: Callable[[str], Sweep]
     ) -> None:
@@ -415,6 +431,24 @@ class TestOnTheCommandLine:
             assert (run.info.status, sorted(point.step for point in history)) == (
                 "FINISHED", [1, 2, 3],
             )  # fmt: skip
+
+    def test_what_was_taken_of_other_code_is_recorded_and_shown(
+        self, hsweep: Invoke, home: Home, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "question.py"
+        one = OWN.replace("tiny_sweep(model", "tiny_sweep(space=grid(width=[2]), model")
+        one = f"from hsweep import grid\n{one}"
+        path.write_text(one)
+        study = add_study(home, "first", load_sweep(path).sweep)
+        finish(study, *planned(load_sweep(path).sweep))
+        path.write_text(one.replace("super().build()", "super().build().eval()"))
+        self.run(hsweep, path, "second", "--accept-code")
+        line = "1 trial taken from study first although the model code had changed"
+        assert line in hsweep("show", "second").stdout
+        shown = json.loads(hsweep("show", "second", "--json").stdout)
+        (entry,) = shown["accepted"]
+        assert (entry["what"], entry["trials"], entry["time"] > 0) == ("first", 1, True)
+        assert "accepted changes of code" in Study.open(home, "second").paths.report.read_text()
 
     def test_what_a_search_proposes_is_looked_up_as_well(
         self, hsweep: Invoke, home: Home, tmp_path: Path
