@@ -69,7 +69,7 @@ def test_a_suggestion_claims_nothing_and_says_what_would_test_it() -> None:
     sentence = answer_sentence(examples.suggested_result())
     assert sentence.startswith("A collapse at heads = 4 is suggested, not tested: one seed a cell")
     assert "p = 0.004 if seeds scatter by 0.1 decades, which is assumed" in sentence
-    assert "36 more full-budget trials would test it" in sentence
+    assert "36 more full-budget trials would test it: three seeds in every cell." in sentence
     for claim in ("collapses", "abruptly", "95%", "bracket", "{4}"):
         assert claim not in sentence
     few = examples.suggested_result(n1_assumed_sd=None, noise_gap="3 of 18 cells hold two runs")
