@@ -204,7 +204,7 @@ def _plateau_sentence(result: TransitionResult) -> str:
     )
     return (
         f"A plateau from {high} on: the error drops by {number_text(result.drop)} {unit} from "
-        f"{low}, and larger {result.x} lower it by no more than {later} {unit} ({confidence} "
+        f"{low}, and larger values lower it by no more than {later} {unit} ({confidence} "
         f"bound){grows}. With one value below it, the drop cannot be told from diminishing "
         f"returns{_below_plateau(result)}."
     )

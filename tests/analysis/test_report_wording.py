@@ -90,7 +90,7 @@ def test_a_suggestion_has_no_set_no_dimension_and_no_test_in_the_tables() -> Non
 def test_a_plateau_says_what_is_known_and_what_would_tell_more() -> None:
     sentence = answer_sentence(examples.plateau_result())
     assert sentence.startswith("A plateau from heads = 2 on: the error drops by 2.7 decades")
-    assert "larger heads lower it by no more than 0.12 decades (95% bound)" in sentence
+    assert "larger values lower it by no more than 0.12 decades (95% bound)" in sentence
     assert "there it still grows with seq_len" in sentence
     assert "cannot be told from diminishing returns, and heads has no smaller value" in sentence
     assert "above the largest" not in sentence
