@@ -299,15 +299,16 @@ def _levels(
                 key = (float(shape.config[first]), float(shape.config[second]))
                 cells.setdefault(key, []).append(shape)
     found = []
+    span = runs.span
     for (a, b), shapes in sorted(cells.items()):
         units = [Unit((shape,), ()) for shape in shapes]
         own = are_matched(units) and all(not unit.lost(matched=True) for unit in units)
         mean = average(units, own, spread).interval(settings.confidence)
-        found.append(Level(number(a), number(b), _as_metric(mean, runs)))
+        found.append(Level(number(a), number(b), _as_metric(mean, runs, span)))
     return tuple(found)
 
 
-def _as_metric(quality: Interval, runs: ShapeRuns) -> Interval:
+def _as_metric(quality: Interval, runs: ShapeRuns, span: Span) -> Interval:
     """Return the interval of a mean quality as one of the metric, inside the metric's range.
 
     A mean error's is symmetric in decades as it stands; another is brought to its own scale by the
@@ -320,7 +321,7 @@ def _as_metric(quality: Interval, runs: ShapeRuns) -> Interval:
         return Interval(metric, *ends)
     if runs.scale == "accuracy":
         reach *= math.log(10) * (1 - metric)
-    return mean_interval(metric, reach, runs.span)
+    return mean_interval(metric, reach, span)
 
 
 def _warnings(

@@ -14,6 +14,7 @@ import pandas as pd
 from analysis.findings.jsonable import number
 from analysis.findings.pruning_results import Refit
 from analysis.findings.results import (
+    CLAIMS,
     MissingTrials,
     RetrievalDimension,
     RunValue,
@@ -127,7 +128,7 @@ def fit(
     pruning, notes = examine(table, answer, refit)
     qualifications = [
         *_noise_notes(leading, noise.words(context.limits.unit)),
-        *_reading_notes(leading, typical, coverage, best_of),
+        *_reading_notes(leading, typical, best_of, context),
         *table.warnings,
         *coverage.qualifications,
         *notes,
@@ -265,16 +266,19 @@ def _noise_notes(leading: TransitionReading, stands_in: str) -> list[str]:
 
 
 def _reading_notes(
-    leading: TransitionReading, typical: TransitionReading, coverage: Coverage, best_of: int
+    leading: TransitionReading, typical: TransitionReading, best_of: int, context: Context
 ) -> list[str]:
-    """Say that the answer is not that of the typical run, where runs got stuck."""
-    if leading.reading == "typical" or coverage.pruned_inside:
+    """Say that the answer is not that of the typical run; where runs were stopped inside cells the
+    coverage says it."""
+    if leading.reading == "typical" or context.coverage.pruned_inside:
         return []
-    seeds = f"the expected best of {best_of} seeds"
-    place = "" if typical.h_star is None else f" at {typical.h_star:g}"
+    asked = context.settings.reading == "attainable"
+    why = "as asked for" if asked else "since some runs stay far behind their cell's best"
+    is_placed = typical.verdict in (*CLAIMS, "plateau", "suggested")
+    place = f" at {typical.h_star:g}" if is_placed and typical.h_star is not None else ""
     return [
-        f"some runs stay far behind their cell's best, so the answer is that of {seeds}; for the"
-        f" median seed it is {typical.verdict.replace('_', ' ')}{place}"
+        f"the answer is that of the expected best of {best_of} seeds, {why}; that of the median"
+        f" seed is {typical.verdict.replace('_', ' ')}{place}"
     ]
 
 

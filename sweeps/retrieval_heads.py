@@ -8,8 +8,8 @@ with T, and at D heads it collapses.
 Expectation. With D = 4, the validation NMSE falls slowly up to 3 heads, by more than two orders of
 magnitude from 3 to 4, and hardly further at 5, at every length.
 
-Seen. `quick` puts the collapse at 4 heads with certainty, but what error is left there (2e-5 to
-5e-5) still grows from T = 8 to T = 16, also after 600 epochs, where it is six times smaller: the
+Seen. `quick` puts the drop at 4 heads (95 % set {4}), but what error is left there (2e-5 to 9e-5)
+still grows from T = 8 to T = 16, also after 600 epochs, where it is six times smaller: the
 verdict is a jump, not the paper's full transition, whose errors no longer grow with T.
 
 Cost. `quick`: two lengths, two seeds, two minutes on two cores. `paper`: five lengths, five seeds,

@@ -15,7 +15,7 @@ from analysis.findings.effect_results import EffectsSettings, EqualCostGroup, Eq
 from analysis.findings.results import Interval
 from analysis.runs.scale import FloatArray
 from analysis.runs.shape_runs import Shape, ShapeRuns, to_metric
-from analysis.statistics.bounds import clipped
+from analysis.statistics.bounds import Span, clipped
 from analysis.statistics.contrasts import Contrast, Spread, Unit, holm, p_values
 from analysis.statistics.matched_grid import lines
 from analysis.statistics.moderated import moderate
@@ -50,7 +50,8 @@ def compare_equal_cost(
         (id(unit.plus[0]), id(unit.minus[0])): (contrast, p)
         for unit, contrast, p in zip(units, found, adjusted, strict=True)
     }
-    return tuple(_group(runs, group, table, settings, level) for group in groups), tested
+    span = runs.gain_span
+    return tuple(_group(runs, group, table, settings, level, span) for group in groups), tested
 
 
 def cost_groups(shapes: list[Shape], tolerance: float) -> list[list[Shape]]:
@@ -98,6 +99,7 @@ def _group(
     table: dict[tuple[int, int], tuple[Contrast, float | None]],
     settings: EffectsSettings,
     level: float,
+    span: Span,
 ) -> EqualCostGroup:
     ranked = sorted(group, key=lambda shape: (-shape.mean, shape.label))
     best = ranked[0]
@@ -105,7 +107,7 @@ def _group(
     for shape in ranked[1:]:
         is_turned = (id(best), id(shape)) not in table
         contrast, p = table[(id(shape), id(best)) if is_turned else (id(best), id(shape))]
-        interval = clipped(contrast.interval(level), runs.gain_span)
+        interval = clipped(contrast.interval(level), span)
         if is_turned:
             interval = Interval(-interval.estimate, -interval.high, -interval.low)
         established = p is not None and p <= settings.alpha and interval.estimate > 0

@@ -86,14 +86,14 @@ def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> di
     d_eff = reading.d_eff
     numbers = {
         "verdict": reading.verdict.replace("_", " "),
-        f"{x} where the collapse ends": number_text(reading.h_star),
+        f"{x} where the drop ends": number_text(reading.h_star),
         "bracket": (
             f"({number_text(reading.bracket[0])}, {number_text(reading.bracket[1])}]"
             if reading.bracket
             else NONE
         ),
         f"{percent_text(result.settings.set_mass)} set": set_text(reading),
-        "steps the collapse takes": number_text(reading.width),
+        "steps the drop takes": number_text(reading.width),
         f"largest drop ({unit})": number_text(reading.drop),
         f"excess over the decline before ({unit})": number_text(reading.excess),
         "abruptness, p": _abruptness(result, reading),

@@ -172,7 +172,9 @@ def answer_sentence(result: Result | None) -> str:
 def _transition_sentence(result: TransitionResult) -> str:
     if result.verdict == "inconclusive":
         reason = result.reason.strip().rstrip(".")
-        return f"Inconclusive: {reason}.{_wanted(result, 'settle')}"
+        trials = sum(cell.trials for cell in result.missing)
+        wanted = f" {trials} more full-budget trials would settle it." if trials else ""
+        return f"Inconclusive: {reason}.{wanted}"
     if result.verdict == "suggested":
         return _suggested_sentence(result)
     found = _plateau_sentence(result) if result.verdict == "plateau" else _tested_sentence(result)
@@ -182,19 +184,15 @@ def _transition_sentence(result: TransitionResult) -> str:
     return f"With a stated seed sd of {stated}: {_first_to_lower(found)}"
 
 
-def _wanted(result: TransitionResult, verb: str) -> str:
-    """Return how many trials the answer lacks, in a sentence; empty where it lacks none."""
-    trials = sum(cell.trials for cell in result.missing)
-    return f" {trials} more full-budget trials would {verb} it." if trials else ""
-
-
 def _suggested_sentence(result: TransitionResult) -> str:
     drop = f"{number_text(result.drop)} {y_unit(result.scale)}"
     tested = abruptness_text(result)
+    trials = sum(cell.trials for cell in result.missing)
     return (
         f"A collapse at {result.x} = {number_text(result.h_star)} is suggested, not tested: "
         f"{result.noise_gap}, so the noise between seeds is not measured. The error drops by "
-        f"{drop} there ({tested}).{_wanted(result, 'test')}"
+        f"{drop} there ({tested}). {trials} more full-budget trials would test it: three seeds in "
+        "every cell."
     )
 
 
@@ -213,7 +211,7 @@ def _plateau_sentence(result: TransitionResult) -> str:
     )
     return (
         f"A plateau from {high} on: the error drops by {number_text(result.drop)} {unit} from "
-        f"{low}, and larger {result.x} lower it by no more than {later} {unit} ({confidence} "
+        f"{low}, and larger values lower it by no more than {later} {unit} ({confidence} "
         f"bound){grows}. With one value below it, the drop cannot be told from diminishing "
         f"returns{_below_plateau(result)}."
     )

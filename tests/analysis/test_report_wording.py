@@ -76,7 +76,7 @@ def test_a_suggestion_claims_nothing_and_says_what_would_test_it() -> None:
     sentence = answer_sentence(examples.suggested_result())
     assert sentence.startswith("A collapse at heads = 4 is suggested, not tested: one seed a cell")
     assert "p = 0.004 if seeds scatter by 0.1 decades, which is assumed" in sentence
-    assert "36 more full-budget trials would test it" in sentence
+    assert "36 more full-budget trials would test it: three seeds in every cell." in sentence
     for claim in ("collapses", "abruptly", "95%", "bracket", "{4}"):
         assert claim not in sentence
     few = examples.suggested_result(n1_assumed_sd=None, noise_gap="3 of 18 cells hold two runs")
@@ -97,7 +97,7 @@ def test_a_suggestion_has_no_set_no_dimension_and_no_test_in_the_tables() -> Non
 def test_a_plateau_says_what_is_known_and_what_would_tell_more() -> None:
     sentence = answer_sentence(examples.plateau_result())
     assert sentence.startswith("A plateau from heads = 2 on: the error drops by 2.7 decades")
-    assert "larger heads lower it by no more than 0.12 decades (95% bound)" in sentence
+    assert "larger values lower it by no more than 0.12 decades (95% bound)" in sentence
     assert "there it still grows with seq_len" in sentence
     assert "cannot be told from diminishing returns, and heads has no smaller value" in sentence
     assert "above the largest" not in sentence

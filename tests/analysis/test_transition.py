@@ -206,6 +206,7 @@ def test_pruning_across_the_sweep_is_refused_and_the_missing_cells_listed(family
 def test_pruning_inside_cells_is_counted_and_reads_the_best_run():
     _, _, result = sweeps("asha_cell", 1)[0]
     assert result.reading == "attainable"
+    assert any("stopped early inside cells" in text for text in result.qualifications)
     assert all((cell.started, cell.complete, cell.pruned) == (9, 3, 6) for cell in result.counts)
     best = {(cell.x, cell.by): cell.z for cell in result.attainable.cells}
     for cell, z in best.items():
@@ -216,6 +217,11 @@ def test_stuck_runs_hand_the_lead_to_the_attainable_reading():
     found = sweeps("stuck", 16)
     assert np.mean([result.reading == "attainable" for _, _, result in found]) >= 0.9
     assert np.mean([result.h_50 == truth for truth, _, result in found]) >= 0.9
+    for _, _, result in found:
+        said = any(
+            "the expected best of 5 seeds, since some runs" in t for t in result.qualifications
+        )
+        assert said == (result.reading == "attainable")
 
 
 def test_slope_intervals_hold_the_true_slope_as_often_as_they_say():
