@@ -173,8 +173,8 @@ def _warnings(
     if single := sum(each.setting.is_single for each in tuned.values()):
         found.append(
             f"{single} shapes have no two seeds that all their settings share: choosing {named}"
-            " takes at least 2, the same for every setting, so the best run is shown, which flatters"
-            " it, and nothing is tested"
+            " takes at least 2, the same for every setting, so the best run is shown, which"
+            " flatters it, and nothing is tested"
         )
     for name in nuisance:
         if edges := sum(name in each.setting.at_edge for each in tuned.values()):

@@ -152,6 +152,23 @@ def test_a_study_compares_shapes_each_at_its_best_rate(tmp_path: Path) -> None:
     assert [len(side.pareto.table) for side in both.studies if side.pareto] == [2, 2]
 
 
+def test_every_later_look_halves_the_error_rate(tmp_path: Path) -> None:
+    study = family_study(Home(tmp_path / "home"))
+    added = {"time": 0, "command": "", "provenance": {}}
+    extensions = [
+        {**added, "trials": [{"key": "a", "how": "with a new seed"}]},
+        {**added, "trials": [{"key": "b", "how": "failed, tried again"}]},
+    ]
+    study = Study(study.paths, dataclasses.replace(study.manifest, extensions=extensions))
+    answer = answer_study(study)
+    assert answer.lean_groups is not None
+    for found in answer.lean_groups.found.values():
+        assert (found.settings.looks, found.settings.level) == (2, 0.05 / 2 / 2)
+        assert any(
+            "seeds were added after an earlier look" in warning for warning in found.warnings
+        )
+
+
 def test_a_task_that_says_no_chance_records_none(tmp_path: Path) -> None:
     assert all(metric.chance is None for metric in TinyTask().metrics)
     study = family_study(Home(tmp_path / "home"), even={}, odd={})
