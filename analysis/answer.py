@@ -35,6 +35,7 @@ from analysis.words.tables import varying_columns
 from analysis.words.wording import answer_sentence, groups_sentence
 from analysis.words.wording import sentence as as_sentence
 from hsweep.errors import UserError, unknown_name
+from hsweep.record.manifest import NEW_SEED
 from hsweep.record.reading import StudyTables, reading
 from hsweep.record.study import Study
 from hsweep.record.tables import frame
@@ -373,7 +374,7 @@ def _lean(
     asked |= {
         "baseline": baseline,
         "margin": question["margin"],
-        "settings": LeanSettings(chance=common),
+        "settings": LeanSettings(chance=common, looks=_looks(manifest.extensions)),
         "begun": _BEGUN,
     }
     trials = trials.assign(**{_BEGUN: _first_reports(trials, tables, metric, baseline)})
@@ -402,6 +403,13 @@ def _lean(
             problem=str(error),
         )
     return Answer(answer_sentence(equivalents), pareto=front, lean=equivalents)
+
+
+def _looks(extensions: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many times a study with these extensions has been looked at for its answer."""
+    return 1 + sum(
+        any(trial["how"] == NEW_SEED for trial in extension["trials"]) for extension in extensions
+    )
 
 
 def _first_reports(

@@ -140,6 +140,11 @@ def fit(
     choice = min(accepted, key=lambda row: (row.costs[first], -row.diff)) if accepted else None
     if len(compared) > tested > 0:
         warnings.append(f"{len(compared) - tested} candidates have a single run and are not tested")
+    if settings.looks > 1:
+        warnings.append(
+            f"seeds were added after an earlier look at the answer, so the family-wise"
+            f" error of this one is {settings.level:g} instead of {settings.alpha:g}"
+        )
     sd = float(spread.sd[at]) if base.values.size > 1 else None
     verdict = _verdict(rows, stopped, tested, choice, untaught)
     if choice is not None and choice.crash_share > 0:
@@ -251,9 +256,9 @@ def _rows(
     for comparison, accept, exclude in zip(compared, p_holm, p_worse, strict=True):
         item = comparison.item
         outcome: LeanOutcome = "undecided"
-        if not untaught and accept is not None and accept <= settings.alpha:
+        if not untaught and accept is not None and accept <= settings.level:
             outcome = "established"
-        elif not untaught and exclude is not None and exclude <= settings.alpha:
+        elif not untaught and exclude is not None and exclude <= settings.level:
             outcome = "excluded"
         reach = comparison.se * float(stats.t.ppf((1 + settings.confidence) / 2, comparison.df))
         interval = Interval(comparison.diff, comparison.diff - reach, comparison.diff + reach)
@@ -295,9 +300,10 @@ def _seeds_needed(
     """Return the seeds of both that would establish the candidate if it equalled the baseline."""
     if not all(math.isfinite(sd) and sd > 0 for sd in comparison.sds):
         return None
-    prior_df = spread.prior_df or 0.0
+    # They would be added after this look, and the next one has half its error rate.
+    alpha = settings.level / 2
     return pair_seeds(
-        margin, comparison.sds, max(candidates, 1), settings.alpha, settings.power, prior_df
+        margin, comparison.sds, max(candidates, 1), alpha, settings.power, spread.prior_df or 0.0
     )
 
 
@@ -406,7 +412,7 @@ def _reason(
             " seeds, so no shape can be called equivalent"
         )
     tested = sum(row.p_raw is not None for row in rows)
-    family = f"{tested} candidates tested, family-wise error {settings.alpha:g}"
+    family = f"{tested} candidates tested, family-wise error {settings.level:g}"
     if choice is not None:
         return (
             f"{choice.label} saves {choice.saving[first]:.0%} of {first} and is no worse than"
@@ -474,7 +480,7 @@ def _power_note(
         return "nothing was tested"
     n = base.values.size
     prior_df = 0.0 if spread.prior_df is None else spread.prior_df
-    chance = power(margin / sd, n, tested, settings.alpha, prior_df)
+    chance = power(margin / sd, n, tested, settings.level, prior_df)
     tried = "one candidate" if tested == 1 else f"{tested} candidates"
     note = (
         f"margin = {margin / sd:.2g} seed sd; with {n} seeds and {tried} an exactly"
@@ -482,7 +488,7 @@ def _power_note(
     )
     if chance >= settings.power:
         return note
-    enough = seeds_for(margin / sd, tested, settings.alpha, settings.power, prior_df)
+    enough = seeds_for(margin / sd, tested, settings.level, settings.power, prior_df)
     asked = f"{settings.power:.2f}"
     if enough is None:
         return f"{note}; over {MOST_SEEDS} seeds would be needed for {asked}, so widen the margin"

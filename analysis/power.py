@@ -192,7 +192,7 @@ def plan_lean(
     source = "nothing has been run yet: several ratios of margin to seed sd are shown"
     if seen is not None:
         candidates = max(candidates, len(seen.table))
-        alpha = seen.settings.alpha
+        alpha = seen.settings.level
         sd = seen.sd
         if sd is not None:
             source = f"the baseline's seed sd, {seen.baseline_n} runs and moderated by the others"

@@ -29,6 +29,7 @@ MAY_IMPORT = {
             "hsweep.record.study",
             "hsweep.record.tables",
             "hsweep.record.journal",
+            "hsweep.record.manifest",
         ),
         "hsweep.record.endings",
     ),

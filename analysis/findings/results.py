@@ -500,6 +500,7 @@ class LeanSettings(Jsonable):
         chance: what the best constant predictor scores, in the metric's unit; None where it is not
             known. A baseline that is not shown to be better has learned nothing.
         power: that undecided candidates should have had, if they equalled the baseline.
+        looks: how many times the runs have been looked at, seeds being added between.
     """
 
     alpha: float = 0.05
@@ -508,6 +509,7 @@ class LeanSettings(Jsonable):
     max_prior_df: float = 8.0
     chance: float | None = None
     power: float = 0.8
+    looks: int = 1
 
     def __post_init__(self) -> None:
         for name in ("alpha", "confidence", "power"):
@@ -516,8 +518,16 @@ class LeanSettings(Jsonable):
                 raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
         if not self.max_prior_df > 0:
             raise ValueError(f"max_prior_df must be above 0, not {self.max_prior_df!r}")
+        if not 1 <= self.looks <= 20:
+            raise ValueError(f"looks must lie from 1 to 20, not {self.looks!r}")
         if self.chance is not None and not math.isfinite(self.chance):
             raise ValueError(f"chance must be a finite number, not {self.chance!r}")
+
+    @property
+    def level(self) -> float:
+        """The error rate of this look: each one halves it, so that all later ones together add no
+        more than the first had."""
+        return self.alpha * 0.5 ** (self.looks - 1)
 
 
 @dataclass(frozen=True, slots=True)

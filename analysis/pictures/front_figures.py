@@ -29,6 +29,7 @@ from analysis.words.wording import (
     number_text,
     p_text,
     percent_text,
+    setting_text,
 )
 
 _MANY: Final = 60
@@ -339,6 +340,8 @@ def _candidate_text(block: ForestBlock, row: LeanRow) -> str:
         f"difference in {safe(lean.metric)} {interval_text(row.ci, lean.settings.confidence)}",
         f"Holm {p_text(row.p_holm)}, {row.n} run{'' if row.n == 1 else 's'}{row.lost.behind}",
         *([f"saves {safe(saved)}"] if saved else []),
+        row.outcome,
+        *([f"best setting: {safe(setting_text(row.setting))}"] if row.setting else []),
     ]
     return "<br>".join(lines)
 

@@ -28,6 +28,7 @@ from analysis.words.wording import (
     number_text,
     p_text,
     percent_text,
+    setting_text,
 )
 from hsweep.design.question import Goal, Scale
 
@@ -263,6 +264,7 @@ def front_points(
         is_crashed = row.crash_share > 0 and not row.lost.total
         details = [f"{percent_text(row.crash_share)} of runs crashed"] if is_crashed else []
         details += [f"{cost_title(name)}: {cost_text(name, row.costs[name])}" for name in row.costs]
+        details += [f"best setting: {setting_text(row.setting)}"] if row.setting else []
         seeds = runs.get(config_key(row.config), [])
         details.append(f"{row.n} full-budget run{'' if row.n == 1 else 's'}{row.lost.behind}")
         if listed := ", ".join(str(run["seed"]) for run in seeds if "seed" in run):

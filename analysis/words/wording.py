@@ -442,7 +442,7 @@ def _cheaper(result: LeanResult) -> str:
     return f"{tried} cheaper shape{'' if tried == 1 else 's'}"
 
 
-def _at_best(result: LeanResult) -> str:
+def _at_best(result: LeanResult | ParetoResult) -> str:
     if not result.nuisance:
         return ""
     return f", each shape at its best {' and '.join(result.nuisance)}"
@@ -549,7 +549,8 @@ def _pareto_sentence(result: ParetoResult) -> str:
     return (
         f"Of {len(result.table)} shapes, {counted['on']} lie on the front of {result.metric} "
         f"against {costs} (probability at least {number_text(result.settings.on)}), "
-        f"{counted['undecided']} stay undecided with these seeds, and {counted['off']} do not."
+        f"{counted['undecided']} stay undecided with these seeds, and {counted['off']} do not"
+        f"{_at_best(result)}."
         f"{_shapes_with_losses(result)}"
     )
 

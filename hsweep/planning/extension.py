@@ -16,6 +16,7 @@ from hsweep.errors import UserError
 from hsweep.planning.identity import content_hash
 from hsweep.planning.plan import Limits, Plan, Planner
 from hsweep.record.journal import TrialRow
+from hsweep.record.manifest import NEW_SEED
 
 _TAKEN_UP = (
     (TrialStatus.RUNNING, "continued"),
@@ -211,7 +212,7 @@ def _fill(
         return found, ""
     first = max((row.replicate for row in rows), default=-1) + 1
     skipped = len(planner.skipped)
-    how = "with a new seed" if rows else "new"
+    how = NEW_SEED if rows else "new"
     new = planner.plan_point(point, replicates=range(first, first + lacking))
     found += [Addition(cell.label, trial, how, is_recorded=False) for trial in new]
     if len(planner.skipped) > skipped:

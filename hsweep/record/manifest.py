@@ -11,6 +11,8 @@ from typing import Any, Final
 
 _VERSION: Final = 1
 _CHECKSUM: Final = "checksum"
+NEW_SEED: Final = "with a new seed"
+"""How an extension says that a trial is one more replicate of a point on record."""
 
 
 @dataclass(frozen=True, slots=True)

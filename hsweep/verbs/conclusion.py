@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from analysis.answer import Answer
+    from analysis.findings.results import LeanResult
     from hsweep.planning.extension import Extension, Wanted
     from hsweep.record.reading import StudyTables
     from hsweep.record.study import Study
@@ -216,7 +217,9 @@ def _wanted_shapes(study: "Study", answer: "Answer") -> "list[Wanted]":
     from analysis.confirmation import recorded_values
     from hsweep.planning.extension import Wanted
 
-    results = [(answer.lean, {})] if answer.lean is not None else []
+    results: list[tuple[LeanResult, dict[str, str]]] = []
+    if answer.lean is not None:
+        results.append((answer.lean, {}))
     groups = answer.lean_groups
     if groups is not None:
         results += [(result, {groups.within: value}) for value, result in groups.found.items()]

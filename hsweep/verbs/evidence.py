@@ -132,7 +132,8 @@ def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowe
     families: dict[Any, dict[str, float]] = {}
     for trial in plan.trials:
         costs: dict[str, float] = dict(cost_columns(trial))
-        label = str(dict(trial.point))
+        # Settings of a nuisance axis are one shape, which stands at the best of them.
+        label = str({a: v for a, v in trial.point.items() if a not in question.nuisance})
         # A cost that only a run shows (latency) cannot tell yet who is cheaper: all may be.
         cost = costs.get(first, 0.0)
         is_baseline = all(trial.point.get(axis) == value for axis, value in baseline.items())

@@ -141,7 +141,7 @@ def test_shapes_hold_the_runs_that_pandas_groups(seed: int) -> None:
         crash_sd=6.0,
     )  # fmt: skip
     found = {tuple(item.config.values()): item for item in grouped.found}
-    stopped = {tuple(config.values()): costs for config, costs in grouped.stopped}
+    stopped = {tuple(each.config.values()): each.costs for each in grouped.stopped}
     for key, rows in frame.groupby(CONFIG):
         done = rows[rows["status"] == "finished"]
         if (rows["status"] == "stopped_early").any():

@@ -11,9 +11,10 @@ from click.testing import Result
 from tiny import TinyModel, TinyTask, tiny_sweep
 from tiny_studies import finish, new_study, recording
 
-from analysis.answer import answer_study
+from analysis.answer import answer_study, report_input
 from analysis.compare import compare
 from analysis.findings.compare_results import CompareSettings
+from analysis.report import build_report
 from analysis.runs.chance import study_chance
 from hsweep import Recipe, Sweep, grid, lean
 from hsweep.design.trial import TrialStatus
@@ -148,8 +149,28 @@ def test_a_study_compares_shapes_each_at_its_best_rate(tmp_path: Path) -> None:
     ]
     assert json.loads(json.dumps(answer.to_json(), allow_nan=False))["nuisance"] == ["lr"]
     assert answer.confirm_command is None or "lr=0.01" in answer.confirm_command
+    page = build_report(report_input(studies[0], answer, {}))
+    assert "<td>lr=0.01 (of 3)</td>" in page
+    assert ">lr=0.001 (of 3, lr at the edge)</td>" in page
     both = compare(studies, settings=CompareSettings(draws=50))
     assert [len(side.pareto.table) for side in both.studies if side.pareto] == [2, 2]
+
+
+def test_every_later_look_halves_the_error_rate(tmp_path: Path) -> None:
+    study = family_study(Home(tmp_path / "home"))
+    added = {"time": 0, "command": "", "provenance": {}}
+    extensions = [
+        {**added, "trials": [{"key": "a", "how": "with a new seed"}]},
+        {**added, "trials": [{"key": "b", "how": "failed, tried again"}]},
+    ]
+    study = Study(study.paths, dataclasses.replace(study.manifest, extensions=extensions))
+    answer = answer_study(study)
+    assert answer.lean_groups is not None
+    for found in answer.lean_groups.found.values():
+        assert (found.settings.looks, found.settings.level) == (2, 0.05 / 2 / 2)
+        assert any(
+            "seeds were added after an earlier look" in warning for warning in found.warnings
+        )
 
 
 def test_a_task_that_says_no_chance_records_none(tmp_path: Path) -> None:

@@ -106,6 +106,16 @@ def test_a_lean_question_counts_its_cheaper_shapes(plan: Invoke, home: Home) -> 
     assert plan(SHAPES).output.count("seeds (this sweep)") == 1
 
 
+def test_settings_of_a_nuisance_axis_are_no_candidates(plan: Invoke, home: Home) -> None:
+    rates = SHAPES.replace("space=grid(", "space=grid(lr=[0.1, 0.01]) * grid(").replace(
+        "margin=0.05", "margin=0.05, nuisance=('lr',)"
+    )
+    assert rates.count("lr") == 2
+    rates = rates.replace("replicates", "recipe=lambda p: Recipe(lr=p.lr), replicates")
+    power = json.loads(plan(rates.replace("import", "import Recipe,", 1), "--json").stdout)["power"]
+    assert power["candidates"] == 3
+
+
 def test_a_lean_study_gives_its_seed_sd(plan: Invoke, home: Home) -> None:
     sweep = tiny_sweep(
         space=grid(width=[2, 4, 6, 8]), replicates=4, question=lean({"width": 8}, margin=0.05)
