@@ -18,6 +18,7 @@ from hsweep.planning.code_changes import Files, changed_code, listed, part_in_wo
 from hsweep.planning.continuation import Continued, Shorter
 from hsweep.planning.identity import CONTENT_PARTS, content_hash
 from hsweep.planning.plan import Limits, Plan, Planner
+from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal, TrialRow
 
 NOT_IN_SPACE: Final = "no longer in the space"
@@ -265,7 +266,7 @@ def proposed_trials(plan: Plan, limits: Limits, journal: Journal) -> list[Trial]
     """Return the trials that an adaptive search's recorded proposals lead to."""
     planner = Planner.like(plan, limits)
     trials: list[Trial] = []
-    for _, text in sorted(journal.metas("proposal:").items()):
+    for _, text in sorted(journal.metas(PROPOSALS).items()):
         point = json.loads(text)["point"]
         trials += planner.plan_point(
             Point({axis: as_value(value) for axis, value in point.items()})

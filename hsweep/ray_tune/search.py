@@ -27,11 +27,10 @@ from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.plan import Planner, cost_columns
-from hsweep.record.endings import SEARCH_END
+from hsweep.record.endings import PROPOSALS, SEARCH_END
 from hsweep.record.journal import Journal
 
 _MAX_REJECTIONS: Final = 1_000
-_META_PREFIX: Final = "proposal:"
 _NUMBER: Final = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
 
 
@@ -190,7 +189,7 @@ class OptunaProposer:
                 self._search.tell_failed(name)
                 continue
             record = {"id": name, "parameters": parameters, "point": decoded}
-            self._journal.set_meta(f"{_META_PREFIX}{self._num_proposed:06d}", json.dumps(record))
+            self._journal.set_meta(f"{PROPOSALS}{self._num_proposed:06d}", json.dumps(record))
             self._enter(name, trials)
             return trials
         return []
@@ -251,7 +250,7 @@ class OptunaProposer:
         """Replay the proposals of earlier runs and how their trials ended."""
         rows = {row.key: row for row in self._journal.trials()}
         number = 0
-        while (text := self._journal.meta(f"{_META_PREFIX}{number:06d}")) is not None:
+        while (text := self._journal.meta(f"{PROPOSALS}{number:06d}")) is not None:
             record = json.loads(text)
             point = Point({name: _plain(value) for name, value in record["point"].items()})
             trials = self._planner.plan_point(point)

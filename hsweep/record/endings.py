@@ -18,6 +18,9 @@ WAITS_AT_RUNG: Final = "waits at rung"
 INTERRUPTED: Final = "interrupted"
 """The reason of a planned trial that was in training when its run ended."""
 
+PROPOSALS: Final = "proposal:"
+"""How the names of the record's notes begin that hold what a search has proposed."""
+
 SEARCH_END: Final = "search-end"
 """Name of the record's note that a search proposed fewer points than it was asked for, and why."""
 

@@ -15,7 +15,7 @@ from hsweep.commands import command
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home, StudyPaths
-from hsweep.record.endings import SEARCH_END
+from hsweep.record.endings import PROPOSALS, SEARCH_END
 from hsweep.record.journal import Journal
 from hsweep.record.journal_file import recover_line
 from hsweep.record.manifest import (
@@ -186,6 +186,11 @@ class Study:
     def is_running(self) -> bool:
         """Whether a living process of this machine runs the study."""
         return StudyLock(self.paths).is_held()
+
+    def is_adaptive(self) -> bool:
+        """Whether a search has proposed its trials one by one."""
+        with self.journal() as journal:
+            return bool(journal.metas(PROPOSALS))
 
     def checkpoints(self) -> str:
         """Return the folder or URI that holds the checkpoints."""

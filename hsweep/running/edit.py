@@ -32,6 +32,7 @@ from hsweep.planning.revision import (
     proposed_trials,
     with_keys_of,
 )
+from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal
 from hsweep.record.study import Manifest, Study
 from hsweep.running import pending
@@ -311,7 +312,7 @@ def _proposed(
         UserError: the search, or its space, is another.
     """
     plan = prepared.plan
-    was_adaptive = bool(journal.metas("proposal:"))
+    was_adaptive = bool(journal.metas(PROPOSALS))
     if was_adaptive != plan.is_adaptive and journal.trials(orphaned=True):
         raise UserError(
             f"the study {study.name!r} {'learns' if was_adaptive else 'does not learn'} from its "
