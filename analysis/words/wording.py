@@ -367,6 +367,12 @@ def _undecided_sentence(result: LeanResult) -> str:
         verb = "was" if len(result.stopped) == 1 else "were"
         parts.append(f"{len(result.stopped)} {verb} stopped early and not compared")
     said = f"but {', '.join(parts)}" if parts else "and none is shown to be worse by more"
+    if len(result.table) + len(result.stopped) == 1 and not result.stopped:
+        return (
+            f"Undecided: the cheaper shape tried is neither established as no worse than the "
+            f"baseline {result.baseline_label} by {_margin(result)} nor shown to be worse by more"
+            f"{_at_best(result)}. {_what_it_takes(result)}"
+        )
     return (
         f"Undecided: of the {_cheaper(result)} tried, none is established as no worse than the "
         f"baseline {result.baseline_label} by {_margin(result)}, "

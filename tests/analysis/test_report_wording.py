@@ -212,6 +212,13 @@ def test_an_undecided_answer_says_what_it_would_take(needed: int | None, words: 
     assert words in answer_sentence(without_choice("undecided", ["undecided"] * 5, needed))
 
 
+def test_a_single_undecided_shape_is_spoken_of_as_one() -> None:
+    result = without_choice("undecided", ["undecided"] * 5)
+    sentence = answer_sentence(dataclasses.replace(result, table=result.table[:1]))
+    assert sentence.startswith("Undecided: the cheaper shape tried is neither established")
+    assert "nor shown to be worse by more." in sentence
+
+
 def test_shapes_stopped_early_stand_in_an_undecided_answer() -> None:
     result = dataclasses.replace(without_choice("undecided", ["excluded"] * 5), stopped=("a", "b"))
     sentence = answer_sentence(result)
