@@ -151,9 +151,9 @@ def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
     trials = tables.trials_frame()
     answer = _answer_question(trials, tables, study)
     unfinished = int(trials["status"].isin(["planned", "running"]).sum())
-    answer = replace(
-        answer, unfinished=unfinished, settle_command=settle_command(study, answer.transition)
-    )
+    compared = answer.lean_groups.found.values() if answer.lean_groups is not None else ()
+    settle = settle_command(study, (answer.transition, answer.lean, *compared))
+    answer = replace(answer, unfinished=unfinished, settle_command=settle)
     if command := confirm_command(study, answer.lean, answer.lean_groups):
         answer = replace(answer, confirm_command=command)
     if _finished(trials):
