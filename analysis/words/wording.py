@@ -465,12 +465,12 @@ def _settings_at_edge(result: LeanResult) -> str:
         for axis in setting.at_edge if setting is not None else ():
             assert setting is not None
             value = axis_text(setting.values[axis])
-            said.append(f"that of {name} ({axis} = {value})")
+            said.append(f"{axis} = {value} for {name}")
     if not said:
         return ""
     return (
-        f" At the end of the values tried lies {' and '.join(said)}: a wider range may change the "
-        "answer."
+        f" The best setting is the last one tried ({'; '.join(said)}), so a wider range may change "
+        "the answer."
     )
 
 

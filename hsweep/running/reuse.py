@@ -188,7 +188,8 @@ class Reuse:
                     if candidate.obstacle:
                         reasons.setdefault(trial.key, (name, candidate.obstacle))
                     elif candidate.changed and not accepting:
-                        why = f"the {code_in_words(candidate.changed)} has changed since"
+                        verb = "has" if len(candidate.changed) == 1 else "have"
+                        why = f"the {code_in_words(candidate.changed)} {verb} changed since"
                         more = "; --accept-code takes them all the same"
                         reasons.setdefault(trial.key, (name, why + more))
                     elif candidate.reports:

@@ -236,7 +236,7 @@ def test_what_qualifies_an_answer_stands_in_its_sentence() -> None:
     sentence = answer_sentence(result)
     assert "each shape at its best lr" in sentence
     assert "It is not known whether the baseline has learned anything." in sentence
-    assert "At the end of the values tried lies that of the baseline (lr = 0.1)" in sentence
+    assert "The best setting is the last one tried (lr = 0.1 for the baseline" in sentence
 
 
 def test_single_runs_are_unsupported_never_a_claim() -> None:

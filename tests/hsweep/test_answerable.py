@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import pytest
 from click.testing import Result
-from scipy import stats
 from tiny import METRICS, TinyModel, TinyTask, tiny_sweep
 from tiny_studies import new_study
 
@@ -26,7 +25,7 @@ from hsweep import (
     random_search,
 )
 from hsweep.paths import Home
-from hsweep.planning.answerable import Concern, _t_quantile, analysable
+from hsweep.planning.answerable import Concern, analysable
 from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.plan import Limits, make_plan
 from tasks.base import Metric
@@ -94,7 +93,7 @@ class TestTransitions:
     @pytest.mark.parametrize(
         ("widths", "kind", "text", "remedy"),
         [
-            ([3], "impossible", "width has one value, 3", "--set width=3,4,5,6,7,8"),
+            ([3], "weak", "width has one value (3)", "--set width=3,4,5,6,7,8"),
             ([1, 4], "weak", "two of them cannot tell", "--set width=1,2,3,4,5,6"),
             ([1, 2, 3], "weak", "cannot be told from dimin", "--set width=1,2,3,4,5,6"),
             ([1, 2, 3, 4], "weak", "established at width = 3 or 4, not at 2", "width=1,2,3,4,5,6"),
@@ -111,7 +110,7 @@ class TestTransitions:
         question = Transition("width", None)
         space = grid(width=[1, 2, 3, 4, 5, 6])
         found = concerns(Limits(max_params=6), space=space, question=question)
-        assert only(found)[1] == "width has one value, 1, and a drop lies between two"
+        assert only(found)[1].startswith("width has one value (1), and a test needs 4")
 
     def test_one_length_says_nothing_of_growth(self) -> None:
         space = grid(width=[1, 2, 3, 4, 5, 6], seq_len=[8])
@@ -200,12 +199,6 @@ class TestLeanQuestions:
         assert (kind, remedy) == ("weak", "--set replicates=3")
         assert "with 2 seeds and 12 candidates" in text
         assert concerns(space=space, question=question, replicates=5) == []
-
-    @pytest.mark.parametrize("df", [2, 4, 12, 30])
-    @pytest.mark.parametrize("share", [0.95, 0.99, 0.995])
-    def test_the_quantile_is_that_of_students_t(self, df: int, share: float) -> None:
-        if df > 2 or share < 0.99:
-            assert _t_quantile(share, df) == pytest.approx(stats.t.ppf(share, df), rel=0.02)
 
 
 class TestSearches:
