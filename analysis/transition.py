@@ -285,9 +285,10 @@ def _reading_notes(
 def _missing(
     leading: TransitionReading, coverage: Coverage, needs_lengths: bool, grid: Grid
 ) -> tuple[MissingTrials, ...]:
-    # With nothing but more cells of one seed an open verdict would only become a suggestion.
+    # With nothing but more cells of one seed an open verdict would only become a suggestion, and one
+    # seed does not rule a collapse out either.
     repeated = trials_to_repeat(coverage) if leading.noise_gap else ()
-    if leading.verdict == "suggested":
+    if leading.verdict in ("suggested", "none"):
         return repeated
     if leading.verdict == "plateau":
         return trials_below(coverage)
