@@ -430,7 +430,7 @@ class TestCommands:
         before = study.paths.manifest.read_bytes()
         result = hsweep("resume", "mine", "--sweep", bad, "--runner", "inline")
         assert result.exit_code == 2
-        assert "line 6: the evaluation of task 'tiny' lacks 'fit'" in result.stderr
+        assert ":6: the evaluation of task 'tiny' lacks 'fit'" in result.stderr
         assert study.paths.manifest.read_bytes() == before
 
     def test_a_plan_says_what_was_tried(self, hsweep: Invoke, tmp_path: Path) -> None:

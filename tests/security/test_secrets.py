@@ -89,8 +89,8 @@ def test_no_secret_of_environment_errors_or_addresses_is_written_or_shown(
     sweep.write_text(FAILING)
     store = f"sqlite:///{tmp_path}/store/mlflow.db"
     arguments = [
-        "run", str(sweep), "--runner", "inline", "--study", "mine", "--set", "replicates=1",
-        "--tracking-uri", store,
+        "run", str(sweep), "--runner", "inline", "--no-check", "--study", "mine",
+        "--set", "replicates=1", "--tracking-uri", store,
     ]  # fmt: skip
     monkeypatch.setattr(sys, "argv", ["hsweep", *arguments])
     output = said(hsweep(*arguments))
