@@ -5,7 +5,6 @@ of the study has seen tell whether it holds.
 """
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +12,7 @@ from typing import Any, Final
 from analysis.findings.results import Config, LeanResult
 from analysis.lean_groups import LeanGroups
 from analysis.statistics.noninferiority import confirming_seeds
+from hsweep.commands import command
 from hsweep.record.study import Study
 
 _LIMIT_OPTIONS: Final = {
@@ -52,7 +52,7 @@ def confirm_command(
         confirming_seeds(result.margin_over_sd or 0.0, alpha / len(usable)) for result, _ in usable
     )
     manifest = study.manifest
-    words = ["hsweep", "run", str(sweep_file(study))]
+    words = [str(sweep_file(study))]
     if manifest.preset != "quick":
         words += ["--preset", manifest.preset]
     for name, values in manifest.settings:
@@ -64,8 +64,8 @@ def confirm_command(
     for point in points:
         words += ["--point", ",".join(f"{axis}={_value(value)}" for axis, value in point.items())]
     words += ["--set", f"replicates={seeds}", "--seed", str(manifest.seed + 1)]
-    words += ["--study", _free_name(study), "--home", str(study.paths.root.parent.parent)]
-    return shlex.join(words)
+    words += ["--study", _free_name(study)]
+    return command("run", *words, home=study.paths.home)
 
 
 def recorded_values(

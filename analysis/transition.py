@@ -285,8 +285,8 @@ def _reading_notes(
 def _missing(
     leading: TransitionReading, coverage: Coverage, needs_lengths: bool, grid: Grid
 ) -> tuple[MissingTrials, ...]:
-    # With nothing but more cells of one seed an open verdict would only become a suggestion, and one
-    # seed does not rule a collapse out either.
+    # With nothing but more cells of one seed an open verdict would only become a suggestion, and
+    # one seed does not rule a collapse out either.
     repeated = trials_to_repeat(coverage) if leading.noise_gap else ()
     if leading.verdict in ("suggested", "none"):
         return repeated

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "tasks": ("tasks", "models.torchvision_compat"),
     "models": ("models",),
     "analysis": (
-        *("analysis", "hsweep.errors", "hsweep.paths"),
+        *("analysis", "hsweep.commands", "hsweep.errors", "hsweep.paths"),
         *("hsweep.design.question", "hsweep.design.trial", "hsweep.design.space"),
         *(
             "hsweep.record.reading",

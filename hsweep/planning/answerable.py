@@ -160,10 +160,10 @@ def _of_a_transition(plan: Plan, question: Transition) -> list[Concern]:
             "two of them cannot tell a collapse from a decline",
             "a drop cannot be told from diminishing returns",
         )[len(heads) - 1]
-        values = "one value" if len(heads) == 1 else f"{len(heads)} values"
+        number = "one value" if len(heads) == 1 else f"{len(heads)} values"
         found.append(
             _weak(
-                f"{x} has {values} ({_listed(heads)}), and a test needs {_FEWEST_FOR_A_TEST}, two "
+                f"{x} has {number} ({_listed(heads)}), and a test needs {_FEWEST_FOR_A_TEST}, two "
                 f"of them below the drop: {verdict}",
                 _with_more(x, heads),
             )

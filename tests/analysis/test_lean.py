@@ -335,7 +335,7 @@ def test_each_shape_stands_at_its_best_setting_of_a_nuisance_axis():
     assert result.baseline_setting == TunedSetting({"lr": 0.1}, 2, 0, ("lr",), False)
     assert row.mean == pytest.approx(0.9, abs=0.01)
     assert any("2 to 3 settings of lr" in warning for warning in result.warnings)
-    assert "lies that of the baseline (lr = 0.1)" in answer_sentence(result)
+    assert "(lr = 0.1 for the baseline)" in answer_sentence(result)
     assert "lr=0.01 (of 3)" in lean_table(result).rows[0]
     plain = json.loads(json.dumps(result.to_json(), allow_nan=False))
     assert LeanResult.from_json(plain) == result

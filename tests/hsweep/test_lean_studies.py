@@ -141,7 +141,7 @@ def test_a_study_compares_shapes_each_at_its_best_rate(tmp_path: Path) -> None:
     (row,) = answer.lean.table
     assert row.setting is not None
     assert (row.setting.values, row.setting.at_edge) == ({"lr": 0.01}, ())
-    assert "that of the baseline (lr = 0.001)" in answer.sentence
+    assert "(lr = 0.001 for the baseline)" in answer.sentence
     assert answer.pareto is not None
     assert [shape.setting.values["lr"] for shape in answer.pareto.table if shape.setting] == [
         0.01,
