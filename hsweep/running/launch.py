@@ -211,7 +211,11 @@ def run_study(
         tracker.start()
         timer = stop_after(coordinator, options.time_budget) if options.time_budget else None
         try:
-            with _stopping_on_signals(coordinator, study, progress), progress.showing(coordinator):
+            with (
+                _stopping_on_signals(coordinator, study, progress),
+                progress.showing(coordinator),
+                _printing_to(console),
+            ):
                 runner.run(coordinator)
         finally:
             if timer is not None:
@@ -242,6 +246,11 @@ def run_study(
         tracking=summary,
         wall_seconds=time.monotonic() - started,
     )
+
+
+def _printing_to(console: Console) -> contextlib.AbstractContextManager[Any]:
+    """Keep what models and tasks print in this process out of JSON: it goes where messages go."""
+    return contextlib.redirect_stdout(sys.stderr) if console.stderr else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -265,6 +265,11 @@ class TestRunAndResume:
                 said = " ".join(refusal(hsweep(*words, "--home", home)).split())
                 assert f"the home is a folder, but {tmp_path / 'file'} is none" in said
 
+    def test_what_a_task_prints_is_no_part_of_json(self, hsweep: Invoke, tmp_path: Path) -> None:
+        ran = hsweep("run", write(tmp_path, CHATTY), "--runner", "inline", "--no-check", "--json")
+        assert json.loads(ran.stdout)["finished"] == 3
+        assert "an update" in ran.stderr
+
     def test_a_study_whose_code_has_changed_is_not_resumed(
         self, hsweep: Invoke, home: Home
     ) -> None:
@@ -278,6 +283,21 @@ class TestRunAndResume:
         message = refusal(hsweep("resume", "mine", "--runner", "inline"))
         assert "3 of 3 trials of 'mine' are no longer the same" in message
 
+
+CHATTY = """
+from dataclasses import dataclass
+
+from tiny import TinyTask, tiny_sweep
+
+
+@dataclass(frozen=True)
+class ChattyTask(TinyTask):
+    def before_update(self, number):
+        print("an update")
+
+
+SWEEP = tiny_sweep(task=ChattyTask(), replicates=1)
+"""
 
 FAILING = """
 from dataclasses import dataclass
