@@ -45,10 +45,10 @@ def built(what: str, value: Any, point: Point) -> Any:
     except UserError:
         raise
     except DataError as error:
-        raise UserError(str(error)) from error
+        raise UserError(f"the task's data cannot be used: {error}") from error
     except ValueError as error:
         raise ImpossiblePointError(str(error)) from error
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         raise UserError(
             f"the sweep's {what} function failed at {dict(point)}: {told(error)}"
         ) from error
@@ -65,7 +65,7 @@ def asked_of(what: str, ask: Callable[[], Result]) -> Result:
         return ask()
     except (UserError, DataError):
         raise
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         raise UserError(f"the sweep's {what} cannot be used: {told(error)}") from error
 
 
@@ -80,7 +80,7 @@ def counted(count: Callable[[Any], Result], model: AnyModelConfig) -> Result:
         return count(model)
     except ValueError as error:
         raise ImpossiblePointError(str(error)) from error
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         raise UserError(
             f"the model {shown(model)} cannot be built or counted: {told(error)}. If "
             "its shape is impossible, let the sweep's model function raise ValueError: the plan "
