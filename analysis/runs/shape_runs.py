@@ -123,7 +123,8 @@ def read_shapes(
 
     Raises:
         UserError: no axis named, a goal that contradicts the scale, a bad table (see
-            `analysis.runs.load.clean_runs`), no full-budget run, or a cost that a shape lacks.
+            `analysis.runs.load.clean_runs`), no full-budget run, an axis that is not finite, or a
+            cost that a shape lacks.
     """
     if isinstance(frame, ShapeRuns):
         return frame
@@ -155,6 +156,12 @@ def read_shapes(
     warnings += [note.replace("{metric}", metric) for note in notes]
     columns = [name for name in config if runs[name].nunique() > 1]
     axes, names, follows = _roles(runs, columns)
+    for axis in axes:
+        if np.isinf(runs[axis].to_numpy(np.float64)).any():
+            raise UserError(
+                f"axis {axis!r} holds an infinite value; distances between shapes need finite "
+                "numbers: correct or remove these rows"
+            )
     if follows:
         warnings += [
             f"{name} moves with {by}; what {by} does includes it" for name, by in follows.items()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from analysis import effects
 from analysis.findings.chosen_settings import with_settings
 from analysis.findings.results import ParetoSettings, TransitionSettings
 from analysis.runs.load import read_table
@@ -25,3 +26,11 @@ def test_a_setting_without_end_is_refused() -> None:
     with pytest.raises(UserError, match="setting draws is at most 1,000,000"):
         with_settings(ParetoSettings(), ["draws=1000001"])
     assert with_settings(ParetoSettings(), ["draws=1000000"]).draws == 1_000_000
+
+
+def test_an_infinite_value_of_an_axis_is_refused() -> None:
+    frame = pd.DataFrame(
+        {"heads": [1, 2, float("inf")] * 2, "seed": [0] * 3 + [1] * 3, "nmse": [0.3, 0.2, 0.1] * 2}
+    )
+    with pytest.raises(UserError, match="axis 'heads' holds an infinite value"):
+        effects.fit(frame, config=["heads"], metric="nmse", goal="min", replicate="seed")
