@@ -254,7 +254,8 @@ def _tested_sentence(result: TransitionResult) -> str:
         kind = {
             None: "",
             "above_range": f" If there is one, it lies above the largest {result.x} tried.",
-            "below_range": f" If there is one, it lies at or below the smallest {result.x} tried.",
+            "below_range": f" Either the smallest {result.x} tried is enough or none tried is: "
+            "these runs do not tell which.",
         }[result.none_kind]
         return f"No transition in {result.x} is established: {reason}.{kind}"
     where = _where(result)

@@ -154,7 +154,10 @@ def test_a_suggested_drop_is_framed_and_not_shaded(draw: Callable[..., Any]) -> 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("above_range", "above the largest heads"), ("below_range", "below the smallest heads")],
+    [
+        ("above_range", "above the largest heads"),
+        ("below_range", "Either the smallest heads tried is enough or none tried is"),
+    ],
 )
 def test_no_transition_says_where_one_could_still_be(kind: str, words: str) -> None:
     none = examples.transition_result(verdict="none", reason="no abrupt drop", none_kind=kind)
