@@ -196,5 +196,5 @@ def _none(
     if kind == "above_range":
         reason += "; growth with T is still there at the largest head count"
     elif kind == "below_range":
-        reason += "; there is no growth with T at any head count"
+        reason += "; growth with T is shown at no head count"
     return Decision("none", reason, kind)
