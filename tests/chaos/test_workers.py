@@ -26,7 +26,8 @@ def strike(
     scene: Scene, driver: Process, rng: random.Random, tried: Fault, number: int, sign: int
 ) -> None:
     """Send a signal to a process that trains, so often, while the driver runs."""
-    struck: set[int] = set()
+    # The driver has tried two trials out before the start.
+    struck = {driver.pid}
     while tried.tries < number:
         assert driver.until(lambda: bool(set(scene.trainers()) - struck)), driver.output
         if not driver.runs_until(driver.seconds() + rng.uniform(0.1, 1.5)):
