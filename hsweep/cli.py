@@ -226,7 +226,7 @@ def run(
     study, outcome = request.start(
         prepared, options, home, study_name, storage, console, conclusion
     )
-    concerns = {"concerns": concerns_json(prepared.plan)}
+    concerns = {"concerns": concerns_json(prepared.plan)} if as_json else None
     finish(study, outcome, conclusion, home, as_json, console, concerns)
 
 

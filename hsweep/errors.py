@@ -1,6 +1,8 @@
-"""What can be wrong in what a user gave, as opposed to what is wrong in this program."""
+"""What can be wrong in what a user gave, as opposed to what is wrong in this program: the messages,
+and whose code it is that raised something."""
 
 import difflib
+import functools
 import inspect
 import sysconfig
 import traceback
@@ -10,10 +12,12 @@ from typing import Any, Final
 
 _LONGEST_QUOTED: Final = 300
 
-_ROOT: Final = Path(__file__).resolve().parents[1]
-_OWN_FOLDERS: Final = tuple(_ROOT / name for name in ("hsweep", "models", "tasks", "analysis"))
+ROOT: Final = Path(__file__).resolve().parents[1]
+"""The folder that holds this project's packages."""
+_OWN_FOLDERS: Final = tuple(ROOT / name for name in ("hsweep", "models", "tasks", "analysis"))
 """Not the sweeps that come with it: they are what a user would write."""
-_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+_INSTALLED: Final = ("stdlib", "platstdlib", "purelib", "platlib")
+_PACKAGE_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
 
 
 class UserError(ValueError):
@@ -88,10 +92,23 @@ def failure_text(error: BaseException) -> str:
     return f"{said}{f' at {place}' if place else ''}\n{trace}"
 
 
+def is_installed(file: Path) -> bool:
+    """Whether a module's file belongs to the standard library or to an installed package; an
+    editable install does not count, since its code lies where it is written."""
+    return not _PACKAGE_FOLDERS.isdisjoint(file.parts) or any(
+        file.is_relative_to(folder) for folder in _installed_folders()
+    )
+
+
+@functools.cache
+def _installed_folders() -> tuple[Path, ...]:
+    named = [Path(sysconfig.get_path(name)) for name in _INSTALLED]
+    return tuple(dict.fromkeys([*named, *(folder.resolve() for folder in named)]))
+
+
 def _is_users(file: str) -> bool:
     if file.startswith("<"):
         return False
     path = Path(file).resolve()
-    standard = Path(sysconfig.get_path("stdlib")).resolve()
-    is_installed = not _INSTALLED.isdisjoint(path.parts) or path.is_relative_to(standard)
-    return not is_installed and not any(path.is_relative_to(folder) for folder in _OWN_FOLDERS)
+    is_ours = any(path.is_relative_to(folder) for folder in _OWN_FOLDERS)
+    return not is_ours and not is_installed(path)

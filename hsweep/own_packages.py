@@ -14,9 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from hsweep.errors import UserError
+from hsweep.errors import ROOT, UserError
 
-ROOT: Final = Path(__file__).resolve().parents[1]
 SHARED: Final = ("models", "tasks", "analysis", "sweeps")
 """The packages that the user may have, too."""
 FOLDERS_VARIABLE: Final = "HSWEEP_OWN_FOLDERS"

@@ -7,7 +7,6 @@ and in every worker before it sees a trial. What is in such a folder can be impo
 here (``hsweep.own_packages``).
 """
 
-import functools
 import hashlib
 import importlib.util
 import os
@@ -20,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from hsweep.errors import UserError, shown, told
+from hsweep.errors import ROOT, UserError, is_installed, shown, told
 from hsweep.own_packages import (
     FOLDERS_VARIABLE,
     SHARED,
@@ -30,7 +29,6 @@ from hsweep.own_packages import (
     let_in,
     refuse_doubles,
 )
-from hsweep.own_packages import ROOT as ROOT
 
 if TYPE_CHECKING:
     from hsweep.design.sweep import Sweep
@@ -39,9 +37,6 @@ PACKAGES: Final = ("hsweep", *SHARED)
 SIBLINGS_VARIABLE: Final = "HSWEEP_SWEEP_FOLDER"
 SWEEP_FILE_PREFIX: Final = "hsweep_sweep_"
 """How the module names of imported sweep files begin."""
-
-_INSTALLED: Final = ("stdlib", "platstdlib", "purelib", "platlib")
-_PACKAGE_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
 
 
 def pin_imports() -> None:
@@ -84,19 +79,6 @@ def _is_command() -> bool:
     """Whether this process is the command line of hsweep, of which most needs no sweep."""
     called = sys.orig_argv[1:3]
     return Path(sys.argv[0]).stem == "hsweep" or called == ["-m", "hsweep"]
-
-
-@functools.cache
-def _installed_folders() -> tuple[Path, ...]:
-    return tuple(Path(sysconfig.get_path(name)) for name in _INSTALLED)
-
-
-def is_installed(file: Path) -> bool:
-    """Whether a module's file belongs to the standard library or to an installed package; an
-    editable install does not count, since its code lies where it is written."""
-    return not _PACKAGE_FOLDERS.isdisjoint(file.parts) or any(
-        file.is_relative_to(folder) for folder in _installed_folders()
-    )
 
 
 def set_up_worker() -> None:

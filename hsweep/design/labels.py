@@ -1,6 +1,6 @@
 """Points in words: the axes that tell the trials of a study apart, and no others."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 
@@ -11,6 +11,12 @@ def point_label(point: Mapping[str, Any], varying: tuple[str, ...] | None = None
         f"{axis}={value:.4g}" if isinstance(value := point[axis], float) else f"{axis}={value}"
         for axis in axes
     )
+
+
+def listed(values: Sequence[Any], word: str = "and") -> str:
+    """Return values with commas between, and a word before the last."""
+    *most, last = map(str, values)
+    return f"{', '.join(most)} {word} {last}" if most else last
 
 
 class HasPoint(Protocol):

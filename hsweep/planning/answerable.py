@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from hsweep.design.labels import point_label
+from hsweep.design.labels import listed, point_label
 from hsweep.design.question import Lean, Transition
 from hsweep.design.trial import Trial
 from hsweep.errors import UserError, shown
@@ -70,15 +70,17 @@ def concerns_json(plan: Plan) -> list[dict[str, str]]:
     return [asdict(concern) for concern in analysable(plan)]
 
 
-def refuse_unanswerable(plan: Plan) -> None:
-    """Refuse a plan whose question can never be answered.
+def refuse_unanswerable(plan: Plan) -> list[Concern]:
+    """Refuse a plan whose question can never be answered; return what makes the answer weak.
 
     Raises:
         UserError: with the reasons and what would make it answerable.
     """
-    lines = [concern.line for concern in analysable(plan) if concern.kind == "impossible"]
+    found = analysable(plan)
+    lines = [concern.line for concern in found if concern.kind == "impossible"]
     if lines:
         raise UserError("; ".join(lines))
+    return found
 
 
 def _impossible(text: str, remedy: str) -> Concern:
@@ -163,7 +165,7 @@ def _of_a_transition(plan: Plan, question: Transition) -> list[Concern]:
         number = "one value" if len(heads) == 1 else f"{len(heads)} values"
         found.append(
             _weak(
-                f"{x} has {number} ({_listed(heads)}), and a test needs {_FEWEST_FOR_A_TEST}, two "
+                f"{x} has {number} ({listed(heads)}), and a test needs {_FEWEST_FOR_A_TEST}, two "
                 f"of them below the drop: {verdict}",
                 _with_more(x, heads),
             )
@@ -171,8 +173,8 @@ def _of_a_transition(plan: Plan, question: Transition) -> list[Concern]:
     elif len(heads[2:]) <= _ROOM:
         found.append(
             _weak(
-                f"with {x} = {_listed(heads)} a drop can be established at {x} = "
-                f"{_listed(heads[2:], 'or')}, not at {heads[1]}: it takes two smaller values",
+                f"with {x} = {listed(heads)} a drop can be established at {x} = "
+                f"{listed(heads[2:], 'or')}, not at {heads[1]}: it takes two smaller values",
                 f"{_with_more(x, heads)}, or smaller ones",
             )
         )
@@ -322,11 +324,6 @@ def _enough_seeds(seeds: int, candidates: int, alpha: float) -> int:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float))
-
-
-def _listed(values: Sequence[Any], word: str = "and") -> str:
-    *most, last = map(str, values)
-    return f"{', '.join(most)} {word} {last}" if most else last
 
 
 def _with_more(x: str, values: Sequence[Any]) -> str:

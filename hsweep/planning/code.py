@@ -2,7 +2,7 @@
 
 A model's or task's code is every module that its classes lead to by imports, relative ones and
 those inside functions included, as far as it is the user's or this project's: what is neither of
-the standard library nor installed (``hsweep.workspace.is_installed``; code of an editable install
+the standard library nor installed (``hsweep.errors.is_installed``; code of an editable install
 counts as the user's). Modules count whole, but for the sweep file itself, of which only what trials
 can reach counts (``hsweep.planning.source.source_of_part``). An extension module without source
 counts with its bytes. Modules whose names are computed when the program runs are not found.
@@ -23,9 +23,10 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, Final
 
-from hsweep.own_packages import ROOT, SHARED, bodies_of, is_of_user
+from hsweep.errors import ROOT, is_installed
+from hsweep.own_packages import SHARED, bodies_of, is_of_user
 from hsweep.planning.source import Import, Source, source_of, source_of_part
-from hsweep.workspace import PACKAGES, SWEEP_FILE_PREFIX, is_installed
+from hsweep.workspace import PACKAGES, SWEEP_FILE_PREFIX
 
 SWEEP_FILE: Final = "the sweep file"
 """What the sweep file is called among the files of a trial's code, wherever it lies."""

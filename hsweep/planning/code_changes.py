@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from hsweep.design.labels import listed
 from hsweep.design.trial import Trial
 from hsweep.planning.code import changed_files, files_of
 from hsweep.planning.identity import CODE_PARTS, Accepted
@@ -87,11 +88,6 @@ def part_in_words(part: str, files: Sequence[str] = ()) -> str:
     if len(files) > _MOST_FILES:
         shown.append(f"{len(files) - _MOST_FILES} more")
     return f"{PART_WORDS[part]} ({', '.join(shown)})"
-
-
-def listed(words: Sequence[str]) -> str:
-    """Return words with commas between, and ``and`` before the last."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def code_in_words(changed: Mapping[str, Sequence[str]]) -> str:

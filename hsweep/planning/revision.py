@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hsweep.design.domain import as_value
-from hsweep.design.labels import point_label, varying_axes
+from hsweep.design.labels import listed, point_label, varying_axes
 from hsweep.design.space import Point
 from hsweep.design.trial import Trial
-from hsweep.planning.code_changes import Files, changed_code, listed, part_in_words
+from hsweep.planning.code_changes import Files, changed_code, part_in_words
 from hsweep.planning.continuation import Continued, Shorter
 from hsweep.planning.identity import CONTENT_PARTS, content_hash
 from hsweep.planning.plan import Limits, Plan, Planner

@@ -12,7 +12,7 @@ from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.interrupts import on_record
 from hsweep.paths import Home
-from hsweep.planning.answerable import analysable, refuse_unanswerable
+from hsweep.planning.answerable import refuse_unanswerable
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.code_changes import acceptance_line, accepted_change, recorded_files
 from hsweep.planning.plan import Plan, Planner
@@ -146,12 +146,12 @@ def start(
     """
     plan = prepared.plan
     refuse_unread_data(plan)
-    refuse_unanswerable(plan)
+    concerns = refuse_unanswerable(plan)
     name = f"{plan.sweep.name}-{plan.preset}" if name is None else name
     _refuse_taken(home, name, prepared.loaded.path)
     storage = _absolute(storage)
     check_new(plan.trials, options, console)
-    for concern in analysable(plan):
+    for concern in concerns:
         console.print(concern.line, style="yellow", soft_wrap=True)
     home.create()
     runner = make_runner(options, home, name, storage, prepared.loaded)

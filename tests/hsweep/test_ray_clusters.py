@@ -13,7 +13,7 @@ from ray_programs import waiting_sweep
 from tiny_runs import coordinating, histories, statuses
 
 from hsweep.coordination.runner import InlineRunner
-from hsweep.workspace import ROOT
+from hsweep.errors import ROOT
 
 TESTS = Path(__file__).resolve().parents[1]
 

@@ -11,8 +11,8 @@ import pytest
 from tiny import tiny_sweep
 from tiny_runs import assignment_of, planned
 
+from hsweep.errors import ROOT
 from hsweep.ray_tune.environment import prepare_ray
-from hsweep.workspace import ROOT
 
 prepare_ray()
 

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from hsweep.errors import ROOT
 from hsweep.ray_tune.environment import prepare_ray
-from hsweep.workspace import ROOT
 
 prepare_ray()
 

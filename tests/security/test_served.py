@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from hsweep.errors import ROOT
 from hsweep.ray_tune.environment import prepare_ray
-from hsweep.workspace import ROOT
 
 HERE = Path(__file__).resolve().parent
 
