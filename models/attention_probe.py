@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from models.attention_weights import SoftmaxWatch
-from models.conditioning import (
+from models.layer_conditioning import (
     LARGEST_CONDITION_NUMBER,
     LayerConditioning,
     Watch,

@@ -114,9 +114,36 @@ class DaViT:
 
     def build(self) -> nn.Module:
         """Return timm's model: (batch, in_chans, height, width) to (batch, num_classes) logits."""
-        from models.timm_davit import build_davit
+        from models.timm_davit import ChannelAttention, DaVit, Mlp, MultiHeadAttention
 
-        return build_davit(self)
+        stages = self.stages
+        model = DaVit(
+            in_chans=self.in_chans,
+            depths=tuple(stage.depth for stage in stages),
+            embed_dims=tuple(stage.embed_dim for stage in stages),
+            # All attention is replaced below; timm divides the width by these heads on the way.
+            num_heads=(1,) * len(stages),
+            window_size=self.window_size,
+            mlp_ratio=stages[0].mlp_ratio,
+            drop_path_rate=self.drop_path,
+            num_classes=self.num_classes,
+        )
+
+        def fresh(module: nn.Module) -> nn.Module:
+            return module.apply(model._init_weights)
+
+        for stage, timm_stage in zip(stages, model.stages, strict=True):
+            width = (stage.embed_dim, stage.heads, stage.head_width)
+            for pair in timm_stage.get_submodule("blocks").children():
+                windows, channels = pair.children()
+                windows.attn = fresh(MultiHeadAttention(*width, bias=True))
+                channels.attn = fresh(
+                    ChannelAttention(*width, scale_by_tokens=self.scale_by_tokens)
+                )
+                if stage.mlp_ratio != stages[0].mlp_ratio:  # timm has one ratio for all stages
+                    windows.mlp = fresh(Mlp(stage.embed_dim, stage.mlp_dim))
+                    channels.mlp = fresh(Mlp(stage.embed_dim, stage.mlp_dim))
+        return model
 
     def counts(self) -> Counts:
         """Return the model's counts, from its structure."""

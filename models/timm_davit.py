@@ -7,8 +7,6 @@ Tensor legend: B examples, T tokens, E embed_dim, H heads, N head_dim, I = H * N
 # ruff: noqa: E402  torchvision must be made importable before timm imports it
 # ruff: noqa: N803, N806  tensors carry their shape as a suffix
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor, nn
 
 from models.attention import MultiHeadAttention
@@ -19,8 +17,7 @@ make_torchvision_importable()
 from timm.layers.mlp import Mlp
 from timm.models.davit import DaVit
 
-if TYPE_CHECKING:
-    from models.davit import DaViT
+__all__ = ["ChannelAttention", "DaVit", "Mlp", "MultiHeadAttention"]
 
 
 class ChannelAttention(nn.Module):
@@ -61,33 +58,3 @@ class ChannelAttention(nn.Module):
         heads_BIT = (weights_BHNN @ mixed).flatten(1, 2)
         projected: Tensor = self.proj(heads_BIT.mT)
         return projected
-
-
-def build_davit(config: "DaViT") -> DaVit:
-    """Return timm's model of this configuration, freshly initialised as timm does."""
-    stages = config.stages
-    model = DaVit(
-        in_chans=config.in_chans,
-        depths=tuple(stage.depth for stage in stages),
-        embed_dims=tuple(stage.embed_dim for stage in stages),
-        # All attention is replaced below; timm divides the width by these heads on the way.
-        num_heads=(1,) * len(stages),
-        window_size=config.window_size,
-        mlp_ratio=stages[0].mlp_ratio,
-        drop_path_rate=config.drop_path,
-        num_classes=config.num_classes,
-    )
-
-    def fresh(module: nn.Module) -> nn.Module:
-        return module.apply(model._init_weights)
-
-    for stage, timm_stage in zip(stages, model.stages, strict=True):
-        width = (stage.embed_dim, stage.heads, stage.head_width)
-        for pair in timm_stage.get_submodule("blocks").children():
-            windows, channels = pair.children()
-            windows.attn = fresh(MultiHeadAttention(*width, bias=True))
-            channels.attn = fresh(ChannelAttention(*width, scale_by_tokens=config.scale_by_tokens))
-            if stage.mlp_ratio != stages[0].mlp_ratio:  # timm has one ratio for all stages
-                windows.mlp = fresh(Mlp(stage.embed_dim, stage.mlp_dim))
-                channels.mlp = fresh(Mlp(stage.embed_dim, stage.mlp_dim))
-    return model

@@ -8,8 +8,6 @@ patches), E embed_dim, D inner_dim, H heads, N head_dim.
 # ruff: noqa: E402  torchvision must be made importable before timm imports it
 # ruff: noqa: N803, N806  tensors carry their shape as a suffix
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -21,8 +19,7 @@ make_torchvision_importable()
 
 from timm.models import tnt as timm_tnt
 
-if TYPE_CHECKING:
-    from models.tnt import TNT
+__all__ = ["Attention", "ClassTokenAttention", "ClassTokenBlock", "timm_tnt"]
 
 
 class Attention(nn.Module):
@@ -103,43 +100,3 @@ class ClassTokenBlock(timm_tnt.Block):
         class_token = class_token + self.drop_path(self.attn_out(tokens))
         class_token = class_token + self.drop_path(self.mlp(self.norm_mlp(class_token)))
         return pixels, class_token
-
-
-def build_tnt(config: "TNT") -> timm_tnt.TNT:
-    """Return timm's model of this configuration, freshly initialised as timm does."""
-    outer, inner = config.stage, config.inner_stage
-    model = timm_tnt.TNT(
-        img_size=config.image_size,
-        patch_size=config.patch_size,
-        in_chans=config.in_chans,
-        num_classes=config.num_classes,
-        embed_dim=config.embed_dim,
-        inner_dim=config.inner_dim,
-        depth=config.depth,
-        # All attention is replaced below; timm divides the widths by these heads on the way.
-        num_heads_inner=1,
-        num_heads_outer=1,
-        mlp_ratio=config.mlp_ratio,
-        drop_path_rate=config.drop_path,
-        first_stride=config.inner_stride,
-    )
-    if config.skip_unread_tokens:
-        model.blocks[-1] = ClassTokenBlock(
-            dim=config.inner_dim,
-            dim_out=config.embed_dim,
-            num_pixel=config.num_pixels,
-            num_heads_in=1,
-            num_heads_out=1,
-            mlp_ratio=config.mlp_ratio,
-            # Not the configuration's: timm rounds rates to float32, and the first block has none.
-            drop_path=getattr(model.blocks[-1].drop_path, "drop_prob", 0.0),
-        )
-        model.blocks[-1].apply(model._init_weights)
-    for block in model.blocks:
-        reads_one_token = isinstance(block, ClassTokenBlock)
-        among_patches = ClassTokenAttention if reads_one_token else Attention
-        block.attn_in = Attention(inner.embed_dim, inner.heads, inner.head_width)
-        block.attn_out = among_patches(outer.embed_dim, outer.heads, outer.head_width)
-        for attention in (block.attn_in, block.attn_out):
-            attention.apply(model._init_weights)
-    return model

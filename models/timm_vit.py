@@ -4,7 +4,7 @@ computes only what is read. Importing this module imports timm, which takes seco
 # ruff: noqa: E402  torchvision must be made importable before timm imports it
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,8 +17,7 @@ make_torchvision_importable()
 from timm.layers.attention import Attention
 from timm.models.vision_transformer import Block, VisionTransformer
 
-if TYPE_CHECKING:
-    from models.vit import ViT
+__all__ = ["Block", "ClassTokenBlock", "VisionTransformer", "attention_of_head_dim"]
 
 
 @cache
@@ -74,27 +73,3 @@ class ClassTokenBlock(Block):
         class_token = x[:, :1] + self.drop_path1(update)
         output: Tensor = class_token + self.drop_path2(self.mlp(self.norm2(class_token)))
         return output
-
-
-def build_vision_transformer(config: "ViT") -> VisionTransformer:
-    """Return timm's model of this configuration, freshly initialised."""
-
-    def block(**settings: Any) -> Block:
-        reads_one_token = config.reads_class_token_only and settings["depth"] == config.depth - 1
-        return (ClassTokenBlock if reads_one_token else Block)(**settings)
-
-    return VisionTransformer(
-        img_size=config.image_size,
-        patch_size=config.patch_size,
-        in_chans=config.in_chans,
-        num_classes=config.num_classes,
-        global_pool="token" if config.class_token else "avg",
-        class_token=config.class_token,
-        embed_dim=config.embed_dim,
-        depth=config.depth,
-        num_heads=config.heads,
-        mlp_ratio=config.mlp_ratio,
-        drop_path_rate=config.drop_path,
-        attn_layer=attention_of_head_dim(config.stage.head_width),
-        block_fn=block,  # type: ignore[arg-type]  # timm only calls it
-    )

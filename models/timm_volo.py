@@ -15,17 +15,15 @@ from torch.nn import functional as F
 
 from models.attention import MultiHeadAttention, heads_of_one_query
 from models.torchvision_compat import make_torchvision_importable
-from models.volo import NUM_STAGES, OUTLOOK_KERNEL, OUTLOOK_STRIDE
 
 make_torchvision_importable()
 
 from timm.models import volo as timm_volo
 
-if TYPE_CHECKING:
-    from models.shape import Stage
-    from models.volo import VOLO
+__all__ = ["ClassAttention", "GridAttention", "OutlookAttention", "timm_volo"]
 
-_PADDING = OUTLOOK_KERNEL // 2
+if TYPE_CHECKING:
+    pass
 
 
 class OutlookAttention(nn.Module):
@@ -40,37 +38,42 @@ class OutlookAttention(nn.Module):
         embed_dim: width of a token.
         heads: number of heads.
         head_dim: width of a head's values.
+        kernel: tokens along a side of the square that is mixed.
+        stride: tokens along a side of the square whose mean asks.
     """
 
-    def __init__(self, embed_dim: int, heads: int, head_dim: int) -> None:
+    def __init__(
+        self, embed_dim: int, heads: int, head_dim: int, *, kernel: int, stride: int
+    ) -> None:
         super().__init__()
         self.num_heads = heads
         self.head_dim = head_dim
+        self.kernel = kernel
+        self.stride = stride
         self.v = nn.Linear(embed_dim, heads * head_dim, bias=False)
-        self.attn = nn.Linear(embed_dim, OUTLOOK_KERNEL**4 * heads)
+        self.attn = nn.Linear(embed_dim, kernel**4 * heads)
         self.proj = nn.Linear(heads * head_dim, embed_dim)
 
     def forward(self, x_BHWE: Tensor) -> Tensor:
         """Return the attention's output for tokens on a grid of even height and width."""
         batch, height, width, _ = x_BHWE.shape
-        cells = OUTLOOK_KERNEL**2
+        kernel, stride, padding = self.kernel, self.stride, self.kernel // 2
+        cells = kernel**2
 
         values_BIHW = self.v(x_BHWE).permute(0, 3, 1, 2)
-        windows = F.unfold(values_BIHW, OUTLOOK_KERNEL, padding=_PADDING, stride=OUTLOOK_STRIDE)
+        windows = F.unfold(values_BIHW, kernel, padding=padding, stride=stride)
         windows = windows.view(batch, self.num_heads, self.head_dim, cells, -1)
         values_BNhKd = windows.permute(0, 4, 1, 3, 2)
 
         # A mean, because timm's pooling keeps its input in float32 for a gradient without need.
-        pairs = (height // OUTLOOK_STRIDE, OUTLOOK_STRIDE, width // OUTLOOK_STRIDE, OUTLOOK_STRIDE)
+        pairs = (height // stride, stride, width // stride, stride)
         centres_BNE = x_BHWE.view(batch, *pairs, -1).mean(dim=(2, 4)).flatten(1, 2)
         logits = self.attn(centres_BNE).view(batch, -1, self.num_heads, cells, cells)
         # The type is given, because autocast would keep the weights in float32 and bfloat16 both.
         weights_BNhKK = (logits * self.head_dim**-0.5).softmax(dim=-1, dtype=logits.dtype)
 
         mixed = (weights_BNhKK @ values_BNhKd).permute(0, 2, 4, 3, 1).flatten(1, 3)
-        mixed_BIHW = F.fold(
-            mixed, (height, width), OUTLOOK_KERNEL, padding=_PADDING, stride=OUTLOOK_STRIDE
-        )
+        mixed_BIHW = F.fold(mixed, (height, width), kernel, padding=padding, stride=stride)
         projected: Tensor = self.proj(mixed_BIHW.flatten(2).transpose(1, 2))
         return projected.view(x_BHWE.shape)
 
@@ -116,36 +119,3 @@ class ClassAttention(nn.Module):
         )
         projected: Tensor = self.proj(heads_BI.unsqueeze(1))
         return projected
-
-
-def build_volo(config: "VOLO") -> timm_volo.VOLO:
-    """Return timm's model of this configuration, freshly initialised as timm does."""
-    stages = config.stages
-    model = timm_volo.VOLO(
-        layers=[stage.depth for stage in stages],
-        img_size=config.image_size,
-        in_chans=config.in_chans,
-        num_classes=config.num_classes,
-        patch_size=config.patch_size,
-        stem_hidden_dim=config.stem_hidden_dim,
-        embed_dims=[stage.embed_dim for stage in stages],
-        # All attention is replaced below; timm divides the width by these heads on the way.
-        num_heads=[1] * NUM_STAGES,
-        mlp_ratio=tuple(stage.mlp_ratio for stage in stages),  # type: ignore[arg-type]
-        drop_path_rate=config.drop_path,
-    )
-    blocks = [part for part in model.network if isinstance(part, nn.Sequential)]
-    attentions = (OutlookAttention, GridAttention, GridAttention, GridAttention)
-    for attention, stage, stage_blocks in zip(attentions, stages, blocks, strict=True):
-        _replace_attention(stage_blocks, attention, stage, model)
-    assert model.post_network is not None
-    _replace_attention(model.post_network, ClassAttention, config.class_stage, model)
-    return model
-
-
-def _replace_attention(
-    blocks: nn.Module, attention: type[nn.Module], stage: "Stage", model: timm_volo.VOLO
-) -> None:
-    for block in blocks.children():
-        block.attn = attention(stage.embed_dim, stage.heads, stage.head_width)
-        block.attn.apply(model._init_weights)

@@ -9,8 +9,7 @@ H heads, N head_dim.
 # ruff: noqa: E402  torchvision must be made importable before timm imports it
 # ruff: noqa: N803, N806  tensors carry their shape as a suffix
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +22,8 @@ make_torchvision_importable()
 from timm.models import xcit as timm_xcit
 from timm.models.cait import ClassAttn
 
-if TYPE_CHECKING:
-    from models.xcit import XCiT
+__all__ = ["ClassAttentionBlock", "CrossCovarianceAttention", "GridPositions", "timm_xcit"]
+
 
 _SMALLEST_LENGTH: Final = 1e-12
 
@@ -148,45 +147,3 @@ class ClassAttentionBlock(timm_xcit.ClassAttentionBlock):
         if self.tokens_norm:
             patches = self.norm2(patches)
         return torch.cat([class_token, 2 * patches], dim=1)
-
-
-def build_xcit(config: "XCiT") -> timm_xcit.Xcit:
-    """Return timm's model of this configuration, freshly initialised as timm does."""
-    norm = partial(nn.LayerNorm, eps=1e-6)
-    model = timm_xcit.Xcit(
-        img_size=config.image_size,
-        patch_size=config.patch_size,
-        in_chans=config.in_chans,
-        num_classes=config.num_classes,
-        embed_dim=config.embed_dim,
-        depth=config.depth,
-        num_heads=config.heads,
-        mlp_ratio=config.mlp_ratio,
-        drop_path_rate=config.drop_path,
-        norm_layer=norm,  # type: ignore[arg-type]  # timm only calls it
-        cls_attn_layers=config.cls_attn_layers,
-        eta=config.layer_scale,
-        tokens_norm=config.tokens_norm,
-    )
-    grid = config.image_size // config.patch_size
-    model.pos_embed = GridPositions(model.pos_embed, grid)  # type: ignore[assignment]  # as called
-    for block in model.blocks:
-        block.attn = CrossCovarianceAttention(
-            config.embed_dim, config.heads, config.stage.head_width
-        )
-        block.attn.apply(model._init_weights)
-    model.cls_attn_blocks = nn.ModuleList(
-        ClassAttentionBlock(
-            config.embed_dim,
-            last=number == config.cls_attn_layers - 1,
-            num_heads=config.heads,
-            mlp_ratio=config.mlp_ratio,
-            qkv_bias=True,
-            norm_layer=norm,
-            eta=config.layer_scale,
-            tokens_norm=config.tokens_norm,
-        )
-        for number in range(config.cls_attn_layers)
-    )
-    model.cls_attn_blocks.apply(model._init_weights)
-    return model

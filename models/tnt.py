@@ -122,9 +122,44 @@ class TNT:
 
     def build(self) -> nn.Module:
         """Return timm's model: (batch, in_chans, height, width) to (batch, num_classes) logits."""
-        from models.timm_tnt import build_tnt
+        from models.timm_tnt import Attention, ClassTokenAttention, ClassTokenBlock, timm_tnt
 
-        return build_tnt(self)
+        outer, inner = self.stage, self.inner_stage
+        model = timm_tnt.TNT(
+            img_size=self.image_size,
+            patch_size=self.patch_size,
+            in_chans=self.in_chans,
+            num_classes=self.num_classes,
+            embed_dim=self.embed_dim,
+            inner_dim=self.inner_dim,
+            depth=self.depth,
+            # All attention is replaced below; timm divides the widths by these heads on the way.
+            num_heads_inner=1,
+            num_heads_outer=1,
+            mlp_ratio=self.mlp_ratio,
+            drop_path_rate=self.drop_path,
+            first_stride=self.inner_stride,
+        )
+        if self.skip_unread_tokens:
+            model.blocks[-1] = ClassTokenBlock(
+                dim=self.inner_dim,
+                dim_out=self.embed_dim,
+                num_pixel=self.num_pixels,
+                num_heads_in=1,
+                num_heads_out=1,
+                mlp_ratio=self.mlp_ratio,
+                # Not drop_path: timm rounds rates to float32, and the first block has none.
+                drop_path=getattr(model.blocks[-1].drop_path, "drop_prob", 0.0),
+            )
+            model.blocks[-1].apply(model._init_weights)
+        for block in model.blocks:
+            reads_one_token = isinstance(block, ClassTokenBlock)
+            among_patches = ClassTokenAttention if reads_one_token else Attention
+            block.attn_in = Attention(inner.embed_dim, inner.heads, inner.head_width)
+            block.attn_out = among_patches(outer.embed_dim, outer.heads, outer.head_width)
+            for attention in (block.attn_in, block.attn_out):
+                attention.apply(model._init_weights)
+        return model
 
     def counts(self) -> Counts:
         """Return the model's counts, from its structure."""

@@ -95,9 +95,27 @@ class ViT:
 
     def build(self) -> nn.Module:
         """Return timm's model: (batch, in_chans, height, width) to (batch, num_classes) logits."""
-        from models.timm_vit import build_vision_transformer
+        from models.timm_vit import Block, ClassTokenBlock, VisionTransformer, attention_of_head_dim
 
-        return build_vision_transformer(self)
+        def block(**settings: Any) -> Block:
+            reads_one_token = self.reads_class_token_only and settings["depth"] == self.depth - 1
+            return (ClassTokenBlock if reads_one_token else Block)(**settings)
+
+        return VisionTransformer(
+            img_size=self.image_size,
+            patch_size=self.patch_size,
+            in_chans=self.in_chans,
+            num_classes=self.num_classes,
+            global_pool="token" if self.class_token else "avg",
+            class_token=self.class_token,
+            embed_dim=self.embed_dim,
+            depth=self.depth,
+            num_heads=self.heads,
+            mlp_ratio=self.mlp_ratio,
+            drop_path_rate=self.drop_path,
+            attn_layer=attention_of_head_dim(self.stage.head_width),
+            block_fn=block,  # type: ignore[arg-type]  # timm only calls it
+        )
 
     def counts(self) -> Counts:
         """Return the model's counts, from its structure."""

@@ -1,6 +1,8 @@
 """Vision outlookers (VOLO) through timm, with a head width free of the embedding's."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from torch import nn
@@ -170,9 +172,37 @@ class VOLO:
 
     def build(self) -> nn.Module:
         """Return timm's model: (batch, in_chans, height, width) to (batch, num_classes) logits."""
-        from models.timm_volo import build_volo
+        from models.timm_volo import ClassAttention, GridAttention, OutlookAttention, timm_volo
 
-        return build_volo(self)
+        stages = self.stages
+        model = timm_volo.VOLO(
+            layers=[stage.depth for stage in stages],
+            img_size=self.image_size,
+            in_chans=self.in_chans,
+            num_classes=self.num_classes,
+            patch_size=self.patch_size,
+            stem_hidden_dim=self.stem_hidden_dim,
+            embed_dims=[stage.embed_dim for stage in stages],
+            # All attention is replaced below; timm divides the width by these heads on the way.
+            num_heads=[1] * NUM_STAGES,
+            mlp_ratio=tuple(stage.mlp_ratio for stage in stages),  # type: ignore[arg-type]
+            drop_path_rate=self.drop_path,
+        )
+        blocks = [part for part in model.network if isinstance(part, nn.Sequential)]
+        outlook = partial(OutlookAttention, kernel=OUTLOOK_KERNEL, stride=OUTLOOK_STRIDE)
+        attentions: tuple[Callable[[int, int, int], nn.Module], ...]
+        attentions = (outlook, GridAttention, GridAttention, GridAttention, ClassAttention)
+        assert model.post_network is not None
+        for attention, stage, parts in zip(
+            attentions,
+            (*stages, self.class_stage),
+            (*blocks, model.post_network),
+            strict=True,
+        ):
+            for block in parts.children():
+                fresh = attention(stage.embed_dim, stage.heads, stage.head_width)
+                block.attn = fresh.apply(model._init_weights)
+        return model
 
     def counts(self) -> Counts:
         """Return the model's counts, from its structure."""

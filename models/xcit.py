@@ -1,6 +1,7 @@
 """Cross-covariance image transformers (XCiT) through timm, with a head width of one's own."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from torch import nn
@@ -128,9 +129,49 @@ class XCiT:
 
     def build(self) -> nn.Module:
         """Return timm's model: (batch, in_chans, height, width) to (batch, num_classes) logits."""
-        from models.timm_xcit import build_xcit
+        from models.timm_xcit import (
+            ClassAttentionBlock,
+            CrossCovarianceAttention,
+            GridPositions,
+            timm_xcit,
+        )
 
-        return build_xcit(self)
+        norm = partial(nn.LayerNorm, eps=1e-6)
+        model = timm_xcit.Xcit(
+            img_size=self.image_size,
+            patch_size=self.patch_size,
+            in_chans=self.in_chans,
+            num_classes=self.num_classes,
+            embed_dim=self.embed_dim,
+            depth=self.depth,
+            num_heads=self.heads,
+            mlp_ratio=self.mlp_ratio,
+            drop_path_rate=self.drop_path,
+            norm_layer=norm,  # type: ignore[arg-type]  # timm only calls it
+            cls_attn_layers=self.cls_attn_layers,
+            eta=self.layer_scale,
+            tokens_norm=self.tokens_norm,
+        )
+        grid = self.image_size // self.patch_size
+        model.pos_embed = GridPositions(model.pos_embed, grid)  # type: ignore[assignment]  # as called
+        for block in model.blocks:
+            block.attn = CrossCovarianceAttention(self.embed_dim, self.heads, self.stage.head_width)
+            block.attn.apply(model._init_weights)
+        model.cls_attn_blocks = nn.ModuleList(
+            ClassAttentionBlock(
+                self.embed_dim,
+                last=number == self.cls_attn_layers - 1,
+                num_heads=self.heads,
+                mlp_ratio=self.mlp_ratio,
+                qkv_bias=True,
+                norm_layer=norm,
+                eta=self.layer_scale,
+                tokens_norm=self.tokens_norm,
+            )
+            for number in range(self.cls_attn_layers)
+        )
+        model.cls_attn_blocks.apply(model._init_weights)
+        return model
 
     def counts(self) -> Counts:
         """Return the model's counts, from its structure."""

@@ -17,7 +17,13 @@ MAY_IMPORT = {
     "sweeps": ("sweeps", "hsweep", "tasks", "models"),
     "hsweep": (
         *("hsweep", "tasks.base"),
-        *("models.base", "models.conditioning", "models.counts", "models.torchvision_compat"),
+        *(
+            "models.base",
+            "models.conditioning",
+            "models.counts",
+            "models.layer_conditioning",
+            "models.torchvision_compat",
+        ),
     ),
     "tasks": ("tasks", "models.torchvision_compat"),
     "models": ("models",),

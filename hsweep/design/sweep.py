@@ -17,7 +17,8 @@ from hsweep.design.trial import AUTO, Resources
 from hsweep.errors import UserError, shown, unknown_name
 from hsweep.paths import check_study_name
 from models.base import AnyModelConfig
-from models.conditioning import Conditioning, is_probed
+from models.conditioning import Conditioning
+from models.layer_conditioning import is_probed
 from tasks.base import Task
 
 DEFAULT_PRESET: Final = "quick"

@@ -24,8 +24,8 @@ from hsweep.planning.identity import (
 )
 from hsweep.seeding import Seeds, replicate_seeds
 from models.base import AnyModelConfig, Counts, ModelConfig
-from models.conditioning import is_probed
 from models.counts import checked_build, counts_of, train_memory_bytes
+from models.layer_conditioning import is_probed
 from tasks.base import DataError, Task
 
 _MAX_CHECKED_BUILDS: Final = 300

@@ -17,7 +17,7 @@ from hsweep.record.provenance import collect
 from hsweep.record.study import Manifest
 from hsweep.tracking.target import TrackingTarget
 from hsweep.workspace import LoadedSweep
-from models.conditioning import METRICS as PROBED_METRICS
+from models.layer_conditioning import METRICS as PROBED_METRICS
 
 
 def new_manifest(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tasks.base import Batch, TaskData
 from tasks.language.fine_tuning import Tuning, check_encoder, fine_tuned_predictions
-from tasks.language.glue import GLUE_TASKS, Glue, metric_name
+from tasks.language.glue_config import GLUE_TASKS, GlueConfig, metric_name
 from tasks.language.glue_scores import scored
 from tasks.language.glue_texts import Examples, examples
 from tasks.language.token_files import evenly_spaced
@@ -29,7 +29,7 @@ class GlueData:
     """A text to pre-train on, and the tasks to fine-tune on."""
 
     def __init__(
-        self, task: Glue, pretraining: TaskData, sampling_seed: int, device: torch.device
+        self, task: GlueConfig, pretraining: TaskData, sampling_seed: int, device: torch.device
     ) -> None:
         self._task = task
         self._pretraining = pretraining

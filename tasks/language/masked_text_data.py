@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.language.masked_text import MaskedText
+from tasks.language.masked_text_config import MaskedTextConfig
 from tasks.language.sequence_data import SequenceData
 from tasks.language.text_data import PARTS, Part
 from tasks.language.token_files import token_line
@@ -71,7 +71,7 @@ class MaskedTextData(SequenceData[MaskedBatch]):
     """
 
     def __init__(
-        self, task: MaskedText, sampling_seed: int, batch_size: int, device: torch.device
+        self, task: MaskedTextConfig, sampling_seed: int, batch_size: int, device: torch.device
     ) -> None:
         self._task = task
         subwords = task.subwords()

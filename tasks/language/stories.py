@@ -1,55 +1,20 @@
 """Language modelling: the next token of a story."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from tasks.base import Metric, TaskData
-from tasks.language.subwords import Kind, Role
-from tasks.language.text_data import HoldOut
-from tasks.language.text_task import TextTask
-from tasks.settings import one_of
+from tasks.language.stories_config import StoriesConfig
 
 if TYPE_CHECKING:
     import torch
 
 _PUBLISHED_STORIES = 12_000
-_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Stories(TextTask):
-    """Predict each token of a text from those before it, for example on TinyStories.
-
-    Batches are tokens (batch, seq_len + 1), int64: inputs and, shifted by one, targets. A model
-    maps tokens (batch, seq_len) to the next ones' logits, (batch, seq_len, vocab_size).
-
-    The fields are those of ``TextTask`` and one more. Without a ``tokenizer``, for example GPT-2's
-    with its 50,257 tokens, a byte-level BPE is trained. A share of the stories that is held out is
-    evenly spread over them; with ``windows`` it is the last ones by characters, a tenth unless
-    ``validation`` says otherwise.
-
-    Attributes:
-        layout: ``packed`` cuts the line of all stories, each followed by an end-of-text token,
-            into sequences and shows them in another order every epoch. ``windows`` is the
-            published variant (see ``published_stories``): stories joined by newlines, and windows
-            that begin anywhere, drawn at random; an epoch has as many tokens as the text.
-
-    Raises:
-        ValueError: a setting out of its range.
-    """
-
-    layout: Literal["packed", "windows"] = "packed"
-
-    version: ClassVar[str] = "1"
-    trained: ClassVar[Kind] = "bpe"
-
-    def _settle(self) -> None:
-        one_of("layout", self.layout, ("packed", "windows"))
-        if self.tokenizer is None and self.vocab_size <= _BYTES:
-            raise ValueError(
-                f"vocab_size must be at least {_BYTES + 1} where a byte-level tokenizer is "
-                f"trained, the bytes and an end of text, not {self.vocab_size}"
-            )
+class Stories(StoriesConfig):
+    """The task that ``StoriesConfig`` describes, field by field."""
 
     @property
     def name(self) -> str:
@@ -65,21 +30,6 @@ class Stories(TextTask):
             Metric("train_loss", "min", "loss", "cross-entropy in nats a token, training text"),
             *self.token_counts,
         )
-
-    @property
-    def roles(self) -> tuple[Role, ...]:
-        """An end of text, where stories are packed."""
-        return ("end of text",) if self.layout == "packed" else ()
-
-    @property
-    def predicted(self) -> int:
-        """Every token of a sequence."""
-        return self.seq_len
-
-    @property
-    def hold_out(self) -> HoldOut:
-        """Those spread over the text, or its tail where windows are drawn."""
-        return "spread" if self.layout == "packed" else "tail"
 
     def open(
         self,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.language.sequence_data import SequenceData
-from tasks.language.stories import Stories
+from tasks.language.stories_config import StoriesConfig
 from tasks.language.text_data import PARTS, Part
 from tasks.language.token_files import token_line
 from tasks.sampling import epochs_from, generator
@@ -33,7 +33,7 @@ class StoryData(SequenceData[Tensor]):
     """
 
     def __init__(
-        self, task: Stories, sampling_seed: int, batch_size: int, device: torch.device
+        self, task: StoriesConfig, sampling_seed: int, batch_size: int, device: torch.device
     ) -> None:
         self._task = task
         subwords = task.subwords()

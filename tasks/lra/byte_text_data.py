@@ -6,7 +6,7 @@ from typing import Final
 
 import torch
 
-from tasks.lra.byte_text import ByteText
+from tasks.lra.byte_text_config import ByteTextConfig
 from tasks.lra.byte_text_rows import UsedSplit, splits_in_use
 from tasks.lra.texts import Texts, joined, numbered, read_texts
 from tasks.lra.token_data import TokenTensors, held_out, limited
@@ -26,7 +26,12 @@ FIRST_ID: Final = 1
 
 
 @kept(most=2)
-def load(task: ByteText, fingerprint: str, data_seed: int, device: torch.device) -> TokenTensors:  # noqa: ARG001
+def load(
+    task: ByteTextConfig,
+    fingerprint: str,  # noqa: ARG001
+    data_seed: int,
+    device: torch.device,
+) -> TokenTensors:
     """Return the texts of ``task`` on ``device``; the last two sets are kept for reuse.
 
     Args:
@@ -55,7 +60,7 @@ def load(task: ByteText, fingerprint: str, data_seed: int, device: torch.device)
     )
 
 
-def _texts(task: ByteText, used: dict[str, UsedSplit]) -> Texts:
+def _texts(task: ByteTextConfig, used: dict[str, UsedSplit]) -> Texts:
     """Return the texts of all splits, one split after the other, in memory that processes share."""
 
     def read() -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tasks.base import DataError
 from tasks.language.text_columns import TextColumn, text_table
-from tasks.lra.byte_text import ByteText
+from tasks.lra.byte_text_config import ByteTextConfig
 from tasks.lra.texts import check_share
 from tasks.sources.hub import content_digest
 from tasks.vision.image_arrays import checked_labels, existing_column
@@ -33,7 +33,7 @@ class UsedSplit(NamedTuple):
                 yield text.encode()
 
 
-def splits_in_use(task: ByteText) -> dict[str, UsedSplit]:
+def splits_in_use(task: ByteTextConfig) -> dict[str, UsedSplit]:
     """Return the splits that ``task`` needs, by role: train, validation (if one is used), test.
 
     Raises:
@@ -45,7 +45,7 @@ def splits_in_use(task: ByteText) -> dict[str, UsedSplit]:
 
 
 @functools.lru_cache(maxsize=4)
-def _splits_in_use(task: ByteText, _digest: str) -> dict[str, UsedSplit]:
+def _splits_in_use(task: ByteTextConfig, _digest: str) -> dict[str, UsedSplit]:
     names = {"train": "train"}
     if isinstance(task.validation, str):
         names["validation"] = task.validation

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tasks.base import Metric, TaskData, not_in_key
-from tasks.lra.byte_text import BYTE_VOCABULARY
-from tasks.lra.spec import TokenSpec, bytes_kept, even_shares, keep_whole_numbers, token_metrics
+from tasks.base import Metric, TaskData
+from tasks.lra.document_pairs_config import DocumentPairsConfig
+from tasks.lra.spec import even_shares, token_metrics
 from tasks.sources.digest import definition_digest, sampled_digest
-from tasks.sources.hub import resolved
 
 if TYPE_CHECKING:
     import torch
@@ -16,57 +15,8 @@ _VERSION = "1"
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentPairs:
-    """Tell whether one of two papers cites the other, from the bytes of both.
-
-    The document retrieval of the Long Range Arena (arXiv 2011.04006) on the ACL Anthology Network.
-    Its files come with the benchmark's release and may not be passed on; their folder is given by
-    path. It holds one file each that ends in ``.train.tsv``, ``.eval.tsv`` and ``.test.tsv``
-    (``new_aan_pairs.train.tsv`` and so on). A line is label (0 or 1), the papers' numbers and their
-    texts, between tabs, without header or quotes.
-
-    The files are read once. What a model can see of each document is kept under HSWEEP_CACHE, every
-    document once, however many pairs it is part of.
-
-    Batches are pairs (x, y): x of shape (batch, 2, seq_len), int64, each byte plus one and 0 for
-    padding, and labels y of shape (batch,), int64. A model maps x to logits (batch, 2).
-
-    Attributes:
-        data: the folder with the files.
-        seq_len: tokens of a document that a model is given.
-        max_bytes: longer documents are cut; None for ``seq_len``. The published recipe cuts at
-            4,000 and pads to 4,096.
-        max_train: use this many training pairs only.
-        max_validation: use this many validation pairs only.
-        max_test: use this many test pairs only.
-        max_train_eval: compute the training metrics on this many training pairs only.
-        steps_per_epoch: batches that count as an epoch; None for one pass over the training set.
-            Published recipes are counted in batches, differently for every task.
-
-    Raises:
-        ValueError: a setting out of its range.
-    """
-
-    data: str = not_in_key("aan")
-    seq_len: int = 4096
-    max_bytes: int | None = None
-    max_train: int | None = None
-    max_validation: int | None = None
-    max_test: int | None = None
-    max_train_eval: int | None = 2_000
-    steps_per_epoch: int | None = None
-
-    def __post_init__(self) -> None:
-        if not self.data:
-            raise ValueError("data must be the folder with the files of pairs, not empty")
-        object.__setattr__(self, "data", resolved(self.data))
-        keep_whole_numbers(self, seq_len=1, max_bytes=1)
-        bytes_kept(self.seq_len, self.max_bytes)
-
-    @property
-    def bytes_kept(self) -> int:
-        """Bytes of a document that a model sees at most."""
-        return bytes_kept(self.seq_len, self.max_bytes)
+class DocumentPairs(DocumentPairsConfig):
+    """The task that ``DocumentPairsConfig`` describes, field by field."""
 
     @property
     def name(self) -> str:
@@ -77,15 +27,6 @@ class DocumentPairs:
     def metrics(self) -> tuple[Metric, ...]:
         """Accuracy on validation pairs (main), on test and training ones, and losses."""
         return token_metrics(even_shares(2))
-
-    @property
-    def vocab_size(self) -> int:
-        """Ids that tokens have: 0 to ``vocab_size - 1``."""
-        return self.spec().vocab_size
-
-    def spec(self) -> TokenSpec:
-        """Return what a model has to know, from the settings alone."""
-        return TokenSpec(self.seq_len, BYTE_VOCABULARY, num_classes=2, num_texts=2)
 
     def fingerprint(self) -> str:
         """Return a hash of the settings, of the files' names and sizes, and of samples of their

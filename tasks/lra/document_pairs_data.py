@@ -7,7 +7,7 @@ import torch
 
 from tasks.lra.byte_text_data import FIRST_ID
 from tasks.lra.document_files import ENDINGS, pair_files, read_pairs
-from tasks.lra.document_pairs import DocumentPairs
+from tasks.lra.document_pairs_config import DocumentPairsConfig
 from tasks.lra.texts import Examples, read_texts
 from tasks.lra.token_data import TokenTensors, limited
 from tasks.sources.cache import cached_arrays
@@ -19,7 +19,7 @@ _READING: Final = "document-pairs-1"
 
 @kept(most=2)
 def load(
-    task: DocumentPairs,
+    task: DocumentPairsConfig,
     fingerprint: str,  # noqa: ARG001
     data_seed: int,
     device: torch.device,

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tasks.base import DataError
-from tasks.lra.listops import ListOps
+from tasks.lra.listops_config import ListOpsConfig
 from tasks.lra.listops_trees import WORDS, Expression, expressions
 from tasks.lra.texts import Texts, concatenated, joined, numbered, read_texts
 from tasks.lra.token_data import TokenTensors
@@ -36,7 +36,7 @@ FIRST_ID: Final = 1
 """Token of symbol 0; 0 is padding."""
 
 
-def generated(task: ListOps, data_seed: int) -> dict[str, list[Expression]]:
+def generated(task: ListOpsConfig, data_seed: int) -> dict[str, list[Expression]]:
     """Return the expressions of every split, no two of them alike.
 
     They are drawn part by part, and parts drawn before an interruption are read from the cache.
@@ -61,7 +61,7 @@ def generated(task: ListOps, data_seed: int) -> dict[str, list[Expression]]:
 
 
 def _unseen(
-    task: ListOps, data_seed: int, split: str, seen: set[bytes]
+    task: ListOpsConfig, data_seed: int, split: str, seen: set[bytes]
 ) -> Iterator[list[Expression]]:
     """Yield the expressions of one part after the other that are not among those seen before."""
     barren = 0
@@ -77,7 +77,7 @@ def _unseen(
         yield new
 
 
-def _part(task: ListOps, data_seed: int, split: str, number: int) -> Iterator[Expression]:
+def _part(task: ListOpsConfig, data_seed: int, split: str, number: int) -> Iterator[Expression]:
     """Yield the expressions that are drawn together; some may be alike."""
 
     def make() -> dict[str, NDArray[np.generic]]:
@@ -102,7 +102,7 @@ def _part(task: ListOps, data_seed: int, split: str, number: int) -> Iterator[Ex
         yield Expression(held["symbols"][start:end].tobytes(), value)
 
 
-def prepare(task: ListOps, data_seed: int) -> Path:
+def prepare(task: ListOpsConfig, data_seed: int) -> Path:
     """Return the folder with one Parquet file a split, made if it is missing; parts drawn before
     an interruption are kept.
 
@@ -123,7 +123,7 @@ def prepare(task: ListOps, data_seed: int) -> Path:
 
 
 @kept(most=2)
-def load(task: ListOps, data_seed: int, device: torch.device) -> TokenTensors:
+def load(task: ListOpsConfig, data_seed: int, device: torch.device) -> TokenTensors:
     """Return the expressions on ``device``; the last two sets are kept for reuse.
 
     Raises:
@@ -150,7 +150,7 @@ def load(task: ListOps, data_seed: int, device: torch.device) -> TokenTensors:
     )
 
 
-def _key(task: ListOps, data_seed: int) -> str:
+def _key(task: ListOpsConfig, data_seed: int) -> str:
     return f"listops-{task.set_digest()[:24]}-{data_seed}"
 
 

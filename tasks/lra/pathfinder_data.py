@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tasks.lra.pathfinder import IMAGE_SIZE, Pathfinder
+from tasks.lra.pathfinder_config import IMAGE_SIZE, PathfinderConfig
 from tasks.lra.pathfinder_images import Drawing, draw
 from tasks.lra.texts import numbered, of_equal_length
 from tasks.lra.token_data import TokenTensors
@@ -24,7 +24,7 @@ _BEGUN_AT_ONCE: Final = 8192
 """Images begun together, of which a few hundred are finished. Part of what a seed means."""
 
 
-def prepare(task: Pathfinder, data_seed: int) -> Arrays:
+def prepare(task: PathfinderConfig, data_seed: int) -> Arrays:
     """Return all images, drawn if they are missing; parts drawn before an interruption are kept.
 
     Args:
@@ -63,7 +63,7 @@ def prepare(task: Pathfinder, data_seed: int) -> Arrays:
     return arrays
 
 
-def _part(task: Pathfinder, data_seed: int, split: str, number: int) -> Arrays:
+def _part(task: PathfinderConfig, data_seed: int, split: str, number: int) -> Arrays:
     """Return images that are drawn together, kept until the whole set is complete."""
     drawing = Drawing(
         size=IMAGE_SIZE,
@@ -83,7 +83,7 @@ def _part(task: Pathfinder, data_seed: int, split: str, number: int) -> Arrays:
 
 
 @kept(most=2)
-def load(task: Pathfinder, data_seed: int, device: torch.device) -> TokenTensors:
+def load(task: PathfinderConfig, data_seed: int, device: torch.device) -> TokenTensors:
     """Return the images on ``device``; the last two sets are kept for reuse.
 
     Raises:
@@ -101,5 +101,5 @@ def load(task: Pathfinder, data_seed: int, device: torch.device) -> TokenTensors
     )
 
 
-def _key(task: Pathfinder, data_seed: int) -> str:
+def _key(task: PathfinderConfig, data_seed: int) -> str:
     return f"pathfinder-{task.set_digest()[:24]}-{data_seed}"

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from tasks.lra.pixels import Pixels
+from tasks.lra.pixels_config import PixelsConfig
 from tasks.lra.pixels_rows import grey_rows, sources
 from tasks.lra.texts import numbered, of_equal_length
 from tasks.lra.token_data import TokenTensors, held_out, limited
@@ -16,7 +16,12 @@ _HELD_OUT_TEST = 11
 
 
 @kept(most=2)
-def load(task: Pixels, fingerprint: str, data_seed: int, device: torch.device) -> TokenTensors:  # noqa: ARG001
+def load(
+    task: PixelsConfig,
+    fingerprint: str,  # noqa: ARG001
+    data_seed: int,
+    device: torch.device,
+) -> TokenTensors:
     """Return the images of ``task`` on ``device``; the last two sets are kept for reuse.
 
     Args:

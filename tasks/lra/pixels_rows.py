@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.base import DataError
-from tasks.lra.pixels import Pixels
+from tasks.lra.pixels_config import PixelsConfig
 from tasks.vision.image_arrays import Columns, ImageSource, digits, hub_source
 
 _LUMA: Final = np.array([0.299, 0.587, 0.114])
@@ -30,7 +30,7 @@ class Sources(NamedTuple):
     test: ImageSource | None
 
 
-def sources(task: Pixels) -> Sources:
+def sources(task: PixelsConfig) -> Sources:
     """Return where the images come from; reads labels and the first image alone.
 
     Raises:

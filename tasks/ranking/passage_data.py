@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.ranking.passage_pool import candidates
-from tasks.ranking.passages import Passages
+from tasks.ranking.passages_config import PassagesConfig
 from tasks.sampling import epochs_from, generator, whole_batches
 from tasks.sources.kept import kept
 
@@ -47,7 +47,7 @@ class Tables(NamedTuple):
 
 
 @kept(most=2)
-def load(task: Passages, fingerprint: str, device: torch.device) -> Tables:  # noqa: ARG001
+def load(task: PassagesConfig, fingerprint: str, device: torch.device) -> Tables:  # noqa: ARG001
     """Return the tables of ``task``; the last two are kept for reuse.
 
     Args:
@@ -78,7 +78,9 @@ class PassageData:
 
     has_pure_loss: Final = True
 
-    def __init__(self, task: Passages, tables: Tables, sampling_seed: int, batch_size: int) -> None:
+    def __init__(
+        self, task: PassagesConfig, tables: Tables, sampling_seed: int, batch_size: int
+    ) -> None:
         self._task = task
         self._tables = tables
         self._sampling_seed = sampling_seed

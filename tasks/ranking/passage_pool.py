@@ -20,7 +20,7 @@ from tasks.sources.progress import tell
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from tasks.ranking.passages import Passages
+    from tasks.ranking.passages_config import PassagesConfig
 
 _MINING: Final = "passages-1"
 """To be changed with the code that mines or embeds, so that older arrays are not used again."""
@@ -64,7 +64,7 @@ class Candidates(NamedTuple):
     num_train: int
 
 
-def judged(task: "Passages") -> Judged:
+def judged(task: "PassagesConfig") -> Judged:
     """Return the training and validation queries of a task, cut to the numbers it asks for.
 
     Raises:
@@ -107,7 +107,7 @@ def judged(task: "Passages") -> Judged:
     return Judged(train, validation)
 
 
-def pool_size(task: "Passages") -> int:
+def pool_size(task: "PassagesConfig") -> int:
     """Return how many passages negatives are mined from.
 
     Raises:
@@ -117,7 +117,7 @@ def pool_size(task: "Passages") -> int:
     return size if task.pool is None else min(size, task.pool)
 
 
-def candidates(task: "Passages", content: str) -> Candidates:
+def candidates(task: "PassagesConfig", content: str) -> Candidates:
     """Return the arrays of a task, made by the first to come and then memory-mapped.
 
     Args:
@@ -166,7 +166,7 @@ def candidates(task: "Passages", content: str) -> Candidates:
 class _Pool:
     """The passages that negatives are mined from. Read and indexed only if something is missing."""
 
-    def __init__(self, task: "Passages", queries: dict[str, tuple[str, ...]]) -> None:
+    def __init__(self, task: "PassagesConfig", queries: dict[str, tuple[str, ...]]) -> None:
         self._task = task
         self._queries = queries
         self._corpus = _texts(task.data, "corpus")
@@ -278,7 +278,7 @@ def _mined(
 
 
 def _embedded(
-    task: "Passages", texts: Sequence[str], segment: int
+    task: "PassagesConfig", texts: Sequence[str], segment: int
 ) -> dict[str, NDArray[np.generic]]:
     vectors = mean_vectors(task.encoder, texts, max_tokens=task.max_tokens, segment=segment)
     return {"vectors": vectors}

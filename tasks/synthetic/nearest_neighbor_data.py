@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from tasks.sampling import generator, whole_batches
 from tasks.sources.kept import kept
-from tasks.synthetic.nearest_neighbor import NearestNeighbor
+from tasks.synthetic.nearest_neighbor_config import NearestNeighborConfig
 
 _CHUNK_NUMBERS = 1 << 18
 """Numbers of x handled at once."""
@@ -58,7 +58,7 @@ def farthest_points(x: Tensor) -> Tensor:
     return x.flatten(0, 1).index_select(0, (farthest + first).flatten()).view_as(x)
 
 
-def draw(task: NearestNeighbor, count: int, random: torch.Generator) -> Sequences:
+def draw(task: NearestNeighborConfig, count: int, random: torch.Generator) -> Sequences:
     """Return ``count`` sequences of ``task``, drawn from ``random``, on the CPU."""
     gaussian = torch.randn(count, task.num_drawn, task.dim, generator=random)
     if task.points == "iid":
@@ -78,7 +78,7 @@ def draw(task: NearestNeighbor, count: int, random: torch.Generator) -> Sequence
 
 
 @kept(most=4)
-def held_out(task: NearestNeighbor, data_seed: int, device: torch.device) -> Sequences:
+def held_out(task: NearestNeighborConfig, data_seed: int, device: torch.device) -> Sequences:
     """Return the held-out sequences on ``device``; the last few are kept for reuse."""
     sequences = draw(task, task.num_validation, generator(data_seed, _VALIDATION))
     return Sequences(sequences.x.to(device), sequences.y.to(device))
@@ -86,7 +86,7 @@ def held_out(task: NearestNeighbor, data_seed: int, device: torch.device) -> Seq
 
 @kept(most=2)
 def replayed(
-    task: NearestNeighbor, data_seed: int, batch_size: int, device: torch.device
+    task: NearestNeighborConfig, data_seed: int, batch_size: int, device: torch.device
 ) -> tuple[Sequences, ...]:
     """Return the batches that are replayed, on ``device``; the last two sets are kept for reuse."""
     assert task.replay_batches is not None
@@ -104,7 +104,7 @@ class NearestNeighborData:
 
     def __init__(
         self,
-        task: NearestNeighbor,
+        task: NearestNeighborConfig,
         data_seed: int,
         sampling_seed: int,
         batch_size: int,

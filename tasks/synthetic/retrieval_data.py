@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from tasks.sampling import epochs_from, generator, whole_batches
 from tasks.sources.kept import kept
-from tasks.synthetic.retrieval import Outer, Retrieval
+from tasks.synthetic.retrieval_config import Outer, RetrievalConfig
 
 _CHUNK_NUMBERS = 1 << 22
 """Numbers of x handled at once where memory would otherwise grow with the data set."""
@@ -54,7 +54,7 @@ class Generated(NamedTuple):
 
 
 @kept(most=4)
-def generate(task: Retrieval, data_seed: int, device: torch.device) -> Generated:
+def generate(task: RetrievalConfig, data_seed: int, device: torch.device) -> Generated:
     """Return the data of ``task`` on ``device``; the last few are kept for reuse.
 
     They are made on the CPU and then moved, so every device trains on the same numbers.
@@ -95,7 +95,7 @@ _OUTER: dict[Outer, Callable[[Tensor], Tensor]] = {
 
 
 def _drawn(
-    task: Retrieval,
+    task: RetrievalConfig,
     count: int,
     directions: Tensor,
     members: Tensor,
@@ -112,7 +112,7 @@ def _drawn(
     return Sequences(x.to(device), y.to(device))
 
 
-def _members(task: Retrieval, random: torch.Generator) -> Tensor:
+def _members(task: RetrievalConfig, random: torch.Generator) -> Tensor:
     """Return which positions belong to which S_i, (T, D), bool."""
     positions = torch.arange(task.seq_len)[:, None]
     if task.sets == "blocks":
@@ -123,7 +123,7 @@ def _members(task: Retrieval, random: torch.Generator) -> Tensor:
     return torch.ones(task.seq_len, task.dim, dtype=torch.bool)
 
 
-def _directions(task: Retrieval, random: torch.Generator) -> Tensor:
+def _directions(task: RetrievalConfig, random: torch.Generator) -> Tensor:
     gaussian = torch.randn(task.vector_dim, task.dim, generator=random, dtype=torch.float64)
     if task.directions == "iid":
         columns: Tensor = gaussian / gaussian.norm(dim=0)
@@ -142,7 +142,7 @@ class RetrievalData:
 
     def __init__(
         self,
-        task: Retrieval,
+        task: RetrievalConfig,
         data: Generated,
         data_seed: int,
         sampling_seed: int,

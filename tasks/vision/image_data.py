@@ -15,7 +15,7 @@ from tasks.classification import logits_of, named_scores, score
 from tasks.sampling import epochs_from, generator, whole_batches
 from tasks.sources.kept import kept
 from tasks.vision.image_arrays import ImageArrays
-from tasks.vision.images import Images
+from tasks.vision.images_config import ImagesConfig
 
 _CHUNK = 512
 """Images handled at once outside training."""
@@ -62,7 +62,12 @@ class ImageTensors(NamedTuple):
 
 
 @kept(most=2)
-def load(task: Images, fingerprint: str, split_seed: int, device: torch.device) -> ImageTensors:  # noqa: ARG001
+def load(
+    task: ImagesConfig,
+    fingerprint: str,  # noqa: ARG001
+    split_seed: int,
+    device: torch.device,
+) -> ImageTensors:
     """Return the images of ``task`` on ``device``; the last two sets are kept for reuse.
 
     Args:
@@ -159,7 +164,7 @@ class ImageData:
     has_pure_loss: Final = True
 
     def __init__(
-        self, task: Images, tensors: ImageTensors, sampling_seed: int, batch_size: int
+        self, task: ImagesConfig, tensors: ImageTensors, sampling_seed: int, batch_size: int
     ) -> None:
         self._task = task
         self._tensors = tensors

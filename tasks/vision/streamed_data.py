@@ -21,7 +21,7 @@ from tasks.sampling import epochs_from, generator, stream_seed, whole_batches
 from tasks.sources.cache import cache_folder
 from tasks.sources.hub import local_folder, outline_digest, progress_bars_off
 from tasks.vision.image_arrays import checked_labels, existing_column
-from tasks.vision.streamed_images import StreamedImages
+from tasks.vision.streamed_images_config import StreamedImagesConfig
 
 _EVAL_BATCH = 256
 _TRAIN_FOLDERS = ("train", "training")
@@ -47,7 +47,7 @@ class Readers(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4)
-def readers(task: StreamedImages) -> Readers:
+def readers(task: StreamedImagesConfig) -> Readers:
     """Return timm's readers of both splits; the last few are kept for reuse.
 
     Raises:
@@ -85,7 +85,7 @@ class StreamedData:
 
     def __init__(
         self,
-        task: StreamedImages,
+        task: StreamedImagesConfig,
         sources: Readers,
         sampling_seed: int,
         batch_size: int,
@@ -235,7 +235,7 @@ def _timm_data() -> Any:
     return timm.data
 
 
-def _transform(task: StreamedImages, *, training: bool) -> Callable[[Any], Tensor]:
+def _transform(task: StreamedImagesConfig, *, training: bool) -> Callable[[Any], Tensor]:
     """Return timm's transform of a PIL image to (3, S, S), uint8: a quarter of the bytes that
     workers would hand over as float32; normalising is left to the device."""
     transform: Callable[[Any], Tensor] = _timm_data().create_transform(
@@ -252,7 +252,7 @@ def _transform(task: StreamedImages, *, training: bool) -> Callable[[Any], Tenso
     return transform
 
 
-def _mixup(task: StreamedImages) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def _mixup(task: StreamedImagesConfig) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     mix: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = _timm_data().Mixup(
         mixup_alpha=task.mixup,
         cutmix_alpha=task.cutmix,
@@ -275,7 +275,7 @@ def _folder_reader(folder: Path, names: tuple[str, ...]) -> Any:
         raise DataError(f"{split} cannot be used: {error}") from error
 
 
-def _hub_readers(task: StreamedImages, folder: Path | None) -> Readers:
+def _hub_readers(task: StreamedImagesConfig, folder: Path | None) -> Readers:
     # Converted rows of a local folder are kept by its content, as tasks.sources.hub does.
     cache = None
     if folder is not None:

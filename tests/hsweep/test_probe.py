@@ -27,7 +27,8 @@ from hsweep.record.study import Study
 from hsweep.record.tables import study_tables
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.train import train
-from models.conditioning import METRICS, Conditioning, is_probed, layer_metric
+from models.conditioning import Conditioning
+from models.layer_conditioning import METRICS, is_probed, layer_metric
 from tasks.base import Metric
 
 CPU = torch.device("cpu")

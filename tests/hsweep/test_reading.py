@@ -26,7 +26,7 @@ from hsweep.record.text_copy import (
     row_checksum,
     trial_checksum,
 )
-from models.conditioning import is_probed
+from models.layer_conditioning import is_probed
 
 METRICS = ["nmse", "fit"]
 COUNTS = {"num_params": 6, "flops_per_example": 12}

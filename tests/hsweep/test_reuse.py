@@ -29,8 +29,8 @@ from hsweep.record.reading import reading
 from hsweep.record.study import Study
 from hsweep.running.reuse import Reuse
 from hsweep.workspace import load_sweep
-from models.conditioning import METRICS as PROBED
 from models.conditioning import Conditioning
+from models.layer_conditioning import METRICS as PROBED
 
 Invoke = Callable[..., Result]
 

@@ -165,7 +165,8 @@ def test_attention_whose_heads_fill_the_width_equals_timms(name: str) -> None:
         "ClassAttention": lambda: ours.timm_volo.ClassAttention(24, 3),
     }[name]()
     torch.manual_seed(1)
-    attention = getattr(ours, name)(24, 3, 8)
+    grid = {"kernel": 3, "stride": 2} if name == "OutlookAttention" else {}
+    attention = getattr(ours, name)(24, 3, 8, **grid)
     trained_a_little(attention)
     theirs.load_state_dict(attention.state_dict())
     x = torch.randn(2, 6, 4, 24)
@@ -197,7 +198,7 @@ def test_a_projection_reads_every_heads_output_side_by_side(config: VOLO) -> Non
 def test_outlook_heads_are_side_by_side_in_the_projections_input() -> None:
     from models.timm_volo import OutlookAttention
 
-    attention = OutlookAttention(6, 2, 5)
+    attention = OutlookAttention(6, 2, 5, kernel=3, stride=2)
     with torch.no_grad():
         attention.v.weight[5:] = 0  # the second head's values
     inputs: list[Tensor] = []

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.base import DataError, FurtherEvaluated, Task
-from tasks.language.glue import EIGHT_TASKS, GLUE_TASKS, Glue, metric_name
+from tasks.language.glue import Glue
+from tasks.language.glue_config import EIGHT_TASKS, GLUE_TASKS, metric_name
 from tasks.language.glue_data import GlueData
 from tasks.language.glue_scores import scored
 from tasks.language.glue_texts import Examples, check, examples

@@ -1,0 +1,108 @@
+"""The settings of the task of dashed contours, and what follows from them alone."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tasks.lra.pixels_config import PIXEL_VOCABULARY
+from tasks.lra.spec import TokenSpec, keep_whole_numbers
+from tasks.sources.digest import definition_digest
+
+if TYPE_CHECKING:
+    pass
+
+VERSION = "1"
+IMAGE_SIZE: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PathfinderConfig:
+    """Tell whether two markers lie on the same of two dashed contours, among shorter ones.
+
+    Pathfinder32 of the Long Range Arena (arXiv 2011.04006), with the published settings of its
+    hard set: contours of 14 dashes in images of 32x32, five short ones of 4 dashes tried. Most of
+    these find no room; an image has one of them on average (see ``tasks.lra.pathfinder_images``).
+    The benchmark's own images are not read: these are drawn anew, the data seed decides which.
+    Drawing the published number takes a core about twenty minutes; they are kept under
+    HSWEEP_CACHE, and an interrupted run goes on where it was.
+
+    Batches are pairs (x, y): x of shape (batch, 1024), int64, the pixels 0 to 255 row by row, and
+    labels y of shape (batch,), int64. A model maps x to logits (batch, 2). Black is token 0, which
+    published models take for padding.
+
+    Attributes:
+        contour_length: dashes of the two long contours.
+        distractor_length: dashes of a short contour; None for a third of a long one.
+        num_distractors: short contours tried; None for as many as have 20 dashes together.
+        continuity: how straight contours are, at least 1.
+        contrast: brightness of a dash as a share of a marker's, in (0, 1].
+        num_train: training images.
+        num_validation: validation images.
+        num_test: test images.
+        max_train_eval: compute the training metrics on this many training images only.
+        steps_per_epoch: batches that count as an epoch; None for one pass over the training set.
+            Published recipes are counted in batches, differently for every task.
+
+    Raises:
+        ValueError: a setting out of its range.
+    """
+
+    contour_length: int = 14
+    distractor_length: int | None = None
+    num_distractors: int | None = None
+    continuity: float = 1.0
+    contrast: float = 0.9
+    num_train: int = 160_000
+    num_validation: int = 20_000
+    num_test: int = 20_000
+    max_train_eval: int | None = 2_000
+    steps_per_epoch: int | None = None
+
+    def __post_init__(self) -> None:
+        keep_whole_numbers(
+            self,
+            **{"contour_length": 2, "distractor_length": 1, "num_distractors": 0, "num_train": 1},
+            **{"num_validation": 1, "num_test": 1},
+        )
+        if self.distractor_length is None:
+            object.__setattr__(self, "distractor_length", max(1, self.contour_length // 3))
+        if self.num_distractors is None:
+            object.__setattr__(self, "num_distractors", 20 // self.short_length)
+        for field, rule, low, high in (
+            ("continuity", "of at least 1", 1.0, math.inf),
+            ("contrast", "in (0, 1]", math.ulp(0.0), 1.0),
+        ):
+            value = getattr(self, field)
+            if isinstance(value, bool | str) or not (low <= value <= high and value < math.inf):
+                raise ValueError(f"{field} must be a number {rule}, not {value!r}")
+            object.__setattr__(self, field, float(value))
+
+    @property
+    def short_length(self) -> int:
+        """Dashes of a short contour."""
+        assert self.distractor_length is not None
+        return self.distractor_length
+
+    @property
+    def num_short(self) -> int:
+        """Short contours tried."""
+        assert self.num_distractors is not None
+        return self.num_distractors
+
+    @property
+    def seq_len(self) -> int:
+        """Tokens of a sequence, the pixels of an image."""
+        return IMAGE_SIZE**2
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids that tokens have: 0 to ``vocab_size - 1``."""
+        return self.spec().vocab_size
+
+    def spec(self) -> TokenSpec:
+        """Return what a model has to know, from the settings alone."""
+        return TokenSpec(self.seq_len, PIXEL_VOCABULARY, num_classes=2)
+
+    def set_digest(self) -> str:
+        """Return a hash of what decides the images, leaving out how they are used."""
+        return definition_digest(self, VERSION, leave_out=["max_train_eval", "steps_per_epoch"])
