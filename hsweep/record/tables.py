@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError
-from hsweep.record.changes import TRIAL_COLUMNS
+from hsweep.files import replacing
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.journal_reader import RawReport, RawTrial
+from hsweep.record.schema import TRIAL_COLUMNS
 from models import conditioning
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _TOLD_LAST: Final = (
     ("latency_seconds", "float64"),
 )  # fmt: skip
 """What the table of trials has of the last report besides its metrics."""
-_PAYLOAD: Final = 5
+_PAYLOAD: Final = 4
 _COUNTS: Final = (
     "num_params", "flops_per_example", "train_flops_per_example", "train_memory_bytes",
 )  # fmt: skip
@@ -174,7 +175,7 @@ def trials_table(
     """
     import pyarrow as pa
 
-    planned = dict(zip(TRIAL_COLUMNS, zip(*rows, strict=True), strict=False)) if rows else (
+    planned = dict(zip(TRIAL_COLUMNS, zip(*rows, strict=True), strict=True)) if rows else (
         dict.fromkeys(TRIAL_COLUMNS, ())
     )  # fmt: skip
     points, counts = (_parsed(planned[name]) for name in ("point", "counts"))
@@ -191,7 +192,7 @@ def trials_table(
         "reason": planned["reason"],
         **({"orphaned": [why or None for why in planned["orphaned"]]} if orphaned else {}),
         "attempt": planned["attempt"],
-        "failures": [number or 0 for number in planned["failures"]],
+        "failures": planned["failures"],
         "reused_from": [name or None for name in planned["reused_from"]],
         "reached": planned["unit"],
         "budget": planned["budget"],
@@ -260,7 +261,7 @@ def _reports_part(
 
     wanted = [each for each in reports_schema(metrics) if only is None or each.name in only]
     names = {each.name for each in wanted}
-    keys, times, attempts, _, units, payloads, _, _ = zip(*entries, strict=True)
+    keys, times, attempts, units, payloads = zip(*entries, strict=True)
     told = {name: kind for name, kind in _TOLD if name in names}
     columns: dict[str, Any] = {
         "key": keys, "unit": units, "attempt": attempts, "time": times,
@@ -342,11 +343,10 @@ def write_table(table: "pa.Table", path: Path) -> None:
             f"a table is written as {', '.join(EXPORT_FORMATS)}; {path.name!r} ends in "
             f"{path.suffix!r}"
         )
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(table, temporary, path.suffix)
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            _write(table, temporary, path.suffix)
     except OSError as error:
         raise UserError(f"the table {path} cannot be written ({error})") from error
 

@@ -17,10 +17,11 @@ from tiny_studies import SWEEP_FILE, finish, manifest, new_study, recording
 
 from hsweep import UserError
 from hsweep.design.trial import TrialStatus
+from hsweep.files import write_json
 from hsweep.paths import Home, below, check_study_name
 from hsweep.record.journal import Journal
 from hsweep.record.journal_reader import RawReport
-from hsweep.record.study import Study, list_studies, write_json
+from hsweep.record.study import Study, list_studies
 
 
 @pytest.fixture
