@@ -25,6 +25,14 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+def set_aside(path: Path, why: str) -> Path:
+    """Give a file another name, as in ``sweep.changed-1.py``, and return that."""
+    number = 1
+    while (aside := path.with_name(f"{path.stem}.{why}-{number}{path.suffix}")).exists():
+        number += 1
+    return path.rename(aside)
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a file by this text.
 

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hsweep.files import replacing
+from hsweep.files import replacing, set_aside
 from hsweep.record.log import Line, Log
 from hsweep.record.schema import LATER_INDEXES, TABLES, VERSION, apply
 from hsweep.terminal import doing
@@ -29,7 +29,7 @@ _CHECKED_BYTES: Final = 4_000_000
 """A file up to this size is checked when it is opened; a larger one would take too long."""
 _MOST_NAMED: Final = 5
 _ENTRY_KINDS: Final = ("report", "status", "trial", "meta")
-_AHEAD: Final = "holds more than the log does"
+_AHEAD: Final = "holds more than the log does, which has lost its end"
 _MISSING: Final = "is missing"
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _NO_ACCESS: Final = (
@@ -124,10 +124,9 @@ class Index:
             if connection is not None:
                 connection.close()
             elif self._log.size:
-                doing(f"{self.path} {fault}: building it from {self._log.path.name}")
-            if fault == _AHEAD:
-                # The log has lost its end, which nothing else holds.
-                self.path.replace(self.path.with_name(f"{self.path.name}.old"))
+                # What the log has lost nothing else holds.
+                kept = f", kept as {set_aside(self.path, 'old')}" if fault == _AHEAD else ""
+                doing(f"{self.path} {fault}{kept}: building it from {self._log.path.name}")
             self._build(self.path)
             connection = _connect(self.path, "mode=rw", wait)
         self.connection = connection
@@ -146,19 +145,19 @@ class Index:
             return found
         try:
             connection = self._opened_to_write(wait=0.0)
-        except sqlite3.OperationalError as error:
+            connection.execute("PRAGMA query_only=ON")
+        except (OSError, sqlite3.OperationalError) as error:
             if found is not None and _code(error) == sqlite3.SQLITE_BUSY:
                 # Another process is writing what it lacks.
                 return found
-            if _code(error) not in _NO_ACCESS:
+            if isinstance(error, sqlite3.Error) and _code(error) not in _NO_ACCESS:
                 raise
-        except OSError:
-            pass
-        else:
-            connection.execute("PRAGMA query_only=ON")
-            if found is not None:
-                found.close()
-            return connection
+            connection = self._built_elsewhere()
+        if found is not None:
+            found.close()
+        return connection
+
+    def _built_elsewhere(self) -> sqlite3.Connection:
         self._folder = Path(tempfile.mkdtemp(prefix="hsweep-"))
         own = self._folder / self.path.name
         try:

@@ -2,7 +2,7 @@
 
 It is a file of JSON lines, one a transaction, each with a checksum of its entries::
 
-    {"crc32":"0a1b2c3d","entries":[{"report": ...}, {"status": ...}]}
+    {"crc32":"0a1b2c3d","entries":[{"report":...},{"status":...}]}
 
 Entries are objects whose first name says what they are:
 
@@ -30,6 +30,7 @@ from hsweep.errors import UserError
 
 Entry = Mapping[str, Any]
 
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 _HEAD: Final = b'{"crc32":"'
 _MIDDLE: Final = b'","entries":'
 _BODY_AT: Final = len(_HEAD) + 8 + len(_MIDDLE)
@@ -101,7 +102,7 @@ class Log:
         start = end = self.size
         lines = []
         for entries in transactions:
-            body = json.dumps(entries).encode()
+            body = _encode(entries).encode()
             checksum = f"{zlib.crc32(body):08x}"
             line = b"%b%b%b%b}\n" % (_HEAD, checksum.encode(), _MIDDLE, body)
             start, end = end, end + len(line)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hsweep.commands import command
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
-from hsweep.files import write_text
+from hsweep.files import set_aside, write_text
 from hsweep.paths import Home, StudyPaths
 from hsweep.record.endings import PROPOSALS, SEARCH_END
 from hsweep.record.journal import Journal
@@ -231,10 +231,7 @@ class Study:
             return
         if path == self.paths.sweep_source and there is not None and there not in known:
             # Somebody's work, perhaps: to be given by --sweep.
-            number = 1
-            while (aside := path.with_name(f"sweep.changed-{number}.py")).exists():
-                number += 1
-            path.rename(aside)
+            aside = set_aside(path, "changed")
             edited = command("resume", self.name, "--sweep", aside, home=self.paths.home)
             note(
                 f"{path} was not what is on record: it is kept as {aside.name}, and what is on "
