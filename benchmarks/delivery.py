@@ -39,7 +39,7 @@ def make_record(path: Path, trials: int, reports: int, metrics: int, seconds: fl
         metrics: of each report.
         seconds: that each trial takes.
     """
-    with Journal(path, create=True, is_copied=False) as journal:
+    with Journal(path, create=True) as journal:
         keys = [f"{number:020x}" for number in range(trials)]
         journal.add_trials(
             TrialRow(key, n, dict.fromkeys(AXES, n / trials), n % 3, "", reports, COUNTS)

@@ -34,7 +34,6 @@ from hsweep.verbs.options import (
     sweep_options,
     tracking_option,
 )
-from hsweep.verbs.recover import recover
 from hsweep.verbs.sync import sync
 
 EXIT_NOTHING_USABLE: Final = 1
@@ -260,7 +259,6 @@ def resume(
 
     # Before the imports, which take seconds.
     doing(f"planning the trials of {study_name}")
-    from hsweep.record.recovery import open_whole
     from hsweep.record.study import Study
     from hsweep.running import request
     from hsweep.running.edit import Asked, go_on_edited
@@ -268,7 +266,7 @@ def resume(
     from hsweep.verbs.render import print_json
 
     console = console_for(as_json=as_json)
-    study = Study.open(home, study_name) if dry_run else open_whole(home, study_name, console.print)
+    study = Study.open(home, study_name) if dry_run else Study.open_to_run(home, study_name)
     how["tracking_uri"] = how["tracking_uri"] or request.recorded_tracking_uri(study)
     options = request.run_options(home, study.manifest.sweep, **how)
     conclusion = Conclusion(options.target)
@@ -416,8 +414,9 @@ def analyze(
     from analysis.ask import ask_table
     from analysis.findings.result_files import write_answer
     from analysis.words.summary import show_answer
+    from hsweep.files import write_json
     from hsweep.record.reading import reading
-    from hsweep.record.study import Study, write_json
+    from hsweep.record.study import Study
     from hsweep.running import request
     from hsweep.tracking.tracker import tracking_target
     from hsweep.verbs.conclusion import write_study_report
@@ -603,7 +602,6 @@ def paper(
 
 main.add_command(data_verbs)
 main.add_command(compare)
-main.add_command(recover)
 main.add_command(sync)
 
 if __name__ == "__main__":

@@ -128,17 +128,12 @@ class StudyPaths:
 
     @property
     def sweep_source(self) -> Path:
-        """The sweep file as it was when the study began."""
+        """The study's sweep file, as it is on record."""
         return self.root / "sweep.py"
 
     def earlier_sweep_source(self, number: int) -> Path:
         """The sweep file as it was before the edit of this number, from 1."""
         return self.root / f"sweep.{number}.py"
-
-    @property
-    def pending_revision(self) -> Path:
-        """An edited sweep that is being taken over; gone once it has been."""
-        return self.root / "revision.json"
 
     @property
     def manifest(self) -> Path:
@@ -152,13 +147,13 @@ class StudyPaths:
 
     @property
     def journal(self) -> Path:
-        """Every report and status change."""
-        return self.root / "journal.db"
+        """All that is on record, as lines of text."""
+        return self.root / "journal.jsonl"
 
     @property
-    def journal_copy(self) -> Path:
-        """The journal once more, as lines of text."""
-        return self.root / "journal.jsonl"
+    def index(self) -> Path:
+        """Built from the journal, for quick answers."""
+        return self.root / "journal.db"
 
     @property
     def lock(self) -> Path:

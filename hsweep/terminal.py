@@ -35,6 +35,12 @@ def doing(what: str) -> None:
     sys.stderr.flush()
 
 
+def note(what: str) -> None:
+    """Say on standard error what happened beside what was asked for."""
+    sys.stderr.write(f"hsweep: {visible(what)}\n")
+    sys.stderr.flush()
+
+
 class PlainConsole(Console):
     """A console that prints text as it is: without markup, without what a terminal would obey."""
 

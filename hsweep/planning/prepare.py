@@ -80,7 +80,7 @@ def prepare_again(study: Study, accepted: Accepted | None = None) -> Prepared:
     """
     manifest = study.manifest
     prepared = prepare(
-        study.paths.sweep_source,
+        study.sweep_file(),
         preset=manifest.preset,
         settings=[(name, list(values)) for name, values in manifest.settings],
         seed=manifest.seed,

@@ -1,52 +1,28 @@
-"""The study's record: an append-only log in SQLite, written by the driver alone.
+"""The study's record: a log (``hsweep.record.log``), and an index of it that answers quickly.
 
-The log is the only truth. A report and the status it leads to are one transaction, so a kill at
-any instant leaves either both or neither. Write-ahead logging lets other processes read while a
-study runs. The ``trials`` table holds what was planned and, for quick answers, where each stands.
-
-Every row carries a checksum, and what is committed is told to a second copy in plain text (see
-``hsweep.record.text_copy``), from which a damaged file is rebuilt.
+The log is the only truth. Whatever belongs together, such as a report and the status it leads to,
+is one line of it, so a kill at any instant leaves all of it or nothing. The driver alone writes;
+other processes read the index while it does.
 """
 
 import hashlib
-import json
 import sqlite3
-import zlib
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from hsweep.design.trial import Report, TrialStatus
-from hsweep.record.changes import TRIAL_COLUMNS, Changes
-from hsweep.record.journal_file import open_journal_file
-from hsweep.record.journal_reader import LAST_CHARACTER, ORIGIN_META, TRAINED_WITH, JournalReader
-from hsweep.record.journal_rows import LogRow, Reported, TrialRow
-from hsweep.record.standings import Standing, Standings, planned_checksum
-from hsweep.record.text_copy import (
-    LOG_COLUMNS,
-    NOT_BEGUN,
-    PLANNED_COLUMNS,
-    Line,
-    RecordCopy,
-    ToldLine,
-    TrialLine,
-    copy_of,
-)
+from hsweep.errors import UserError
+from hsweep.record.index import DAMAGED_META, Index
+from hsweep.record.journal_reader import ORIGIN_META, TRAINED_WITH, JournalReader
+from hsweep.record.log import Entry, Log
+from hsweep.record.rows import LogRow, TrialRow
+from hsweep.record.schema import apply
+from hsweep.terminal import note
 
-__all__ = ["Journal", "LogRow", "Reported", "TrialRow"]
-
-_TRIAL_VALUES: Final = ", ".join("?" * len(TRIAL_COLUMNS))
-_ADD_TRIAL: Final = (
-    f"INSERT OR IGNORE INTO trials ({', '.join((*PLANNED_COLUMNS, 'status', 'crc'))})"
-    f" VALUES ({', '.join('?' * (len(PLANNED_COLUMNS) + 2))})"
-)
-_FILL_TIMES: Final = """
-UPDATE trials SET (train_seconds, data_seconds) = (
-    SELECT json_extract(payload, '$.train_seconds'), json_extract(payload, '$.data_seconds')
-    FROM log WHERE kind = 'report' AND log.key = trials.key AND log.unit = trials.unit
-    AND json_valid(payload))
-"""
+__all__ = ["Journal", "LogRow", "TrialRow"]
 
 
 def _trained_with(digests: list[str]) -> dict[str, Any]:
@@ -57,37 +33,50 @@ class Journal(JournalReader):
     """The record of one study.
 
     Args:
-        path: the SQLite file.
+        path: of the log or of the index, which lie beside each other.
         create: make it if it is missing.
-        read_only: open for reading beside a running driver.
-        is_copied: tell the second copy of what is written.
+        read_only: open it for reading, also beside a running driver.
+        rebuild: build the index again, also if it looks sound.
 
     Raises:
-        UserError: the file is missing, is no journal, or is of a later version.
+        UserError: the log is missing, or the record cannot be read or written here.
     """
 
     def __init__(
-        self, path: Path, *, create: bool = False, read_only: bool = False, is_copied: bool = True
+        self,
+        path: Path,
+        *,
+        create: bool = False,
+        read_only: bool = False,
+        rebuild: bool = False,
     ) -> None:
-        super().__init__(path, open_journal_file(path, create=create, read_only=read_only))
-        self._changes = None if read_only else Changes(self._connection)
-        self._standings = Standings(self._connection)
-        self._copy = RecordCopy(copy_of(path)) if is_copied and not read_only else None
-        self._lines: list[Line | ToldLine] = []
-        self._is_open = self._is_spoiled = False
+        log = Log(path.with_suffix(".jsonl"), create=create, read_only=read_only)
+        try:
+            index = Index(path.with_suffix(".db"), log, read_only=read_only, rebuild=rebuild)
+        except UserError:
+            log.close()
+            raise
+        except (OSError, sqlite3.Error) as error:
+            log.close()
+            why = getattr(error, "strerror", None) or str(error)
+            raise UserError(
+                f"the record {log.path} cannot be {'read' if read_only else 'written'} ({why}); "
+                "make its folder accessible or free some space and try again"
+            ) from error
+        super().__init__(index)
+        self._log = log
+        self._entries: list[Entry] | None = None
+        self._is_spoiled = False
         self._origins: set[str] = set()
-
-    @property
-    def copy_problem(self) -> str:
-        """Why the second copy is behind; empty if it is not. What it lacks is added when the study
-        is opened again."""
-        return self._copy.problem if self._copy is not None else ""
+        for what in index.lost.values():
+            note(what)
+        if not read_only:
+            self.set_metas({f"{DAMAGED_META}{at}": what for at, what in index.lost.items()})
 
     def close(self) -> None:
-        """Close the file; what was recorded is already on disk."""
-        if self._copy is not None:
-            self._copy.close()
-        self._file.close()
+        """Close the files; what was recorded is already on disk."""
+        self._index.close()
+        self._log.close()
 
     def __enter__(self) -> "Journal":
         return self
@@ -97,126 +86,83 @@ class Journal(JournalReader):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Let all that is recorded within be one: one transaction and one write to the copy.
+        """Let all that is recorded within be one transaction: one line of the log.
 
         All of it is on record when the block ends, or none of it is. Whatever fails within takes
         back the whole, also where the failure is caught.
 
         Raises:
-            sqlite3.Error: it cannot be written; nothing of it is then.
+            OSError, sqlite3.Error: it cannot be written; nothing of it is then.
         """
-        if self._is_open:
-            try:
+        if self._entries is None:
+            with self._transaction():
                 yield
-            except BaseException:
-                self._is_spoiled = True
-                raise
             return
-        self._connection.execute("BEGIN IMMEDIATE")
-        self._is_open, self._is_spoiled = True, False
+        try:
+            yield
+        except BaseException:
+            self._is_spoiled = True
+            raise
+
+    @contextmanager
+    def _transaction(self, *, line_each: bool = False) -> Iterator[None]:
+        """Record what is entered within: as one line, or with ``line_each`` as a line an entry."""
+        end = self._index.begin()
+        self._entries, self._is_spoiled = [], False
         try:
             yield
             if self._is_spoiled:
                 raise sqlite3.OperationalError("a part of what belongs together was not recorded")
-            self._seal()
-            self._connection.execute("COMMIT")
+            lines = [[entry] for entry in self._entries] if line_each else [self._entries]
+            self._index.commit(self._log.append(lines) if self._entries else None)
         except BaseException:
-            self._standings.forget()
-            self._lines.clear()
+            self._index.rollback(end)
             self._origins.clear()
-            if self._changes is not None:
-                self._changes.forget()
-            # A full disk has SQLite end the transaction by itself.
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
             raise
         finally:
-            self._is_open = False
-        lines, self._lines = self._lines, []
-        if self._copy is not None:
-            self._copy.append(lines)
+            self._entries = None
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self.together():
-            yield
-            self._seal()
-
-    def _seal(self) -> None:
-        """Seal what was written without its checksum since the last time."""
-        if self._changes is None or not self._changes.has_any:
-            return
-        if self._changes.has_trials:
-            self._standings.forget()
-        self._lines += self._changes.seal()
-
-    @contextmanager
-    def _changing(self, key: str) -> Iterator[Standing]:
-        """Change where a trial stands and add to its log, as one."""
-        with self.together():
-            standing = self._standings.of(key)
-            if standing is None:
-                raise KeyError(f"the record has no trial {key!r}")
-            yield standing
-            self._lines += self._standings.save(standing)
+    def _enter(self, entry: Entry) -> bool:
+        """Add an entry; return whether it is of any consequence, and so on record."""
+        assert self._entries is not None
+        # A line is longer than it has entries, so no number is given twice.
+        if not apply(self._connection, entry, self._log.size + 1 + len(self._entries)):
+            return False
+        self._entries.append(entry)
+        return True
 
     def set_meta(self, name: str, value: str) -> None:
         """Set a value of the study as a whole."""
-        if self.meta(name) == value:
-            return
-        with self._transaction():
-            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+        self.set_metas({name: value})
 
     def set_metas(self, values: Mapping[str, str | None]) -> None:
         """Set values of the study as a whole, in one transaction; None forgets one."""
-        if not values:
+        changed = {name: value for name, value in values.items() if self.meta(name) != value}
+        if not changed:
             return
-        with self._transaction():
-            for name, value in values.items():
-                if value is None:
-                    self._connection.execute("DELETE FROM meta WHERE name = ?", (name,))
-                else:
-                    self._connection.execute(
-                        "INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value)
-                    )
+        with self.together():
+            for name, value in changed.items():
+                self._enter({"meta": name, "value": value})
 
     def clear_metas(self, prefix: str) -> None:
         """Forget the values whose names begin with ``prefix``."""
-        with self._transaction():
-            self._connection.execute(
-                "DELETE FROM meta WHERE name >= ? AND name < ?", (prefix, prefix + LAST_CHARACTER)
-            )
+        self.set_metas(dict.fromkeys((prefix + name for name in self.metas(prefix)), None))
 
     def add_trials(self, rows: Iterable[TrialRow]) -> None:
-        """Add planned trials; those already there are left as they are."""
-        begun = json.dumps(NOT_BEGUN)[1:].encode()
-        with self.together():
+        """Add planned trials; those already there are left as they are.
+
+        Outside of `together` each is a line of its own: a damaged line costs one of them.
+        """
+        with self.together() if self._entries is not None else self._transaction(line_each=True):
             for row in rows:
-                planned = row.planned_columns()
-                checksum = zlib.crc32(begun, planned_checksum(planned))
-                values = (*planned, TrialStatus.PLANNED, checksum)
-                if self._connection.execute(_ADD_TRIAL, values).rowcount > 0:
-                    self._lines.append(TrialLine(planned))
+                if not self._has(row.key):
+                    self._enter(row.entry())
 
     def place_trials(self, rows: Iterable[TrialRow]) -> None:
         """Give recorded trials the place they have in another plan; what became of them stays."""
-        with self._transaction():
-            self._connection.executemany(
-                "UPDATE trials SET ordinal = ?, point = ?, replicate = ?, stratum = ?, counts = ?,"
-                " parts = ? WHERE key = ?",
-                (
-                    (
-                        row.ordinal,
-                        json.dumps(dict(row.point)),
-                        row.replicate,
-                        row.stratum,
-                        json.dumps(dict(row.counts)),
-                        json.dumps(dict(row.parts)),
-                        row.key,
-                    )
-                    for row in rows
-                ),
-            )
+        with self.together():
+            for row in rows:
+                self._enter(row.entry())
 
     def begin_attempt(self, key: str, origin: str = "") -> int:
         """Mark a trial as running under a new attempt number, and return that number.
@@ -227,12 +173,9 @@ class Journal(JournalReader):
         """
         with self.together():
             digests = self._known_origins([origin] if origin else [])
-            with self._changing(key) as standing:
-                standing.state.attempt += 1
-                attempt, running = standing.state.attempt, TrialStatus.RUNNING
-                standing.state.status, standing.state.reason = running, ""
-                self._log_status(standing, attempt, running, "", **_trained_with(digests))
-                return attempt
+            attempt: int = self._state(key, "attempt") + 1
+            self._enter_status(key, attempt, TrialStatus.RUNNING, "", **_trained_with(digests))
+        return attempt
 
     def _known_origins(self, texts: Iterable[str]) -> list[str]:
         """Return digests of what trials are trained with, each text being on record by its own."""
@@ -273,38 +216,18 @@ class Journal(JournalReader):
             **({"note": report.note} if report.note else {}),
             **({"peak_memory_bytes": peak} if (peak := report.peak_memory_bytes) else {}),
         }
-        with self._changing(key) as standing:
-            is_new = standing.enter(
-                self._connection, "report", attempt, report.unit, json.dumps(payload)
-            )
-            state = standing.state
-            if state.unit < report.unit:
-                state.unit, state.value = report.unit, value
-                state.wall_seconds = report.wall_seconds
-                standing.times = (report.train_seconds, report.data_seconds)
-            if status is not TrialStatus.RUNNING:
-                self._set_status(standing, attempt, status, reason)
-        return is_new
-
-    def record_many(self, entries: Iterable[Reported]) -> list[bool]:
-        """Record several reports, of any trials and in this order, and the statuses they lead to:
-        all of them or none, in one transaction and one write to the copy.
-
-        Returns:
-            Whether each report was new.
-        """
         with self.together():
-            return [
-                self.record(
-                    each.key, each.attempt, each.report, each.value, each.status, each.reason
-                )
-                for each in entries
-            ]
+            self._state(key, "status")
+            is_new = self._enter_report(key, time.time(), attempt, report.unit, value, payload)
+            if status is not TrialStatus.RUNNING:
+                self._enter_status(key, attempt, status, reason)
+        return is_new
 
     def set_status(self, key: str, attempt: int, status: TrialStatus, reason: str = "") -> None:
         """Record a change of status that no report led to."""
-        with self._changing(key) as standing:
-            self._set_status(standing, attempt, status, reason)
+        with self.together():
+            self._state(key, "status")
+            self._enter_status(key, attempt, status, reason)
 
     def note_failure(self, key: str, attempt: int, max_failures: int, reason: str) -> int:
         """Record that an attempt failed: the trial is planned again, or failed beyond the limit.
@@ -312,35 +235,27 @@ class Journal(JournalReader):
         Returns:
             How many attempts of the trial have failed, this one included.
         """
-        with self._changing(key) as standing:
-            standing.state.failures = failures = standing.state.failures + 1
-            again = failures <= max_failures
-            status = TrialStatus.PLANNED if again else TrialStatus.FAILED
-            self._set_status(standing, attempt, status, reason)
+        with self.together():
+            failures: int = self._state(key, "failures") + 1
+            status = TrialStatus.PLANNED if failures <= max_failures else TrialStatus.FAILED
+            self._enter_status(key, attempt, status, reason, failures=failures)
         return failures
 
     def set_alone(self, key: str, attempt: int, reason: str) -> None:
         """Plan a trial again, to be trained with nothing beside it."""
-        with self._changing(key) as standing:
-            standing.state.alone = 1
-            self._set_status(standing, attempt, TrialStatus.PLANNED, reason)
+        with self.together():
+            self._state(key, "status")
+            self._enter_status(key, attempt, TrialStatus.PLANNED, reason, alone=1)
 
     def set_orphaned(self, keys: Iterable[str], why: str) -> None:
         """Take trials out of the study (or back into it, with an empty ``why``); their status and
         what they reported stay."""
         with self.together():
             for key in keys:
-                with self._changing(key) as standing:
-                    state = standing.state
-                    state.orphaned = why
-                    # Logged, so that whoever follows the log learns of it.
-                    self._log_status(
-                        standing,
-                        state.attempt,
-                        TrialStatus(state.status),
-                        state.reason,
-                        orphaned=why,
-                    )
+                attempt, status, reason = (
+                    self._state(key, name) for name in ("attempt", "status", "reason")
+                )
+                self._enter_status(key, attempt, status, reason, orphaned=why)
 
     def adopt(
         self,
@@ -366,78 +281,59 @@ class Journal(JournalReader):
             continues: the other trial's key, if its budget is shorter.
             origins: what the other trial was trained with.
         """
-        with self.together(), self._changing(key) as standing:
+        with self.together():
+            self._state(key, "status")
             digests = self._known_origins(origins)
-            state = standing.state
-            last = None
-            for last in reports:
-                payload = json.dumps(dict(last.payload))
-                standing.enter(self._connection, "report", 0, last.unit, payload, last.time)
-            if last is not None:
-                assert last.unit is not None
-                state.unit, state.value = last.unit, value
-                state.wall_seconds = last.payload["wall_seconds"]
-                standing.times = (
-                    last.payload.get("train_seconds"),
-                    last.payload.get("data_seconds"),
-                )
-            state.reused_from, state.continues = reused_from, continues
-            state.status, state.reason = status, reason
-            self._log_status(standing, 0, status, reason, **_trained_with(digests))
+            for report in reports:
+                assert report.unit is not None
+                self._enter_report(key, report.time, 0, report.unit, value, dict(report.payload))
+            more = {"reused_from": reused_from, "continues": continues, **_trained_with(digests)}
+            self._enter_status(key, 0, status, reason, **more)
 
     def reopen(self, keys: Iterable[str], reason: str) -> None:
         """Plan trials again that had ended; what they reported stays, and failures are forgiven."""
         with self.together():
             for key in keys:
-                with self._changing(key) as standing:
-                    standing.state.failures = standing.state.alone = 0
-                    attempt = standing.state.attempt
-                    self._set_status(standing, attempt, TrialStatus.PLANNED, reason)
+                attempt = self._state(key, "attempt")
+                self._enter_status(key, attempt, TrialStatus.PLANNED, reason, failures=0, alone=0)
 
-    def _set_status(
-        self, standing: Standing, attempt: int, status: TrialStatus, reason: str
-    ) -> None:
-        standing.state.status, standing.state.reason = status, reason
-        self._log_status(standing, attempt, status, reason)
-
-    def _log_status(
+    def _enter_report(
         self,
-        standing: Standing,
+        key: str,
+        moment: float,
         attempt: int,
-        status: TrialStatus,
-        reason: str,
-        **more: Any,
-    ) -> None:
-        payload = {"status": status, "reason": reason, **more}
-        standing.enter(self._connection, "status", attempt, None, json.dumps(payload))
+        unit: int,
+        value: float | None,
+        payload: Mapping[str, Any],
+    ) -> bool:
+        return self._enter(
+            {
+                "report": key,
+                "time": moment,
+                "attempt": attempt,
+                "unit": unit,
+                "value": value,
+                "payload": payload,
+            }
+        )
 
-    def restore(
-        self,
-        trials: Iterable[tuple[Any, ...]],
-        log: Iterable[tuple[Any, ...]],
-        values: Mapping[str, str],
-        last_seq: int,
+    def _enter_status(
+        self, key: str, attempt: int, status: str, reason: str, **changed: Any
     ) -> None:
-        """Fill an empty journal with what another held; numbers and times stay.
+        payload = {"status": status, "reason": reason, **changed}
+        self._enter({"status": key, "time": time.time(), "attempt": attempt, "payload": payload})
 
-        Args:
-            trials: in the order of ``TRIAL_COLUMNS``.
-            log: key, then the order of ``LOG_COLUMNS``.
-            values: of the study as a whole.
-            last_seq: a number that no later entry shall have.
-        """
-        with self._transaction():
-            execute, many = self._connection.execute, self._connection.executemany
-            many(
-                f"INSERT INTO trials ({', '.join(TRIAL_COLUMNS)}) VALUES ({_TRIAL_VALUES})", trials
-            )
-            many(
-                f"INSERT INTO log (key, {', '.join(LOG_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?)", log
-            )
-            execute(_FILL_TIMES)
-            many("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
-            execute("DELETE FROM sqlite_sequence WHERE name = 'log'")
-            execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('log', ?)", (last_seq,))
+    def _has(self, key: str) -> bool:
+        found = self._connection.execute("SELECT 1 FROM trials WHERE key = ?", (key,))
+        return found.fetchone() is not None
+
+    def _state(self, key: str, column: str) -> Any:
+        """Return a column of a trial's state; its key must be on record."""
+        query = f"SELECT {column} FROM trials WHERE key = ?"
+        row = self._connection.execute(query, (key,)).fetchone()
+        if row is None:
+            raise KeyError(f"the record has no trial {key!r}")
+        return row[0]
 
     def set_cursor(self, name: str, seq: int) -> None:
         """Remember how far the reader called ``name`` has come."""

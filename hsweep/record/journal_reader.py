@@ -1,69 +1,49 @@
-"""Reading a study's record; every row is held against its checksum."""
+"""Reading a study's record, from its index."""
 
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
-from hsweep.record.changes import TRIAL_COLUMNS
-from hsweep.record.journal_file import (
-    ADDED_IN_2,
-    REMARKED,
-    TIMES,
-    JournalFile,
-    columns,
-    damaged,
-    unreadable,
-)
-from hsweep.record.journal_rows import LogRow, Totals, TrialRow
-from hsweep.record.text_copy import (
-    LOG_COLUMNS,
-    log_checksum,
-    report_checksum,
-    row_checksum,
-    trial_checksum,
-)
+from hsweep.record.index import Index, is_damage
+from hsweep.record.rows import LogRow, Totals, TrialRow
+from hsweep.record.schema import REMARKED, TRIAL_COLUMNS
 
-LAST_CHARACTER: Final = "\U0010ffff"
-"""Sorts behind every other, so that what begins with a prefix is a range of the index."""
-
-_KEYS_AT_ONCE: Final = 500
-"""SQLite takes a limited number of values in one statement."""
-_ROWS_AT_ONCE: Final = 20_000
 ORIGIN_META: Final = "origin:"
 """Begins the names under which it is kept what trials are trained with."""
 TRAINED_WITH: Final = "trained_with"
 """In the log: digests of it, where a trial begins or is given reports from elsewhere."""
-_NEWEST_REPORTS: Final = "SELECT MAX(seq) FROM log WHERE kind = 'report' GROUP BY key"
 
+_LAST_CHARACTER: Final = "\U0010ffff"
+"""Sorts behind every other, so that what begins with a prefix is a range of the index."""
+_KEYS_AT_ONCE: Final = 500
+"""SQLite takes a limited number of values in one statement."""
+_ROWS_AT_ONCE: Final = 20_000
+_TRIALS: Final = f"SELECT {', '.join(TRIAL_COLUMNS)} FROM trials"
+_ENTRIES: Final = "SELECT seq, time, key, attempt, kind, unit, payload FROM log"
+_NEWEST_REPORTS: Final = "SELECT MAX(seq) FROM log WHERE kind = 'report' GROUP BY key"
 _ERRORS: Final = "kind = 'status' AND (instr(payload, '\\n') OR instr(payload, 'failed'))"
 """Status entries whose reason may have several lines, as JSON writes them."""
 
-RawReport = tuple[str, float, int, str, int, str, int | None, int]
-"""A report as it is stored: key, time, attempt, kind, unit, payload (JSON), checksum, number."""
+RawReport = tuple[str, float, int, int, str]
+"""A report as it is stored: key, time, attempt, unit, payload (JSON)."""
 RawTrial = tuple[Any, ...]
-"""A trial as it is stored, in the order of ``TRIAL_COLUMNS``, then its checksum."""
+"""A trial as it is stored, in the order of ``TRIAL_COLUMNS``."""
 
 
 class JournalReader:
-    """What an open journal says.
+    """What an open record says.
 
     Args:
-        path: of the journal, for messages.
-        file: the open file.
+        index: of its log.
     """
 
-    def __init__(self, path: Path, file: JournalFile) -> None:
-        self._path = path
-        self._file = file
-        self._connection = file.connection
-
-    def _columns(self, table: str = "trials") -> set[str]:
-        return columns(self._connection, table)
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._connection = index.connection
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -72,7 +52,17 @@ class JournalReader:
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             if isinstance(error, UserError):
                 raise
-            raise unreadable(self._path, error) from error
+            if not is_damage(error):
+                raise UserError(f"the index {self._index.path} cannot be read ({error})") from error
+            self._index.remove()
+            raise UserError(
+                f"the index {self._index.path} was damaged ({error}) and is removed; give the "
+                "command again: it is built from the study's log then, and nothing is lost"
+            ) from error
+
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._readable():
+            return self._connection.execute(query, values).fetchall()
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -87,62 +77,27 @@ class JournalReader:
 
     def meta(self, name: str) -> str | None:
         """Return a value of the study as a whole, None if it was never set."""
-        with self._readable():
-            row = self._connection.execute(
-                "SELECT value FROM meta WHERE name = ?", (name,)
-            ).fetchone()
-        return None if row is None else str(row[0])
+        rows = self._rows("SELECT value FROM meta WHERE name = ?", name)
+        return str(rows[0][0]) if rows else None
 
     def metas(self, prefix: str) -> dict[str, str]:
         """Return the values whose names begin with ``prefix``, by the rest of the name."""
-        with self._readable():
-            rows = self._connection.execute(
-                "SELECT substr(name, ?), value FROM meta WHERE name >= ? AND name < ?",
-                (len(prefix) + 1, prefix, prefix + LAST_CHARACTER),
-            ).fetchall()
+        query = "SELECT substr(name, ?), value FROM meta WHERE name >= ? AND name < ?"
+        rows = self._rows(query, len(prefix) + 1, prefix, prefix + _LAST_CHARACTER)
         return {str(name): str(value) for name, value in rows}
 
     def totals(self) -> Totals:
         """Return the study's numbers as a whole, without reading single trials."""
+        rows = self._rows(
+            "SELECT status, orphaned != '', COUNT(*), SUM(reused_from != ''), SUM(failures > 0),"
+            " SUM(unit), MAX(budget), SUM(CASE WHEN reused_from = '' THEN wall_seconds ELSE 0.0"
+            " END), SUM(train_seconds), SUM(data_seconds) FROM trials GROUP BY 1, 2"
+        )
+        found = Totals()
         with self._readable():
-            present = self._columns()
-            known = {**ADDED_IN_2, **TIMES}
-            status, orphaned, reused, failures, trained, waited = (
-                name if name in present or name not in known else "NULL"
-                for name in (
-                    "status", "orphaned", "reused_from", "failures", "train_seconds",
-                    "data_seconds",
-                )
-            )  # fmt: skip
-            rows = self._connection.execute(
-                f"SELECT {status}, COALESCE({orphaned}, '') != '', COUNT(*),"
-                f" SUM(COALESCE({reused}, '') != ''), SUM(COALESCE({failures}, 0) > 0),"
-                f" SUM(unit), MAX(budget),"
-                f" SUM(CASE WHEN COALESCE({reused}, '') = '' THEN wall_seconds ELSE 0.0 END),"
-                f" SUM({trained}), SUM({waited}), SUM({trained} IS NULL AND unit > 0)"
-                " FROM trials GROUP BY 1, 2"
-            ).fetchall()
-            found = Totals()
             for name, is_orphaned, number, *sums in rows:
                 found.add(TrialStatus(name), bool(is_orphaned), number, sums)
-        if found.untimed:
-            is_timed = f"{trained} IS NOT NULL"
-            untimed = self._raw_reports(
-                "seq IN (SELECT log.seq FROM log JOIN trials ON log.key = trials.key"
-                f" AND log.unit = trials.unit WHERE log.kind = 'report' AND NOT ({is_timed}))",
-                (),
-            )
-            for payload in (json.loads(entry[5]) for batch in untimed for entry in batch):
-                found.trained_seconds += payload.get("train_seconds") or 0.0
-                found.waited_seconds += payload.get("data_seconds") or 0.0
         return found
-
-    def data_wait_share(self) -> float | None:
-        """Return the share of all training time that trials waited for data.
-
-        None before the first report, or if no time was measured.
-        """
-        return self.totals().data_wait_share
 
     def trials(self, *, orphaned: bool = False) -> list[TrialRow]:
         """Return the study's trials in the order of the plan.
@@ -151,16 +106,12 @@ class JournalReader:
             orphaned: also those that are no longer part of it.
         """
         with self._readable():
-            is_known = "orphaned" in self._columns()
-            where = "" if orphaned or not is_known else "WHERE orphaned = ''"
-            return self._trials(where, ())
+            return _trial_rows(self.raw_trials(orphaned=orphaned))
 
     def raw_trials(self, *, orphaned: bool = False) -> list[RawTrial]:
         """Return what `trials` returns, as it is stored."""
-        with self._readable():
-            is_known = "orphaned" in self._columns()
-            where = "" if orphaned or not is_known else "WHERE orphaned = ''"
-            return self._raw_trials(where, (), "ordinal, rowid")
+        where = "" if orphaned else "WHERE orphaned = ''"
+        return self._rows(f"{_TRIALS} {where} ORDER BY ordinal, rowid")
 
     def trials_of(self, keys: Iterable[str]) -> dict[str, TrialRow]:
         """Return the trials with these keys, orphaned ones included, by key."""
@@ -169,30 +120,28 @@ class JournalReader:
         for first in range(0, len(wanted), _KEYS_AT_ONCE):
             some = wanted[first : first + _KEYS_AT_ONCE]
             with self._readable():
-                rows = self._trials(f"WHERE key IN ({', '.join('?' * len(some))})", some)
+                among = f"WHERE key IN ({', '.join('?' * len(some))}) ORDER BY ordinal, rowid"
+                rows = _trial_rows(self._rows(f"{_TRIALS} {among}", *some))
             found.update((row.key, row) for row in rows)
         return found
 
     def best_trials(self, number: int, *, highest: bool) -> list[TrialRow]:
         """Return the finished trials with the best values, the best one first."""
+        query = (
+            f"{_TRIALS} WHERE status = ? AND value IS NOT NULL AND orphaned = ''"
+            f" ORDER BY value {'DESC' if highest else 'ASC'}, ordinal LIMIT ?"
+        )
         with self._readable():
-            kept = "AND orphaned = ''" if "orphaned" in self._columns() else ""
-            return self._trials(
-                f"WHERE status = ? AND value IS NOT NULL {kept}",
-                [TrialStatus.FINISHED],
-                order=f"value {'DESC' if highest else 'ASC'}, ordinal LIMIT {int(number)}",
-            )
+            return _trial_rows(self._rows(query, TrialStatus.FINISHED, number))
 
     def losses(self) -> dict[TrialStatus, dict[str, int]]:
         """Return why trials of the study gave no number: how many for each status and reason."""
         lost = (TrialStatus.DIVERGED, TrialStatus.FAILED, TrialStatus.TOO_LARGE)
-        with self._readable():
-            kept = "AND orphaned = ''" if "orphaned" in self._columns() else ""
-            rows = self._connection.execute(
-                f"SELECT status, reason, COUNT(*) FROM trials WHERE status IN (?, ?, ?) {kept}"
-                " GROUP BY 1, 2 ORDER BY 3 DESC, 2",
-                lost,
-            ).fetchall()
+        rows = self._rows(
+            "SELECT status, reason, COUNT(*) FROM trials WHERE status IN (?, ?, ?)"
+            " AND orphaned = '' GROUP BY 1, 2 ORDER BY 3 DESC, 2",
+            *lost,
+        )
         found: dict[TrialStatus, dict[str, int]] = {}
         for status, reason, number in rows:
             found.setdefault(TrialStatus(status), {})[str(reason)] = int(number)
@@ -200,51 +149,18 @@ class JournalReader:
 
     def reused_from(self) -> dict[str, int]:
         """Return how many trials of the study each other study trained."""
-        with self._readable():
-            if "reused_from" not in self._columns():
-                return {}
-            rows = self._connection.execute(
-                "SELECT reused_from, COUNT(*) FROM trials"
-                " WHERE reused_from != '' AND orphaned = '' GROUP BY 1 ORDER BY MIN(ordinal)"
-            ).fetchall()
+        rows = self._rows(
+            "SELECT reused_from, COUNT(*) FROM trials"
+            " WHERE reused_from != '' AND orphaned = '' GROUP BY 1 ORDER BY MIN(ordinal)"
+        )
         return {str(study): int(number) for study, number in rows}
-
-    def _trials(
-        self, where: str, values: Sequence[str], order: str = "ordinal, rowid"
-    ) -> list[TrialRow]:
-        parsed: dict[str, Any] = {}
-        return [_trial_row(row, parsed) for row in self._raw_trials(where, values, order)]
-
-    def _raw_trials(self, where: str, values: Sequence[str], order: str) -> list[RawTrial]:
-        present = self._columns()
-        chosen = [
-            name if name in present or name not in ADDED_IN_2 else f"'' AS {name}"
-            for name in (*TRIAL_COLUMNS, "crc")
-        ]
-        rows = self._connection.execute(
-            f"SELECT {', '.join(chosen)} FROM trials {where} ORDER BY {order}", values
-        ).fetchall()
-        quoted: dict[str, str] = {}
-        for row in rows:
-            checksum = row[-1]
-            if checksum in (None, ""):
-                for column in ("point", "counts"):
-                    json.loads(row[TRIAL_COLUMNS.index(column)])
-            elif checksum != trial_checksum(row, quoted) and checksum != row_checksum(row[:-1]):
-                raise damaged(self._path, f"the row of trial {row[0]!r} has another checksum")
-        return rows
 
     def finished_trials(self) -> list[tuple[str, str, Mapping[str, str]]]:
         """Return all trials that ran to their end, orphaned ones included: their keys, the studies
         that trained them (empty: this one), and their parts."""
+        query = "SELECT key, reused_from, parts FROM trials WHERE status = ?"
+        rows = self._rows(query, TrialStatus.FINISHED)
         with self._readable():
-            columns = self._columns()
-            trained_by = "reused_from" if "reused_from" in columns else "''"
-            parts = "parts" if "parts" in columns else "'{}'"
-            rows = self._connection.execute(
-                f"SELECT key, {trained_by}, {parts} FROM trials WHERE status = ?",
-                (TrialStatus.FINISHED,),
-            ).fetchall()
             return [(str(key), str(study), json.loads(text)) for key, study, text in rows]
 
     def origins(self, key: str | None = None) -> dict[str, list[str]]:
@@ -255,14 +171,12 @@ class JournalReader:
                 or of which it is not known, is not among them.
         """
         texts = self.metas(ORIGIN_META)
-        alone = "key = ? AND" if key is not None else ""
-        with self._readable():
-            rows = self._connection.execute(
-                f"SELECT key, json_extract(payload, '$.{TRAINED_WITH}') FROM log WHERE {alone}"
-                f" kind = 'status' AND instr(payload, '\"{TRAINED_WITH}\"') AND json_valid(payload)"
-                " ORDER BY seq",
-                () if key is None else (key,),
-            ).fetchall()
+        rows = self._rows(
+            f"SELECT key, json_extract(payload, '$.{TRAINED_WITH}') FROM log WHERE"
+            f" {'key = ? AND' if key is not None else ''} kind = 'status'"
+            f" AND instr(payload, '\"{TRAINED_WITH}\"') ORDER BY seq",
+            *(() if key is None else (key,)),
+        )
         found: dict[str, dict[str, None]] = {}
         for of, digests in rows:
             for digest in json.loads(digests or "[]"):
@@ -272,28 +186,22 @@ class JournalReader:
 
     def reported_keys(self) -> frozenset[str]:
         """Return the keys of the trials that have a report."""
-        with self._readable():
-            rows = self._connection.execute("SELECT DISTINCT key FROM log WHERE kind = 'report'")
-            return frozenset(key for (key,) in rows)
+        rows = self._rows("SELECT DISTINCT key FROM log WHERE kind = 'report'")
+        return frozenset(key for (key,) in rows)
 
     def orphaned_counts(self) -> dict[str, int]:
         """Return how many trials are no longer part of the study, by the reason."""
-        with self._readable():
-            if "orphaned" not in self._columns():
-                return {}
-            rows = self._connection.execute(
-                "SELECT orphaned, COUNT(*) FROM trials WHERE orphaned != '' GROUP BY orphaned"
-                " ORDER BY MIN(ordinal)"
-            ).fetchall()
+        rows = self._rows(
+            "SELECT orphaned, COUNT(*) FROM trials WHERE orphaned != '' GROUP BY orphaned"
+            " ORDER BY MIN(ordinal)"
+        )
         return {str(why): int(number) for why, number in rows}
 
     def points(self, most: int = -1) -> list[Mapping[str, Any]]:
         """Return the axis values of the study's trials, each combination once; ``most`` of them."""
+        query = "SELECT DISTINCT point FROM trials WHERE orphaned = '' ORDER BY ordinal LIMIT ?"
+        rows = self._rows(query, most)
         with self._readable():
-            where = "WHERE orphaned = ''" if "orphaned" in self._columns() else ""
-            rows = self._connection.execute(
-                f"SELECT DISTINCT point FROM trials {where} ORDER BY ordinal LIMIT ?", (most,)
-            ).fetchall()
             return [json.loads(point) for (point,) in rows]
 
     def status_counts(self) -> dict[TrialStatus, int]:
@@ -323,22 +231,11 @@ class JournalReader:
 
     def _raw_reports(self, where: str, values: Sequence[str]) -> Iterator[list[RawReport]]:
         with self._readable():
-            checksum = "crc" if "crc" in self._columns("log") else "NULL"
-            rows = self._connection.execute(
-                f"SELECT key, time, attempt, kind, unit, payload, {checksum}, seq FROM log"
-                f" WHERE {where}",
-                values,
-            )
+            query = f"SELECT key, time, attempt, unit, payload FROM log WHERE {where}"
+            rows = self._connection.execute(query, values)
         while True:
             with self._readable():
                 some: list[RawReport] = rows.fetchmany(_ROWS_AT_ONCE)
-                for key, time, attempt, kind, unit, payload, sealed, seq in some:
-                    if sealed is None:
-                        json.loads(payload)
-                    elif sealed != report_checksum(
-                        key, time, attempt, unit, payload
-                    ) and sealed != log_checksum(key, (seq, time, attempt, kind, unit, payload)):
-                        raise damaged(self._path, f"entry {seq} of the log has another checksum")
             if not some:
                 return
             yield some
@@ -374,16 +271,6 @@ class JournalReader:
         """Return at most ``limit`` entries that follow entry ``seq``."""
         return list(self._select("seq > ?", (seq,), limit))
 
-    def log_checksums(self) -> Iterator[tuple[int, int]]:
-        """Yield the number and the checksum of every entry in the order it was recorded."""
-        for row in self._rows("seq > ?", (0,)):
-            key, *entry, checksum = row
-            if checksum is None:
-                checksum = log_checksum(key, self._log_row(row).columns())
-            elif checksum != log_checksum(key, tuple(entry)):
-                self._log_row(row)
-            yield entry[0], checksum
-
     def _select(
         self,
         where: str,
@@ -392,44 +279,18 @@ class JournalReader:
         *,
         newest_first: bool = False,
     ) -> Iterator[LogRow]:
-        for row in self._rows(where, values, limit, newest_first=newest_first):
-            yield self._log_row(row)
-
-    def _rows(
-        self,
-        where: str,
-        values: tuple[object, ...],
-        limit: int = -1,
-        *,
-        newest_first: bool = False,
-    ) -> Iterator[tuple[Any, ...]]:
+        order = "DESC" if newest_first else "ASC"
         with self._readable():
-            checksum = "crc" if "crc" in self._columns("log") else "NULL"
-            rows = self._connection.execute(
-                f"SELECT key, {', '.join(LOG_COLUMNS)}, {checksum} FROM log WHERE {where}"
-                f" ORDER BY seq {'DESC' if newest_first else 'ASC'} LIMIT ?",
-                (*values, limit),
-            )
+            query = f"{_ENTRIES} WHERE {where} ORDER BY seq {order} LIMIT ?"
+            rows = self._connection.execute(query, (*values, limit))
         while True:
             with self._readable():
                 row = rows.fetchone()
-            if row is None:
-                return
-            yield row
-
-    def _log_row(self, row: tuple[Any, ...]) -> LogRow:
-        key, *entry, checksum = row
-        seq, time_, attempt, kind, unit, payload = entry
-        with self._readable():
-            if checksum is not None and checksum != log_checksum(key, tuple(entry)):
-                raise damaged(self._path, f"entry {seq} of the log has another checksum")
-            return LogRow(seq, time_, key, attempt, kind, unit, json.loads(payload))
-
-    def check(self) -> str:
-        """Return what is wrong with the file as a whole; empty if nothing is."""
-        with self._readable():
-            found = self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        return "" if found == "ok" else str(found)
+                if row is None:
+                    return
+                seq, moment, key, attempt, kind, unit, payload = row
+                entry = LogRow(seq, moment, key, attempt, kind, unit, json.loads(payload))
+            yield entry
 
     def last_seq(self) -> int:
         """Return the number of the newest log entry, 0 if there is none."""
@@ -444,19 +305,25 @@ class JournalReader:
         return self._number("SELECT COALESCE(MAX(seq), 0) FROM cursors WHERE name = ?", name)
 
     def _number(self, query: str, *values: object) -> int:
-        with self._readable():
-            return int(self._connection.execute(query, values).fetchone()[0])
+        return int(self._rows(query, *values)[0][0])
 
 
-def _trial_row(row: RawTrial, parsed: dict[str, Any]) -> TrialRow:
-    key, ordinal, point, replicate, stratum, budget, counts, parts, status, *state, _ = row
-    reason, attempt, unit, value, seconds, failures, alone, orphaned, reused, continues = state
-    # The replicates of a shape hold the same texts.
-    for text in (point, counts, parts or "{}"):
-        if text not in parsed:
-            parsed[text] = json.loads(text)
-    return TrialRow(
-        key, ordinal, parsed[point], replicate, stratum, budget, parsed[counts],
-        TrialStatus(status), reason, attempt, unit, value, seconds, int(failures or 0),
-        bool(alone), orphaned, reused, continues, parsed[parts or "{}"],
-    )  # fmt: skip
+def _trial_rows(rows: Iterable[RawTrial]) -> list[TrialRow]:
+    parsed: dict[str, Any] = {}
+    found = []
+    for row in rows:
+        key, ordinal, point, replicate, stratum, budget, counts, parts, status, *state = row
+        reason, attempt, unit, value, seconds, failures, alone, *others = state
+        orphaned, reused_from, continues = others
+        # The replicates of a shape hold the same texts.
+        for text in (point, counts, parts):
+            if text not in parsed:
+                parsed[text] = json.loads(text)
+        found.append(
+            TrialRow(
+                key, ordinal, parsed[point], replicate, stratum, budget, parsed[counts],
+                TrialStatus(status), reason, attempt, unit, value, seconds, failures, bool(alone),
+                orphaned, reused_from, continues, parsed[parts],
+            )
+        )  # fmt: skip
+    return found

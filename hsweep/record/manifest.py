@@ -1,16 +1,10 @@
-"""What was asked for when a study began, and the file that holds it, with a checksum."""
+"""What was asked for when a study began, and what has been added or edited since."""
 
-import contextlib
 import json
-import os
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
-_VERSION: Final = 1
-_CHECKSUM: Final = "checksum"
 NEW_SEED: Final = "with a new seed"
 """How an extension says that a trial is one more replicate of a point on record."""
 
@@ -70,7 +64,6 @@ class Manifest:
     command: str
     created: float
     provenance: Mapping[str, Any]
-    version: int = _VERSION
     points: Sequence[Mapping[str, Any]] = field(default_factory=list)
     extensions: Sequence[Mapping[str, Any]] = field(default_factory=list)
     probe: Mapping[str, Any] | None = None
@@ -105,33 +98,21 @@ _LISTS: Final = ("settings", "metrics", "axes", "points", "extensions", "accepte
 _MAPPINGS: Final = ("limits", "budget", "provenance")
 
 
-def manifest_content(manifest: Manifest) -> dict[str, Any]:
-    """Return a manifest as plain content; ``Manifest(**content)`` is the manifest again."""
-    return {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__}
-
-
 def manifest_text(manifest: Manifest) -> str:
-    """Return a manifest as it stands in its file."""
-    plain = json.loads(json.dumps(manifest_content(manifest), default=str))
-    return json.dumps({**plain, _CHECKSUM: _checksum(plain)}, indent=1) + "\n"
+    """Return a manifest as it is on record and in its file."""
+    content = {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__}
+    return json.dumps(content, indent=1, default=str) + "\n"
 
 
 def parse_manifest(text: str) -> Manifest:
-    """Return the manifest that a file's text holds.
+    """Return the manifest that a text holds.
 
     Raises:
-        ValueError: it holds none, or another than was written; says what is wrong.
+        ValueError: it holds none; says what is wrong.
     """
     content = json.loads(text)
     if not isinstance(content, dict):
         raise ValueError(f"it holds {type(content).__name__} instead of an object")
-    # Files of before there was a checksum have none.
-    checksum = content.pop(_CHECKSUM, None)
-    if checksum is not None and checksum != _checksum(content):
-        raise ValueError(
-            "its checksum does not match its content; if you changed it yourself, remove the "
-            f"line {_CHECKSUM!r}"
-        )
     try:
         manifest = Manifest(**content)
     except TypeError as error:
@@ -143,28 +124,3 @@ def parse_manifest(text: str) -> Manifest:
     if not isinstance(manifest.created, (int, float)) or not isinstance(manifest.seed, int):
         raise ValueError("created and seed must be numbers")
     return manifest
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file under a temporary name, then rename it.
-
-    Raises:
-        OSError: it cannot be written; what was there before stays.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text)
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write plain content under a temporary name, then rename it."""
-    write_text(path, json.dumps(content, indent=1, default=str) + "\n")

@@ -1,53 +1,41 @@
 """A study on disk: one folder that holds everything needed to read it, resume it, repeat it."""
 
 import contextlib
+import json
 import os
 import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.commands import command
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
+from hsweep.files import set_aside, write_text
 from hsweep.paths import Home, StudyPaths
 from hsweep.record.endings import PROPOSALS, SEARCH_END
 from hsweep.record.journal import Journal
-from hsweep.record.journal_file import recover_line
-from hsweep.record.manifest import (
-    Manifest,
-    manifest_content,
-    manifest_text,
-    parse_manifest,
-    write_json,
-    write_text,
-)
+from hsweep.record.manifest import Manifest, manifest_text, parse_manifest
 from hsweep.record.reading import reading
 from hsweep.record.study_lock import StudyLock
 from hsweep.record.tables import write_table
 from hsweep.redaction import redact_command
+from hsweep.terminal import note
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Manifest",
-    "Study",
-    "holds_a_study",
-    "list_studies",
-    "manifest_content",
-    "write_json",
-]
+__all__ = ["Manifest", "Study", "holds_a_study", "list_studies"]
 
-MANIFEST_META: Final = "study.json"
-SWEEP_META: Final = "sweep.py"
-"""Under these names the record keeps the study's two files, to restore them from."""
+FILE_META: Final = "file:"
+"""Begins the names under which the text of a file of the study's folder is on record."""
 CLOSELY: Final = 5_000
-"""Trials up to which a study is looked at row by row by verbs that only show how it stands."""
+"""Trials up to which commands that show how a study stands list its trials."""
 
 
 class Study:
@@ -80,13 +68,16 @@ class Study:
         # Made under a name that no study can have, so that a kill leaves none half made.
         draft = StudyPaths(home.studies / f".{manifest.name}.{os.getpid()}.tmp")
         draft.root.mkdir(parents=True)
+        study = cls(draft, manifest)
         try:
-            draft.sweep_source.write_text(sweep_source)
-            write_json(draft.plan, plan)
             with Journal(draft.journal, create=True) as journal:
-                journal.set_meta(MANIFEST_META, manifest_text(manifest))
-                journal.set_meta(SWEEP_META, sweep_source)
-            write_text(draft.manifest, manifest_text(manifest))
+                journal.set_metas(
+                    {
+                        _on_record(draft.manifest): manifest_text(manifest),
+                        _on_record(draft.sweep_source): sweep_source,
+                    }
+                )
+            study.export(plan)
             draft.root.rename(paths.root)
         except KeyboardInterrupt:
             shutil.rmtree(draft.root, ignore_errors=True)
@@ -114,13 +105,28 @@ class Study:
         Raises:
             UserError: there is none of that name, or it cannot be read.
         """
-        paths = home.study(name)
-        if not holds_a_study(paths):
-            known = [study.name for study in list_studies(home)]
-            listed = f"studies there: {', '.join(known)}" if known else "it holds no study yet"
-            raise UserError(f"no study called {name!r} in {home.root}; {listed}")
-        paths.refuse_links_out()
-        return cls.at(paths)
+        return cls.at(_existing(home, name))
+
+    @classmethod
+    def open_to_run(cls, home: Home, name: str) -> "Study":
+        """Open an existing study that is going to run.
+
+        Its index is built from its log again: damage to an index may go unnoticed otherwise.
+
+        Raises:
+            UserError: there is none of that name, another process runs it, or it cannot be read or
+                written to.
+        """
+        paths = _existing(home, name)
+        with StudyLock(paths).hold(), Journal(paths.journal, rebuild=True) as journal:
+            study = cls.at(paths)
+            # What a damaged line of the log held of them is on record again.
+            texts = {
+                paths.manifest: manifest_text(study.manifest),
+                paths.sweep_source: study.sweep_text(),
+            }
+            journal.set_metas({_on_record(path): text for path, text in texts.items()})
+        return study
 
     @classmethod
     def at(cls, paths: StudyPaths) -> "Study":
@@ -129,51 +135,114 @@ class Study:
         Raises:
             UserError: the folder holds no study, or one that cannot be read.
         """
+        with Journal(paths.journal, read_only=True) as journal:
+            text = journal.meta(_on_record(paths.manifest))
         try:
-            return cls(paths, parse_manifest(paths.manifest.read_text()))
-        except PermissionError as error:
-            raise UserError(
-                f"the study {paths.name!r} cannot be read: {paths.manifest}: {error.strerror}"
-            ) from error
+            # A log that has lost the line with it leaves the file.
+            return cls(paths, parse_manifest(text or paths.manifest.read_text()))
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
+            damaged = paths.manifest if text is None else paths.index
+            remedy = "restore it from a backup" if text is None else "remove that file: it is built"
+            again = "" if text is None else f" from {paths.journal.name} again"
             raise UserError(
-                f"the study {paths.name!r} cannot be read: {paths.manifest}: {why}; "
-                f"`{recover_line(paths.root)}` restores it from the study's record"
+                f"the study {paths.name!r} cannot be read: {damaged}: {why}; {remedy}{again}"
             ) from error
 
-    def extend(self, entry: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
-        """Record an extension, and the plan it leads to."""
-        self.manifest = replace(self.manifest, extensions=[*self.manifest.extensions, dict(entry)])
-        write_text(self.paths.manifest, manifest_text(self.manifest))
-        write_json(self.paths.plan, plan)
+    def extend(self, entry: Mapping[str, Any]) -> None:
+        """Record an extension."""
+        extensions = [*self.manifest.extensions, dict(entry)]
+        self._record_manifest(replace(self.manifest, extensions=extensions))
 
     def accept(self, entry: Mapping[str, Any]) -> None:
         """Record a change of code that was accepted (see ``Manifest.accepted``)."""
         dated = {"time": time.time(), "command": " ".join(redact_command(sys.argv)), **entry}
-        self.manifest = replace(self.manifest, accepted=[*self.manifest.accepted, dated])
-        write_text(self.paths.manifest, manifest_text(self.manifest))
+        accepted = [*self.manifest.accepted, dated]
+        self._record_manifest(replace(self.manifest, accepted=accepted))
 
-    def revise(self, manifest: Manifest, plan: Mapping[str, Any]) -> None:
-        """Record what the study is from now on, and its plan."""
-        write_json(self.paths.plan, plan)
+    def _record_manifest(self, manifest: Manifest) -> None:
+        with self.journal(read_only=False) as journal:
+            journal.set_meta(_on_record(self.paths.manifest), manifest_text(manifest))
         self.manifest = manifest
-        write_text(self.paths.manifest, manifest_text(manifest))
+        self.export()
 
-    def renew_plan(self, plan: Mapping[str, Any]) -> None:
-        """Write the plan if its file has got lost; nothing is read back from it."""
-        if not self.paths.plan.exists():
-            with contextlib.suppress(OSError):
-                write_json(self.paths.plan, plan)
+    def record_revision(self, journal: Journal, manifest: Manifest, source: str) -> None:
+        """Record what the study is from now on, within a transaction of an open journal.
+
+        Args:
+            journal: of this study.
+            manifest: the study's, the edit being the last of its revisions.
+            source: text of its sweep file.
+        """
+        own = _on_record(self.paths.sweep_source)
+        earlier = self.paths.earlier_sweep_source(len(manifest.revisions))
+        journal.set_metas(
+            {
+                _on_record(earlier): journal.meta(own),
+                own: source,
+                _on_record(self.paths.manifest): manifest_text(manifest),
+            }
+        )
+
+    def sweep_text(self) -> str:
+        """Return the text of the study's sweep file, as it is on record.
+
+        Raises:
+            UserError: it is neither on record nor in the folder.
+        """
+        with self.journal() as journal:
+            text = journal.meta(_on_record(self.paths.sweep_source))
+        if text is not None:
+            return text
+        try:
+            return self.paths.sweep_source.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(
+                f"the study {self.name!r} has lost its sweep file: {self.paths.sweep_source}: "
+                f"{error}; put the file it was begun with in its place"
+            ) from error
+
+    def sweep_file(self) -> Path:
+        """Return the study's own sweep file; it holds what is on record."""
+        self._export(self.paths.sweep_source, self.sweep_text())
+        return self.paths.sweep_source
+
+    def export(self, plan: Mapping[str, Any] | None = None) -> None:
+        """Write the files that people read where they are not what is on record.
+
+        Args:
+            plan: to be written too; nothing is ever read back from any of them.
+        """
+        with self.journal() as journal:
+            texts = journal.metas(FILE_META)
+        if plan is not None:
+            texts[self.paths.plan.name] = json.dumps(plan, indent=1, default=str) + "\n"
+        for name, text in texts.items():
+            self._export(self.paths.root / name, text, known=texts.values())
+
+    def _export(self, path: Path, text: str, known: Collection[str] = ()) -> None:
+        try:
+            there = path.read_text()
+        except FileNotFoundError:
+            there = None
+        except UnicodeDecodeError:
+            there = ""
+        if there == text:
+            return
+        if path == self.paths.sweep_source and there is not None and there not in known:
+            # Somebody's work, perhaps: to be given by --sweep.
+            aside = set_aside(path, "changed")
+            edited = command("resume", self.name, "--sweep", aside, home=self.paths.home)
+            note(
+                f"{path} was not what is on record: it is kept as {aside.name}, and what is on "
+                f"record is in its place; `{edited}` "
+                "goes on with the changed one"
+            )
+        write_text(path, text)
 
     def journal(self, *, read_only: bool = True) -> Journal:
-        """Open the record; for writing, it also keeps what the study is run with."""
-        journal = Journal(self.paths.journal, read_only=read_only)
-        if not read_only:
-            journal.set_meta(MANIFEST_META, manifest_text(self.manifest))
-            with contextlib.suppress(OSError, UnicodeDecodeError):
-                journal.set_meta(SWEEP_META, self.paths.sweep_source.read_text())
-        return journal
+        """Open the record."""
+        return Journal(self.paths.journal, read_only=read_only)
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold the study for this process; the lock of a dead process does not count.
@@ -209,15 +278,10 @@ class Study:
         write_table(reports, self.paths.reports_table)
 
     def status(self) -> dict[str, Any]:
-        """Return how the study stands, as plain content.
-
-        Of up to `CLOSELY` trials every row is held against its checksum; more are only counted.
-        """
+        """Return how the study stands, as plain content."""
         running = self.is_running()
         with self.journal() as journal, journal.snapshot():
             totals = journal.totals()
-            if totals.trials + totals.orphaned <= CLOSELY:
-                journal.trials(orphaned=True)
             search_end = journal.meta(SEARCH_END)
         open_trials = totals.counts[TrialStatus.PLANNED] + totals.counts[TrialStatus.RUNNING]
         state = "running" if running else "complete" if open_trials == 0 else "interrupted"
@@ -241,6 +305,21 @@ class Study:
         }
 
 
+def _on_record(path: Path) -> str:
+    """Return the name under which the text of a file is on record."""
+    return f"{FILE_META}{path.name}"
+
+
+def _existing(home: Home, name: str) -> StudyPaths:
+    paths = home.study(name)
+    if not holds_a_study(paths):
+        known = [study.name for study in list_studies(home)]
+        listed = f"studies there: {', '.join(known)}" if known else "it holds no study yet"
+        raise UserError(f"no study called {name!r} in {home.root}; {listed}")
+    paths.refuse_links_out()
+    return paths
+
+
 def list_studies(home: Home) -> list[StudyPaths]:
     """Return the studies of a home, newest first."""
     if not home.studies.is_dir():
@@ -256,7 +335,7 @@ def list_studies(home: Home) -> list[StudyPaths]:
 def holds_a_study(paths: StudyPaths) -> bool:
     """Whether a folder holds a study, whole or damaged."""
     try:
-        return any(path.is_file() for path in (paths.manifest, paths.journal, paths.journal_copy))
+        return any(path.is_file() for path in (paths.manifest, paths.journal, paths.index))
     except OSError:
         return False
 

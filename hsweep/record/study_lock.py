@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from filelock import FileLock, Timeout
 
 from hsweep.errors import UserError
+from hsweep.files import write_json
 from hsweep.paths import StudyPaths
-from hsweep.record.manifest import write_json
 
 LOCK_SECONDS = 0.5
 

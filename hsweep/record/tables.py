@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError
-from hsweep.record.changes import TRIAL_COLUMNS
-from hsweep.record.journal import Journal, TrialRow
+from hsweep.files import replacing
 from hsweep.record.journal_reader import RawReport, RawTrial
+from hsweep.record.schema import TRIAL_COLUMNS
 from models import layer_conditioning
 
 if TYPE_CHECKING:
@@ -24,23 +24,20 @@ _TOLD_LAST: Final = (
     ("latency_seconds", "float64"),
 )  # fmt: skip
 """What the table of trials has of the last report besides its metrics."""
-_PAYLOAD: Final = 5
+_PAYLOAD: Final = 4
 _COUNTS: Final = (
     "num_params", "flops_per_example", "train_flops_per_example", "train_memory_bytes",
 )  # fmt: skip
 EXPORT_FORMATS: Final = (".parquet", ".csv", ".json")
 
 
-def axis_kinds(rows: Iterable[TrialRow]) -> dict[str, str]:
-    """Return each axis's column type: ``bool``, ``int64``, ``float64`` or ``string``.
+def axis_kinds(points: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the column type of each axis of points: ``bool``, ``int64``, ``float64`` or
+    ``string``.
 
     A missing value (an axis that only part of a union has, or None) fits any type; mixed kinds,
     tuples and whole numbers beyond 64 bits become strings.
     """
-    return _axis_kinds([row.point for row in rows])
-
-
-def _axis_kinds(points: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     kinds: dict[str, set[str]] = {}
     # Those of replicates are one object.
     for point in {id(point): point for point in points}.values():
@@ -134,27 +131,6 @@ def reports_schema(metrics: Sequence[str]) -> "pa.Schema":
     )
 
 
-def study_tables(
-    journal: Journal, study: str, metrics: Sequence[str], *, orphaned: bool = False
-) -> "tuple[pa.Table, pa.Table]":
-    """Return a study's trials and reports, those that are no longer part of it only if asked.
-
-    ``reused_from`` names the study that trained a trial, where another one did; ``micro_batch`` is
-    the number of examples computed at once in the last report, where memory did not suffice for a
-    whole batch.
-
-    Of a probe's numbers those of single layers are columns if a report has them, whether they are
-    among ``metrics`` or not: how many layers there are is known only once a model has run.
-
-    A trial's metrics are those of its last report: for a trial that did not finish they are what
-    it had reached, and ``status`` says so.
-    """
-    rows = journal.raw_trials(orphaned=orphaned)
-    reports = reports_table(journal.report_batches(), metrics, {row[0] for row in rows})
-    every = reports.column_names[len(reports_schema(()).names) :]
-    return trials_table(rows, journal.last_reports(), study, every, orphaned=orphaned), reports
-
-
 def trials_table(
     rows: Sequence[RawTrial],
     last: Iterable[Sequence[RawReport]],
@@ -165,6 +141,11 @@ def trials_table(
 ) -> "pa.Table":
     """Return the table of trials.
 
+    ``reused_from`` names the study that trained a trial, where another one did; ``micro_batch`` is
+    the number of examples computed at once in the last report, where memory did not suffice for a
+    whole batch. A trial's metrics are those of its last report: for a trial that did not finish
+    they are what it had reached, and ``status`` says so.
+
     Args:
         rows: the trials.
         last: the last report of each; those of others may be among them.
@@ -174,11 +155,11 @@ def trials_table(
     """
     import pyarrow as pa
 
-    planned = dict(zip(TRIAL_COLUMNS, zip(*rows, strict=True), strict=False)) if rows else (
+    planned = dict(zip(TRIAL_COLUMNS, zip(*rows, strict=True), strict=True)) if rows else (
         dict.fromkeys(TRIAL_COLUMNS, ())
     )  # fmt: skip
     points, counts = (_parsed(planned[name]) for name in ("point", "counts"))
-    axes = _axis_kinds(points)
+    axes = axis_kinds(points)
     told = _last_of(planned["key"], last, metrics)
     columns: dict[str, Any] = {
         **{axis: [_cell(point.get(axis), kind) for point in points] for axis, kind in axes.items()},
@@ -191,7 +172,7 @@ def trials_table(
         "reason": planned["reason"],
         **({"orphaned": [why or None for why in planned["orphaned"]]} if orphaned else {}),
         "attempt": planned["attempt"],
-        "failures": [number or 0 for number in planned["failures"]],
+        "failures": planned["failures"],
         "reused_from": [name or None for name in planned["reused_from"]],
         "reached": planned["unit"],
         "budget": planned["budget"],
@@ -231,8 +212,9 @@ def reports_table(
 ) -> "pa.Table":
     """Return the table of reports, those of the trials ``shown``.
 
-    Besides ``metrics`` it has the probe's numbers of single layers, if a report has them. ``only``
-    asks for some columns, which is less work.
+    Besides ``metrics`` it has the probe's numbers of single layers, if a report has them: how many
+    layers there are is known only once a model has run. ``only`` asks for some columns, which is
+    less work.
     """
     import pyarrow as pa
 
@@ -260,7 +242,7 @@ def _reports_part(
 
     wanted = [each for each in reports_schema(metrics) if only is None or each.name in only]
     names = {each.name for each in wanted}
-    keys, times, attempts, _, units, payloads, _, _ = zip(*entries, strict=True)
+    keys, times, attempts, units, payloads = zip(*entries, strict=True)
     told = {name: kind for name, kind in _TOLD if name in names}
     columns: dict[str, Any] = {
         "key": keys, "unit": units, "attempt": attempts, "time": times,
@@ -342,11 +324,10 @@ def write_table(table: "pa.Table", path: Path) -> None:
             f"a table is written as {', '.join(EXPORT_FORMATS)}; {path.name!r} ends in "
             f"{path.suffix!r}"
         )
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(table, temporary, path.suffix)
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            _write(table, temporary, path.suffix)
     except OSError as error:
         raise UserError(f"the table {path} cannot be written ({error})") from error
 

@@ -35,7 +35,7 @@ from hsweep.planning.revision import (
 from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal
 from hsweep.record.study import Manifest, Study
-from hsweep.running import pending
+from hsweep.running.apply_revision import apply_revision
 from hsweep.running.beginnings import new_manifest
 from hsweep.running.launch import (
     Conclude,
@@ -45,7 +45,7 @@ from hsweep.running.launch import (
     prepare_runner,
     sweep_source,
 )
-from hsweep.running.outcome import Outcome, resume_line
+from hsweep.running.outcome import Outcome
 from hsweep.running.request import train
 from hsweep.tracking.tracker import TrackingTarget
 from hsweep.workspace import load_sweep
@@ -122,14 +122,6 @@ def go_on_edited(
     Raises:
         UserError: what stands in the way; nothing is recorded then.
     """
-    if dry_run and pending.is_pending(study):
-        raise UserError(
-            f"an edited sweep was being taken over by {study.name!r} when it was killed; "
-            f"`{resume_line(study)}` completes that first"
-        )
-    if not dry_run:
-        with study.locked():
-            pending.complete(study, console)
     edit = plan_edit(study, asked, options.target)
     announce(console, study, edit)
     if dry_run:
@@ -143,13 +135,7 @@ def go_on_edited(
         with study.locked():
             _refuse_moved_on(study, edit)
             if edit.is_change:
-                pending.take_over(
-                    study,
-                    edit.revision,
-                    edit.manifest,
-                    edit.prepared.plan.to_json(),
-                    edit.source,
-                )
+                apply_revision(study, edit.revision, edit.manifest, edit.source)
         outcome = train(study, edit.prepared, runner, options, home, console, conclude)
     finally:
         runner.close()
@@ -163,9 +149,14 @@ def plan_edit(study: Study, asked: Asked, target: TrackingTarget) -> Edit:
         UserError: the sweep cannot be planned, or is not one this study can go on with.
     """
     manifest = study.manifest
-    own = study.paths.sweep_source
-    path = own if asked.sweep_file is None else asked.sweep_file
+    before = study.sweep_text()
+    path = study.sweep_file() if asked.sweep_file is None else asked.sweep_file
     is_kept = path.resolve().parent == study.paths.root.resolve()
+    if path.resolve() == study.paths.sweep_source.resolve() and sweep_source(path) != before:
+        raise UserError(
+            f"{path} is the study's own copy, which stays what is on record, and it was changed; "
+            "give it another name and try again"
+        )
 
     def prepared_with(accepted: Accepted) -> Prepared:
         return prepare(
@@ -184,7 +175,7 @@ def plan_edit(study: Study, asked: Asked, target: TrackingTarget) -> Edit:
     sweep = prepared.plan.sweep
     _refuse_another(study, sweep)
     refuse_unread_data(prepared.plan)
-    source, before = sweep_source(path), sweep_source(own)
+    source = sweep_source(path)
     is_same = source == before and not (asked.settings or asked.dropped)
     old_sweep = sweep if is_same else _old_sweep(study)
     entry: dict[str, Any] | None = None
@@ -293,7 +284,7 @@ def _old_sweep(study: Study) -> Sweep | None:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             loaded = load_sweep(
-                study.paths.sweep_source,
+                study.sweep_file(),
                 siblings=Path(manifest.sweep_folder),
                 own_folders=map(Path, manifest.own_folders),
             )

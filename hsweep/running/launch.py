@@ -27,9 +27,8 @@ from hsweep.planning.checking import check_trials
 from hsweep.planning.plan import Plan, Planner
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.journal import Journal
-from hsweep.record.manifest import manifest_text
 from hsweep.record.provenance import hardware
-from hsweep.record.study import MANIFEST_META, Study
+from hsweep.record.study import Study
 from hsweep.running.outcome import Outcome, resume_line
 from hsweep.running.reuse import Reuse, reuse_for
 from hsweep.terminal import doing
@@ -206,7 +205,7 @@ def run_study(
             tags=study_tags(study.manifest),
             metric=plan.sweep.metric,
         )
-        study.renew_plan(plan.to_json())
+        study.export(plan.to_json())
         tracker.attach(study.paths.plan)
         tracker.start()
         timer = stop_after(coordinator, options.time_budget) if options.time_budget else None
@@ -223,9 +222,8 @@ def run_study(
             coordinator.settle()
         if reuse is not None:
             _record_accepted(study, reuse)
-            journal.set_meta(MANIFEST_META, manifest_text(study.manifest))
         with _closing(runner):
-            problem = "; ".join(filter(None, (_write_tables(study), journal.copy_problem)))
+            problem = _write_tables(study)
             _remove_checkpoints(study, coordinator)
             _calibrate(home, journal, trials)
             counts = journal.status_counts()

@@ -15,7 +15,6 @@ from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.extension import Extension, Wanted, plan_extension
 from hsweep.planning.prepare import Prepared, prepare_again, refuse_unread_data
-from hsweep.record.recovery import open_whole
 from hsweep.record.study import Study
 from hsweep.running.beginnings import extension_entry
 from hsweep.running.launch import (
@@ -27,7 +26,6 @@ from hsweep.running.launch import (
     sweep_source,
 )
 from hsweep.running.outcome import Outcome
-from hsweep.running.pending import finish, is_pending
 from hsweep.running.request import refuse_changed, train
 from hsweep.workspace import load_sweep
 
@@ -50,7 +48,7 @@ def study_of(
     with contextlib.redirect_stdout(sys.stderr):
         sweep = load_sweep(sweep_file).sweep
     preset = given.get("preset") or DEFAULT_PRESET
-    study = open_whole(home, name or f"{sweep.name}-{preset}", console.print)
+    study = Study.open_to_run(home, name or f"{sweep.name}-{preset}")
     manifest = study.manifest
     recorded: dict[str, Any] = {
         "sweep": manifest.sweep,
@@ -70,7 +68,7 @@ def study_of(
                 f"the study {study.name!r} was begun with {what} {recorded.get(what)!r}, not "
                 f"{value!r}; only the trials it lacks can be added (leave the option out)"
             )
-    if sweep_source(sweep_file) != study.paths.sweep_source.read_text():
+    if sweep_source(sweep_file) != study.sweep_text():
         console.print(
             f"{sweep_file} has changed since the study began; the study's own copy is run "
             f"(`{command('resume', study.name, '--sweep', sweep_file, home=home.root)}` goes on "
@@ -87,9 +85,6 @@ def plan_missing(study: Study, wanted: Iterable[Wanted]) -> tuple[Prepared, Exte
     Raises:
         UserError: the study's trials cannot be planned again, or are no longer the same.
     """
-    if is_pending(study):
-        with study.locked():
-            finish(study)
     prepared = prepare_again(study)
     with study.journal() as journal:
         refuse_changed(study, prepared, journal)
@@ -124,7 +119,7 @@ def run_missing(
             ended = [
                 row.key for row in journal.trials() if row.key in again and row.status.is_final
             ]
-            study.extend(extension_entry(extension, prepared.loaded.path), plan.to_json())
+            study.extend(extension_entry(extension, prepared.loaded.path))
             journal.reopen(ended, "asked for at its full budget")
         return train(study, prepared, runner, options, home, console, conclude, only=extension.keys)
     finally:

@@ -33,7 +33,6 @@ from hsweep.running.launch import (
     sweep_source,
 )
 from hsweep.running.outcome import Outcome, resume_line
-from hsweep.running.pending import complete, is_pending
 from hsweep.tracking.target import has_login
 from hsweep.tracking.tracker import TrackingTarget, tracking_target
 
@@ -185,9 +184,6 @@ def go_on(
     Raises:
         UserError: its code or data have changed, so that its trials are no longer the same.
     """
-    if is_pending(study):
-        with study.locked():
-            complete(study, console)
     prepared = prepare_again(study)
     entry: dict[str, Any] | None = None
     with study.journal() as journal:

@@ -53,8 +53,8 @@ class Conclusion:
         """Return the files written."""
         try:
             from analysis.answer import answer_study
+            from hsweep.files import write_json
             from hsweep.record.reading import reading
-            from hsweep.record.study import write_json
 
             with reading(study) as tables:
                 self.answer = answer_study(study, tables)

@@ -94,14 +94,13 @@ def sync(names: tuple[str, ...], home: Home, tracking_uri: str | None, as_json: 
     What a study records waits in the study while its store is down, slow or locked. Delivering
     again changes nothing. Exit code 1 says that something is left.
     """
-    from hsweep.record.recovery import open_readable
-    from hsweep.record.study import list_studies
+    from hsweep.record.study import Study, list_studies
     from hsweep.verbs.render import print_json
 
     console = console_for(as_json=as_json)
     for name in names:
         # What is misspelt is said before the first delivery, which may take long.
-        open_readable(home, name, console.print)
+        Study.open(home, name)
     wanted = list(dict.fromkeys(names)) or [paths.name for paths in list_studies(home)]
     found: list[Synced] = []
     for name in wanted:
@@ -120,13 +119,13 @@ def sync(names: tuple[str, ...], home: Home, tracking_uri: str | None, as_json: 
 
 def _sync(home: Home, name: str, uri: str | None, console: "Console") -> Synced:
     """Deliver one study; what is wrong with it must not keep the others from theirs."""
-    from hsweep.record.recovery import open_readable
+    from hsweep.record.study import Study
     from hsweep.running.request import recorded_tracking_uri
     from hsweep.tracking.tracker import study_tags, sync, tracking_target
 
     store, is_running = "", False
     try:
-        study = open_readable(home, name, console.print)
+        study = Study.open(home, name)
         is_running = study.is_running()
         manifest = study.manifest
         target = tracking_target(uri or recorded_tracking_uri(study), home, manifest.sweep)

@@ -1,10 +1,6 @@
-"""The record holds whole entries, keeps first reports, and says so when it cannot be read."""
+"""The record holds whole entries and keeps first reports, alone or several together."""
 
-import json
-import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsweep import UserError
 from hsweep.design.trial import Report, TrialStatus
-from hsweep.record.journal import Journal, LogRow, Reported, TrialRow
-from hsweep.record.repair import repair_journal
-from hsweep.record.text_copy import LogLine, copy_of, read_lines
+from hsweep.record.journal import Journal, LogRow, TrialRow
 
 KEYS = ("ta", "tb", "tc")
 
@@ -91,21 +84,6 @@ class TestReports:
         assert (stopped.status, stopped.reason) == (TrialStatus.STOPPED_EARLY, "worst")
         assert (stopped.unit, stopped.value, stopped.wall_seconds) == (3, 0.25, 2.0)
         assert statuses(journal, "ta")[-1] == "stopped_early"
-
-    def test_neither_is_recorded_if_one_cannot_be(
-        self, journal: Journal, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        attempt = journal.begin_attempt("ta")
-        before = journal.last_seq()
-
-        def fail(*_: object) -> None:
-            raise OSError("no space left")
-
-        monkeypatch.setattr(journal, "_log_status", fail)
-        with pytest.raises(OSError, match="no space left"):
-            journal.record("ta", attempt, report(9), 0.5, TrialStatus.FINISHED)
-        assert journal.last_seq() == before
-        assert (journal.trials()[0].status, journal.trials()[0].unit) == ("running", 0)
 
     def test_the_first_report_of_a_unit_stays(self, journal: Journal) -> None:
         assert journal.record("ta", 1, report(3, 0.5), 0.5)
@@ -193,176 +171,39 @@ class TestBesideAWriter:
             reader.set_meta("name", "value")
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from hsweep.record.journal import Journal
-from hsweep.design.trial import Report, TrialStatus
-
-path, when = Path(sys.argv[1]), sys.argv[2]
-journal = Journal(path)
-attempt = journal.begin_attempt("ta")
-for unit in range(1, 6):
-    journal.record("ta", attempt, Report(unit, unit, {"nmse": 0.5}, 1.0, False), 0.5)
-
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-if when == "in the transaction":
-    journal._log_status = die
-last = Report(9, 9, {"nmse": 0.1}, 1.0, True)
-journal.record("ta", attempt, last, 0.1, TrialStatus.FINISHED)
-die()
-"""
-
-
-class TestAKill:
-    @pytest.mark.parametrize(
-        ("when", "units", "status"),
-        [
-            ("in the transaction", [1, 2, 3, 4, 5], "running"),
-            ("after it", [1, 2, 3, 4, 5, 9], "finished"),
-        ],
-    )
-    def test_leaves_whole_entries(
-        self, journal: Journal, tmp_path: Path, when: str, units: list[int], status: str
-    ) -> None:
-        journal.close()
-        killed = subprocess.run(
-            [sys.executable, "-c", KILLED, str(tmp_path / "journal.db"), when],
-            capture_output=True,
-            text=True,
-        )
-        assert killed.returncode == -9, killed.stderr
-        with Journal(tmp_path / "journal.db") as after:
-            assert [entry.unit for entry in after.reports("ta")] == units
-            [trial, *_] = after.trials()
-            assert (trial.status, trial.unit) == (status, units[-1])
-            assert after.begin_attempt("ta") == 2
-
-
-class TestUnreadableFiles:
-    def test_a_missing_journal_is_not_made_unless_asked_for(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match=r"journal\.db cannot be read \(it is missing\)"):
-            Journal(tmp_path / "journal.db")
-        assert not (tmp_path / "journal.db").exists()
-
-    @pytest.mark.parametrize("read_only", [True, False])
-    @pytest.mark.parametrize("content", [b"", b"garbage", b"SQLite format 3\0" + b"x" * 5000])
-    def test_a_file_that_is_no_journal_is_refused_and_left_as_it_is(
-        self, tmp_path: Path, content: bytes, read_only: bool
-    ) -> None:
-        path = tmp_path / "journal.db"
-        path.write_bytes(content)
-        with pytest.raises(UserError, match=r"journal\.db cannot be read"):
-            Journal(path, read_only=read_only)
-        assert path.read_bytes() == content
-
-    @pytest.mark.parametrize("read_only", [True, False])
-    @pytest.mark.parametrize("share", [0.01, 0.1, 0.3, 0.5, 0.9])
-    def test_a_truncated_journal_is_refused_when_opened(
-        self, journal: Journal, tmp_path: Path, share: float, read_only: bool
-    ) -> None:
-        for unit in range(1, 300):
-            journal.record("ta", 1, report(unit), 0.5)
-        journal.close()
-        path = tmp_path / "journal.db"
-        path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-        with pytest.raises(UserError, match=r"journal\.db cannot be read"):
-            Journal(path, read_only=read_only)
-
-    def test_pages_overwritten_by_something_else_are_noticed_when_read(
-        self, journal: Journal, tmp_path: Path
-    ) -> None:
-        for unit in range(1, 300):
-            journal.record("ta", 1, report(unit), 0.5)
-        journal.close()
-        path = tmp_path / "journal.db"
-        content = path.read_bytes()
-        path.write_bytes(content[:12_288] + b"\xff" * (len(content) - 12_288))
-        with (
-            pytest.raises(UserError, match=r"journal\.db cannot be read"),
-            Journal(path, read_only=True) as damaged,
-        ):
-            _read_everything(damaged)
-
-    def test_a_file_of_a_later_version_is_refused(self, journal: Journal, tmp_path: Path) -> None:
-        journal.set_meta("schema_version", "99")
-        journal.close()
-        for read_only in (True, False):
-            with pytest.raises(UserError, match=r"later version of hsweep \(schema 99"):
-                Journal(tmp_path / "journal.db", read_only=read_only)
-
-    def test_the_schema_is_the_one_that_recorded_studies_have(self, journal: Journal) -> None:
-        assert journal.meta("schema_version") == "2"
-
-
-def _read_everything(journal: Journal) -> None:
-    json.dumps([str(entry) for entry in journal.reports()])
-    journal.trials()
-    journal.status_counts()
-    journal.log_after(0, 10**6)
-
-
 def test_the_share_of_time_that_trials_waited_for_data_is_that_of_their_last_reports(
     journal: Journal,
 ) -> None:
-    assert journal.data_wait_share() is None
+    assert journal.totals().data_wait_share is None
     for key, unit, trained, waited in (("ta", 3, 10, 9), ("ta", 6, 30, 9), ("tb", 3, 70, 1)):
         attempt = journal.begin_attempt(key)
         timed = replace(report(unit), train_seconds=float(trained), data_seconds=float(waited))
         journal.record(key, attempt, timed, 0.5)
-    assert journal.data_wait_share() == pytest.approx(10 / 100)
+    assert journal.totals().data_wait_share == pytest.approx(10 / 100)
 
 
 class TestTogether:
-    def test_several_reports_are_what_they_would_be_one_by_one(self, tmp_path: Path) -> None:
-        told = [
-            Reported("ta", 1, report(1), 0.5),
-            Reported("tb", 1, report(1), 0.25),
-            Reported("ta", 1, report(1, 0.7), 0.7),
-            Reported("ta", 1, report(9), 0.125, TrialStatus.FINISHED),
-            Reported("tb", 1, report(3), None, TrialStatus.DIVERGED, "not finite"),
-        ]
-        found = []
-        for name, at_once in (("one by one", 1), ("together", len(told))):
-            (tmp_path / name).mkdir()
-            with planned(tmp_path / name) as journal:
-                new: list[bool] = []
-                for first in range(0, len(told), at_once):
-                    new += journal.record_many(told[first : first + at_once])
-                log = [replace(entry, time=0.0) for entry in journal.log()]
-                found.append((new, journal.trials(), log, lines_without_times(tmp_path / name)))
-        assert found[0] == found[1]
-        assert found[0][0] == [True, True, False, True, True]
-
-    def test_one_write_to_the_copy_and_one_transaction(
-        self, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        writes: list[int] = []
-        write = os.write
-
-        def counted(file: int, content: bytes) -> int:
-            writes.append(content.count(b"\n"))
-            return write(file, content)
-
-        monkeypatch.setattr(os, "write", counted)
+    def test_it_is_one_transaction_and_one_line(self, journal: Journal, tmp_path: Path) -> None:
+        log = tmp_path / "journal.jsonl"
+        before = log.read_text()
         with Journal(tmp_path / "journal.db", read_only=True) as reader:
             with journal.together():
                 journal.begin_attempt("ta")
-                journal.record_many([Reported("ta", 1, report(unit), 0.5) for unit in (1, 2)])
+                for unit in (1, 2):
+                    journal.record("ta", 1, report(unit), 0.5)
                 journal.set_meta("name", "value")
                 assert reader.last_seq() == 0
-                assert writes == []
+                assert log.read_text() == before
             assert [entry.unit for entry in reader.reports()] == [1, 2]
-        assert writes == [4]
+        assert log.read_text().removeprefix(before).count("\n") == 1
 
     @pytest.mark.parametrize("is_caught", [True, False])
     def test_what_fails_takes_back_all_that_belongs_to_it(
         self, journal: Journal, tmp_path: Path, is_caught: bool
     ) -> None:
         journal.begin_attempt("ta")
-        before = journal.trials(), list(journal.log()), copy_of(tmp_path / "journal.db").read_text()
+        log = tmp_path / "journal.jsonl"
+        before = journal.trials(), list(journal.log()), log.read_text()
 
         def fail() -> None:
             with journal.together():
@@ -376,34 +217,11 @@ class TestTogether:
 
         with pytest.raises(sqlite3.Error if is_caught else KeyError):
             fail()
-        after = journal.trials(), list(journal.log()), copy_of(tmp_path / "journal.db").read_text()
+        after = journal.trials(), list(journal.log()), log.read_text()
         assert after == before
         # What was known of the trial in between is forgotten with it.
         assert journal.record("ta", 1, report(1), 0.25)
         assert journal.trials()[0].value == 0.25
-
-    def test_a_kill_within_leaves_nothing_of_it(self, journal: Journal, tmp_path: Path) -> None:
-        journal.close()
-        within = "block = journal.together()\nblock.__enter__()\nlast = Report"
-        program = KILLED.replace("last = Report", within)
-        killed = subprocess.run(
-            [sys.executable, "-c", program, str(tmp_path / "journal.db"), "at the end"],
-            capture_output=True,
-            text=True,
-        )
-        assert killed.returncode == -9, killed.stderr
-        with Journal(tmp_path / "journal.db") as after:
-            assert [entry.unit for entry in after.reports("ta")] == [1, 2, 3, 4, 5]
-            assert after.trials()[0].status == "running"
-
-
-def lines_without_times(folder: Path) -> list[Any]:
-    found = []
-    for line in read_lines(copy_of(folder / "journal.db")):
-        if isinstance(line, LogLine):
-            line = replace(line, log=tuple((seq, 0.0, *rest) for seq, _, *rest in line.log))
-        found.append(line)
-    return found
 
 
 @pytest.mark.parametrize("key", ["1" * 20, "12345678901234567e89", "007", "1.50", "inf"])
@@ -415,24 +233,34 @@ def test_a_key_that_reads_as_a_number_is_a_text(tmp_path: Path, key: str) -> Non
         journal.record(key, attempt, report(9), 0.5, TrialStatus.FINISHED)
         [trial] = journal.trials()
     assert (trial.key, trial.ordinal, trial.status) == (key, 3, "finished")
-    assert repair_journal(tmp_path / "journal.db") == []
+    with Journal(tmp_path / "journal.db", rebuild=True) as journal:
+        assert journal.trials() == [trial]
 
 
-@settings(deadline=None, max_examples=20)
-@given(st.one_of(st.none(), st.floats(), st.integers(-9, 9)), st.floats(0, 1e300), st.data())
-def test_a_row_is_sealed_as_it_will_be_read(
-    value: float | None, seconds: float, data: st.DataObject
-) -> None:
-    zero = data.draw(st.sampled_from([0.0, -0.0, 1.0]))
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "journal.db"
-        with planned(Path(folder)) as journal:
-            told = replace(report(3), metrics={"nmse": value}, wall_seconds=seconds * zero)
-            journal.record("ta", 1, told, value, TrialStatus.FINISHED, 'é\u2028"')
-        with Journal(path, read_only=True) as journal:
-            before = journal.trials(), list(journal.log())
-        assert repair_journal(path) == []
-        path.unlink()
-        repair_journal(path)
-        with Journal(path, read_only=True) as journal:
-            assert repr((journal.trials(), list(journal.log()))) == repr(before)
+def test_values_are_set_and_forgotten_together_and_found_by_prefix(journal: Journal) -> None:
+    journal.set_metas({"run:a": "1", "run:b": "2", "runs": "3", "rum": "4", "run:\U0001f600": "5"})
+    assert journal.metas("run:") == {"a": "1", "b": "2", "\U0001f600": "5"}
+    journal.set_metas({"run:a": None, "run:b": "6", "nobody": None})
+    assert journal.metas("run:") == {"b": "6", "\U0001f600": "5"}
+    journal.clear_metas("run:")
+    assert journal.metas("run:") == {}
+    assert journal.metas("ru") == {"ns": "3", "m": "4"}
+
+
+def test_trials_asked_for_by_key_are_those_of_the_whole(journal: Journal) -> None:
+    keys = [f"{number}" for number in range(1203)]
+    journal.add_trials(row(key, ordinal) for ordinal, key in enumerate(keys))
+    journal.set_orphaned(["7"], "gone")
+    assert journal.trials_of(["9", "7", "9", "nobody"]).keys() == {"7", "9"}
+    everything = {row.key: row for row in journal.trials(orphaned=True)}
+    assert journal.trials_of(reversed([*keys, *KEYS])) == everything
+
+
+def test_the_last_report_before_an_entry(journal: Journal) -> None:
+    for key in KEYS:
+        for unit in range(1, 4):
+            journal.record(key, 1, report(unit), 0.5)
+    reports = list(journal.reports("ta"))
+    assert journal.last_report("ta", before=10**9) == reports[-1]
+    assert journal.last_report("ta", before=reports[-1].seq) == reports[-2]
+    assert journal.last_report("ta", before=reports[0].seq) is None

@@ -1,11 +1,10 @@
 """Rows of a study's record, as they are read from it."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hsweep.design.trial import Report, TrialStatus
+from hsweep.design.trial import TrialStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class TrialRow:
         orphaned: why it is no longer part of the study; empty while it is.
         reused_from: the study that trained it, if this one did not.
         continues: key of the trial with a shorter budget that it goes on from; empty for none.
-        parts: what the key is made of, part by part; empty in records of before there were any.
+        parts: what the key is made of, part by part.
     """
 
     key: str
@@ -46,40 +45,18 @@ class TrialRow:
     continues: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
 
-    def planned_columns(self) -> tuple[Any, ...]:
-        """Return what was planned, as the record holds it (``PLANNED_COLUMNS``)."""
-        return (
-            self.key, self.ordinal, json.dumps(dict(self.point)), self.replicate, self.stratum,
-            self.budget, json.dumps(dict(self.counts)), json.dumps(dict(self.parts)),
-        )  # fmt: skip
-
-    def state_columns(self) -> tuple[Any, ...]:
-        """Return where the trial stands, as the record holds it (``STATE_COLUMNS``)."""
-        return (
-            str(self.status), self.reason, self.attempt, self.unit, self.value, self.wall_seconds,
-            self.failures, int(self.alone), self.orphaned, self.reused_from, self.continues,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """A report that is to be recorded.
-
-    Attributes:
-        key: of its trial.
-        attempt: that it comes from.
-        report: what the trial said.
-        value: the study's metric in it; None if there is none or it is not finite.
-        status: that it leads to.
-        reason: why the trial has that status.
-    """
-
-    key: str
-    attempt: int
-    report: Report
-    value: float | None
-    status: TrialStatus = TrialStatus.RUNNING
-    reason: str = ""
+    def entry(self) -> dict[str, Any]:
+        """Return the trial as planned, as the log holds it."""
+        return {
+            "trial": self.key,
+            "ordinal": self.ordinal,
+            "point": dict(self.point),
+            "replicate": self.replicate,
+            "stratum": self.stratum,
+            "budget": self.budget,
+            "counts": dict(self.counts),
+            "parts": dict(self.parts),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +64,9 @@ class LogRow:
     """One entry of the log.
 
     Attributes:
-        kind: ``report`` (payload: step, metrics, wall_seconds) or ``status`` (payload: status,
-            reason).
+        seq: grows from entry to entry, with gaps.
+        kind: ``report`` (payload: step, metrics, wall_seconds, ...) or ``status`` (payload: status,
+            reason, and what else changes with it).
         unit: budget units, for reports.
     """
 
@@ -99,11 +77,6 @@ class LogRow:
     kind: Literal["report", "status"]
     unit: int | None
     payload: Mapping[str, Any]
-
-    def columns(self) -> tuple[Any, ...]:
-        """Return the entry without its trial, as the record holds it (``LOG_COLUMNS``)."""
-        payload = json.dumps(dict(self.payload))
-        return (self.seq, self.time, self.attempt, self.kind, self.unit, payload)
 
 
 @dataclass(slots=True)
@@ -120,7 +93,6 @@ class Totals:
         wall_seconds: of the trials that were trained here.
         trained_seconds, waited_seconds: of all trials by their last reports, orphaned ones
             included: training, and the part of it that was waiting for data.
-        untimed: trials whose times the record does not keep in their rows.
     """
 
     counts: dict[TrialStatus, int] = field(default_factory=lambda: dict.fromkeys(TrialStatus, 0))
@@ -132,7 +104,6 @@ class Totals:
     wall_seconds: float = 0.0
     trained_seconds: float = 0.0
     waited_seconds: float = 0.0
-    untimed: int = 0
 
     @property
     def trials(self) -> int:
@@ -146,10 +117,9 @@ class Totals:
 
     def add(self, status: TrialStatus, is_orphaned: bool, number: int, sums: Sequence[Any]) -> None:
         """Add the trials of one status."""
-        reused, tried_again, units, budget, wall_seconds, trained, waited, untimed = sums
+        reused, tried_again, units, budget, wall_seconds, trained, waited = sums
         self.trained_seconds += trained or 0.0
         self.waited_seconds += waited or 0.0
-        self.untimed += untimed
         if is_orphaned:
             self.orphaned += number
             return

@@ -1,0 +1,52 @@
+"""Files that are replaced whole: written under a temporary name, then renamed."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the temporary name of a file that takes the place of ``path`` when the block ends.
+
+    Raises:
+        OSError: it cannot be renamed; what was there before stays, as after any error.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def set_aside(path: Path, why: str) -> Path:
+    """Give a file another name, as in ``sweep.changed-1.py``, and return that."""
+    number = 1
+    while (aside := path.with_name(f"{path.stem}.{why}-{number}{path.suffix}")).exists():
+        number += 1
+    return path.rename(aside)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file by this text.
+
+    Raises:
+        OSError: it cannot be written; what was there before stays.
+    """
+    with replacing(path) as temporary:
+        temporary.write_text(text)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Replace a file by plain content as JSON; what JSON does not know becomes a text.
+
+    Raises:
+        OSError: it cannot be written; what was there before stays.
+    """
+    write_text(path, json.dumps(content, indent=1, default=str) + "\n")

@@ -1,0 +1,157 @@
+"""The log of a study: all that is on record, appended to and never changed.
+
+It is a file of JSON lines, one a transaction, each with a checksum of its entries::
+
+    {"crc32":"0a1b2c3d","entries":[{"report":...},{"status":...}]}
+
+Entries are objects whose first name says what they are:
+
+- ``trial``: a key; with ``ordinal``, ``point``, ``replicate``, ``stratum``, ``budget``, ``counts``
+  and ``parts``: a trial as planned. The last such entry of a key counts.
+- ``report``: a key; with ``time``, ``attempt``, ``unit``, ``value`` and ``payload``.
+- ``status``: a key; with ``time``, ``attempt`` and ``payload``: the status and its reason, and what
+  else about the trial's state changes with it.
+- ``meta``: the name of a value of the study as a whole; with ``value``, null to remove it.
+
+A last line without its end is not on record: a kill or a full disk tore it.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hsweep.errors import UserError
+
+Entry = Mapping[str, Any]
+
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+_HEAD: Final = b'{"crc32":"'
+_MIDDLE: Final = b'","entries":'
+_BODY_AT: Final = len(_HEAD) + 8 + len(_MIDDLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a log.
+
+    Attributes:
+        start, end: its first byte in the file, and the first one after it.
+        checksum: of its entries, as it stands in the file.
+        entries: what it holds; None if it is damaged.
+        content: its bytes.
+    """
+
+    start: int
+    end: int
+    checksum: str
+    entries: Sequence[Entry] | None
+    content: bytes
+
+
+class Log:
+    """A log's file.
+
+    Args:
+        path: where it lies.
+        create: make it if it is missing.
+        read_only: open it for reading alone.
+
+    Raises:
+        UserError: it is missing or empty, or cannot be opened.
+    """
+
+    def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
+        self.path = path
+        flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_APPEND
+        try:
+            self._file = os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o666)
+            is_empty = not create and self.size == 0
+        except FileNotFoundError:
+            raise unreadable(path, "it is missing") from None
+        except OSError as error:
+            what = "read" if read_only else "written"
+            raise UserError(
+                f"the record {path} cannot be {what} ({error.strerror}); make it accessible or "
+                "free some space and try again"
+            ) from error
+        if is_empty:
+            self.close()
+            raise unreadable(path, "it is empty")
+
+    @property
+    def size(self) -> int:
+        """Length of the file in bytes."""
+        return os.fstat(self._file).st_size
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def append(self, transactions: Sequence[Sequence[Entry]]) -> Line:
+        """Write a line for each transaction, all of them at once, and return the last one.
+
+        Raises:
+            OSError: they cannot be written; a part of them may stand at the end of the file.
+        """
+        start = end = self.size
+        lines = []
+        for entries in transactions:
+            body = _encode(entries).encode()
+            checksum = f"{zlib.crc32(body):08x}"
+            line = b"%b%b%b%b}\n" % (_HEAD, checksum.encode(), _MIDDLE, body)
+            start, end = end, end + len(line)
+            lines.append(line)
+        left = b"".join(lines)
+        while left:
+            try:
+                written = os.write(self._file, left)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self.path)) from error
+            if not written:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+            left = left[written:]
+        return Line(start, end, checksum, entries, line)
+
+    def cut(self, end: int) -> None:
+        """Remove what stands behind byte ``end``, if it can be; it is no whole line then."""
+        with contextlib.suppress(OSError):
+            if self.size > end:
+                os.ftruncate(self._file, end)
+
+    def checksum_at(self, start: int, end: int) -> str:
+        """Return the checksum of the line between two bytes; empty if no line stands there."""
+        head = os.pread(self._file, _BODY_AT, start)
+        if head[: len(_HEAD)] != _HEAD or os.pread(self._file, 1, end - 1) != b"\n":
+            return ""
+        return head[len(_HEAD) : len(_HEAD) + 8].decode(errors="replace")
+
+    def lines(self, start: int = 0) -> Iterator[Line]:
+        """Yield the whole lines from byte ``start`` on, damaged ones without entries."""
+        with self.path.open("rb") as file:
+            file.seek(start)
+            for content in file:
+                if not content.endswith(b"\n"):
+                    return
+                end = start + len(content)
+                yield _line(start, end, content)
+                start = end
+
+
+def _line(start: int, end: int, content: bytes) -> Line:
+    checksum, body = content[len(_HEAD) : len(_HEAD) + 8], content[_BODY_AT:-2]
+    entries: Sequence[Entry] | None = None
+    is_whole = content == b"%b%b%b%b}\n" % (_HEAD, checksum, _MIDDLE, body)
+    if is_whole and b"%08x" % zlib.crc32(body) == checksum:
+        entries = json.loads(body)
+    return Line(start, end, checksum.decode(errors="replace"), entries, content)
+
+
+def unreadable(path: Path, why: str) -> UserError:
+    """Return what to say of a log that is lost."""
+    return UserError(f"the record {path} cannot be read ({why}; restore it from a backup)")

@@ -1,0 +1,158 @@
+"""The tables of a study's index, and how an entry of the log changes them."""
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hsweep.record.log import Entry
+
+PLANNED_COLUMNS: Final = (
+    "key", "ordinal", "point", "replicate", "stratum", "budget", "counts", "parts",
+)  # fmt: skip
+STATE_COLUMNS: Final = (
+    "status", "reason", "attempt", "unit", "value", "wall_seconds", "failures", "alone",
+    "orphaned", "reused_from", "continues",
+)  # fmt: skip
+TRIAL_COLUMNS: Final = (*PLANNED_COLUMNS, *STATE_COLUMNS)
+
+REMARKED: Final = (
+    "kind = 'report' AND (instr(payload, '\"micro_batch\"') OR instr(payload, '\"note\"'))"
+)
+"""Which rows of ``log`` are reports that hold more than numbers, as SQL."""
+
+TABLES: Final = (
+    "CREATE TABLE held (start INTEGER NOT NULL, end INTEGER NOT NULL, checksum TEXT NOT NULL)",
+    "INSERT INTO held VALUES (0, 0, '')",
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    """
+    CREATE TABLE trials (
+        key TEXT PRIMARY KEY,
+        ordinal INTEGER NOT NULL,
+        point TEXT NOT NULL,
+        replicate INTEGER NOT NULL,
+        stratum TEXT NOT NULL,
+        budget INTEGER NOT NULL,
+        counts TEXT NOT NULL,
+        parts TEXT NOT NULL,
+        status TEXT NOT NULL DEFAULT 'planned',
+        reason TEXT NOT NULL DEFAULT '',
+        attempt INTEGER NOT NULL DEFAULT 0,
+        unit INTEGER NOT NULL DEFAULT 0,
+        value REAL,
+        wall_seconds REAL NOT NULL DEFAULT 0,
+        failures INTEGER NOT NULL DEFAULT 0,
+        alone INTEGER NOT NULL DEFAULT 0,
+        orphaned TEXT NOT NULL DEFAULT '',
+        reused_from TEXT NOT NULL DEFAULT '',
+        continues TEXT NOT NULL DEFAULT '',
+        train_seconds REAL,
+        data_seconds REAL
+    )
+    """,
+    """
+    CREATE TABLE log (
+        seq INTEGER PRIMARY KEY,
+        time REAL NOT NULL,
+        key TEXT NOT NULL,
+        attempt INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        unit INTEGER,
+        value REAL,
+        payload TEXT NOT NULL
+    )
+    """,
+    "CREATE UNIQUE INDEX one_report_a_unit ON log (key, unit) WHERE kind = 'report'",
+    "CREATE INDEX log_by_key ON log (key, seq)",
+    "CREATE TABLE cursors (name TEXT PRIMARY KEY, seq INTEGER NOT NULL)",
+)
+LATER_INDEXES: Final = (
+    "CREATE INDEX trials_in_order ON trials (ordinal)",
+    f"CREATE INDEX remarked ON log (seq) WHERE {REMARKED}",
+)
+"""Indexes that are made once the tables are filled."""
+VERSION: Final = zlib.crc32("".join(TABLES + LATER_INDEXES).encode()) & 0x7FFFFFFF
+"""An index with other tables has another number."""
+
+_PLACE: Final = (
+    f"UPDATE trials SET {', '.join(f'{name} = ?' for name in PLANNED_COLUMNS[1:])} WHERE key = ?"
+)
+_ADD: Final = (
+    f"INSERT INTO trials ({', '.join(PLANNED_COLUMNS)})"
+    f" VALUES ({', '.join('?' * len(PLANNED_COLUMNS))})"
+)
+_ENTER: Final = "INSERT OR IGNORE INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_REACH: Final = (
+    "UPDATE trials SET attempt = MAX(attempt, ?), unit = ?, value = ?, wall_seconds = ?,"
+    " train_seconds = ?, data_seconds = ? WHERE key = ? AND unit < ?"
+)
+_CHANGED_BY_A_STATUS: Final = ("failures", "alone", "orphaned", "reused_from", "continues")
+_CHANGE: Final = (
+    "UPDATE trials SET attempt = MAX(attempt, ?), status = ?, reason = ?,"
+    f" {', '.join(f'{name} = COALESCE(?, {name})' for name in _CHANGED_BY_A_STATUS)} WHERE key = ?"
+)
+
+
+def apply(connection: sqlite3.Connection, entry: Entry, seq: int) -> bool:
+    """Change the tables as an entry of the log says.
+
+    Args:
+        connection: to the index.
+        entry: of the log.
+        seq: number of its row in ``log``, if it is a report or a status.
+
+    Returns:
+        Whether it is of any consequence: a second report of a unit is not.
+    """
+    if "report" in entry or "status" in entry:
+        kind = "report" if "report" in entry else "status"
+        key, payload = entry[kind], entry["payload"]
+        moment, attempt = entry["time"], entry["attempt"]
+        unit, value = entry.get("unit"), entry.get("value")
+        row = (seq, moment, key, attempt, kind, unit, value, json.dumps(payload))
+        if connection.execute(_ENTER, row).rowcount <= 0:
+            return False
+        _move(connection, key, attempt, unit, value, payload)
+    elif "trial" in entry:
+        _plan(connection, entry)
+    elif entry["value"] is None:
+        connection.execute("DELETE FROM meta WHERE name = ?", (entry["meta"],))
+    else:
+        named = (entry["meta"], entry["value"])
+        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", named)
+    return True
+
+
+def _move(
+    connection: sqlite3.Connection,
+    key: str,
+    attempt: int,
+    unit: int | None,
+    value: float | None,
+    payload: Mapping[str, Any],
+) -> None:
+    """Change a trial's state by one of its reports (which has a ``unit``) or statuses."""
+    if unit is None:
+        changed = map(payload.get, _CHANGED_BY_A_STATUS)
+        state = (attempt, payload["status"], payload["reason"], *changed, key)
+        connection.execute(_CHANGE, state)
+    else:
+        times = map(payload.get, ("wall_seconds", "train_seconds", "data_seconds"))
+        connection.execute(_REACH, (attempt, unit, value, *times, key, unit))
+
+
+def _plan(connection: sqlite3.Connection, entry: Entry) -> None:
+    key, *others = (
+        entry["trial"], entry["ordinal"], json.dumps(entry["point"]), entry["replicate"],
+        entry["stratum"], entry["budget"], json.dumps(entry["counts"]), json.dumps(entry["parts"]),
+    )  # fmt: skip
+    if connection.execute(_PLACE, (*others, key)).rowcount > 0:
+        return
+    connection.execute(_ADD, (key, *others))
+    # The line that planned it before may be damaged: what became of it since is there.
+    rows = connection.execute(
+        "SELECT attempt, unit, value, payload FROM log WHERE key = ? ORDER BY seq", (key,)
+    ).fetchall()
+    for attempt, unit, value, payload in rows:
+        _move(connection, key, attempt, unit, value, json.loads(payload))

@@ -1,0 +1,528 @@
+"""The log is all there is: its index is built again from it, and a damaged line costs itself."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hsweep import UserError
+from hsweep.design.trial import Report, TrialStatus
+from hsweep.record.journal import Journal, LogRow, TrialRow
+from hsweep.record.log import Line, Log
+
+KEYS = ("trial-a", "trial-b", "trial-c")
+PAGE = 4096
+
+
+def row(key: str, ordinal: int) -> TrialRow:
+    point = {"width": ordinal, "act": "gélu"}
+    return TrialRow(key, ordinal, point, 0, "width=1", 9, {"num_params": 6}, parts={"model": "m"})
+
+
+def report(unit: int, nmse: float | None = 0.1 + 0.2) -> Report:
+    return Report(unit, unit * 4, {"nmse": nmse, "fit": 1.0}, 1.0 / 3, is_last=unit == 9)
+
+
+def write_record(path: Path) -> None:
+    """Record one of everything that can happen to trials."""
+    with Journal(path, create=True) as journal:
+        journal.add_trials(row(key, number) for number, key in enumerate(KEYS))
+        journal.set_meta("study_id", "5eed")
+        for unit in (1, 2, 3):
+            for key in KEYS[:2]:
+                if unit == 1:
+                    journal.begin_attempt(key)
+                journal.record(key, 1, report(unit), 0.5 / unit)
+        journal.note_failure("trial-a", 1, 2, "boom\nlast line")
+        journal.set_alone("trial-a", 1, "too large beside others")
+        journal.begin_attempt("trial-a")
+        journal.record("trial-a", 2, report(9, None), None, TrialStatus.FINISHED)
+        journal.set_meta("proposal:000000", '{"id": "0:0"}')
+        journal.set_meta("forgotten:1", "x")
+        journal.clear_metas("forgotten:")
+        journal.set_orphaned(["trial-c"], "no longer in the space")
+        journal.add_trials([row("trial-d", 3)])
+        reports = list(journal.reports("trial-b"))
+        journal.adopt(
+            "trial-d", reports, status=TrialStatus.FINISHED, value=0.5, reused_from="other"
+        )
+        journal.reopen(["trial-d"], "asked for again")
+
+
+Record = tuple[list[TrialRow], list[LogRow], dict[str, str]]
+
+
+def read(path: Path) -> Record:
+    with Journal(path, read_only=True) as journal:
+        return list(journal.trials(orphaned=True)), list(journal.log()), journal.metas("")
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("original") / "journal.jsonl"
+    write_record(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(original: Path) -> Record:
+    return read(original)
+
+
+@pytest.fixture
+def path(original: Path, tmp_path: Path) -> Path:
+    """A journal that a test may damage."""
+    for file in original.parent.iterdir():
+        shutil.copy(file, tmp_path)
+    return tmp_path / original.name
+
+
+def index_of(path: Path) -> Path:
+    return path.with_suffix(".db")
+
+
+def lines_of(path: Path) -> list[Line]:
+    with closing(Log(path, read_only=True)) as log:
+        return list(log.lines())
+
+
+def without_index(path: Path) -> None:
+    for file in path.parent.glob("journal.db*"):
+        file.unlink()
+
+
+def assert_goes_on(path: Path) -> None:
+    with Journal(path) as journal:
+        last = journal.last_seq()
+        journal.begin_attempt(journal.trials()[0].key)
+        assert journal.last_seq() > last
+
+
+def test_every_line_is_json_with_a_checksum(path: Path) -> None:
+    for raw in path.read_text().splitlines():
+        content = json.loads(raw)
+        assert set(content) == {"crc32", "entries"}
+        body = raw.removeprefix(f'{{"crc32":"{content["crc32"]}","entries":').removesuffix("}")
+        assert f"{zlib.crc32(body.encode()):08x}" == content["crc32"]
+
+
+def test_a_report_and_what_it_leads_to_are_one_line(path: Path) -> None:
+    before = len(lines_of(path))
+    with Journal(path) as journal:
+        journal.record("trial-b", 1, report(9), 0.5, TrialStatus.FINISHED)
+    *_, last = lines_of(path)
+    assert len(lines_of(path)) == before + 1
+    assert last.entries is not None
+    assert [next(iter(entry)) for entry in last.entries] == ["report", "status"]
+
+
+class TestTheIndex:
+    @pytest.mark.parametrize("read_only", [True, False])
+    def test_is_built_again_where_it_is_missing(
+        self, path: Path, whole: Record, read_only: bool, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        without_index(path)
+        Journal(path, read_only=read_only).close()
+        said = capsys.readouterr().err
+        assert "journal.db is missing: building it from journal.jsonl" in said
+        assert read(path) == whole
+        assert capsys.readouterr().err == ""
+        assert_goes_on(path)
+
+    def test_cut_anywhere_it_is_built_again(self, path: Path, whole: Record) -> None:
+        content = index_of(path).read_bytes()
+        borders = [page + off for page in range(0, len(content), PAGE) for off in (-1, 0, 1)]
+        for cut in sorted({0, 9, 50, *(cut for cut in borders if 0 <= cut < len(content))}):
+            index_of(path).write_bytes(content[:cut])
+            assert read(path) == whole, cut
+        assert_goes_on(path)
+
+    @pytest.mark.parametrize("content", [b"garbage", b"SQLite format 3\0" + b"x" * 5000])
+    def test_a_file_that_is_none_is_replaced(
+        self, path: Path, whole: Record, content: bytes, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        index_of(path).write_bytes(content)
+        assert read(path) == whole
+        assert "journal.db is damaged (" in capsys.readouterr().err
+
+    def test_garbled_pages_are_noticed(self, path: Path, whole: Record) -> None:
+        content = index_of(path).read_bytes()
+        rng = random.Random(1)
+        for _ in range(40):
+            at = rng.randrange(len(content) - 200)
+            index_of(path).write_bytes(content[:at] + rng.randbytes(200) + content[at + 200 :])
+            with Journal(path, rebuild=True):
+                pass
+            assert read(path) == whole, at
+
+    def test_one_that_turns_out_to_be_damaged_is_built_again_the_next_time(
+        self, path: Path, whole: Record
+    ) -> None:
+        with closing(sqlite3.connect(index_of(path), isolation_level=None)) as database:
+            database.execute("UPDATE log SET payload = '{' WHERE kind = 'report'")
+        with pytest.raises(UserError, match="give the command again: it is built from the study's"):
+            read(path)
+        assert read(path) == whole
+
+    def test_flipped_bits_do_not_survive_a_rebuild(self, path: Path, whole: Record) -> None:
+        content = index_of(path).read_bytes()
+        rng = random.Random(2)
+        for _ in range(60):
+            at, bit = rng.randrange(len(content)), 1 << rng.randrange(8)
+            index_of(path).write_bytes(
+                content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :]
+            )
+            with Journal(path, rebuild=True):
+                pass
+            assert read(path) == whole, (at, bit)
+
+    def test_one_of_other_tables_is_built_again(
+        self, path: Path, whole: Record, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with closing(sqlite3.connect(index_of(path))) as database:
+            database.execute("PRAGMA user_version=7")
+        assert read(path) == whole
+        assert "is of another version of hsweep" in capsys.readouterr().err
+
+    def test_an_older_one_is_given_what_it_lacks(
+        self, path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        older = index_of(path).read_bytes()
+        with Journal(path) as journal:
+            journal.record("trial-b", 1, report(4), 0.5)
+            journal.set_meta("later", "value")
+        recorded = read(path)
+        without_index(path)
+        index_of(path).write_bytes(older)
+        assert read(path) == recorded
+        assert capsys.readouterr().err == ""
+
+    def test_one_of_another_log_is_built_again(self, path: Path, tmp_path: Path) -> None:
+        other = tmp_path / "other" / "journal.jsonl"
+        other.parent.mkdir()
+        with Journal(other, create=True) as journal:
+            journal.add_trials([row("elsewhere", 0)])
+        shutil.copy(index_of(other), index_of(path))
+        assert [trial.key for trial in read(path)[0]] == [*KEYS, "trial-d"]
+
+    @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.9, 0.99])
+    def test_a_write_ahead_log_that_is_cut_costs_nothing(
+        self, tmp_path: Path, share: float
+    ) -> None:
+        path = tmp_path / "journal.jsonl"
+        write_record(path)
+        there = tmp_path / "there"
+        there.mkdir()
+        with Journal(path) as journal:
+            for unit in (4, 5, 6):
+                journal.record("trial-b", 1, report(unit), 0.5)
+            recorded = read(path)
+            # As they lie while a study runs: a process that ends would tidy up.
+            for name in ("journal.jsonl", "journal.db", "journal.db-wal"):
+                shutil.copy(tmp_path / name, there / name)
+        wal = there / "journal.db-wal"
+        wal.write_bytes(wal.read_bytes()[: int(share * wal.stat().st_size)])
+        assert read(there / "journal.jsonl") == recorded
+
+    def test_a_reader_takes_it_as_it_is_while_another_process_writes(self, path: Path) -> None:
+        with Journal(path) as journal, journal.together():
+            journal.begin_attempt("trial-b")
+            assert read(path)[1][-1].key == "trial-d"
+
+
+class TestAKill:
+    KILLED = """
+import os, signal, sys
+from pathlib import Path
+from hsweep.record import log
+from hsweep.record.index import Index
+from hsweep.record.journal import Journal
+from hsweep.design.trial import Report, TrialStatus
+
+journal, when = Journal(Path(sys.argv[1])), sys.argv[2]
+write = os.write
+
+def die(*arguments):
+    if when == "in the line":
+        write(arguments[0], arguments[1][:40])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if when == "after the line":
+    Index.commit = die
+else:
+    log.os.write = die
+journal.record("trial-b", 2, Report(9, 9, {"nmse": 0.1}, 1.0, True), 0.1, TrialStatus.FINISHED)
+"""
+
+    @pytest.mark.parametrize("read_only", [True, False])
+    @pytest.mark.parametrize("when", ["before the line", "in the line", "after the line"])
+    def test_leaves_all_of_a_transaction_or_nothing(
+        self, path: Path, whole: Record, when: str, read_only: bool
+    ) -> None:
+        command = [sys.executable, "-c", self.KILLED, str(path), when]
+        killed = subprocess.run(command, capture_output=True, text=True)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        Journal(path, read_only=read_only).close()
+        if when == "after the line":
+            assert read(path)[0][1].status is TrialStatus.FINISHED
+        else:
+            assert read(path) == whole
+        assert_goes_on(path)
+        assert all(line.entries is not None for line in lines_of(path))
+        recorded = read(path)
+        without_index(path)
+        assert read(path) == recorded
+
+
+class TestDamagedLines:
+    def test_cut_anywhere_all_whole_lines_before_the_cut_are_on_record(
+        self, path: Path, whole: Record
+    ) -> None:
+        content = path.read_bytes()
+        rng = random.Random(3)
+        first = lines_of(path)[0].end
+        for cut in sorted(rng.sample(range(first, len(content)), 60)):
+            path.write_bytes(content[:cut])
+            kept = lines_of(path)
+            _, log, _ = read(path)
+            entries = [entry for line in kept for entry in line.entries or ()]
+            assert log == whole[1][: len(log)]
+            assert len(log) == sum("report" in e or "status" in e for e in entries)
+
+    def test_what_the_index_held_beyond_a_cut_is_kept_aside(
+        self, path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path.write_bytes(path.read_bytes()[:-200])
+        held = index_of(path).read_bytes()
+        read(path)
+        assert "kept as" in capsys.readouterr().err
+        assert path.with_name("journal.old-1.db").read_bytes() == held
+
+    def test_any_flipped_bit_is_noticed(self, path: Path) -> None:
+        rng = random.Random(0)
+        for line in lines_of(path):
+            at = rng.randrange(len(line.content) - 1)
+            flipped = line.content[at] ^ (1 << rng.randrange(8))
+            path.write_bytes(line.content[:at] + bytes([flipped]) + line.content[at + 1 :])
+            assert [found for found in lines_of(path) if found.entries is not None] == []
+
+    def test_a_line_costs_the_entries_it_held_and_they_are_named(
+        self, path: Path, whole: Record, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        lines = lines_of(path)
+        content = path.read_bytes()
+        for line in lines:
+            without_index(path)
+            at = line.end - 10
+            path.write_bytes(content[:at] + b"#" + content[at + 1 :])
+            capsys.readouterr()
+            trials, log, _ = read(path)
+            said = capsys.readouterr().err
+            assert f"the line at byte {line.start} is damaged" in said
+            held = range(line.start + 1, line.end + 1)
+            assert log == [entry for entry in whole[1] if entry.seq not in held]
+            for entry in line.entries or ():
+                key = entry.get("report") or entry.get("status")
+                assert key is None or f"of trial {key}" in said
+            for trial in trials:
+                units = [e.unit for e in log if e.key == trial.key and e.unit is not None]
+                assert trial.unit == max(units, default=0)
+
+    def test_a_trial_whose_plan_is_lost_goes_on_once_it_is_planned_again(
+        self, path: Path, whole: Record
+    ) -> None:
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b'{"trial":"trial-a"', b'{"trial":"trial-?"'))
+        without_index(path)
+        assert "trial-a" not in {trial.key for trial in read(path)[0]}
+        with Journal(path) as journal:
+            journal.add_trials([row("trial-a", 0)])
+        assert read(path)[0] == whole[0]
+
+    def test_a_loss_is_said_until_a_writer_has_noted_it(
+        self, path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        content = path.read_bytes()
+        path.write_bytes(content[:300] + b"#" + content[301:])
+        for _ in range(2):
+            without_index(path)
+            read(path)
+            assert "is damaged and what it held" in capsys.readouterr().err
+        Journal(path).close()
+        Journal(path, rebuild=True).close()
+        capsys.readouterr()
+        without_index(path)
+        read(path)
+        assert "is damaged and what it held" not in capsys.readouterr().err
+
+    def test_a_log_that_is_lost_is_refused_and_the_index_stays(self, path: Path) -> None:
+        held = index_of(path).read_bytes()
+        path.write_bytes(b"garbage" * 99)
+        for why in ("it holds no whole line", "it is empty", "it is missing"):
+            for read_only in (True, False):
+                with pytest.raises(UserError, match=f"cannot be read .{why}; restore it"):
+                    Journal(path, read_only=read_only)
+            if why == "it is empty":
+                path.unlink()
+            else:
+                path.write_bytes(b"")
+        assert index_of(path).read_bytes() == held
+
+
+class TestWhereNothingCanBeWritten:
+    @pytest.fixture
+    def read_only(self, tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+        """A folder, and the same folder where nothing can be written."""
+        inside, outside = tmp_path / "inside", tmp_path / "outside"
+        inside.mkdir()
+        outside.mkdir()
+        if os.geteuid() != 0 or shutil.which("mount") is None:
+            pytest.skip("mounting read-only needs root")
+        bind = subprocess.run(["mount", "--bind", inside, outside], capture_output=True)
+        if bind.returncode:
+            pytest.skip("mounting is not allowed here")
+        try:
+            subprocess.run(["mount", "-o", "remount,ro,bind", outside], check=True)
+            yield inside, outside
+        finally:
+            subprocess.run(["umount", outside], check=True)
+
+    def test_a_closed_record_is_read(self, read_only: tuple[Path, Path]) -> None:
+        inside, outside = read_only
+        write_record(inside / "journal.jsonl")
+        assert not (inside / "journal.db-wal").exists()
+        assert read(outside / "journal.jsonl") == read(inside / "journal.jsonl")
+
+    @pytest.mark.parametrize("when", ["in the line", "after the line"])
+    def test_a_record_that_a_killed_process_left_is_read_with_its_last_entries(
+        self, read_only: tuple[Path, Path], when: str
+    ) -> None:
+        inside, outside = read_only
+        write_record(inside / "journal.jsonl")
+        command = [sys.executable, "-c", TestAKill.KILLED, str(inside / "journal.jsonl"), when]
+        assert subprocess.run(command).returncode == -signal.SIGKILL
+        found = read(outside / "journal.jsonl")
+        assert (found[0][1].status is TrialStatus.FINISHED) == (when == "after the line")
+        assert found == read(inside / "journal.jsonl")
+
+    @pytest.mark.parametrize("content", [None, b"garbage" * 999])
+    def test_without_an_index_one_is_built_elsewhere(
+        self, read_only: tuple[Path, Path], content: bytes | None
+    ) -> None:
+        inside, outside = read_only
+        write_record(inside / "journal.jsonl")
+        recorded = read(inside / "journal.jsonl")
+        without_index(inside / "journal.jsonl")
+        if content is not None:
+            (inside / "journal.db").write_bytes(content)
+        assert read(outside / "journal.jsonl") == recorded
+
+    def test_writing_is_refused_in_words(self, read_only: tuple[Path, Path]) -> None:
+        inside, outside = read_only
+        write_record(inside / "journal.jsonl")
+        with pytest.raises(UserError, match=r"cannot be written .Read-only file system"):
+            Journal(outside / "journal.jsonl")
+
+
+class TestAFullDisk:
+    @pytest.fixture
+    def small(self, tmp_path: Path) -> Iterator[Path]:
+        folder = tmp_path / "small"
+        folder.mkdir()
+        if os.geteuid() != 0 or shutil.which("mount") is None:
+            pytest.skip("a small disk needs root")
+        mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+        if subprocess.run(mount, capture_output=True).returncode:
+            pytest.skip("mounting is not allowed here")
+        try:
+            yield folder
+        finally:
+            subprocess.run(["umount", folder], check=True)
+
+    def test_what_was_recorded_stays_and_more_is_recorded_when_there_is_space(
+        self, small: Path
+    ) -> None:
+        path = small / "journal.jsonl"
+        with Journal(path, create=True) as journal:
+            journal.add_trials([row("trial-a", 0)])
+            recorded = fill(journal, small)
+            assert 10 < len(recorded) < 5_000
+            assert [entry.unit for entry in journal.reports()] == recorded
+            with Journal(path, read_only=True) as reader:
+                assert [entry.unit for entry in reader.reports()] == recorded
+            (small / "ballast").unlink()
+            assert journal.record("trial-a", 1, report(len(recorded) + 1), 0.5)
+        recorded.append(len(recorded) + 1)
+        for rebuild in (False, True):
+            with Journal(path, rebuild=rebuild) as journal:
+                assert [entry.unit for entry in journal.reports()] == recorded
+
+
+def fill(journal: Journal, folder: Path) -> list[int]:
+    """Record until the disk is full, and return the units that were recorded."""
+    (folder / "ballast").write_bytes(b"x" * 200_000)
+    recorded: list[int] = []
+
+    def record_until_it_is_full() -> None:
+        for unit in range(1, 10_000):
+            journal.record("trial-a", 1, report(unit), 0.5)
+            recorded.append(unit)
+
+    with pytest.raises((sqlite3.OperationalError, OSError), match=r"full|No space"):
+        record_until_it_is_full()
+    return recorded
+
+
+def test_a_line_that_cannot_be_written_whole_is_taken_back(
+    path: Path, whole: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    halves = iter([7])
+
+    def half_full(file: int, content: bytes) -> int:
+        try:
+            return write(file, content[: next(halves)])
+        except StopIteration:
+            raise OSError(28, "No space left on device") from None
+
+    before = path.read_bytes()
+    with Journal(path) as journal:
+        monkeypatch.setattr("hsweep.record.log.os.write", half_full)
+        with pytest.raises(OSError, match="No space left"):
+            journal.record("trial-b", 1, report(9), 0.5, TrialStatus.FINISHED)
+        monkeypatch.undo()
+        assert path.read_bytes() == before
+        assert read(path) == whole
+        journal.record("trial-b", 1, report(9), 0.5)
+    assert len(lines_of(path)) == before.count(b"\n") + 1
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.one_of(st.none(), st.floats(), st.integers(-9, 9)), st.floats(0, 1e300), st.data())
+def test_what_is_built_from_the_log_is_what_was_recorded(
+    value: float | None, seconds: float, data: st.DataObject
+) -> None:
+    zero = data.draw(st.sampled_from([0.0, -0.0, 1.0]))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.jsonl"
+        with Journal(path, create=True) as journal:
+            journal.add_trials([row("trial-a", 0)])
+            told = replace(report(3), metrics={"nmse": value}, wall_seconds=seconds * zero)
+            journal.record("trial-a", 1, told, value, TrialStatus.FINISHED, 'é\u2028"')
+        before = read(path)
+        Journal(path, rebuild=True).close()
+        assert repr(read(path)) == repr(before)
