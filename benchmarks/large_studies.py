@@ -27,7 +27,8 @@ from hsweep.record.journal import TrialRow
 from hsweep.record.manifest import Manifest
 from hsweep.record.study import Study
 from hsweep.record.text_copy import log_checksum, row_checksum
-from hsweep.tracking.tracker import tracking_target
+from hsweep.tracking.state import StoreState
+from hsweep.tracking.target import tracking_target
 
 Kind = Literal["transition", "lean"]
 KINDS: Final[tuple[Kind, ...]] = ("transition", "lean")
@@ -159,15 +160,12 @@ def write_study(home: Home, kind: Kind, trials: int, reports: int, name: str) ->
     study = Study.create(home, manifest, sweep_source=_SWEEP, plan={"trials": []})
     with closing(sqlite3.connect(study.paths.journal, isolation_level=None)) as database:
         write_rows(database, metric, make_trials(kind, trials, reports))
-        runs = (
-            (f"{target.run_prefix}{key}", f"{zlib.crc32(key.encode()):032x}")
-            for (key,) in database.execute("SELECT key FROM trials").fetchall()
-        )
-        database.execute("BEGIN")
-        database.execute("INSERT INTO meta VALUES (?, '1')", (target.experiment_name,))
-        database.executemany("INSERT INTO meta VALUES (?, ?)", runs)
-        database.execute("COMMIT")
+        keys = [key for (key,) in database.execute("SELECT key FROM trials").fetchall()]
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    state = StoreState(study.paths.journal, target)
+    state.experiment = "1"
+    state.runs = {key: f"{zlib.crc32(key.encode()):032x}" for key in keys}
+    state.save()
     return study
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from filelock import FileLock
 
+from hsweep.redaction import redact
 from hsweep.tracking.target import TrackingTarget
 
 if TYPE_CHECKING:
@@ -91,6 +92,12 @@ def is_refusal(error: BaseException) -> bool:
 def is_missing(error: BaseException) -> bool:
     """Whether the store answered that it knows no such run or experiment."""
     return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
+
+
+def described(error: BaseException) -> str:
+    """Return an error in one line, without secrets."""
+    text = " ".join(str(error).split())
+    return redact(f"{type(error).__name__}: {text}")[:500]
 
 
 def milliseconds(seconds: float) -> int:

@@ -122,7 +122,9 @@ def _sync(home: Home, name: str, uri: str | None, console: "Console") -> Synced:
     """Deliver one study; what is wrong with it must not keep the others from theirs."""
     from hsweep.record.recovery import open_readable
     from hsweep.running.request import recorded_tracking_uri
-    from hsweep.tracking.tracker import study_tags, sync, tracking_target
+    from hsweep.tracking.names import study_tags
+    from hsweep.tracking.target import tracking_target
+    from hsweep.tracking.tracker import Tracker
 
     store, is_running = "", False
     try:
@@ -132,12 +134,14 @@ def _sync(home: Home, name: str, uri: str | None, console: "Console") -> Synced:
         target = tracking_target(uri or recorded_tracking_uri(study), home, manifest.sweep)
         store = target.shown_uri
         with console.status(f"{name}: delivering to {store}") as status:
-            summary = sync(
+            tracker = Tracker(
                 study.paths.journal,
                 target,
                 study=name,
                 tags=study_tags(manifest),
                 metric=manifest.metric,
+            )
+            summary = tracker.sync(
                 artifacts=_files(study),
                 is_running=is_running,
                 progressed=lambda count: status.update(f"{name}: {count} records delivered"),

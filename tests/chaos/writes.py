@@ -36,7 +36,7 @@ _PRELOADED: Final = (
         "hsweep.record.recovery",
         "hsweep.training.train",
     ),
-    *("hsweep.tracking.farewell", "hsweep.training.worker"),
+    *("hsweep.tracking.shutdown", "hsweep.training.worker"),
 )
 _HALF: Final = b'{"half of it'
 

@@ -32,7 +32,7 @@ from hsweep.running import pending
 from hsweep.running.beginnings import new_manifest
 from hsweep.running.edit import Asked, Edit, plan_edit
 from hsweep.running.request import refuse_changed
-from hsweep.tracking.tracker import TrackingTarget, tracking_target
+from hsweep.tracking.target import TrackingTarget, tracking_target
 
 SWEEP = '''"""A tiny question."""
 from dataclasses import dataclass
