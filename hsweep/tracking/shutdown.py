@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hsweep.record.study import Study
-    from hsweep.tracking.tracker import Tracker, TrackingSummary, TrackingTarget
+    from hsweep.tracking.target import TrackingTarget
+    from hsweep.tracking.tracker import Tracker, TrackingSummary
 
 _SILENT_SECONDS: Final = 3.0
 _FLUSH_SECONDS: Final = 30.0
