@@ -165,7 +165,7 @@ def recorded(journal: Journal, key: str, metric: str = "nmse") -> History:
 
 
 def database(folder: Path, empty: Path) -> Path:
-    """Copy an empty store: to make one anew takes seconds."""
+    """Copy an empty store: making one takes seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(empty, folder / "mlflow.db"))
 

@@ -1,4 +1,4 @@
-"""The shutdown of a run's tracking: it takes a bounded time, and tells what is left."""
+"""The shutdown of a run's tracking: it takes a bounded time, and tells what is pending."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +25,7 @@ class Shutdown:
     """The shutdown of a run's tracking.
 
     Nothing is lost by not waiting: what is not delivered stays in the study. So an interrupt here
-    ends the waiting and no more.
+    ends the waiting and nothing else.
 
     Args:
         tracker: of the run.

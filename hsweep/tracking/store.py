@@ -34,7 +34,7 @@ def connect(target: TrackingTarget) -> "MlflowClient":
 
 
 def initialise_database(target: TrackingTarget) -> None:
-    """Create the tables of a SQLite store that is not there yet; other stores are left alone.
+    """Create the tables of a SQLite store that is not there yet; other stores stay as they are.
 
     MLflow's own first opening is neither safe against a second process nor against a kill, so the
     file is made under a lock and a temporary name.
@@ -79,8 +79,8 @@ def _wait_less_for_disks() -> None:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the store answered, and said that what it was sent is not acceptable: sending the
-    same again is of no use, while anything else may be different the next time."""
+    """Whether the store answered that what it was sent is not acceptable: sending the same again
+    is of no use, while any other failure may pass."""
     from hsweep.tracking.mlflow_api import MlflowException
 
     if not isinstance(error, MlflowException):

@@ -1,4 +1,4 @@
-"""The verb that brings a tracking store up to date with what studies recorded."""
+"""The command that brings a tracking store up to date with what studies recorded."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -62,15 +62,15 @@ class Synced:
         }
 
     def lines(self) -> Iterator[str]:
-        """Say it, what is left last."""
+        """Yield the lines to print, what is pending last."""
         summary = self.summary
         if summary is None:
             yield f"{self.study}: {self.problem}"
             return
-        said = f"{summary.delivered} records delivered to {self.store}"
+        done = f"{summary.delivered} records delivered to {self.store}"
         if self.is_complete and not summary.delivered:
-            said = f"up to date in {self.store}"
-        yield f"{self.study}: {said}"
+            done = f"up to date in {self.store}"
+        yield f"{self.study}: {done}"
         if summary.pending or summary.unattached or summary.error:
             files = f" and {len(summary.unattached)} files" if summary.unattached else ""
             why = f" ({summary.error})" if summary.error else ""
@@ -100,7 +100,7 @@ def sync(names: tuple[str, ...], home: Home, tracking_uri: str | None, as_json: 
 
     console = console_for(as_json=as_json)
     for name in names:
-        # What is misspelt is said before the first delivery, which may take long.
+        # A misspelt name is reported before the first delivery, which may take long.
         open_readable(home, name, console.print)
     wanted = list(dict.fromkeys(names)) or [paths.name for paths in list_studies(home)]
     found: list[Synced] = []
@@ -119,7 +119,7 @@ def sync(names: tuple[str, ...], home: Home, tracking_uri: str | None, as_json: 
 
 
 def _sync(home: Home, name: str, uri: str | None, console: "Console") -> Synced:
-    """Deliver one study; what is wrong with it must not keep the others from theirs."""
+    """Deliver one study; a problem with it is returned, so that the others are delivered too."""
     from hsweep.record.recovery import open_readable
     from hsweep.running.request import recorded_tracking_uri
     from hsweep.tracking.names import study_tags

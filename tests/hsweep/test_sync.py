@@ -37,7 +37,7 @@ def ended_study(home: Home, name: str) -> Study:
     return study
 
 
-def said(result: Result) -> str:
+def output(result: Result) -> str:
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.stdout + result.stderr
 
@@ -48,7 +48,7 @@ def test_sync_delivers_records_and_files_and_a_second_one_changes_nothing(
     study = ended_study(home, "mine")
     study.paths.report.write_text("<p>answer</p>")
     first = hsweep("sync", "mine", "--tracking-uri", store)
-    assert first.exit_code == 0, said(first)
+    assert first.exit_code == 0, output(first)
     with study.journal() as journal:
         number = journal.last_seq()
         assert f"mine: {number} records delivered to {store}" in first.stdout
@@ -81,7 +81,7 @@ def test_without_names_every_study_is_served_and_what_is_wrong_with_one_is_said(
     broken.paths.journal.unlink()
     broken.paths.journal_copy.unlink()
     result = hsweep("sync", "--tracking-uri", store, "--json")
-    assert result.exit_code == 1, said(result)
+    assert result.exit_code == 1, output(result)
     found = {each["study"]: each for each in json.loads(result.stdout)}
     assert {name: each["complete"] for name, each in found.items()} == {
         "one": True, "two": False, "three": True,
@@ -100,7 +100,7 @@ def test_a_store_that_is_down_leaves_everything_pending_and_exit_code_1(
     result = hsweep("sync", "mine", "--tracking-uri", uri)
     assert result.exit_code == 1
     assert f"{number} records and 1 files are left (MlflowException: " in result.stdout
-    assert "canary" not in said(result)
+    assert "canary" not in output(result)
 
 
 def test_a_name_that_is_no_study_is_said_before_anything_is_delivered(
@@ -130,7 +130,7 @@ def test_a_password_that_was_not_kept_is_asked_for_or_taken_from_the_environment
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "canary-word")
     tried = hsweep("sync", "mine")
     assert "0 records and 1 files are left (MlflowException: " in tried.stdout
-    assert "canary-word" not in said(tried)
+    assert "canary-word" not in output(tried)
 
 
 def test_a_study_that_runs_is_served_without_being_ended(
@@ -139,7 +139,7 @@ def test_a_study_that_runs_is_served_without_being_ended(
     study = ended_study(home, "mine")
     with study.locked():
         result = hsweep("sync", "--tracking-uri", store, "--json")
-    assert result.exit_code == 0, said(result)
+    assert result.exit_code == 0, output(result)
     assert json.loads(result.stdout)[0]["running"]
     target = tracking_target(store, home, study.manifest.sweep)
     assert runs_by_key(target)["parent"].info.status == "RUNNING"
@@ -166,7 +166,7 @@ def test_a_run_beside_a_server_that_never_answers_ends_and_names_what_delivers_t
     sweep.write_text(SWEEP_FILE)
     run = ("run", sweep, "--runner", "inline", "--study", "mine", "--set", "replicates=1")
     result = hsweep(*run, "--tracking-uri", silent_server)
-    assert result.exit_code == 0, said(result)
+    assert result.exit_code == 0, output(result)
     study = Study.open(home, "mine")
     with study.journal() as journal:
         number = journal.last_seq()

@@ -336,7 +336,7 @@ class TestEachRecordOnce:
         assert file is not None
         for part in file.parent.glob("mlflow.db-*"):
             part.unlink()
-        # Opened anew: MLflow keeps connections to the file that was there.
+        # Under another name, because MLflow keeps connections to the file that was there.
         emptied = file.with_name("emptied.db")
         shutil.copy(empty_database, emptied)
         known = tracked.state_file

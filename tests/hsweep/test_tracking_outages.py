@@ -73,7 +73,7 @@ def test_a_server_killed_and_restarted_while_the_study_runs(
     server.start()
     summary = tracker.close(wait_seconds=DEADLINE)
     if not summary.is_complete:
-        # Between its attempts the tracker waits ever longer; what it left is left to sync.
+        # Between its attempts the tracker waits ever longer; sync delivers what is pending then.
         summary = tracked.sync()
     assert summary.is_complete, summary
     tracked.assert_all_there(*KEYS)
@@ -175,16 +175,16 @@ def test_a_study_ends_beside_a_hanging_server_and_sync_delivers_the_rest(
         driver.process.send_signal(signal.SIGINT)
         workplace.let_go()
         assert driver.wait() == 130
-        said = driver.stdout()
-        assert "hsweep sync mine --home" in said, said
+        output = driver.stdout()
+        assert "hsweep sync mine --home" in output, output
         line.let_go()
-        assert "(not done within" in said
+        assert "(not done within" in output
         workplace.run("sync", "mine")
         study = Tracked(workplace.study("mine"), line.target("outside"))
         with contextlib.closing(study.journal):
-            begun = [row.key for row in study.journal.trials() if row.attempt]
-            assert begun
-            study.assert_all_there(*begun)
+            started = [row.key for row in study.journal.trials() if row.attempt]
+            assert started
+            study.assert_all_there(*started)
             assert study.runs["parent"].info.status == "KILLED"
             # The study goes on, and the same runs with it.
             workplace.run("resume", "mine", "--runner", "inline")
