@@ -37,9 +37,6 @@ class Absent:
     def start(self) -> None:
         """Do nothing."""
 
-    def notify(self) -> None:
-        """Do nothing."""
-
     def attach(self, path: Path) -> None:
         """Do nothing."""
 
@@ -47,7 +44,7 @@ class Absent:
         """Return that there was nothing to do."""
         return TrackingSummary(0, 0)
 
-    def drain(self, *, wait_seconds: float) -> TrackingSummary:
+    def flush(self, *, wait_seconds: float) -> TrackingSummary:
         """Return that there was nothing to do."""
         return self.summary()
 

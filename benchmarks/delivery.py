@@ -21,10 +21,12 @@ from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.tracking import tracker
 from hsweep.tracking.delivery import Delivery
+from hsweep.tracking.names import STUDY_ID
 from hsweep.tracking.store import connect
 from hsweep.tracking.target import TrackingTarget
-from hsweep.tracking.tracker import Tracker, sync
+from hsweep.tracking.tracker import Tracker
 
+STUDY: dict[str, Any] = {"study": "made-up", "tags": {STUDY_ID: "made-up"}, "metric": "metric_0"}
 AXES = "abcdef"
 COUNTS = {"num_params": 10, "flops_per_example": 20, "train_memory_bytes": 30}
 
@@ -89,7 +91,7 @@ def deliver_live(
     """Record a study at its pace beside its tracker, and return what that computed."""
     vars(tracker)["Delivery"] = ClockedDelivery
     make_record(path, 0, reports, metrics)
-    serving = Clocked(path, target, study="made-up", tags={}, metric="metric_0")
+    serving = Clocked(path, target, **STUDY)
     began = time.perf_counter()
     serving.start()
     make_record(path, trials, reports, metrics, seconds)
@@ -123,7 +125,7 @@ def main() -> None:
         make_record(path, asked.trials, asked.reports, asked.metrics)
         connect(target)
         began = time.perf_counter()
-        summary = sync(path, target, study="made-up", tags={}, metric="metric_0")
+        summary = Tracker(path, target, **STUDY).sync()
         seconds = time.perf_counter() - began
     if not summary.is_complete:
         raise RuntimeError(f"not all was delivered: {summary}")

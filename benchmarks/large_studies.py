@@ -22,7 +22,8 @@ from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.log import Entry, Log
 from hsweep.record.manifest import Manifest
 from hsweep.record.study import Study
-from hsweep.tracking.tracker import tracking_target
+from hsweep.tracking.state import StoreState
+from hsweep.tracking.target import tracking_target
 
 Kind = Literal["transition", "lean"]
 KINDS: Final[tuple[Kind, ...]] = ("transition", "lean")
@@ -155,11 +156,11 @@ def write_study(home: Home, kind: Kind, trials: int, reports: int, name: str) ->
         log.append(lines)
     log.close()
     with Journal(study.paths.journal, rebuild=True) as journal:
-        runs = {
-            f"{target.run_prefix}{row[0]}": f"{zlib.crc32(row[0].encode()):032x}"
-            for row in journal.raw_trials()
-        }
-        journal.set_metas({target.experiment_name: "1", **runs})
+        keys = [row[0] for row in journal.raw_trials()]
+    state = StoreState(study.paths.journal, target)
+    state.experiment = "1"
+    state.runs = {key: f"{zlib.crc32(key.encode()):032x}" for key in keys}
+    state.save()
     return study
 
 

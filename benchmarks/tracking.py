@@ -217,7 +217,8 @@ def _empty_store(folder: Path) -> Path:
 @contextmanager
 def _server(file: Path) -> Iterator[str]:
     """Serve a SQLite store over HTTP on this machine, as `hsweep ui` does."""
-    from hsweep.tracking.target import TrackingTarget, ui_command
+    from hsweep.tracking.pages import ui_command
+    from hsweep.tracking.target import TrackingTarget
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

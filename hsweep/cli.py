@@ -418,7 +418,7 @@ def analyze(
     from hsweep.record.reading import reading
     from hsweep.record.study import Study
     from hsweep.running import request
-    from hsweep.tracking.tracker import tracking_target
+    from hsweep.tracking.target import tracking_target
     from hsweep.verbs.conclusion import write_study_report
     from hsweep.verbs.render import print_json
 
@@ -469,7 +469,7 @@ def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str 
     from hsweep.record.reading import reading
     from hsweep.record.study import Study
     from hsweep.running import request
-    from hsweep.tracking.tracker import tracking_target
+    from hsweep.tracking.target import tracking_target
     from hsweep.verbs.conclusion import write_study_report
 
     study = Study.open(home, study_name)
@@ -520,7 +520,8 @@ def export(study_name: str, file: Path, what: str, orphaned: bool, home: Home) -
 @tracking_option
 def ui(host: str, port: int, home: Home, tracking_uri: str | None) -> None:
     """Serve the MLflow UI on the home's store."""
-    from hsweep.tracking.tracker import serve_ui, tracking_target
+    from hsweep.tracking.pages import serve_ui
+    from hsweep.tracking.target import tracking_target
 
     if host not in ("127.0.0.1", "localhost", "::1"):
         click.echo(

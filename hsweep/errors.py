@@ -6,7 +6,7 @@ import functools
 import inspect
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,11 +37,22 @@ def unknown_name(kind: str, name: object, known: Iterable[object]) -> UserError:
     return UserError(f"unknown {kind} {shown(name)}; known: {listed}.{hint}")
 
 
+def check_choice(field: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse a value that is none of ``choices``.
+
+    Raises:
+        UserError: naming the field, its choices and the value.
+    """
+    if value not in choices:
+        *most, last = map(repr, choices)
+        raise UserError(f"{field} must be {', '.join(most)} or {last}, not {shown(value)}")
+
+
 def shown(value: object) -> str:
     """Return any value as an error quotes it: on one line, not at length, and never failing."""
     try:
         text = repr(value)
-    except Exception:  # whoever wrote its class has made a mistake, but not the one to be told
+    except Exception:  # a mistake in its class is not the one to report
         return f"a {type(value).__name__}"
     text = " ".join(text.split())
     if len(text) <= _LONGEST_QUOTED:

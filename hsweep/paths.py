@@ -169,6 +169,10 @@ class StudyPaths:
         """Held while log entries are delivered to one MLflow store, told by a short hash."""
         return self.root / f"tracking-{store}.lock"
 
+    def tracking_state(self, store: str) -> Path:
+        """How far the record is delivered to one MLflow store, and the ids of its runs there."""
+        return self.root / f"tracking-{store}.json"
+
     @property
     def checkpoints(self) -> Path:
         """Checkpoints, unless ``--storage`` puts them elsewhere."""

@@ -9,7 +9,7 @@ from torch import nn
 from models import counts as count
 from models.base import Counts
 from models.fields import settle
-from models.shape import PerStage, Shape, Stage, every_stage, real_number, whole_number
+from models.shape import PerStage, Stage, every_stage, real_number, stages_of, whole_number
 
 NUM_STAGES: Final = 4
 STEM_STRIDE: Final = 4
@@ -90,22 +90,10 @@ class DaViT:
             )
 
     @property
-    def shape(self) -> Shape:
-        """The transformer's shape; ``depth`` counts pairs of blocks, ``seq_len`` the grid's tokens
-        without padding."""
-        return Shape(
-            embed_dim=self.embed_dim,
-            depth=self.depth,
-            heads=self.heads,
-            head_dim=self.head_dim,
-            mlp_ratio=self.mlp_ratio,
-            seq_len=tuple(grid**2 for grid in self.grids),
-        )
-
-    @property
     def stages(self) -> tuple[Stage, ...]:
-        """The four stages, from the image on."""
-        return self.shape.stages
+        """The four stages, from the image on; ``depth`` counts pairs of blocks, ``seq_len`` the
+        grid's tokens without padding."""
+        return stages_of(self, [grid**2 for grid in self.grids])
 
     @property
     def grids(self) -> tuple[int, ...]:

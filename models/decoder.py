@@ -18,7 +18,7 @@ from models.blocks import (
     feed_forward_cost,
 )
 from models.fields import SEQUENCE, settle, settle_shape
-from models.shape import Shape, Stage, whole_number
+from models.shape import Stage, whole_number
 
 _TINY_STORIES_WIDTH: Final = 512
 
@@ -76,9 +76,9 @@ class Decoder:
         settle_shape(self, self.stage, SEQUENCE)
 
     @property
-    def shape(self) -> Shape:
+    def stage(self) -> Stage:
         """The transformer's shape."""
-        return Shape(
+        return Stage(
             embed_dim=self.embed_dim,
             depth=self.depth,
             heads=self.heads,
@@ -86,11 +86,6 @@ class Decoder:
             mlp_ratio=self.mlp_ratio,
             seq_len=self.seq_len,
         )
-
-    @property
-    def stage(self) -> Stage:
-        """The shape as that of layers that are all alike."""
-        return self.shape.only_stage
 
     def build(self) -> "DecoderNetwork":
         """Return the model: (batch, tokens) of int64 to (batch, tokens, vocab_size) logits."""

@@ -19,7 +19,7 @@ from models.attention import MultiHeadAttention
 from models.base import Counts
 from models.blocks import GatedFeedForward, PreNormBlock, draw_normal, gated_feed_forward_cost
 from models.fields import SEQUENCE, settle, settle_shape
-from models.shape import Shape, Stage, real_number
+from models.shape import Stage, real_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +77,9 @@ class CrammedBert:
         settle_shape(self, self.stage, SEQUENCE)
 
     @property
-    def shape(self) -> Shape:
+    def stage(self) -> Stage:
         """The transformer's shape."""
-        return Shape(
+        return Stage(
             embed_dim=self.embed_dim,
             depth=self.depth,
             heads=self.heads,
@@ -87,11 +87,6 @@ class CrammedBert:
             mlp_ratio=self.mlp_ratio,
             seq_len=self.seq_len,
         )
-
-    @property
-    def stage(self) -> Stage:
-        """The shape as that of layers that are all alike."""
-        return self.shape.only_stage
 
     @property
     def predicted_tokens(self) -> int:

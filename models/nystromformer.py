@@ -25,7 +25,7 @@ from models.nystrom_attention import (
     nystrom_attention_cost,
     padding_bias,
 )
-from models.shape import Shape, Stage
+from models.shape import Stage
 
 PADDING: Final = 0
 AttentionKind: TypeAlias = Literal["nystrom", "softmax"]
@@ -120,9 +120,9 @@ class Nystromformer:
                 )
 
     @property
-    def shape(self) -> Shape:
+    def stage(self) -> Stage:
         """The transformer's shape."""
-        return Shape(
+        return Stage(
             embed_dim=self.embed_dim,
             depth=self.depth,
             heads=self.heads,
@@ -130,11 +130,6 @@ class Nystromformer:
             mlp_ratio=self.mlp_ratio,
             seq_len=self.seq_len,
         )
-
-    @property
-    def stage(self) -> Stage:
-        """The shape as that of layers that are all alike."""
-        return self.shape.only_stage
 
     @property
     def input_shape(self) -> tuple[int, ...]:

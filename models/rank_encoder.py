@@ -20,7 +20,7 @@ from models.attention import MultiHeadAttention
 from models.base import Counts
 from models.blocks import FeedForward, feed_forward_cost
 from models.fields import SEQUENCE, settle, settle_shape
-from models.shape import Shape, Stage, whole_number
+from models.shape import Stage, whole_number
 
 NormKind: TypeAlias = Literal["scalar", "layer"]
 Positions: TypeAlias = Literal["none", "added", "concatenated"]
@@ -85,9 +85,9 @@ class RankEncoder:
         return self.embed_dim + self.position_dim * (self.positions == "concatenated")
 
     @property
-    def shape(self) -> Shape:
+    def stage(self) -> Stage:
         """The transformer's shape; its ``embed_dim`` is the residual stream's ``width``."""
-        return Shape(
+        return Stage(
             embed_dim=self.width,
             depth=self.depth,
             heads=self.heads,
@@ -95,11 +95,6 @@ class RankEncoder:
             mlp_ratio=self.mlp_ratio,
             seq_len=self.seq_len,
         )
-
-    @property
-    def stage(self) -> Stage:
-        """The shape as that of layers that are all alike."""
-        return self.shape.only_stage
 
     def build(self) -> "RankEncoderNetwork":
         """Return the network: (batch, seq_len, embed_dim) to the same shape."""

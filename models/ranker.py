@@ -12,7 +12,7 @@ from models.attention import MultiHeadAttention
 from models.base import Counts
 from models.blocks import FeedForward, PreNormBlock, feed_forward_cost
 from models.fields import settle, settle_shape
-from models.shape import Shape, Stage, token_width
+from models.shape import Stage, token_width
 
 _WHOLE_NUMBERS: Final = ("heads", "seq_len", "input_dim", "depth")
 
@@ -53,9 +53,9 @@ class Ranker:
         settle_shape(self, self.stage, ("mlp_ratio",))
 
     @property
-    def shape(self) -> Shape:
+    def stage(self) -> Stage:
         """The transformer's shape."""
-        return Shape(
+        return Stage(
             embed_dim=token_width(self.embed_dim, self.heads, self.head_dim),
             depth=self.depth,
             heads=self.heads,
@@ -63,11 +63,6 @@ class Ranker:
             mlp_ratio=self.mlp_ratio,
             seq_len=self.seq_len,
         )
-
-    @property
-    def stage(self) -> Stage:
-        """The shape as that of layers that are all alike."""
-        return self.shape.only_stage
 
     def build(self) -> "RankerNetwork":
         """Return the network: (batch, candidates, input_dim) to scores (batch, candidates)."""

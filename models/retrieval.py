@@ -13,7 +13,7 @@ from models import counts as count
 from models.attention import ClassTokenAttention, MultiHeadAttention
 from models.base import Counts
 from models.fields import settle
-from models.shape import Shape, Stage, token_width
+from models.shape import Stage, token_width
 
 _WHOLE_NUMBERS: Final = (
     *("heads", "seq_len", "input_dim", "output_dim", "depth"),
@@ -70,12 +70,12 @@ class RetrievalTransformer:
             optional=("embed_dim", "head_dim"),
             switches=("residual", "learnable_temperature"),
         )
-        self.shape  # noqa: B018  refuses impossible ones
+        self.stage  # noqa: B018  refuses impossible ones
 
     @property
-    def shape(self) -> Shape:
+    def stage(self) -> Stage:
         """The transformer's shape; there is no feed-forward block between the layers."""
-        return Shape(
+        return Stage(
             embed_dim=token_width(self.embed_dim, self.heads, self.head_dim),
             depth=self.depth,
             heads=self.heads,
@@ -83,11 +83,6 @@ class RetrievalTransformer:
             mlp_ratio=0,
             seq_len=self.seq_len,
         )
-
-    @property
-    def stage(self) -> Stage:
-        """The shape as that of layers that are all alike."""
-        return self.shape.only_stage
 
     def build(self) -> "RetrievalNetwork":
         """Return the network: (batch, seq_len, input_dim) to (batch,) or (batch, output_dim)."""

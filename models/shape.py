@@ -2,8 +2,8 @@
 
 import math
 import operator
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -77,41 +77,33 @@ def token_width(embed_dim: int | None, heads: int, head_dim: int | None) -> int:
     return heads * head_dim
 
 
-def per_stage(name: str, value: Any, check: Callable[[str, Any], T]) -> PerStage[T]:
-    """Return ``value``, or each of its values if it is a tuple or list, passed through ``check``.
-
-    Raises:
-        ValueError: what ``check`` raises, or an empty sequence.
-    """
-    if not isinstance(value, tuple | list):
-        return check(name, value)
-    if not value:
-        raise ValueError(f"{name} must have one value or one for each stage, not {value!r}")
-    return tuple(check(f"{name} of stage {number}", each) for number, each in enumerate(value))
-
-
 def every_stage(
     name: str, value: Any, num_stages: int, check: Callable[[str, Any], T]
 ) -> tuple[T, ...]:
-    """Return ``value`` for each of ``num_stages`` stages, or its values if it has that many.
+    """Return ``value`` for each of ``num_stages`` stages, or its values if it has that many, passed
+    through ``check``.
 
     Raises:
         ValueError: what ``check`` raises, or a sequence of another length.
     """
-    values = per_stage(name, value, check)
-    if not isinstance(values, tuple):
-        return (values,) * num_stages
-    if len(values) != num_stages:
+    if not isinstance(value, tuple | list):
+        return (check(name, value),) * num_stages
+    if len(value) != num_stages:
         raise ValueError(
             f"{name} must have one value or {num_stages}, one for each stage, "
-            f"not {len(values)}: {value!r}"
+            f"not {len(value)}: {value!r}"
         )
-    return values
+    return tuple(check(f"{name} of stage {number}", each) for number, each in enumerate(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Layers that are all alike.
+    """Layers that are all alike: a transformer, or the part of one between two changes of width.
+
+    Two meanings of "more heads" are told apart. *Coupled* (``head_dim`` is None): the heads share
+    the embedding's width among them, so more heads are narrower heads. *Decoupled* (``head_dim``
+    is given): every head has that width, and the inner width ``heads * head_dim`` grows with the
+    heads, free of ``embed_dim``.
 
     Attributes:
         embed_dim: width of the residual stream.
@@ -166,91 +158,20 @@ class Stage:
         return int(self.embed_dim * self.mlp_ratio)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """The shape of a transformer: of one stage, or of several that differ.
+def stages_of(config: Any, seq_lens: Sequence[int]) -> tuple[Stage, ...]:
+    """Return the stages of a configuration whose fields hold one value for all of them or a tuple
+    of one for each.
 
-    Two meanings of "more heads" are told apart. *Coupled* (``head_dim`` is None): the heads share
-    the embedding's width among them, so more heads are narrower heads. *Decoupled* (``head_dim``
-    is given): every head has that width, and the inner width ``heads * head_dim`` grows with the
-    heads, free of ``embed_dim``.
-
-    Every attribute is one value for all stages or a tuple of one for each; tuples must be of
-    equal length.
-
-    Attributes:
-        embed_dim: width of the residual stream.
-        depth: number of layers.
-        heads: attention heads in each layer.
-        head_dim: width of one head, or None for ``embed_dim / heads``.
-        mlp_ratio: hidden width of the feed-forward block over ``embed_dim``; 0 for none.
-        seq_len: tokens of an example, a class token included.
-
-    Raises:
-        ValueError: an impossible stage (see ``Stage``), or tuples of different lengths.
+    Args:
+        config: with the fields of a stage but ``seq_len``.
+        seq_lens: tokens of each stage.
     """
-
-    embed_dim: PerStage[int]
-    depth: PerStage[int]
-    heads: PerStage[int]
-    head_dim: PerStage[int] | None = None
-    mlp_ratio: PerStage[float] = 4.0
-    seq_len: PerStage[int]
-
-    def __post_init__(self) -> None:
-        for name in ("embed_dim", "depth", "heads", "seq_len"):
-            object.__setattr__(self, name, per_stage(name, getattr(self, name), whole_number))
-        if self.head_dim is not None:
-            object.__setattr__(self, "head_dim", per_stage("head_dim", self.head_dim, whole_number))
-        object.__setattr__(self, "mlp_ratio", per_stage("mlp_ratio", self.mlp_ratio, real_number))
-        lengths = {
-            each.name: len(value)
-            for each in fields(self)
-            if isinstance(value := getattr(self, each.name), tuple)
-        }
-        if len(set(lengths.values())) > 1:
-            found = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-            raise ValueError(f"values given for each stage must be equally many: {found}")
-        self.stages  # noqa: B018  makes every stage once, which refuses impossible ones
-
-    @property
-    def coupled(self) -> bool:
-        """Whether the width of a head follows from ``embed_dim`` and ``heads``."""
-        return self.head_dim is None
-
-    @property
-    def num_stages(self) -> int:
-        """Stages; 1 if no attribute has a value for each."""
-        values = (getattr(self, each.name) for each in fields(self))
-        return max((len(value) for value in values if isinstance(value, tuple)), default=1)
-
-    @property
-    def num_layers(self) -> int:
-        """Layers of all stages together."""
-        return sum(stage.depth for stage in self.stages)
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """The stages, from the input on."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return tuple(
-            Stage(
-                **{
-                    name: value[number] if isinstance(value, tuple) else value
-                    for name, value in values.items()
-                }
-            )
-            for number in range(self.num_stages)
-        )
-
-    @property
-    def only_stage(self) -> Stage:
-        """The stage of a model that has one.
-
-        Raises:
-            ValueError: there are several.
-        """
-        stages = self.stages
-        if len(stages) != 1:
-            raise ValueError(f"this model has layers of one kind, not {len(stages)} stages")
-        return stages[0]
+    names = ("embed_dim", "depth", "heads", "head_dim", "mlp_ratio")
+    columns = (
+        value if isinstance(value := getattr(config, name), tuple) else (value,) * len(seq_lens)
+        for name in names
+    )
+    return tuple(
+        Stage(**dict(zip(names, values, strict=True)), seq_len=seq_len)
+        for *values, seq_len in zip(*columns, seq_lens, strict=True)
+    )

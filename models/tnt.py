@@ -8,7 +8,7 @@ from torch import nn
 from models import counts as count
 from models.base import Counts
 from models.fields import check_divides, settle, settle_shape
-from models.shape import Shape, Stage
+from models.shape import Stage
 
 PIXEL_KERNEL: Final = 7
 INNER_MLP_RATIO: Final = 4
@@ -83,9 +83,9 @@ class TNT:
         settle_shape(self, self.stage)
 
     @property
-    def shape(self) -> Shape:
+    def stage(self) -> Stage:
         """The outer transformer's shape; ``seq_len`` counts patches and the class token."""
-        return Shape(
+        return Stage(
             embed_dim=self.embed_dim,
             depth=self.depth,
             heads=self.heads,
@@ -93,11 +93,6 @@ class TNT:
             mlp_ratio=self.mlp_ratio,
             seq_len=self.num_patches + 1,
         )
-
-    @property
-    def stage(self) -> Stage:
-        """The outer transformer's shape as that of layers that are all alike."""
-        return self.shape.only_stage
 
     @property
     def inner_stage(self) -> Stage:

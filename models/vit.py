@@ -8,7 +8,7 @@ from torch import nn
 from models import counts as count
 from models.base import Counts
 from models.fields import check_divides, settle, settle_shape
-from models.shape import Shape, Stage
+from models.shape import Stage
 
 _WHOLE_NUMBERS: Final = ("image_size", "patch_size", "in_chans", "num_classes")
 
@@ -67,9 +67,9 @@ class ViT:
         settle_shape(self, self.stage)
 
     @property
-    def shape(self) -> Shape:
+    def stage(self) -> Stage:
         """The transformer's shape; ``seq_len`` counts patches and the class token."""
-        return Shape(
+        return Stage(
             embed_dim=self.embed_dim,
             depth=self.depth,
             heads=self.heads,
@@ -77,11 +77,6 @@ class ViT:
             mlp_ratio=self.mlp_ratio,
             seq_len=self.num_patches + self.class_token,
         )
-
-    @property
-    def stage(self) -> Stage:
-        """The shape as that of layers that are all alike."""
-        return self.shape.only_stage
 
     @property
     def num_patches(self) -> int:

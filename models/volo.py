@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from torch import nn
 
 from models import counts as count
 from models.base import Counts
 from models.fields import settle
-from models.shape import PerStage, Shape, Stage, every_stage, real_number, whole_number
+from models.shape import PerStage, Stage, every_stage, real_number, stages_of, whole_number
 
 NUM_STAGES: Final = 4
 PATCH_SIZES: Final = (4, 8, 16)
@@ -107,32 +107,23 @@ class VOLO:
                 "image_size must be a multiple of 2 * patch_size, since patches are merged two by "
                 f"two: {self.image_size} is not a multiple of {2 * self.patch_size}"
             )
-        widths = self._each("embed_dim")
+        widths, heads = (cast(tuple[int, ...], each) for each in (self.embed_dim, self.heads))
         if len(set(widths[1:])) > 1:
             raise ValueError(
                 "embed_dim must be the same in the last three stages, between which tokens keep "
                 f"their width, not {widths[1:]}"
             )
-        if self._each("heads")[-1] > widths[-1]:
+        if heads[-1] > widths[-1]:
             raise ValueError(
                 "heads of the last stage cannot be more than its embed_dim, which the class "
-                f"blocks' heads share: {self._each('heads')[-1]} is more than {widths[-1]}"
+                f"blocks' heads share: {heads[-1]} is more than {widths[-1]}"
             )
-
-    def _each(self, name: str) -> tuple[Any, ...]:
-        value = getattr(self, name)
-        return value if isinstance(value, tuple) else (value,) * NUM_STAGES
 
     @property
     def stages(self) -> tuple[Stage, ...]:
         """The four stages, outlookers first; ``seq_len`` counts the grid's tokens."""
-        fine, coarse = self.fine_grid**2, self.coarse_grid**2
-        names = ("embed_dim", "depth", "heads", "head_dim", "mlp_ratio")
-        columns = zip(*(self._each(name) for name in names), strict=True)
-        return tuple(
-            Stage(**dict(zip(names, column, strict=True)), seq_len=fine if number == 0 else coarse)
-            for number, column in enumerate(columns)
-        )
+        coarse = [self.coarse_grid**2] * (NUM_STAGES - 1)
+        return stages_of(self, [self.fine_grid**2, *coarse])
 
     @property
     def class_stage(self) -> Stage:
@@ -145,19 +136,6 @@ class VOLO:
             head_dim=last.embed_dim // last.heads,
             mlp_ratio=last.mlp_ratio,
             seq_len=last.seq_len + 1,
-        )
-
-    @property
-    def shape(self) -> Shape:
-        """The transformer's shape, without the class blocks."""
-        widths = tuple(stage.head_width for stage in self.stages)
-        return Shape(
-            embed_dim=self.embed_dim,
-            depth=self.depth,
-            heads=self.heads,
-            head_dim=None if self.head_dim is None else widths,
-            mlp_ratio=self.mlp_ratio,
-            seq_len=tuple(stage.seq_len for stage in self.stages),
         )
 
     @property

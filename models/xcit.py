@@ -9,7 +9,7 @@ from torch import nn
 from models import counts as count
 from models.base import Counts
 from models.fields import check_divides, settle, settle_shape
-from models.shape import Shape, Stage, real_number
+from models.shape import Stage, real_number
 
 PATCH_SIZES: Final = (8, 16)
 FOURIER_FEATURES: Final = 64
@@ -88,10 +88,10 @@ class XCiT:
             )
 
     @property
-    def shape(self) -> Shape:
-        """The transformer's shape; ``seq_len`` counts patches and the class token, which joins
-        the patches in class attention only."""
-        return Shape(
+    def stage(self) -> Stage:
+        """The cross-covariance blocks' shape; ``seq_len`` counts patches and the class token, which
+        joins the patches in class attention only."""
+        return Stage(
             embed_dim=self.embed_dim,
             depth=self.depth,
             heads=self.heads,
@@ -99,11 +99,6 @@ class XCiT:
             mlp_ratio=self.mlp_ratio,
             seq_len=self.num_patches + 1,
         )
-
-    @property
-    def stage(self) -> Stage:
-        """The cross-covariance blocks' shape."""
-        return self.shape.only_stage
 
     @property
     def class_stage(self) -> Stage:

@@ -19,18 +19,15 @@ from mlflow.entities import Run, ViewType
 
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal, TrialRow
+from hsweep.tracking.names import STUDY_ID
+from hsweep.tracking.pages import ui_command
+from hsweep.tracking.state import StoreState
 from hsweep.tracking.store import initialise_database
-from hsweep.tracking.target import TrackingTarget, ui_command
+from hsweep.tracking.target import TrackingTarget
+from hsweep.tracking.tracker import Tracker, TrackingSummary
 
 DEADLINE: Final = 200.0
 """Seconds, far above what anything here takes."""
-
-STUDY: dict[str, Any] = {
-    "study": "heads-1",
-    "tags": {"hsweep.tool_commit": "abc"},
-    "metric": "nmse",
-}
-"""What deliveries of these tests' studies have in common."""
 
 History = list[tuple[int, int, float]]
 """(step, time in ms, value) of every row of a metric."""
@@ -58,6 +55,81 @@ def report(
             key, 1, Report(unit, 10 * unit, metrics, 0.5 * unit, False), metrics["nmse"],
             status if unit == units[-1] else TrialStatus.RUNNING,
         )  # fmt: skip
+
+
+class Tracked:
+    """A study's record in a folder of its own, and the store it is delivered to.
+
+    Args:
+        folder: the study's; made here, else read only.
+        target: the store.
+        study_id: tells studies of one name apart.
+    """
+
+    def __init__(self, folder: Path, target: TrackingTarget, study_id: str = "5eed") -> None:
+        is_new = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "journal.db"
+        self.journal = Journal(self.path, create=is_new, read_only=not is_new)
+        self.target = target
+        self._study_id = study_id
+
+    def plan(self, *keys: str) -> None:
+        plan(self.journal, *keys)
+
+    def train(
+        self,
+        key: str,
+        units: range,
+        status: TrialStatus = TrialStatus.RUNNING,
+        **more: float | None,
+    ) -> None:
+        """Record the beginning of an attempt and one report a unit."""
+        self.journal.begin_attempt(key)
+        report(self.journal, key, units, status, **more)
+
+    def tracker(self) -> Tracker:
+        tags = {"hsweep.tool_commit": "abc", STUDY_ID: self._study_id}
+        return Tracker(self.path, self.target, study="heads-1", tags=tags, metric="nmse")
+
+    def sync(self, **options: Any) -> TrackingSummary:
+        return self.tracker().sync(**options)
+
+    def track(self) -> TrackingSummary:
+        """Deliver as a run does: from a thread, which is closed."""
+        tracker = self.tracker()
+        tracker.start()
+        return tracker.close(wait_seconds=DEADLINE)
+
+    @property
+    def state(self) -> StoreState:
+        return StoreState(self.path, self.target)
+
+    @property
+    def state_file(self) -> Path:
+        (file,) = self.path.parent.glob("tracking-*.json")
+        return file
+
+    @property
+    def runs(self) -> dict[str, Run]:
+        return runs_by_key(self.target)
+
+    def pending(self) -> int:
+        return self.journal.count_after(self.state.cursor)
+
+    def history(self, key: str, metric: str = "nmse") -> "History":
+        return history(self.target, self.runs[key], metric)
+
+    def assert_all_there(self, *keys: str) -> None:
+        """One run a trial, nested in the study's, with every report once."""
+        runs = self.runs
+        assert set(runs) == {*keys, "parent"}
+        assert self.state.trial_runs == {key: runs[key].info.run_id for key in keys}
+        for key in keys:
+            rows = history(self.target, runs[key], "nmse")
+            assert rows == recorded(self.journal, key)
+            assert [step for step, _, _ in rows] == list(range(1, len(rows) + 1))
+            assert runs[key].data.tags["mlflow.parentRunId"] == runs["parent"].info.run_id
 
 
 def client(target: TrackingTarget) -> MlflowClient:
@@ -93,7 +165,7 @@ def recorded(journal: Journal, key: str, metric: str = "nmse") -> History:
 
 
 def database(folder: Path, empty: Path) -> Path:
-    """Copy an empty store: to make one anew takes seconds."""
+    """Copy an empty store: making one takes seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(empty, folder / "mlflow.db"))
 

@@ -190,7 +190,7 @@ class ModelContract:
             assert pickle.loads(pickle.dumps(config)) == config
             assert hash(pickle.loads(pickle.dumps(config))) == hash(config)
             assert isinstance(config, ModelConfig)
-            assert config.shape.coupled is (config is self.coupled)
+            assert (config.head_dim is None) is (config is self.coupled)
 
 
 class _MeanSquare:

@@ -1,9 +1,9 @@
 """How long a trial trains, counted by the tool itself (never by calls to a scheduler)."""
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
-from hsweep.errors import UserError, shown
+from hsweep.errors import UserError, check_choice, shown
 
 _MOST_UNITS: Final = 10**12
 _MOST_REPORTS: Final = 1_000_000
@@ -32,10 +32,7 @@ class Budget:
     report_every: int = 1
 
     def __post_init__(self) -> None:
-        if self.unit not in ("epochs", "steps", "seconds"):
-            raise UserError(
-                f"budget unit must be 'epochs', 'steps' or 'seconds', not {self.unit!r}"
-            )
+        check_choice("budget unit", self.unit, get_args(BudgetUnit))
         for name, value in (("amount", self.amount), ("report_every", self.report_every)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise UserError(

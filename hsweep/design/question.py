@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from hsweep.errors import UserError, shown
+from hsweep.errors import UserError, check_choice, shown
 
 Goal = Literal["min", "max"]
 Scale = Literal["error", "accuracy", "loss"]
@@ -36,7 +36,7 @@ class Transition:
         _check_axes(("x", self.x), *((("by", self.by),) if self.by is not None else ()))
         if self.x == self.by:
             raise UserError(f"x and by must be different axes; both are {self.x!r}")
-        _check_scale(self.scale)
+        check_choice("scale", self.scale, get_args(Scale))
         if self.eval_size is not None and (type(self.eval_size) is not int or self.eval_size < 1):
             raise UserError(
                 "eval_size must be a whole number of at least 1, or None, not "
@@ -92,7 +92,7 @@ class Lean:
         _check_axes(*(("costs", cost) for cost in self.costs))
         if self.within is not None:
             _check_axes(("within", self.within))
-        _check_scale(self.scale)
+        check_choice("scale", self.scale, get_args(Scale))
         self._check_nuisance()
 
     def _check_nuisance(self) -> None:
@@ -126,11 +126,6 @@ def _check_axes(*named: tuple[str, object]) -> None:
     for field, value in named:
         if not isinstance(value, str):
             raise UserError(f"{field} must name an axis or a column, not {shown(value)}")
-
-
-def _check_scale(scale: object) -> None:
-    if scale not in get_args(Scale):
-        raise UserError(f"scale must be 'error', 'accuracy' or 'loss', not {shown(scale)}")
 
 
 def lean(

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from hsweep.errors import UserError
+from hsweep.errors import UserError, check_choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +60,13 @@ class Recipe:
                 raise UserError(f"{name} must be a number of at least 0, not {value!r}")
         if not 0 <= self.warmup_fraction < 1:
             raise UserError(f"warmup_fraction must lie in [0, 1), not {self.warmup_fraction!r}")
-        if self.optimizer not in ("adamw", "sgd"):
-            raise UserError(f"optimizer must be 'adamw' or 'sgd', not {self.optimizer!r}")
-        if self.schedule not in ("cosine", "linear", "constant"):
-            raise UserError(
-                f"schedule must be 'cosine', 'linear' or 'constant', not {self.schedule!r}"
-            )
-        if self.precision not in ("float32", "bfloat16"):
-            raise UserError(f"precision must be 'float32' or 'bfloat16', not {self.precision!r}")
-        if self.compile not in ("off", "on", "graphs"):
-            raise UserError(f"compile must be 'off', 'on' or 'graphs', not {self.compile!r}")
+        for name, choices in (
+            ("optimizer", ("adamw", "sgd")),
+            ("schedule", ("cosine", "linear", "constant")),
+            ("precision", ("float32", "bfloat16")),
+            ("compile", ("off", "on", "graphs")),
+        ):
+            check_choice(name, getattr(self, name), choices)
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise UserError(f"clip_norm must be positive or None, not {self.clip_norm!r}")
 

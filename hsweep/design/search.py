@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hsweep.design.question import Goal
-from hsweep.errors import UserError, shown
+from hsweep.errors import UserError, check_choice, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,7 @@ class Search:
     also: tuple[tuple[str, Goal], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.method not in ("grid", "random", "optuna"):
-            raise UserError(
-                f"search method must be 'grid', 'random' or 'optuna', not {self.method!r}"
-            )
+        check_choice("search method", self.method, ("grid", "random", "optuna"))
         if self.method != "grid" and (self.num_points is None or self.num_points < 1):
             raise UserError(
                 f"a {self.method} search needs num_points of at least 1, not {self.num_points!r}"

@@ -402,11 +402,10 @@ class Union(Space):
 
 
 @dataclass(frozen=True)
-class Where(Space):
-    """The points of ``inner`` that satisfy a condition."""
+class _Wrapper(Space):
+    """A space whose points follow one by one from those of another."""
 
     inner: Space
-    condition: Callable[[Point], bool]
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -415,6 +414,19 @@ class Where(Space):
     def parameters(self, prefix: str = "") -> dict[str, Domain]:
         return self.inner.parameters(prefix)
 
+    def _most_points(self) -> float:
+        return self.inner._most_points()
+
+    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
+        return replace(self, inner=self.inner.override(axis, values))
+
+
+@dataclass(frozen=True)
+class Where(_Wrapper):
+    """The points of ``inner`` that satisfy a condition."""
+
+    condition: Callable[[Point], bool]
+
     def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
         point = self.inner.decode(values, prefix)
         return None if point is None or not self._holds(point) else point
@@ -422,21 +434,14 @@ class Where(Space):
     def _holds(self, point: dict[str, Any]) -> bool:
         return _of_sweep("a where(...)", lambda given: bool(self.condition(given)), point)
 
-    def _most_points(self) -> float:
-        return self.inner._most_points()
-
     def _enumerate(self) -> Iterator[dict[str, Any]]:
         return filter(self._holds, self.inner._enumerate())
 
-    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
-        return replace(self, inner=self.inner.override(axis, values))
-
 
 @dataclass(frozen=True)
-class Derived(Space):
+class Derived(_Wrapper):
     """``inner`` with one more axis, computed from the others."""
 
-    inner: Space
     name: str
     compute: Callable[[Point], AxisValue]
 
@@ -458,12 +463,6 @@ class Derived(Space):
             raise UserError(f"derived axis {self.name!r} at {point}: {error}") from error
         return {**point, self.name: value}
 
-    def _most_points(self) -> float:
-        return self.inner._most_points()
-
-    def parameters(self, prefix: str = "") -> dict[str, Domain]:
-        return self.inner.parameters(prefix)
-
     def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
         point = self.inner.decode(values, prefix)
         return None if point is None else self._with_axis(point)
@@ -476,7 +475,7 @@ class Derived(Space):
             raise UserError(
                 f"axis {axis!r} is derived from {', '.join(self.inner.axes)}; set one of those"
             )
-        return replace(self, inner=self.inner.override(axis, values))
+        return super().override(axis, values)
 
 
 Computed = TypeVar("Computed")

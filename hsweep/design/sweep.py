@@ -1,7 +1,7 @@
 """A sweep: one question as a frozen value, and its variants."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType, NoneType
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
@@ -14,7 +14,7 @@ from hsweep.design.recipe import Recipe
 from hsweep.design.search import Search
 from hsweep.design.space import Point, Space
 from hsweep.design.trial import AUTO, Resources
-from hsweep.errors import UserError, shown, unknown_name
+from hsweep.errors import UserError, check_choice, shown, unknown_name
 from hsweep.paths import check_study_name
 from models.base import AnyModelConfig
 from models.conditioning import Conditioning
@@ -149,8 +149,7 @@ class Sweep:
             )
         if self.probe is not None:
             self._check_probe()
-        if self.goal not in ("min", "max"):
-            raise UserError(f"goal must be 'min' or 'max', not {self.goal!r}")
+        check_choice("goal", self.goal, get_args(Goal))
         if type(self.replicates) is not int or self.replicates < 1:
             raise UserError(f"replicates must be at least 1, not {shown(self.replicates)}")
         if self.max_failures < 0:
@@ -214,20 +213,18 @@ class Sweep:
                 raise UserError(f"axis {axis!r} is also what the probe measures; choose another")
 
     def _check_question(self) -> None:
-        axes = self.space.axes
-        if isinstance(self.question, Transition):
-            for axis in (self.question.x, self.question.by):
-                if axis is not None and axis not in axes:
-                    raise unknown_name("axis in the sweep's question", axis, axes)
-        elif isinstance(self.question, Lean):
-            for axis, _ in self.question.baseline:
-                if axis not in axes:
-                    raise unknown_name("axis in the lean question's baseline", axis, axes)
-            if self.question.within is not None and self.question.within not in axes:
-                raise unknown_name("axis in the lean question", self.question.within, axes)
-            for axis in self.question.nuisance:
-                if axis not in axes:
-                    raise unknown_name("nuisance axis in the lean question", axis, axes)
+        asked = self.question
+        named: dict[str, Iterable[str | None]] = {}
+        if isinstance(asked, Transition):
+            named["axis in the sweep's question"] = (asked.x, asked.by)
+        elif isinstance(asked, Lean):
+            named["axis in the lean question's baseline"] = [axis for axis, _ in asked.baseline]
+            named["axis in the lean question"] = (asked.within,)
+            named["nuisance axis in the lean question"] = asked.nuisance
+        for what, axes in named.items():
+            for axis in axes:
+                if axis is not None and axis not in self.space.axes:
+                    raise unknown_name(what, axis, self.space.axes)
 
     def with_preset(self, name: str | None) -> "Sweep":
         """Return the variant called ``name`` (None: the default, ``quick``).

@@ -47,7 +47,7 @@ from hsweep.running.launch import (
 )
 from hsweep.running.outcome import Outcome
 from hsweep.running.request import train
-from hsweep.tracking.tracker import TrackingTarget
+from hsweep.tracking.target import TrackingTarget
 from hsweep.workspace import load_sweep
 
 _REPLACED: Final = (

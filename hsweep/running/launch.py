@@ -32,8 +32,10 @@ from hsweep.record.study import Study
 from hsweep.running.outcome import Outcome, resume_line
 from hsweep.running.reuse import Reuse, reuse_for
 from hsweep.terminal import doing
-from hsweep.tracking.farewell import Farewell
-from hsweep.tracking.tracker import Tracker, TrackingTarget, study_tags
+from hsweep.tracking.names import study_tags
+from hsweep.tracking.shutdown import Shutdown
+from hsweep.tracking.target import TrackingTarget
+from hsweep.tracking.tracker import Tracker
 from hsweep.training.checkpoints import CheckpointStore, file_system
 from hsweep.training.compiler import cannot_be_compiled
 from hsweep.workspace import LoadedSweep
@@ -228,13 +230,13 @@ def run_study(
             _calibrate(home, journal, trials)
             counts = journal.status_counts()
             # The report links to the runs, so they should be there.
-            farewell = Farewell(
+            tracking = Shutdown(
                 tracker, console, is_interrupted=coordinator.stop_reason == _INTERRUPTED
             )
-            farewell.catch_up()
+            tracking.flush()
             for path in conclude(study):
                 tracker.attach(path)
-            summary = farewell.close()
+            summary = tracking.close()
     return Outcome(
         counts=counts,
         stop_reason=coordinator.stop_reason,

@@ -14,8 +14,9 @@ from hsweep.record.endings import (
     trial_ends,
 )
 from hsweep.record.study import Study
-from hsweep.tracking.farewell import tracking_lines
-from hsweep.tracking.tracker import TrackingSummary, TrackingTarget
+from hsweep.tracking.shutdown import tracking_lines
+from hsweep.tracking.target import TrackingTarget
+from hsweep.tracking.tracker import TrackingSummary
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,7 @@ from hsweep.running.launch import (
     sweep_source,
 )
 from hsweep.running.outcome import Outcome, resume_line
-from hsweep.tracking.target import has_login
-from hsweep.tracking.tracker import TrackingTarget, tracking_target
+from hsweep.tracking.target import TrackingTarget, has_login, tracking_target
 
 if TYPE_CHECKING:
     from hsweep.coordination.runner import InlineRunner

@@ -1,8 +1,8 @@
 """The one place that imports MLflow: everything the project uses of it, ready for use.
 
 Two threads that import parts of one package at once can wait for each other, and Python then lets
-one of them see modules that are only half imported. Whoever needs MLflow imports this module, so
-the import system makes a second thread wait until the first is done.
+one of them see modules that are only half imported. Everything that needs MLflow imports this
+module, so the import system makes a second thread wait until the first is done.
 """
 
 import logging

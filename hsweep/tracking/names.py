@@ -1,12 +1,18 @@
-"""How trials, metrics and parameters are called in an MLflow store."""
+"""How runs, metrics, parameters and tags are called in an MLflow store."""
 
 import hashlib
 import posixpath
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.record.journal import TrialRow
+
+if TYPE_CHECKING:
+    from hsweep.record.manifest import Manifest
+
+STUDY_ID: Final = "hsweep.study_id"
+"""The tag by which a study's runs are found; it tells studies of one name in two homes apart."""
 
 # MLflow allows 250; the rest is room for a prefix.
 _LONGEST_NAME: Final = 240
@@ -46,3 +52,24 @@ def run_params(trial: TrialRow) -> dict[str, str]:
     values = {**trial.point, "replicate": trial.replicate, **trial.counts}
     names = safe_names(values)
     return {names[name]: str(value) for name, value in values.items()}
+
+
+def study_tags(manifest: "Manifest") -> dict[str, str]:
+    """Return the tags that every run of a study carries."""
+    identity = f"{manifest.name}\n{manifest.created!r}"
+    return {
+        **_provenance_tags(manifest.provenance),
+        "hsweep.sweep": manifest.sweep,
+        "hsweep.preset": manifest.preset,
+        STUDY_ID: hashlib.sha256(identity.encode()).hexdigest()[:32],
+    }
+
+
+def _provenance_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
+    tags: dict[str, str] = {}
+    for name in ("tool", "sweep"):
+        if state := provenance.get(name):
+            tags[f"hsweep.{name}_commit"] = state["commit"] + ("-dirty" if state["dirty"] else "")
+    if state := provenance.get("sweep") or provenance.get("tool"):
+        tags["mlflow.source.git.commit"] = state["commit"]
+    return tags

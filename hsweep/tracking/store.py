@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from filelock import FileLock
 
+from hsweep.redaction import redact
 from hsweep.tracking.target import TrackingTarget
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def connect(target: TrackingTarget) -> "MlflowClient":
 
 
 def initialise_database(target: TrackingTarget) -> None:
-    """Create the tables of a SQLite store that is not there yet; other stores are left alone.
+    """Create the tables of a SQLite store that is not there yet; other stores stay as they are.
 
     MLflow's own first opening is neither safe against a second process nor against a kill, so the
     file is made under a lock and a temporary name.
@@ -78,8 +79,8 @@ def _wait_less_for_disks() -> None:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the store answered, and said that what it was sent is not acceptable: sending the
-    same again is of no use, while anything else may be different the next time."""
+    """Whether the store answered that what it was sent is not acceptable: sending the same again
+    is of no use, while any other failure may pass."""
     from hsweep.tracking.mlflow_api import MlflowException
 
     if not isinstance(error, MlflowException):
@@ -91,6 +92,12 @@ def is_refusal(error: BaseException) -> bool:
 def is_missing(error: BaseException) -> bool:
     """Whether the store answered that it knows no such run or experiment."""
     return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
+
+
+def described(error: BaseException) -> str:
+    """Return an error in one line, without secrets."""
+    text = " ".join(str(error).split())
+    return redact(f"{type(error).__name__}: {text}")[:500]
 
 
 def milliseconds(seconds: float) -> int:

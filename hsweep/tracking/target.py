@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -62,41 +61,6 @@ class TrackingTarget:
         shown = redact_patterns(self.uri).replace(f"{HIDDEN}@", "")
         return hashlib.sha256(f"{shown}\n{self.experiment}".encode()).hexdigest()[:12]
 
-    @property
-    def cursor_name(self) -> str:
-        """What this store's cursor in a journal is called."""
-        return f"mlflow:{self.scope}"
-
-    @property
-    def run_prefix(self) -> str:
-        """What the journal's entries for run ids begin with."""
-        return f"mlflow:{self.scope}:run:"
-
-    @property
-    def refused_prefix(self) -> str:
-        """What the journal's entries for what this store refused begin with."""
-        return f"mlflow:{self.scope}:refused:"
-
-    @property
-    def doubt_prefix(self) -> str:
-        """What the journal's entries for runs being created begin with."""
-        return f"mlflow:{self.scope}:creating:"
-
-    @property
-    def file_prefix(self) -> str:
-        """What the journal's entries for files uploaded begin with."""
-        return f"mlflow:{self.scope}:file:"
-
-    @property
-    def prefixes(self) -> tuple[str, ...]:
-        """Beginnings of all entries that speak of runs in this store."""
-        return self.run_prefix, self.refused_prefix, self.doubt_prefix, self.file_prefix
-
-    @property
-    def experiment_name(self) -> str:
-        """What the journal's entry for the experiment's id is called."""
-        return f"mlflow:{self.scope}:experiment"
-
 
 def tracking_target(uri: str | None, home: Home, experiment: str) -> TrackingTarget:
     """Return the store that ``--tracking-uri`` names; None is the home's own SQLite store.
@@ -147,23 +111,3 @@ def _sqlite_target(uri: str, home: Home, experiment: str) -> TrackingTarget:
 def _as_uri(folder: Path) -> str:
     # Without an explicit location MLflow writes to ./mlruns of wherever the process happens to be.
     return folder.expanduser().absolute().as_uri()
-
-
-def ui_command(target: TrackingTarget, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
-    """Return the command that serves MLflow's pages for a store.
-
-    A URI with a password is left out, since everyone on the machine can read command lines: it
-    goes into ``MLFLOW_BACKEND_STORE_URI``.
-
-    Raises:
-        UserError: the target is a server already, so its own address is the page to open.
-    """
-    if target.is_server:
-        raise UserError(f"the store is a server already: open {target.shown_uri} in a browser")
-    command = [sys.executable, "-m", "mlflow", "server"]
-    if target.shown_uri == target.uri:
-        command += ["--backend-store-uri", target.uri]
-    if target.artifact_location is not None:
-        # Otherwise experiments made in the pages keep files in ./mlartifacts of the caller.
-        command += ["--artifacts-destination", target.artifact_location]
-    return [*command, "--host", host, "--port", str(port), "--workers", "1"]

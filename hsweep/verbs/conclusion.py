@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hsweep.record.reading import StudyTables
     from hsweep.record.study import Study
     from hsweep.running.outcome import Outcome
-    from hsweep.tracking.tracker import TrackingTarget
+    from hsweep.tracking.target import TrackingTarget
 
 EXIT_NOTHING_USABLE: Final = 1
 
@@ -76,10 +76,9 @@ def write_study_report(
     """Write the report of a study into its folder, and return its path."""
     from analysis.answer import report_input
     from analysis.report import write_report
-    from hsweep.tracking.tracker import run_urls
+    from hsweep.tracking.pages import run_urls
 
-    with study.journal() as journal:
-        urls = run_urls(journal, target)
+    urls = run_urls(study.paths.journal, target)
     return write_report(report_input(study, answer, urls, tables), study.paths.report)
 
 

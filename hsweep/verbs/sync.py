@@ -1,4 +1,4 @@
-"""The verb that brings a tracking store up to date with what studies recorded."""
+"""The command that brings a tracking store up to date with what studies recorded."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -62,15 +62,15 @@ class Synced:
         }
 
     def lines(self) -> Iterator[str]:
-        """Say it, what is left last."""
+        """Yield the lines to print, what is pending last."""
         summary = self.summary
         if summary is None:
             yield f"{self.study}: {self.problem}"
             return
-        said = f"{summary.delivered} records delivered to {self.store}"
+        done = f"{summary.delivered} records delivered to {self.store}"
         if self.is_complete and not summary.delivered:
-            said = f"up to date in {self.store}"
-        yield f"{self.study}: {said}"
+            done = f"up to date in {self.store}"
+        yield f"{self.study}: {done}"
         if summary.pending or summary.unattached or summary.error:
             files = f" and {len(summary.unattached)} files" if summary.unattached else ""
             why = f" ({summary.error})" if summary.error else ""
@@ -99,7 +99,7 @@ def sync(names: tuple[str, ...], home: Home, tracking_uri: str | None, as_json: 
 
     console = console_for(as_json=as_json)
     for name in names:
-        # What is misspelt is said before the first delivery, which may take long.
+        # A misspelt name is reported before the first delivery, which may take long.
         Study.open(home, name)
     wanted = list(dict.fromkeys(names)) or [paths.name for paths in list_studies(home)]
     found: list[Synced] = []
@@ -118,10 +118,12 @@ def sync(names: tuple[str, ...], home: Home, tracking_uri: str | None, as_json: 
 
 
 def _sync(home: Home, name: str, uri: str | None, console: "Console") -> Synced:
-    """Deliver one study; what is wrong with it must not keep the others from theirs."""
+    """Deliver one study; a problem with it is returned, so that the others are delivered too."""
     from hsweep.record.study import Study
     from hsweep.running.request import recorded_tracking_uri
-    from hsweep.tracking.tracker import study_tags, sync, tracking_target
+    from hsweep.tracking.names import study_tags
+    from hsweep.tracking.target import tracking_target
+    from hsweep.tracking.tracker import Tracker
 
     store, is_running = "", False
     try:
@@ -131,12 +133,14 @@ def _sync(home: Home, name: str, uri: str | None, console: "Console") -> Synced:
         target = tracking_target(uri or recorded_tracking_uri(study), home, manifest.sweep)
         store = target.shown_uri
         with console.status(f"{name}: delivering to {store}") as status:
-            summary = sync(
+            tracker = Tracker(
                 study.paths.journal,
                 target,
                 study=name,
                 tags=study_tags(manifest),
                 metric=manifest.metric,
+            )
+            summary = tracker.sync(
                 artifacts=_files(study),
                 is_running=is_running,
                 progressed=lambda count: status.update(f"{name}: {count} records delivered"),

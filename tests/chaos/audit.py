@@ -89,7 +89,6 @@ class Record:
 
     rows: Mapping[str, Row]
     log: tuple[Entry, ...]
-    study_id: str | None
 
     def reports(self, key: str) -> list[Entry]:
         return [entry for entry in self.log if entry.key == key and entry.kind == "report"]
@@ -116,11 +115,9 @@ def read_record(study: Path) -> Record:
             "SELECT key, status, unit, attempt FROM trials WHERE orphaned = '' ORDER BY ordinal"
         )
         log = database.execute("SELECT key, kind, unit, payload FROM log ORDER BY seq")
-        study_id = database.execute("SELECT value FROM meta WHERE name = 'study_id'").fetchone()
         return Record(
             {key: Row(*rest) for key, *rest in rows},
             tuple(Entry(key, kind, unit, json.loads(text)) for key, kind, unit, text in log),
-            None if study_id is None else study_id[0],
         )
 
 
@@ -254,11 +251,15 @@ def audit_tracking(found: Audit, study: Path, uri: str, damaged: Collection[Repo
     """
     from mlflow import MlflowClient
 
+    from hsweep.record.manifest import parse_manifest
+    from hsweep.tracking.names import STUDY_ID, study_tags
+
     record = read_record(study)
+    study_id = study_tags(parse_manifest((study / "study.json").read_text()))[STUDY_ID]
     client = MlflowClient(tracking_uri=uri, registry_uri=uri)
     experiments = [each.experiment_id for each in client.search_experiments()]
     runs = client.search_runs(
-        experiments, f"tags.`hsweep.study_id` = '{record.study_id}'", max_results=10_000
+        experiments, f"tags.`hsweep.study_id` = '{study_id}'", max_results=10_000
     )
     keys = [run.data.tags.get("hsweep.trial", "") for run in runs]
     for key, number in Counter(keys).items():

@@ -55,7 +55,7 @@ def within_the_bound(request: pytest.FixtureRequest) -> None:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty MLflow database, made once."""
     from hsweep.tracking.store import initialise_database
-    from hsweep.tracking.tracker import TrackingTarget
+    from hsweep.tracking.target import TrackingTarget
 
     file = tmp_path_factory.mktemp("store") / "mlflow.db"
     initialise_database(TrackingTarget(f"sqlite:///{file}", None, "none"))

@@ -94,7 +94,9 @@ class Small:
             shutil.copytree(self._calm_home, self.home)
             shutil.copy(empty, self.home / "mlflow.db")
         return self._forks.run(
-            *("sync", STUDY, "--home", self.home, "--tracking-uri", self.store), dies_at=dies_at
+            *("sync", STUDY, "--home", self.home, "--tracking-uri", self.store),
+            dies_at=dies_at,
+            tracks=True,
         )
 
     def kill_and_go_on(self, *kills: tuple[int, bool]) -> Audit:
@@ -157,6 +159,7 @@ def test_a_delivery_killed_before_any_one_of_its_writes(
     tried = fault("delivery to MLflow killed before each write in turn")
     done = small.deliver(store)
     assert done.code == 0, done.output
+    assert done.writes
     for at in range(1, len(done.writes) + 1):
         assert small.deliver(store, dies_at=at).was_killed
         done = small.deliver(None)

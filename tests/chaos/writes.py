@@ -35,7 +35,7 @@ _PRELOADED: Final = (
         "hsweep.running.edit",
         "hsweep.training.train",
     ),
-    *("hsweep.tracking.farewell", "hsweep.training.worker"),
+    *("hsweep.tracking.shutdown", "hsweep.training.worker"),
 )
 _HALF: Final = b'{"half of it'
 

@@ -4,8 +4,12 @@ import gc
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from mlflow_stores import Tracked
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -50,3 +54,17 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mlflow")
     draft_of(folder / "mlflow.db").write_text("left by a process that was killed")
     return make_database(folder)
+
+
+@pytest.fixture
+def tracked(empty_database: Path, tmp_path: Path) -> "Iterator[Tracked]":
+    """A study's record beside an empty MLflow store on SQLite."""
+    from mlflow_stores import Tracked, database
+
+    from hsweep.tracking.target import TrackingTarget
+
+    file = database(tmp_path / "mlflow", empty_database)
+    target = TrackingTarget(f"sqlite:///{file}", (tmp_path / "artifacts").as_uri(), "heads")
+    tracked = Tracked(tmp_path / "study", target)
+    yield tracked
+    tracked.journal.close()

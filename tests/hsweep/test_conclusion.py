@@ -10,9 +10,10 @@ import pytest
 from tiny_studies import SWEEP_FILE
 
 from hsweep.paths import Home
+from hsweep.record.journal import Journal
 from hsweep.tracking.mlflow_api import MlflowClient
-from hsweep.tracking.target import TrackingTarget
-from hsweep.tracking.tracker import pending_rows, tracking_target
+from hsweep.tracking.state import StoreState
+from hsweep.tracking.target import TrackingTarget, tracking_target
 from hsweep.verbs import conclusion
 from hsweep.verbs.conclusion import Conclusion
 
@@ -34,7 +35,9 @@ def test_a_study_of_a_second_in_a_fresh_home_delivers_everything(tmp_path: Path)
     assert json.loads(done.stdout)["finished"] == 3
     assert "has not got" not in done.stderr
     target = tracking_target(None, Home(tmp_path / "h"), "tiny")
-    assert pending_rows(tmp_path / "h" / "studies" / "tiny-quick" / "journal.db", target) == 0
+    record = tmp_path / "h" / "studies" / "tiny-quick" / "journal.db"
+    with Journal(record, read_only=True) as journal:
+        assert StoreState(record, target).cursor == journal.last_seq()
     client = MlflowClient(tracking_uri=target.uri)
     experiment = client.get_experiment_by_name("tiny")
     assert experiment is not None

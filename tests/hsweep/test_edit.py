@@ -35,7 +35,7 @@ from hsweep.running.apply_revision import apply_revision
 from hsweep.running.beginnings import new_manifest
 from hsweep.running.edit import Asked, Edit, plan_edit
 from hsweep.running.request import refuse_changed
-from hsweep.tracking.tracker import TrackingTarget, tracking_target
+from hsweep.tracking.target import TrackingTarget, tracking_target
 
 SWEEP = '''"""A tiny question."""
 from dataclasses import dataclass

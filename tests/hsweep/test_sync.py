@@ -1,4 +1,4 @@
-"""``hsweep sync``, and how a run takes leave of a tracker that does not answer."""
+"""``hsweep sync``, and the shutdown of a run whose store does not answer."""
 
 import json
 import socket
@@ -16,14 +16,11 @@ from tiny_studies import SWEEP_FILE, finish, manifest, new_study, recording
 
 from hsweep.paths import Home
 from hsweep.record.study import Study
-from hsweep.tracking.farewell import Farewell, sync_line, tracking_lines
-from hsweep.tracking.tracker import (
-    Refusal,
-    Tracker,
-    TrackingSummary,
-    TrackingTarget,
-    tracking_target,
-)
+from hsweep.tracking.names import study_tags
+from hsweep.tracking.shutdown import Shutdown, sync_line, tracking_lines
+from hsweep.tracking.state import Refusal
+from hsweep.tracking.target import TrackingTarget, tracking_target
+from hsweep.tracking.tracker import Tracker, TrackingSummary
 
 
 @pytest.fixture
@@ -40,7 +37,7 @@ def ended_study(home: Home, name: str) -> Study:
     return study
 
 
-def said(result: Result) -> str:
+def output(result: Result) -> str:
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.stdout + result.stderr
 
@@ -51,7 +48,7 @@ def test_sync_delivers_records_and_files_and_a_second_one_changes_nothing(
     study = ended_study(home, "mine")
     study.paths.report.write_text("<p>answer</p>")
     first = hsweep("sync", "mine", "--tracking-uri", store)
-    assert first.exit_code == 0, said(first)
+    assert first.exit_code == 0, output(first)
     with study.journal() as journal:
         number = journal.count_after(0)
         assert f"mine: {number} records delivered to {store}" in first.stdout
@@ -82,7 +79,7 @@ def test_without_names_every_study_is_served_and_what_is_wrong_with_one_is_said(
     ended_study(home, "three")
     broken.paths.journal.unlink()
     result = hsweep("sync", "--tracking-uri", store, "--json")
-    assert result.exit_code == 1, said(result)
+    assert result.exit_code == 1, output(result)
     found = {each["study"]: each for each in json.loads(result.stdout)}
     assert {name: each["complete"] for name, each in found.items()} == {
         "one": True, "two": False, "three": True,
@@ -101,7 +98,7 @@ def test_a_store_that_is_down_leaves_everything_pending_and_exit_code_1(
     result = hsweep("sync", "mine", "--tracking-uri", uri)
     assert result.exit_code == 1
     assert f"{number} records and 1 files are left (MlflowException: " in result.stdout
-    assert "canary" not in said(result)
+    assert "canary" not in output(result)
 
 
 def test_a_name_that_is_no_study_is_said_before_anything_is_delivered(
@@ -111,8 +108,7 @@ def test_a_name_that_is_no_study_is_said_before_anything_is_delivered(
     result = hsweep("sync", "mine", "yours", "--tracking-uri", store)
     assert result.exit_code == 2
     assert "no study called 'yours'" in result.stderr
-    with study.journal() as journal:
-        assert journal.metas("mlflow:") == {}
+    assert list(study.paths.root.glob("tracking-*.json")) == []
 
 
 def test_an_empty_home_has_nothing_to_deliver(hsweep: Callable[..., Result]) -> None:
@@ -132,7 +128,7 @@ def test_a_password_that_was_not_kept_is_asked_for_or_taken_from_the_environment
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "canary-word")
     tried = hsweep("sync", "mine")
     assert "0 records and 1 files are left (MlflowException: " in tried.stdout
-    assert "canary-word" not in said(tried)
+    assert "canary-word" not in output(tried)
 
 
 def test_a_study_that_runs_is_served_without_being_ended(
@@ -141,7 +137,7 @@ def test_a_study_that_runs_is_served_without_being_ended(
     study = ended_study(home, "mine")
     with study.locked():
         result = hsweep("sync", "--tracking-uri", store, "--json")
-    assert result.exit_code == 0, said(result)
+    assert result.exit_code == 0, output(result)
     assert json.loads(result.stdout)[0]["running"]
     target = tracking_target(store, home, study.manifest.sweep)
     assert runs_by_key(target)["parent"].info.status == "RUNNING"
@@ -162,13 +158,13 @@ def test_a_run_beside_a_server_that_never_answers_ends_and_names_what_delivers_t
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hsweep.tracking.farewell._DRAIN_SECONDS", 0.2)
-    monkeypatch.setattr("hsweep.tracking.farewell._CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("hsweep.tracking.shutdown._FLUSH_SECONDS", 0.2)
+    monkeypatch.setattr("hsweep.tracking.shutdown._CLOSE_SECONDS", 0.2)
     sweep = tmp_path / "sweep.py"
     sweep.write_text(SWEEP_FILE)
     run = ("run", sweep, "--runner", "inline", "--study", "mine", "--set", "replicates=1")
     result = hsweep(*run, "--tracking-uri", silent_server)
-    assert result.exit_code == 0, said(result)
+    assert result.exit_code == 0, output(result)
     study = Study.open(home, "mine")
     with study.journal() as journal:
         number = journal.count_after(0)
@@ -197,8 +193,8 @@ class StubTracker:
     def summary(self) -> TrackingSummary:
         return self._summary
 
-    def drain(self, *, wait_seconds: float) -> TrackingSummary:
-        return self._wait("drain", wait_seconds)
+    def flush(self, *, wait_seconds: float) -> TrackingSummary:
+        return self._wait("flush", wait_seconds)
 
     def close(self, *, wait_seconds: float) -> TrackingSummary:
         return self._wait("close", wait_seconds)
@@ -210,36 +206,36 @@ class StubTracker:
         return self._summary
 
 
-def leave(tracker: Any, *, is_interrupted: bool = False) -> str:
+def shut_down(tracker: Any, *, is_interrupted: bool = False) -> str:
     out = StringIO()
-    farewell = Farewell(tracker, Console(file=out, width=200), is_interrupted=is_interrupted)
-    farewell.catch_up()
-    assert farewell.close() == tracker.summary()
+    shutdown = Shutdown(tracker, Console(file=out, width=200), is_interrupted=is_interrupted)
+    shutdown.flush()
+    assert shutdown.close() == tracker.summary()
     return out.getvalue()
 
 
-def test_who_waits_for_a_slow_store_is_told_so_and_a_swift_one_takes_no_word() -> None:
+def test_waiting_for_a_slow_store_is_announced_and_for_a_swift_one_it_is_not() -> None:
     slow = StubTracker(TrackingSummary(0, 7))
-    assert leave(slow).startswith("delivering 7 records to MLflow, for at most 30 s (Ctrl-C")
+    assert shut_down(slow).startswith("delivering 7 records to MLflow, for at most 30 s (Ctrl-C")
     assert sum(slow.waited) <= 90
-    assert leave(StubTracker(TrackingSummary(7, 0))) == ""
+    assert shut_down(StubTracker(TrackingSummary(7, 0))) == ""
 
 
 def test_a_store_that_failed_is_not_waited_for_long() -> None:
     dead = StubTracker(TrackingSummary(0, 7, "connection refused"))
-    assert leave(dead) == ""
+    assert shut_down(dead) == ""
     assert dead.waited[-1] <= 5
 
 
 def test_after_an_interrupt_the_end_is_near_and_a_second_one_ends_the_waiting() -> None:
     slow = StubTracker(TrackingSummary(0, 7))
-    leave(slow, is_interrupted=True)
+    shut_down(slow, is_interrupted=True)
     assert sum(slow.waited) <= 20
-    again = StubTracker(TrackingSummary(0, 7), interrupt_at="drain")
-    leave(again)
+    again = StubTracker(TrackingSummary(0, 7), interrupt_at="flush")
+    shut_down(again)
     assert again.waited == [0.0]
     late = StubTracker(TrackingSummary(0, 7), interrupt_at="close")
-    leave(late)
+    shut_down(late)
     assert late.waited[-1] == 0.0
 
 
@@ -269,7 +265,8 @@ def test_the_thread_of_a_tracker_that_hangs_keeps_no_process_alive(
 ) -> None:
     study = ended_study(home, "mine")
     target = TrackingTarget(silent_server, None, "tiny")
-    tracker = Tracker(study.paths.journal, target, study="mine", tags={}, metric="nmse")
+    tags = study_tags(study.manifest)
+    tracker = Tracker(study.paths.journal, target, study="mine", tags=tags, metric="nmse")
     tracker.start()
     tracker.close(wait_seconds=0)
     (thread,) = [each for each in threading.enumerate() if each.name == "hsweep-mlflow"][-1:]

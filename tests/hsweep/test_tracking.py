@@ -1,10 +1,11 @@
-"""Delivery to a real MLflow store on SQLite, and to servers that are down."""
+"""Delivery to a real MLflow store on SQLite."""
 
 import contextlib
+import json
 import shutil
-import socket
+import sqlite3
 import threading
-from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,554 +14,606 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
 from mlflow_stores import (
-    STUDY,
+    DEADLINE,
+    Tracked,
     client,
     draft_of,
+    free_port,
     history,
     plan,
     recorded,
     report,
-    runs_by_key,
 )
+from sqlalchemy import create_engine, text
+from tiny_studies import manifest
 
-from hsweep.design.trial import TrialStatus
-from hsweep.errors import UserError
+from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal
 from hsweep.tracking.delivery import Delivery
-from hsweep.tracking.store import initialise_database
-from hsweep.tracking.tracker import (
-    LOCAL_UI,
-    Tracker,
-    TrackingSummary,
-    TrackingTarget,
-    pending_rows,
-    provenance_tags,
-    run_ids,
-    run_urls,
-    sync,
-)
+from hsweep.tracking.names import STUDY_ID, study_tags
+from hsweep.tracking.pages import LOCAL_UI, run_urls
+from hsweep.tracking.state import StoreState
+from hsweep.tracking.store import connect, initialise_database
+from hsweep.tracking.target import TrackingTarget
+from hsweep.tracking.tracker import TrackingSummary, rest_when_done, rest_while_behind
+
+FINISHED = TrialStatus.FINISHED
 
 
-@pytest.fixture
-def target(empty_database: Path, tmp_path: Path) -> TrackingTarget:
-    file = tmp_path / "mlflow" / "mlflow.db"
-    file.parent.mkdir()
-    shutil.copy(empty_database, file)
-    return TrackingTarget(f"sqlite:///{file}", (tmp_path / "artifacts").as_uri(), "heads")
+class TestWhatIsDelivered:
+    def test_the_store_holds_what_the_journal_holds(self, tracked: Tracked) -> None:
+        tracked.plan("a", "b")
+        for key in ("a", "b"):
+            tracked.train(key, range(1, 6))
+        assert tracked.track() == TrackingSummary(delivered=12, pending=0)
+        tracked.assert_all_there("a", "b")
 
+    def test_a_trial_is_a_nested_run_with_its_shape_as_parameters(self, tracked: Tracked) -> None:
+        tracked.plan("a")
+        tracked.train("a", range(1, 3), FINISHED)
+        tracked.sync()
+        run, parent = tracked.runs["a"], tracked.runs["parent"]
+        assert run.info.run_name == "heads=1 seq_len=16 #1"
+        assert run.data.params == {
+            "heads": "1", "seq_len": "16", "replicate": "1", "num_params": "10",
+            "flops_per_example": "20", "train_memory_bytes": "30",
+        }  # fmt: skip
+        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        expected = {
+            "hsweep.study": "heads-1", "hsweep.sweep": "heads", "hsweep.trial": "a",
+            "hsweep.stratum": "seq_len=16", "hsweep.status": "finished",
+            "hsweep.tool_commit": "abc",
+        }  # fmt: skip
+        assert expected.items() <= run.data.tags.items()
+        assert parent.info.run_name == "heads-1"
+        assert parent.data.tags["hsweep.metric"] == "nmse"
 
-@pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    (tmp_path / "study").mkdir()
-    with Journal(tmp_path / "study" / "journal.db", create=True) as journal:
-        yield journal
+    @pytest.mark.parametrize(
+        ("status", "shown"),
+        [
+            (FINISHED, "FINISHED"),
+            (TrialStatus.STOPPED_EARLY, "KILLED"),
+            (TrialStatus.DIVERGED, "FAILED"),
+            (TrialStatus.RUNNING, "RUNNING"),
+        ],
+    )
+    def test_statuses_are_shown_and_only_a_finished_trial_has_final_metrics(
+        self, tracked: Tracked, status: TrialStatus, shown: str
+    ) -> None:
+        tracked.plan("a")
+        tracked.train("a", range(1, 5), status)
+        tracked.sync()
+        run = tracked.runs["a"]
+        assert run.info.status == shown
+        assert run.data.tags["hsweep.status"] == status.value
+        final = {name: v for name, v in run.data.metrics.items() if name.startswith("final/")}
+        assert final == ({"final/nmse": 0.25} if status is FINISHED else {})
 
+    def test_the_studys_run_is_finished_only_when_every_trial_is(self, tracked: Tracked) -> None:
+        tracked.plan("a", "b")
+        tracked.train("a", range(1, 3), FINISHED)
+        tracked.track()
+        assert tracked.runs["parent"].info.status == "KILLED"
+        tracked.train("b", range(1, 3), TrialStatus.STOPPED_EARLY)
+        tracked.track()
+        assert tracked.runs["parent"].info.status == "FINISHED"
 
-@pytest.fixture
-def journal_path(tmp_path: Path) -> Path:
-    return tmp_path / "study" / "journal.db"
+    def test_a_running_study_is_shown_as_running(self, tracked: Tracked) -> None:
+        tracked.plan("a")
+        tracked.journal.begin_attempt("a")
+        tracked.track()
+        assert tracked.sync(is_running=True).error is None
+        assert tracked.runs["parent"].info.status == "RUNNING"
 
+    def test_after_a_resume_the_same_runs_go_on(self, tracked: Tracked) -> None:
+        tracked.plan("a")
+        tracked.train("a", range(1, 4))
+        tracked.journal.set_status("a", 1, TrialStatus.FAILED, "worker died")
+        tracked.track()
+        first = tracked.runs
+        assert first["a"].info.status == "FAILED"
+        assert first["a"].data.tags["hsweep.reason"] == "worker died"
+        tracked.train("a", range(4, 6))
+        assert tracked.track().is_complete
+        second = tracked.runs
+        assert {key: run.info.run_id for key, run in second.items()} == {
+            key: run.info.run_id for key, run in first.items()
+        }
+        assert second["a"].info.status == "RUNNING"
+        assert second["a"].data.tags["hsweep.reason"] == ""
+        tracked.assert_all_there("a")
 
-def deliver(journal_path: Path, target: TrackingTarget) -> TrackingSummary:
-    return sync(journal_path, target, **STUDY)
+    def test_missing_values_are_left_out_and_odd_names_made_acceptable(
+        self, tracked: Tracked
+    ) -> None:
+        tracked.plan("a")
+        more = {"top-1 (%)": 50.0, "loss": None, "../up": 1.0, "a//b": 2.0}
+        tracked.train("a", range(1, 3), FINISHED, **more)
+        assert tracked.sync().is_complete
+        names = {"nmse", "top-1 ___", "___up", "a__b"}
+        metrics = tracked.runs["a"].data.metrics
+        assert set(metrics) == names | {f"final/{name}" for name in names}
+        assert metrics["top-1 ___"] == 50.0
 
+    def test_what_became_of_a_trial_is_in_its_tags(self, tracked: Tracked) -> None:
+        tracked.plan("large", "gone", "back", "parts")
+        journal = tracked.journal
+        journal.set_status("large", 1, TrialStatus.TOO_LARGE, "needs 9 GB")
+        report(journal, "gone", range(1, 3))
+        journal.set_orphaned(["gone", "back"], "heads=2 is no longer in the sweep")
+        tracked.sync()
+        journal.set_orphaned(["back"], "")
+        metrics = {"nmse": 0.5}
+        journal.record(
+            "parts", 1, Report(1, 10, metrics, 0.5, False, micro_batch=4, note="in parts of 4"), 0.5
+        )
+        assert tracked.sync().is_complete
+        runs = tracked.runs
+        assert runs["large"].info.status == "FAILED"
+        large = {"hsweep.status": "too_large", "hsweep.reason": "needs 9 GB"}
+        assert large.items() <= runs["large"].data.tags.items()
+        assert runs["gone"].data.tags["hsweep.orphaned"] == "heads=2 is no longer in the sweep"
+        assert runs["back"].data.tags["hsweep.orphaned"] == "false"
+        assert "hsweep.orphaned" not in runs["large"].data.tags
+        parts = {"hsweep.micro_batch": "4", "hsweep.note": "in parts of 4"}
+        assert parts.items() <= runs["parts"].data.tags.items()
 
-def track(journal_path: Path, target: TrackingTarget) -> TrackingSummary:
-    tracker = Tracker(journal_path, target, **STUDY)
-    tracker.start()
-    return tracker.close(wait_seconds=60)
+    def test_a_trial_taken_from_elsewhere_names_its_origin_and_keeps_its_times(
+        self, tracked: Tracked, tmp_path: Path
+    ) -> None:
+        (tmp_path / "other").mkdir()
+        with Journal(tmp_path / "other" / "journal.db", create=True) as other:
+            plan(other, "a")
+            report(other, "a", range(1, 4), FINISHED)
+            reports = list(other.reports("a"))
+        tracked.plan("a", "b")
+        adopt = tracked.journal.adopt
+        adopt("a", reports, status=FINISHED, value=1 / 3, reused_from="heads-0")
+        adopt("b", reports[:2], status=TrialStatus.PLANNED, value=0.5, continues="a")
+        assert tracked.sync().is_complete
+        tracked.assert_all_there("a", "b")
+        runs = tracked.runs
+        assert runs["a"].data.tags["hsweep.reused_from"] == "heads-0"
+        assert runs["b"].data.tags["hsweep.continues"] == "a"
+        assert runs["a"].info.start_time == int(reports[0].time * 1000)
+        assert runs["a"].info.end_time == int(reports[-1].time * 1000)
+        assert runs["a"].data.metrics["final/nmse"] == pytest.approx(1 / 3)
 
+    def test_a_reason_is_shortened_and_without_secrets(self, tracked: Tracked) -> None:
+        tracked.plan("a")
+        why = "s3://KEY:canary@bucket " + "x" * 20_000
+        tracked.journal.set_status("a", 1, TrialStatus.FAILED, why)
+        assert tracked.sync().is_complete
+        reason = tracked.runs["a"].data.tags["hsweep.reason"]
+        assert reason.startswith("s3://***@bucket xxx")
+        assert reason.endswith("x ...")
+        assert len(reason) == 5000
 
-def test_the_store_holds_what_the_journal_holds(
-    journal: Journal, journal_path: Path, target: TrackingTarget
-) -> None:
-    plan(journal, "a", "b")
-    for key in ("a", "b"):
-        journal.begin_attempt(key)
-        report(journal, key, range(1, 6))
-    summary = track(journal_path, target)
-    assert summary == TrackingSummary(delivered=12, pending=0)
-    runs = runs_by_key(target)
-    for key in ("a", "b"):
-        assert history(target, runs[key], "nmse") == recorded(journal, key)
-    assert run_ids(journal, target) == {key: runs[key].info.run_id for key in ("a", "b")}
+    def test_files_are_attached_to_the_studys_run(self, tracked: Tracked, tmp_path: Path) -> None:
+        tracked.plan("a")
+        (tmp_path / "plan.json").write_text("{}")
+        page = tmp_path / "report.html"
+        page.write_text("<p>old</p>")
+        tracker = tracked.tracker()
+        tracker.start()
+        tracker.attach(tmp_path / "plan.json")
+        tracker.attach(tmp_path / "never-written.json")
+        assert tracker.close(wait_seconds=DEADLINE) == TrackingSummary(0, 0)
+        page.write_text("<p>new</p>")
+        tracked.sync(artifacts=[page])
+        parent = tracked.runs["parent"]
+        listed = client(tracked.target).list_artifacts(parent.info.run_id)
+        assert [file.path for file in listed] == ["plan.json", "report.html"]
+        kept = tmp_path / "artifacts" / parent.info.run_id / "artifacts" / "report.html"
+        assert kept.read_text() == "<p>new</p>"
 
-
-def test_a_trial_is_a_nested_run_with_its_shape_as_parameters(
-    journal: Journal, journal_path: Path, target: TrackingTarget
-) -> None:
-    plan(journal, "a")
-    journal.begin_attempt("a")
-    report(journal, "a", range(1, 3), TrialStatus.FINISHED)
-    deliver(journal_path, target)
-    runs = runs_by_key(target)
-    run, parent = runs["a"], runs["parent"]
-    assert run.info.run_name == "heads=1 seq_len=16 #1"
-    assert run.data.params == {
-        "heads": "1", "seq_len": "16", "replicate": "1", "num_params": "10",
-        "flops_per_example": "20", "train_memory_bytes": "30",
-    }  # fmt: skip
-    assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
-    expected = {
-        "hsweep.study": "heads-1", "hsweep.sweep": "heads", "hsweep.trial": "a",
-        "hsweep.stratum": "seq_len=16", "hsweep.status": "finished", "hsweep.tool_commit": "abc",
-    }  # fmt: skip
-    assert expected.items() <= run.data.tags.items()
-    assert parent.info.run_name == "heads-1"
-    assert parent.data.tags["hsweep.metric"] == "nmse"
-
-
-@pytest.mark.parametrize(
-    ("status", "shown"),
-    [
-        (TrialStatus.FINISHED, "FINISHED"),
-        (TrialStatus.STOPPED_EARLY, "KILLED"),
-        (TrialStatus.DIVERGED, "FAILED"),
-        (TrialStatus.RUNNING, "RUNNING"),
-    ],
-)
-def test_statuses_are_shown_and_only_a_finished_trial_has_final_metrics(
-    journal: Journal, journal_path: Path, target: TrackingTarget, status: TrialStatus, shown: str
-) -> None:
-    plan(journal, "a")
-    journal.begin_attempt("a")
-    report(journal, "a", range(1, 5), status)
-    deliver(journal_path, target)
-    run = runs_by_key(target)["a"]
-    assert run.info.status == shown
-    assert run.data.tags["hsweep.status"] == status.value
-    final = {"final/nmse": 0.25} if status is TrialStatus.FINISHED else {}
-    assert {name: v for name, v in run.data.metrics.items() if name.startswith("final/")} == final
-
-
-def test_the_studys_run_is_finished_only_when_every_trial_is(
-    journal: Journal, journal_path: Path, target: TrackingTarget
-) -> None:
-    plan(journal, "a", "b")
-    journal.begin_attempt("a")
-    report(journal, "a", range(1, 3), TrialStatus.FINISHED)
-    track(journal_path, target)
-    assert runs_by_key(target)["parent"].info.status == "KILLED"
-    journal.begin_attempt("b")
-    report(journal, "b", range(1, 3), TrialStatus.STOPPED_EARLY)
-    track(journal_path, target)
-    assert runs_by_key(target)["parent"].info.status == "FINISHED"
-
-
-def test_a_crash_between_delivery_and_cursor_leaves_no_duplicates(
-    journal: Journal, journal_path: Path, target: TrackingTarget
-) -> None:
-    plan(journal, "a")
-    journal.begin_attempt("a")
-    report(journal, "a", range(1, 5), TrialStatus.FINISHED)
-    deliver(journal_path, target)
-    before = runs_by_key(target)["a"]
-    journal.set_cursor(target.cursor_name, 0)
-    assert deliver(journal_path, target).delivered == 6
-    after = runs_by_key(target)["a"]
-    assert history(target, after, "nmse") == recorded(journal, "a")
-    assert len(history(target, after, "final/nmse")) == 1
-    assert (after.info, after.data.params) == (before.info, before.data.params)
-
-
-def test_a_crash_before_the_run_ids_were_written_creates_no_second_runs(
-    journal: Journal, journal_path: Path, target: TrackingTarget
-) -> None:
-    plan(journal, "a")
-    journal.begin_attempt("a")
-    report(journal, "a", range(1, 3))
-    deliver(journal_path, target)
-    before = run_ids(journal, target)
-    journal.clear_metas(target.run_prefix)
-    journal.set_cursor(target.cursor_name, 0)
-    deliver(journal_path, target)
-    assert set(runs_by_key(target)) == {"a", "parent"}
-    assert run_ids(journal, target) == before
+    def test_tags_name_the_commits_and_the_study(self) -> None:
+        study = manifest(
+            provenance={
+                "tool": {"commit": "aaa", "dirty": True},
+                "sweep": {"commit": "bbb", "dirty": False},
+            }
+        )
+        tags = study_tags(study)
+        assert tags.pop(STUDY_ID) not in (
+            study_tags(replace(study, created=study.created + 1e-6))[STUDY_ID],
+            study_tags(replace(study, name="another"))[STUDY_ID],
+        )
+        assert tags == {
+            "hsweep.sweep": study.sweep,
+            "hsweep.preset": study.preset,
+            "hsweep.tool_commit": "aaa-dirty",
+            "hsweep.sweep_commit": "bbb",
+            "mlflow.source.git.commit": "bbb",
+        }
+        bare = study_tags(replace(study, provenance={"tool": None, "sweep": None}))
+        assert set(bare) == {"hsweep.sweep", "hsweep.preset", STUDY_ID}
 
 
 class Killed(BaseException):
     """What nothing catches, as a killed process catches nothing."""
 
 
-def test_a_kill_after_any_single_call_to_the_store_does_no_harm(
-    journal: Journal, journal_path: Path, target: TrackingTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan(journal, "a", "b", "c")
-    for key in ("a", "b", "c"):
-        journal.begin_attempt(key)
-        report(journal, key, range(1, 4), TrialStatus.FINISHED)
-    calls_left = 0
+class TestEachRecordOnce:
+    @pytest.mark.parametrize("content", [None, "", '{"cursor": 6', "[]", '{"cursor": 6}'])
+    def test_without_a_readable_state_everything_is_sent_again_and_changes_nothing(
+        self, tracked: Tracked, content: str | None
+    ) -> None:
+        tracked.plan("a", "b")
+        tracked.train("a", range(1, 5), FINISHED)
+        tracked.train("b", range(1, 3))
+        assert tracked.sync().delivered == 9
+        before = tracked.runs
+        if content is None:
+            tracked.state_file.unlink()
+        else:
+            tracked.state_file.write_text(content)
+        assert tracked.sync() == TrackingSummary(delivered=9, pending=0)
+        tracked.assert_all_there("a", "b")
+        assert len(tracked.history("a", "final/nmse")) == 1
+        after = tracked.runs
+        for key in ("a", "b"):
+            assert after[key].info == before[key].info
+            assert after[key].data.params == before[key].data.params
 
-    def dies_after(method: str) -> None:
-        real = getattr(MlflowClient, method)
+    def test_a_kill_after_any_single_call_to_the_store_does_no_harm(
+        self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        keys = ("a", "b", "c")
+        tracked.plan(*keys)
+        for key in keys:
+            tracked.train(key, range(1, 4), FINISHED)
+        calls_left = 0
 
-        def call(self: MlflowClient, *values: Any, **named: Any) -> Any:
-            nonlocal calls_left
-            result = real(self, *values, **named)
-            calls_left -= 1
-            if calls_left == 0:
-                raise Killed
-            return result
+        def dies_after(method: str) -> None:
+            real = getattr(MlflowClient, method)
 
-        monkeypatch.setattr(MlflowClient, method, call)
+            def call(self: MlflowClient, *values: Any, **named: Any) -> Any:
+                nonlocal calls_left
+                result = real(self, *values, **named)
+                calls_left -= 1
+                if calls_left == 0:
+                    raise Killed
+                return result
 
-    for method in ("create_experiment", "create_run", "log_batch", "set_terminated"):
-        dies_after(method)
-    kills = 0
-    # The journal's memory of the store is lost with each kill, which is worse than a real one.
-    while pending_rows(journal_path, target):
-        calls_left = kills + 1
-        with contextlib.suppress(Killed):
-            deliver(journal_path, target)
-        kills += 1
-        if pending_rows(journal_path, target):
-            journal.clear_metas(target.run_prefix)
-            journal.set_cursor(target.cursor_name, 0)
-    assert kills > 6, "a batch of three finished trials takes six calls once its runs exist"
-    monkeypatch.undo()
-    deliver(journal_path, target)
-    runs = runs_by_key(target)
-    assert set(runs) == {"a", "b", "c", "parent"}
-    for key in ("a", "b", "c"):
-        assert history(target, runs[key], "nmse") == recorded(journal, key)
-        assert len(history(target, runs[key], "final/nmse")) == 1
-        assert runs[key].data.params["heads"]
-        assert runs[key].info.status == "FINISHED"
+            monkeypatch.setattr(MlflowClient, method, call)
 
+        for method in ("create_experiment", "create_run", "log_batch", "set_terminated"):
+            dies_after(method)
+        kills = 0
+        # What is known of the store is lost with each kill, which is worse than a real one.
+        while tracked.pending():
+            calls_left = kills + 1
+            with contextlib.suppress(Killed):
+                tracked.sync()
+            kills += 1
+            if tracked.pending():
+                with contextlib.suppress(ValueError):
+                    tracked.state_file.unlink()
+        assert kills > 6, "a batch of three finished trials takes six calls once its runs exist"
+        monkeypatch.undo()
+        tracked.sync()
+        tracked.assert_all_there(*keys)
+        for key in keys:
+            assert len(tracked.history(key, "final/nmse")) == 1
+            assert tracked.runs[key].data.params["heads"]
+            assert tracked.runs[key].info.status == "FINISHED"
 
-def test_a_failure_within_a_batch_is_made_up_for(
-    journal: Journal,
-    journal_path: Path,
-    target: TrackingTarget,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    plan(journal, "a", "b")
-    for key in ("a", "b"):
-        journal.begin_attempt(key)
-        report(journal, key, range(1, 4))
-    real, calls = MlflowClient.log_batch, []
+    def test_more_than_one_batch_is_delivered_in_order(
+        self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("hsweep.tracking.delivery._ROWS_AT_ONCE", 3)
+        tracked.plan("a")
+        tracked.train("a", range(1, 8), FINISHED)
+        told: list[int] = []
+        assert tracked.sync(progressed=told.append).delivered == 9
+        assert told == [3, 6, 9]
+        tracked.assert_all_there("a")
+        assert tracked.runs["a"].info.status == "FINISHED"
+        assert tracked.runs["a"].data.metrics["final/nmse"] == pytest.approx(1 / 7)
 
-    def fails_at_second(self: MlflowClient, run_id: str, **values: Any) -> None:
-        calls.append(run_id)
-        if len(calls) == 2:
-            raise ConnectionError("http://ann:secret@host is gone")
-        real(self, run_id, **values)
+    def test_another_store_gets_the_whole_study(
+        self, tracked: Tracked, empty_database: Path, tmp_path: Path
+    ) -> None:
+        tracked.plan("a")
+        tracked.train("a", range(1, 4))
+        tracked.sync()
+        first = tracked.state.trial_runs
+        file = shutil.copy(empty_database, tmp_path / "b.db")
+        tracked.target = replace(tracked.target, uri=f"sqlite:///{file}")
+        assert tracked.pending() == 4
+        tracked.sync()
+        tracked.assert_all_there("a")
+        assert tracked.state.trial_runs != first
 
-    monkeypatch.setattr(MlflowClient, "log_batch", fails_at_second)
-    failed = deliver(journal_path, target)
-    assert (failed.delivered, failed.pending) == (4, 4)
-    assert failed.error == "ConnectionError: http://***@host is gone"
-    assert deliver(journal_path, target) == TrackingSummary(delivered=4, pending=0)
-    runs = runs_by_key(target)
-    for key in ("a", "b"):
-        assert history(target, runs[key], "nmse") == recorded(journal, key)
-        assert runs[key].data.params["heads"]
+    def test_a_store_that_was_emptied_gets_the_whole_study_again(
+        self, tracked: Tracked, empty_database: Path
+    ) -> None:
+        tracked.plan("a")
+        tracked.train("a", range(1, 4))
+        tracked.sync()
+        file = tracked.target.sqlite_file
+        assert file is not None
+        for part in file.parent.glob("mlflow.db-*"):
+            part.unlink()
+        # Under another name, because MLflow keeps connections to the file that was there.
+        emptied = file.with_name("emptied.db")
+        shutil.copy(empty_database, emptied)
+        known = tracked.state_file
+        tracked.target = replace(tracked.target, uri=f"sqlite:///{emptied}")
+        shutil.copy(known, known.with_name(f"tracking-{tracked.target.scope}.json"))
+        known.unlink()
+        assert tracked.pending() == 0
+        assert tracked.sync() == TrackingSummary(4, 0)
+        tracked.assert_all_there("a")
 
+    def test_a_run_the_user_deleted_stays_deleted_and_holds_nothing_up(
+        self, tracked: Tracked
+    ) -> None:
+        tracked.plan("a", "b")
+        for key in ("a", "b"):
+            tracked.journal.begin_attempt(key)
+        tracked.sync()
+        client(tracked.target).delete_run(tracked.state.runs["a"])
+        for key in ("a", "b"):
+            report(tracked.journal, key, range(1, 4), FINISHED)
+        assert tracked.sync() == TrackingSummary(delivered=8, pending=0)
+        runs = tracked.runs
+        assert set(runs) == {"b", "parent"}
+        assert history(tracked.target, runs["b"], "nmse") == recorded(tracked.journal, "b")
 
-def test_after_a_resume_the_same_runs_go_on(
-    journal: Journal, journal_path: Path, target: TrackingTarget
-) -> None:
-    plan(journal, "a")
-    journal.begin_attempt("a")
-    report(journal, "a", range(1, 4))
-    journal.set_status("a", 1, TrialStatus.FAILED, "worker died")
-    track(journal_path, target)
-    first = runs_by_key(target)
-    assert first["a"].info.status == "FAILED"
-    assert first["a"].data.tags["hsweep.reason"] == "worker died"
+    def test_two_studies_of_one_name_do_not_share_runs(
+        self, tracked: Tracked, tmp_path: Path
+    ) -> None:
+        other = Tracked(tmp_path / "elsewhere", tracked.target, study_id="0ther")
+        with closing(other.journal):
+            for each in (tracked, other):
+                each.plan("a")
+                each.journal.begin_attempt("a")
+                each.sync()
+            assert not set(tracked.state.runs.values()) & set(other.state.runs.values())
 
-    journal.begin_attempt("a")
-    report(journal, "a", range(4, 6))
-    tracker = Tracker(journal_path, target, **STUDY)
-    tracker.start()
-    assert tracker.close(wait_seconds=60).pending == 0
-    second = runs_by_key(target)
-    assert {k: r.info.run_id for k, r in second.items()} == {
-        k: r.info.run_id for k, r in first.items()
-    }
-    assert second["a"].info.status == "RUNNING"
-    assert second["a"].data.tags["hsweep.reason"] == ""
-    assert [step for step, _, _ in history(target, second["a"], "nmse")] == [1, 2, 3, 4, 5]
+    def test_two_deliveries_at_once_share_their_runs(self, tracked: Tracked) -> None:
+        tracked.plan("a", "b")
+        tracker = tracked.tracker()
+        tracker.start()
+        for key in ("a", "b"):
+            tracked.train(key, range(1, 6))
+            assert tracked.sync(is_running=True).error is None
+        assert tracker.close(wait_seconds=DEADLINE).pending == 0
+        tracked.assert_all_there("a", "b")
 
+    def test_two_studies_at_once_share_a_store(self, tracked: Tracked, tmp_path: Path) -> None:
+        studies = [Tracked(tmp_path / name, tracked.target, name) for name in ("one", "two")]
+        summaries: dict[int, TrackingSummary] = {}
+        begin = threading.Barrier(2)
 
-def test_a_running_tracker_shows_the_study_as_running(
-    journal: Journal, journal_path: Path, target: TrackingTarget
-) -> None:
-    plan(journal, "a")
-    journal.begin_attempt("a")
-    track(journal_path, target)
-    assert sync(journal_path, target, **STUDY, is_running=True).error is None
-    assert runs_by_key(target)["parent"].info.status == "RUNNING"
+        def deliver(number: int) -> None:
+            begin.wait(60)
+            summaries[number] = studies[number].sync()
 
-
-def test_missing_values_are_left_out_and_odd_names_made_acceptable(
-    journal: Journal, journal_path: Path, target: TrackingTarget
-) -> None:
-    plan(journal, "a")
-    journal.begin_attempt("a")
-    more = {"top-1 (%)": 50.0, "loss": None, "../up": 1.0, "a//b": 2.0}
-    report(journal, "a", range(1, 3), TrialStatus.FINISHED, **more)
-    assert deliver(journal_path, target).error is None
-    names = {"nmse", "top-1 ___", "___up", "a__b"}
-    metrics = runs_by_key(target)["a"].data.metrics
-    assert set(metrics) == names | {f"final/{name}" for name in names}
-    assert metrics["top-1 ___"] == 50.0
-
-
-def test_more_than_one_batch_is_delivered_in_order(
-    journal: Journal,
-    journal_path: Path,
-    target: TrackingTarget,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("hsweep.tracking.delivery._ROWS_AT_ONCE", 3)
-    plan(journal, "a")
-    journal.begin_attempt("a")
-    report(journal, "a", range(1, 8), TrialStatus.FINISHED)
-    assert deliver(journal_path, target).delivered == 9
-    run = runs_by_key(target)["a"]
-    assert history(target, run, "nmse") == recorded(journal, "a")
-    assert run.info.status == "FINISHED"
-    assert run.data.metrics["final/nmse"] == pytest.approx(1 / 7)
-
-
-def test_another_store_gets_the_whole_study(
-    journal: Journal, journal_path: Path, target: TrackingTarget, empty_database: Path
-) -> None:
-    plan(journal, "a")
-    journal.begin_attempt("a")
-    report(journal, "a", range(1, 4))
-    deliver(journal_path, target)
-    file = target.sqlite_file
-    assert file is not None
-    other = replace(target, uri=f"sqlite:///{shutil.copy(empty_database, file.parent / 'b.db')}")
-    assert pending_rows(journal_path, other) == 4
-    deliver(journal_path, other)
-    assert history(other, runs_by_key(other)["a"], "nmse") == recorded(journal, "a")
-    assert run_ids(journal, other) != run_ids(journal, target)
-
-
-def test_a_store_that_was_emptied_gets_the_whole_study_again(
-    journal: Journal,
-    journal_path: Path,
-    target: TrackingTarget,
-) -> None:
-    plan(journal, "a")
-    journal.begin_attempt("a")
-    report(journal, "a", range(1, 4))
-    deliver(journal_path, target)
-    # As if the ids had come from a database that is no more.
-    journal.set_meta(f"{target.run_prefix}parent", "0" * 32)
-    journal.set_meta(f"{target.run_prefix}a", "1" * 32)
-    journal.set_meta("study_id", "another")
-    assert deliver(journal_path, target).pending == 0
-    run = client(target).get_run(run_ids(journal, target)["a"])
-    assert history(target, run, "nmse") == recorded(journal, "a")
-
-
-def test_a_run_the_user_deleted_stays_deleted_and_holds_nothing_up(
-    journal: Journal, journal_path: Path, target: TrackingTarget
-) -> None:
-    plan(journal, "a", "b")
-    for key in ("a", "b"):
-        journal.begin_attempt(key)
-    deliver(journal_path, target)
-    client(target).delete_run(run_ids(journal, target)["a"])
-    for key in ("a", "b"):
-        report(journal, key, range(1, 4), TrialStatus.FINISHED)
-    assert deliver(journal_path, target) == TrackingSummary(delivered=8, pending=0)
-    runs = runs_by_key(target)
-    assert set(runs) == {"b", "parent"}
-    assert history(target, runs["b"], "nmse") == recorded(journal, "b")
+        for number, study in enumerate(studies):
+            keys = [f"{number}-{i}" for i in range(5)]
+            study.plan(*keys)
+            for key in keys:
+                report(study.journal, key, range(1, 4), FINISHED)
+        threads = [threading.Thread(target=deliver, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE)
+        assert summaries == dict.fromkeys(range(2), TrackingSummary(20, 0))
+        runs = client(tracked.target).search_runs(
+            [studies[0].state.experiment], "tags.`hsweep.trial` != ''"
+        )
+        by_key = {run.data.tags["hsweep.trial"]: run for run in runs}
+        assert len(runs) == len(by_key) == 10
+        for key, run in by_key.items():
+            journal = studies[int(key[0])].journal
+            assert history(tracked.target, run, "nmse") == recorded(journal, key)
+        for study in studies:
+            study.journal.close()
 
 
-def test_two_studies_of_one_name_do_not_share_runs(
-    journal: Journal, journal_path: Path, target: TrackingTarget, tmp_path: Path
-) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    other_path = tmp_path / "elsewhere" / "journal.db"
-    with Journal(other_path, create=True) as other:
-        for each in (journal, other):
-            plan(each, "a")
-            each.begin_attempt("a")
-        deliver(journal_path, target)
-        deliver(other_path, target)
-        assert run_ids(journal, target)["a"] != run_ids(other, target)["a"]
+class TestBesideTraining:
+    def test_parameters_are_sent_once_a_connection(
+        self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sent: list[int] = []
+        real = MlflowClient.log_batch
+
+        def counted(self: MlflowClient, run_id: str, metrics: Any, params: Any, tags: Any) -> None:
+            sent.append(len(params))
+            real(self, run_id, metrics, params, tags)
+
+        monkeypatch.setattr(MlflowClient, "log_batch", counted)
+        monkeypatch.setattr("hsweep.tracking.delivery._ROWS_AT_ONCE", 1)
+        tracked.plan("a")
+        tracked.train("a", range(1, 3), TrialStatus.PLANNED)
+        assert tracked.sync().is_complete
+        tracked.train("a", range(3, 4), FINISHED)
+        assert tracked.sync().is_complete
+        assert sent == [6, 0, 0, 0, 6, 0, 0], "another connection does not know what was sent"
+        assert tracked.runs["a"].data.params["heads"] == "1"
+
+    def test_only_the_trials_of_a_batch_are_read(
+        self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tracked.plan(*(f"trial {number}" for number in range(50)))
+        for key in ("trial 3", "trial 7"):
+            tracked.train(key, range(1, 4), FINISHED)
+        read: list[str] = []
+        real = Journal.trials_of
+
+        def counted(self: Journal, keys: Any) -> Any:
+            found = real(self, keys)
+            read.extend(found)
+            return found
+
+        def every_trial(self: Journal, **options: Any) -> Any:
+            raise AssertionError("all trials were read")
+
+        monkeypatch.setattr(Journal, "trials_of", counted)
+        monkeypatch.setattr(Journal, "trials", every_trial)
+        assert tracked.sync().delivered == 8 + 2
+        assert read == ["trial 3", "trial 7"]
+
+    @pytest.mark.parametrize(("taken", "rest"), [(0.0, 1.0), (0.1, 5.0), (2.0, 15.0)])
+    def test_the_tracker_rests_in_proportion_to_what_a_delivery_took(
+        self, taken: float, rest: float
+    ) -> None:
+        assert rest_when_done(taken) == pytest.approx(rest)
+
+    @pytest.mark.parametrize(
+        ("computed", "cores", "rest"),
+        [(0.25, 2, 1.0), (0.25, 1, 2.25), (0.25, 10, 0.0), (1, 64, 0.0)],
+    )
+    def test_a_delivery_that_is_behind_has_a_tenth_of_the_cores(
+        self, computed: float, cores: int, rest: float
+    ) -> None:
+        assert rest_while_behind(computed, cores) == pytest.approx(rest)
+
+    @pytest.fixture
+    def rests(self, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+        """Deliver one entry beside training and then rest for long."""
+        is_resting = threading.Event()
+
+        def long(computed: float, cores: int) -> float:
+            is_resting.set()
+            return 3600.0
+
+        monkeypatch.setattr("hsweep.tracking.delivery._ROWS_AT_ONCE", 1)
+        monkeypatch.setattr("hsweep.tracking.tracker.rest_while_behind", long)
+        return is_resting
+
+    @pytest.mark.parametrize("is_flushed", [True, False])
+    def test_what_is_left_beside_training_is_delivered_when_training_is_over(
+        self, tracked: Tracked, rests: threading.Event, is_flushed: bool
+    ) -> None:
+        tracked.plan("a", "b")
+        for key in ("a", "b"):
+            tracked.train(key, range(1, 4), FINISHED)
+        tracker = tracked.tracker()
+        tracker.start()
+        assert rests.wait(60)
+        assert tracker.summary() == TrackingSummary(1, 9)
+        if is_flushed:
+            assert tracker.flush(wait_seconds=DEADLINE).pending == 0
+            assert tracked.runs["parent"].info.status == "RUNNING"
+        assert tracker.close(wait_seconds=DEADLINE) == TrackingSummary(10, 0)
+        tracked.assert_all_there("a", "b")
+        assert {run.info.status for run in tracked.runs.values()} == {"FINISHED"}
+
+    def test_close_waits_no_longer_than_asked(
+        self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        entered, release = threading.Event(), threading.Event()
+
+        def hangs(self: Delivery) -> bool:
+            entered.set()
+            release.wait(60)
+            return False
+
+        monkeypatch.setattr(Delivery, "deliver_rows", hangs)
+        tracked.plan("a")
+        tracked.journal.begin_attempt("a")
+        tracker = tracked.tracker()
+        tracker.start()
+        assert entered.wait(60)
+        summary = tracker.close(wait_seconds=0.01)
+        assert (summary.pending, summary.error) == (1, "not done within 0.01 s")
+        assert not release.is_set()
+        release.set()
+        tracker._thread.join(60)
+        assert not tracker._thread.is_alive()
+
+    def test_a_missing_journal_is_an_error_text_and_not_an_exception(
+        self, tracked: Tracked
+    ) -> None:
+        tracked.path = tracked.path.with_name("none.db")
+        for summary in (tracked.track(), tracked.sync()):
+            assert "is missing" in (summary.error or "")
+
+    def test_a_tracker_that_never_started_has_everything_pending(self, tracked: Tracked) -> None:
+        tracked.plan("a")
+        tracked.journal.begin_attempt("a")
+        assert tracked.tracker().close(wait_seconds=1).pending == 1
+
+    def test_a_server_that_is_down_leaves_the_study_unharmed(
+        self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        uri = f"http://ann:secret@127.0.0.1:{free_port()}"
+        tracked.target = TrackingTarget(uri, None, "heads")
+        tracked.plan("a")
+        tracker = tracked.tracker()
+        tracker.start()
+        tracked.train("a", range(1, 6), FINISHED)
+        tracker.attach(tracked.path)
+        summary = tracker.close(wait_seconds=30)
+        assert (summary.delivered, summary.pending) == (0, 7)
+        assert summary.error is not None
+        assert "secret" not in summary.error
+        assert summary.unattached == (tracked.path,)
+        assert tracked.journal.status_counts()[FINISHED] == 1
+        assert tracked.sync().pending == 7
 
 
-def test_two_deliveries_at_once_share_their_runs(
-    journal: Journal, journal_path: Path, target: TrackingTarget
-) -> None:
-    plan(journal, "a", "b")
-    tracker = Tracker(journal_path, target, **STUDY)
-    tracker.start()
-    for key in ("a", "b"):
-        journal.begin_attempt(key)
-        report(journal, key, range(1, 6))
-        tracker.notify()
-        assert sync(journal_path, target, **STUDY, is_running=True).error is None
-    assert tracker.close(wait_seconds=60).pending == 0
-    runs = runs_by_key(target)
-    assert set(runs) == {"a", "b", "parent"}
-    for key in ("a", "b"):
-        assert history(target, runs[key], "nmse") == recorded(journal, key)
+class TestTheStore:
+    def test_a_deleted_experiment_is_named_in_the_error(self, tracked: Tracked) -> None:
+        tracked.plan("a")
+        tracked.journal.begin_attempt("a")
+        tracked.sync()
+        mlflow = client(tracked.target)
+        mlflow.delete_experiment(tracked.state.experiment)
+        report(tracked.journal, "a", range(1, 3))
+        summary = tracked.sync()
+        assert summary.pending == 2
+        assert "'heads' was deleted" in (summary.error or "")
+        assert mlflow.search_experiments(ViewType.DELETED_ONLY)
 
+    def test_a_database_is_made_once_and_nothing_half_made_is_used(
+        self, empty_database: Path
+    ) -> None:
+        assert not draft_of(empty_database).exists()
+        target = TrackingTarget(f"sqlite:///{empty_database}", None, "heads")
+        before = empty_database.stat()
+        initialise_database(target)
+        assert empty_database.stat() == before
+        default = client(target).get_experiment_by_name("Default")
+        assert default is not None
+        assert default.artifact_location.startswith(empty_database.parent.as_uri())
 
-def test_files_are_attached_to_the_studys_run(
-    journal: Journal, journal_path: Path, target: TrackingTarget, tmp_path: Path
-) -> None:
-    plan(journal, "a")
-    (tmp_path / "plan.json").write_text("{}")
-    (tmp_path / "report.html").write_text("<p>old</p>")
-    tracker = Tracker(journal_path, target, **STUDY)
-    tracker.start()
-    tracker.attach(tmp_path / "plan.json")
-    tracker.attach(tmp_path / "never-written.json")
-    assert tracker.close(wait_seconds=60) == TrackingSummary(0, 0)
-    (tmp_path / "report.html").write_text("<p>new</p>")
-    sync(journal_path, target, **STUDY, artifacts=[tmp_path / "report.html"])
-    parent = runs_by_key(target)["parent"]
-    listed = client(target).list_artifacts(parent.info.run_id)
-    assert [file.path for file in listed] == ["plan.json", "report.html"]
-    kept = tmp_path / "artifacts" / parent.info.run_id / "artifacts" / "report.html"
-    assert kept.read_text() == "<p>new</p>"
+    def test_one_made_here_writes_ahead_and_is_not_forced_to_disk_at_each_commit(
+        self, tracked: Tracked
+    ) -> None:
+        connect(tracked.target)
+        with create_engine(tracked.target.uri).connect() as connection:
+            assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+            assert connection.execute(text("PRAGMA synchronous")).scalar() == 1
 
+    def test_one_of_the_users_own_making_keeps_its_settings(self, tmp_path: Path) -> None:
+        file = tmp_path / "theirs.db"
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("CREATE TABLE anything (value TEXT)")
+        connect(TrackingTarget(f"sqlite:///{file}", None, "heads"))
+        with create_engine(f"sqlite:///{file}").connect() as opened:
+            assert opened.execute(text("PRAGMA journal_mode")).scalar() == "delete"
+            assert opened.execute(text("PRAGMA synchronous")).scalar() == 2
 
-@pytest.fixture
-def server_that_is_down() -> TrackingTarget:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    return TrackingTarget(f"http://ann:secret@127.0.0.1:{port}", None, "heads")
-
-
-def test_a_server_that_is_down_leaves_the_study_unharmed(
-    journal: Journal,
-    journal_path: Path,
-    server_that_is_down: TrackingTarget,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    plan(journal, "a")
-    tracker = Tracker(journal_path, server_that_is_down, **STUDY)
-    tracker.start()
-    journal.begin_attempt("a")
-    report(journal, "a", range(1, 6), TrialStatus.FINISHED)
-    tracker.attach(journal_path)
-    summary = tracker.close(wait_seconds=30)
-    assert (summary.delivered, summary.pending) == (0, 7)
-    assert summary.error is not None
-    assert "secret" not in summary.error
-    assert summary.unattached == (journal_path,)
-    assert journal.status_counts()[TrialStatus.FINISHED] == 1
-    assert sync(journal_path, server_that_is_down, **STUDY).pending == 7
-
-
-def test_close_waits_no_longer_than_asked(
-    journal: Journal, journal_path: Path, target: TrackingTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entered, release = threading.Event(), threading.Event()
-
-    def hangs(self: Delivery) -> int:
-        entered.set()
-        release.wait(60)
-        return 0
-
-    monkeypatch.setattr(Delivery, "deliver_rows", hangs)
-    plan(journal, "a")
-    journal.begin_attempt("a")
-    tracker = Tracker(journal_path, target, **STUDY)
-    tracker.start()
-    assert entered.wait(60)
-    summary = tracker.close(wait_seconds=0.01)
-    assert (summary.pending, summary.error) == (1, "not done within 0.01 s")
-    assert not release.is_set()
-    release.set()
-    tracker._thread.join(60)
-    assert not tracker._thread.is_alive()
-
-
-def test_sync_begins_no_batch_after_its_time_is_up(
-    journal: Journal, journal_path: Path, target: TrackingTarget
-) -> None:
-    plan(journal, "a")
-    journal.begin_attempt("a")
-    report_file = journal_path.with_name("report.html")
-    summary = sync(journal_path, target, **STUDY, artifacts=[report_file], wait_seconds=0)
-    assert summary == TrackingSummary(0, 1, "not done within 0 s", (report_file,))
-    assert deliver(journal_path, target) == TrackingSummary(1, 0)
-
-
-def test_a_broken_journal_is_an_error_text_and_not_an_exception(
-    tmp_path: Path, target: TrackingTarget
-) -> None:
-    tracker = Tracker(tmp_path / "none" / "journal.db", target, **STUDY)
-    tracker.start()
-    summary = tracker.close(wait_seconds=30)
-    assert summary.error is not None
-    assert "is missing" in summary.error
-    with pytest.raises(UserError, match="is missing"):
-        sync(tmp_path / "none" / "journal.db", target, **STUDY)
-
-
-def test_a_tracker_that_never_started_reports_everything_as_pending(
-    journal: Journal, journal_path: Path, target: TrackingTarget
-) -> None:
-    plan(journal, "a")
-    journal.begin_attempt("a")
-    assert Tracker(journal_path, target, **STUDY).close(wait_seconds=1).pending == 1
-
-
-def test_a_deleted_experiment_is_named_in_the_error(
-    journal: Journal, journal_path: Path, target: TrackingTarget
-) -> None:
-    plan(journal, "a")
-    journal.begin_attempt("a")
-    deliver(journal_path, target)
-    experiment = client(target).get_experiment_by_name("heads")
-    assert experiment is not None
-    client(target).delete_experiment(experiment.experiment_id)
-    report(journal, "a", range(1, 3))
-    summary = deliver(journal_path, target)
-    assert summary.pending == 2
-    assert "'heads' was deleted" in (summary.error or "")
-    assert client(target).search_experiments(ViewType.DELETED_ONLY)
-
-
-def test_a_database_is_made_once_and_nothing_half_made_is_used(empty_database: Path) -> None:
-    assert not draft_of(empty_database).exists()
-    target = TrackingTarget(f"sqlite:///{empty_database}", None, "heads")
-    before = empty_database.stat()
-    initialise_database(target)
-    assert empty_database.stat() == before
-    default = client(target).get_experiment_by_name("Default")
-    assert default is not None
-    assert default.artifact_location.startswith(empty_database.parent.as_uri())
-
-
-def test_runs_have_addresses_without_secrets_on_a_server_and_on_the_local_ui(
-    journal: Journal, journal_path: Path
-) -> None:
-    server = TrackingTarget("https://ann:secret@host:5000/", None, "heads")
-    assert run_urls(journal, server) == {}
-    journal.set_meta(server.experiment_name, "7")
-    journal.set_meta(f"{server.run_prefix}a", "f00")
-    assert run_urls(journal, server) == {"a": "https://host:5000/#/experiments/7/runs/f00"}
-    local = TrackingTarget("sqlite:////tmp/mlflow.db", None, "heads")
-    journal.set_meta(local.experiment_name, "3")
-    journal.set_meta(f"{local.run_prefix}b", "f01")
-    assert run_urls(journal, local) == {"b": f"{LOCAL_UI}/#/experiments/3/runs/f01"}
-
-
-def test_tags_name_the_commits() -> None:
-    provenance = {
-        "tool": {"commit": "aaa", "dirty": True},
-        "sweep": {"commit": "bbb", "dirty": False},
-    }
-    assert provenance_tags(provenance) == {
-        "hsweep.tool_commit": "aaa-dirty",
-        "hsweep.sweep_commit": "bbb",
-        "mlflow.source.git.commit": "bbb",
-    }
-    assert provenance_tags({"tool": None, "sweep": None}) == {}
+    def test_runs_have_addresses_without_secrets_on_a_server_and_on_the_local_ui(
+        self, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "journal.db"
+        server = TrackingTarget("https://ann:secret@host:5000/", None, "heads")
+        assert run_urls(path, server) == {}
+        local = TrackingTarget("sqlite:////tmp/mlflow.db", None, "heads")
+        for target, experiment, key in ((server, "7", "a"), (local, "3", "b")):
+            state = StoreState(path, target)
+            state.experiment, state.runs = experiment, {"parent": "f00", key: "f01"}
+            state.save()
+        assert run_urls(path, server) == {"a": "https://host:5000/#/experiments/7/runs/f01"}
+        assert run_urls(path, local) == {"b": f"{LOCAL_UI}/#/experiments/3/runs/f01"}
+        for file in tmp_path.glob("tracking-*.json"):
+            assert "secret" not in file.read_text()
+            assert json.loads(file.read_text())["cursor"] == 0

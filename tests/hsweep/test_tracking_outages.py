@@ -9,33 +9,21 @@ from pathlib import Path
 
 import pytest
 from driving import Workplace
-from mlflow_stores import (
-    DEADLINE,
-    STUDY,
-    Line,
-    Server,
-    client,
-    database,
-    history,
-    plan,
-    recorded,
-    report,
-    runs_by_key,
-)
+from mlflow_stores import DEADLINE, Line, Server, Tracked, client, database, report
 
 from hsweep.design.trial import TrialStatus
-from hsweep.record.journal import Journal
-from hsweep.tracking.tracker import Tracker, TrackingSummary, TrackingTarget, run_ids, sync
+from hsweep.tracking.tracker import Tracker, TrackingSummary
 
 pytestmark = pytest.mark.slow
 
 KEYS = ("a", "b", "c")
+FINISHED = TrialStatus.FINISHED
 
 
 @pytest.fixture
 def server(empty_database: Path, tmp_path: Path) -> Iterator[Server]:
     """Not started yet."""
-    server = Server(database(tmp_path / "mlflow", empty_database))
+    server = Server(database(tmp_path / "served", empty_database))
     yield server
     server.kill()
 
@@ -45,18 +33,6 @@ def line(server: Server) -> Iterator[Line]:
     """Leads to the server."""
     with contextlib.closing(Line(server.port)) as line:
         yield line
-
-
-@pytest.fixture
-def journal_path(tmp_path: Path) -> Path:
-    return tmp_path / "study" / "journal.db"
-
-
-@pytest.fixture
-def journal(journal_path: Path) -> Iterator[Journal]:
-    journal_path.parent.mkdir()
-    with Journal(journal_path, create=True) as journal:
-        yield journal
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -70,139 +46,118 @@ def until_delivering(tracker: Tracker) -> None:
     until(lambda: tracker.summary().delivered > 0)
 
 
-def assert_all_there(journal: Journal, target: TrackingTarget, *keys: str) -> None:
-    """One run a trial, with every report once and in order."""
-    runs = runs_by_key(target)
-    assert set(runs) == {*keys, "parent"}
-    assert run_ids(journal, target) == {key: runs[key].info.run_id for key in keys}
-    for key in keys:
-        rows = history(target, runs[key], "nmse")
-        assert rows == recorded(journal, key)
-        steps = [step for step, _, _ in rows]
-        assert steps == list(range(1, len(steps) + 1))
-        assert runs[key].data.tags["mlflow.parentRunId"] == runs["parent"].info.run_id
-
-
 def test_a_server_killed_and_restarted_while_the_study_runs(
-    journal: Journal, journal_path: Path, server: Server, line: Line
+    tracked: Tracked, server: Server, line: Line
 ) -> None:
-    plan(journal, *KEYS)
+    tracked.plan(*KEYS)
     server.start()
-    target = line.target("heads")
-    tracker = Tracker(journal_path, target, **STUDY)
+    tracked.target = line.target("heads")
+    tracker = tracked.tracker()
     tracker.start()
     for key in KEYS:
-        journal.begin_attempt(key)
-        report(journal, key, range(1, 4))
-    until(lambda: tracker.summary().delivered == journal.count_after(0))
+        tracked.train(key, range(1, 4))
+    until(lambda: tracker.summary().delivered == tracked.journal.count_after(0))
 
     # The next report reaches the server, whose answer never comes: it dies over it.
     line.hold()
-    report(journal, "a", range(4, 6))
+    report(tracked.journal, "a", range(4, 6))
     seen = len(line.requests)
     until(lambda: any("runs/log-batch" in each for each in line.requests[seen:]))
     server.kill()
     line.let_go()
     for key, first in (("a", 6), ("b", 4), ("c", 4)):
-        report(journal, key, range(first, 9), TrialStatus.FINISHED)
+        report(tracked.journal, key, range(first, 9), FINISHED)
     until(lambda: tracker.summary().error)
     assert tracker.summary().pending > 0
 
     server.start()
     summary = tracker.close(wait_seconds=DEADLINE)
     if not summary.is_complete:
-        # Between its attempts the tracker waits ever longer; what it left is left to sync.
-        summary = sync(journal_path, target, **STUDY)
+        # Between its attempts the tracker waits ever longer; sync delivers what is pending then.
+        summary = tracked.sync()
     assert summary.is_complete, summary
-    assert_all_there(journal, target, *KEYS)
-    runs = runs_by_key(target)
-    assert {runs[key].info.status for key in (*KEYS, "parent")} == {"FINISHED"}
+    tracked.assert_all_there(*KEYS)
+    assert {run.info.status for run in tracked.runs.values()} == {"FINISHED"}
 
 
 def test_a_server_killed_again_and_again_holds_each_report_once(
-    journal: Journal, journal_path: Path, server: Server
+    tracked: Tracked, server: Server
 ) -> None:
-    plan(journal, *KEYS)
-    target = server.target("heads")
+    tracked.plan(*KEYS)
+    tracked.target = server.target("heads")
     for round_ in range(2):
         units = range(3 * round_ + 1, 3 * round_ + 4)
         server.start()
-        tracker = Tracker(journal_path, target, **STUDY)
+        tracker = tracked.tracker()
         tracker.start()
         for key in KEYS:
-            report(journal, key, units)
-            tracker.notify()
+            report(tracked.journal, key, units)
         until_delivering(tracker)
         server.kill()
         tracker.close(wait_seconds=DEADLINE)
     server.start()
-    assert sync(journal_path, target, **STUDY).pending == 0
-    assert_all_there(journal, target, *KEYS)
+    assert tracked.sync().pending == 0
+    tracked.assert_all_there(*KEYS)
 
 
 def test_a_server_that_was_down_from_the_beginning_gets_everything_and_the_files(
-    journal: Journal, journal_path: Path, server: Server, tmp_path: Path
+    tracked: Tracked, server: Server, tmp_path: Path
 ) -> None:
-    plan(journal, *KEYS)
-    target = server.target("heads")
-    tracker = Tracker(journal_path, target, **STUDY)
+    tracked.plan(*KEYS)
+    tracked.target = server.target("heads")
+    tracker = tracked.tracker()
     tracker.start()
     for key in KEYS:
-        journal.begin_attempt(key)
-        report(journal, key, range(1, 6), TrialStatus.FINISHED, **{"top-1 (%)": 50.0})
+        tracked.train(key, range(1, 6), FINISHED, **{"top-1 (%)": 50.0})
     page = tmp_path / "report.html"
     page.write_text("<p>answer</p>")
     tracker.attach(page)
     summary = tracker.close(wait_seconds=DEADLINE)
-    assert (summary.delivered, summary.pending) == (0, journal.count_after(0))
+    last = tracked.journal.count_after(0)
+    assert (summary.delivered, summary.pending) == (0, last)
     assert summary.unattached == (page,)
     server.start()
-    summary = sync(journal_path, target, **STUDY, artifacts=summary.unattached)
-    assert summary == TrackingSummary(journal.count_after(0), 0)
-    assert_all_there(journal, target, *KEYS)
-    parent = runs_by_key(target)["parent"]
-    listed = client(target).list_artifacts(parent.info.run_id)
+    assert tracked.sync(artifacts=summary.unattached) == TrackingSummary(last, 0)
+    tracked.assert_all_there(*KEYS)
+    listed = client(tracked.target).list_artifacts(tracked.state.runs["parent"])
     assert [each.path for each in listed] == ["report.html"]
     with urllib.request.urlopen(f"{server.uri}/", timeout=60) as answer:
         assert answer.status == 200
 
 
 def test_an_answer_that_is_lost_makes_nothing_twice(
-    journal: Journal, journal_path: Path, server: Server, line: Line
+    tracked: Tracked, server: Server, line: Line
 ) -> None:
-    plan(journal, *KEYS)
+    tracked.plan(*KEYS)
     for key in KEYS:
-        journal.begin_attempt(key)
-        report(journal, key, range(1, 6), TrialStatus.FINISHED)
+        tracked.train(key, range(1, 6), FINISHED)
     server.start()
-    target = line.target("heads")
+    tracked.target = line.target("heads")
     # First the study's own run, then a trial's, then what is logged.
     for request in ("runs/create", "runs/create", "runs/log-batch", "runs/update"):
         line.lose_answer_to(request)
-        assert sync(journal_path, target, **STUDY).error is not None
-    assert sync(journal_path, target, **STUDY).is_complete
-    assert_all_there(journal, target, *KEYS)
-    assert journal.metas(target.doubt_prefix) == {}
+        assert tracked.sync().error is not None
+    assert tracked.sync().is_complete
+    tracked.assert_all_there(*KEYS)
 
 
 def test_answers_that_take_half_a_minute_arrive(
-    journal: Journal, journal_path: Path, server: Server, line: Line
+    tracked: Tracked, server: Server, line: Line
 ) -> None:
-    plan(journal, "a")
+    tracked.plan("a")
     server.start()
-    target = line.target("heads")
-    tracker = Tracker(journal_path, target, **STUDY)
+    tracked.target = line.target("heads")
+    tracker = tracked.tracker()
     line.answer_after(30.0)
     tracker.start()
-    journal.begin_attempt("a")
-    report(journal, "a", range(1, 6), TrialStatus.FINISHED)
+    tracked.train("a", range(1, 6), FINISHED)
     line.wait_for_request("experiments/get-by-name")
-    assert tracker.summary().pending == journal.count_after(0)
+    assert tracker.summary().pending == 7
     # The second request follows only upon the first one's answer.
     line.wait_for_request("experiments/create")
     line.answer_after(0.0)
-    assert tracker.close(wait_seconds=DEADLINE) == TrackingSummary(journal.count_after(0), 0)
-    assert_all_there(journal, target, "a")
+    assert tracker.close(wait_seconds=DEADLINE) == TrackingSummary(7, 0)
+    tracked.assert_all_there("a")
 
 
 def test_a_study_ends_beside_a_hanging_server_and_sync_delivers_the_rest(
@@ -220,21 +175,19 @@ def test_a_study_ends_beside_a_hanging_server_and_sync_delivers_the_rest(
         driver.process.send_signal(signal.SIGINT)
         workplace.let_go()
         assert driver.wait() == 130
-        said = driver.stdout()
-        assert "hsweep sync mine --home" in said, said
+        output = driver.stdout()
+        assert "hsweep sync mine --home" in output, output
         line.let_go()
-        study = workplace.study("mine")
-        assert "(not done within" in said
+        assert "(not done within" in output
         workplace.run("sync", "mine")
-        target = line.target("outside")
-        with Journal(study / "journal.db", read_only=True) as journal:
-            begun = [row.key for row in journal.trials() if row.attempt]
-            assert begun
-            assert_all_there(journal, target, *begun)
-        assert runs_by_key(target)["parent"].info.status == "KILLED"
-        # The study goes on, and the same runs with it.
-        workplace.run("resume", "mine", "--runner", "inline")
-        with Journal(study / "journal.db", read_only=True) as journal:
-            assert_all_there(journal, target, *(row.key for row in journal.trials()))
+        study = Tracked(workplace.study("mine"), line.target("outside"))
+        with contextlib.closing(study.journal):
+            started = [row.key for row in study.journal.trials() if row.attempt]
+            assert started
+            study.assert_all_there(*started)
+            assert study.runs["parent"].info.status == "KILLED"
+            # The study goes on, and the same runs with it.
+            workplace.run("resume", "mine", "--runner", "inline")
+            study.assert_all_there(*(row.key for row in study.journal.trials()))
     finally:
         workplace.close()

@@ -11,7 +11,8 @@ from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.journal import TrialRow
 from hsweep.tracking.names import run_name, run_params, safe_names
-from hsweep.tracking.target import TrackingTarget, tracking_target, ui_command
+from hsweep.tracking.pages import ui_command
+from hsweep.tracking.target import TrackingTarget, tracking_target
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def test_a_value_for_all_stages_and_one_for_each_are_the_same_model() -> None:
 
 
 def test_a_stage_has_a_quarter_of_the_tokens_of_the_one_before() -> None:
-    assert davit_base().shape.seq_len == (3136, 784, 196, 49)
+    assert [stage.seq_len for stage in davit_base().stages] == [3136, 784, 196, 49]
 
 
 @pytest.mark.parametrize("scale_by_tokens", [False, True])

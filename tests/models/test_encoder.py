@@ -63,7 +63,7 @@ class TestCrammedBert(ModelContract):
     }
     impossible: ClassVar = [
         ({"heads": 0}, "^heads must be "),
-        ({"heads": (3, 3)}, "this model has layers of one kind, not 2 stages"),
+        ({"heads": (3, 3)}, r"heads must be a whole number of at least 1, not \(3, 3\)"),
         ({"heads": 7}, "24 is not a multiple of 7; give head_dim to decouple"),
         ({"vocab_size": 2.5}, "^vocab_size must be "),
         ({"seq_len": 0}, "^seq_len must be "),

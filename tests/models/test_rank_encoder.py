@@ -63,7 +63,7 @@ class TestRankEncoder(ModelContract):
     }
     impossible: ClassVar = [
         ({"heads": 0}, "^heads must be "),
-        ({"depth": (1, 2)}, "this model has layers of one kind, not 2 stages"),
+        ({"depth": (1, 2)}, r"depth must be a whole number of at least 1, not \(1, 2\)"),
         ({"embed_dim": (12, 12)}, "^embed_dim must be "),
         ({"seq_len": 0}, "^seq_len must be "),
         ({"mlp_ratio": 0}, "^mlp_ratio must be positive"),
@@ -282,7 +282,7 @@ def test_concatenated_positions_widen_every_layer_and_are_stripped_from_the_outp
     torch.manual_seed(0)
     config = replace(SMALL, positions="concatenated", position_dim=8, norm="scalar")
     model = config.build()
-    assert config.shape.embed_dim == model.layers[0].attention.proj.out_features == 20
+    assert config.stage.embed_dim == model.layers[0].attention.proj.out_features == 20
     whole = copy.deepcopy(model)
     whole.embed_dim = 20
     x = points(config, 3)

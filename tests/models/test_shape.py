@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.shape import Shape, Stage, every_stage, real_number, whole_number, yes_or_no
+from models.shape import Stage, every_stage, real_number, whole_number, yes_or_no
 
 SIZES = st.integers(1, 64)
 
@@ -104,35 +104,6 @@ def test_shapes_and_counts_are_importable_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_a_shape_of_several_stages_has_one_of_each() -> None:
-    shape = Shape(embed_dim=(8, 16), depth=(1, 3), heads=2, seq_len=(16, 4))
-    assert shape.stages == (
-        Stage(embed_dim=8, depth=1, heads=2, seq_len=16),
-        Stage(embed_dim=16, depth=3, heads=2, seq_len=4),
-    )
-    assert (shape.num_stages, shape.num_layers) == (2, 4)
-    with pytest.raises(ValueError, match="layers of one kind, not 2 stages"):
-        _ = shape.only_stage
-
-
-def test_a_shape_without_tuples_is_one_stage_and_a_list_counts_as_a_tuple() -> None:
-    shape = Shape(embed_dim=8, depth=3, heads=2, head_dim=7, seq_len=4)
-    assert shape.stages == (shape.only_stage,)
-    assert shape.only_stage.inner_dim == 14
-    assert not shape.coupled
-    listed = Shape(embed_dim=[8, 8], depth=1, heads=2, seq_len=4)  # type: ignore[arg-type]
-    assert listed.embed_dim == (8, 8)
-    assert listed.coupled
-    assert hash(listed) == hash(Shape(embed_dim=(8, 8), depth=1, heads=2, seq_len=4))
-
-
-def test_values_for_unequally_many_stages_are_refused_with_their_numbers() -> None:
-    with pytest.raises(ValueError, match="equally many: depth has 2, heads has 3"):
-        Shape(embed_dim=8, depth=(1, 1), heads=(1, 2, 4), seq_len=4)
-    with pytest.raises(ValueError, match=r"^depth must have one value or one for each stage"):
-        Shape(embed_dim=8, depth=(), heads=1, seq_len=4)
-
-
 def test_a_value_for_every_stage_is_repeated_or_already_as_many() -> None:
     assert every_stage("heads", 8, 3, whole_number) == (8, 8, 8)
     assert every_stage("heads", [8, 4.0, 2], 3, whole_number) == (8, 4, 2)
@@ -143,10 +114,5 @@ def test_a_value_for_every_stage_is_repeated_or_already_as_many() -> None:
     )
     with pytest.raises(ValueError, match=r"^heads of stage 1 must be "):
         every_stage("heads", (8, 0, 4), 3, whole_number)
-
-
-def test_an_impossible_stage_makes_the_shape_impossible() -> None:
-    with pytest.raises(ValueError, match=r"^heads of stage 1 must be a whole number"):
-        Shape(embed_dim=8, depth=1, heads=(1, 0), seq_len=4)
-    with pytest.raises(ValueError, match="8 is not a multiple of 3"):
-        Shape(embed_dim=8, depth=1, heads=(2, 3), seq_len=4)
+    with pytest.raises(ValueError, match=r"^depth must have one value or 3, .* not 0: \(\)"):
+        every_stage("depth", (), 3, whole_number)

@@ -100,7 +100,7 @@ class TestTNT(ModelContract):
     }
     impossible: ClassVar = [
         ({"heads": 0}, "^heads must be "),
-        ({"heads": (3, 3)}, "this model has layers of one kind, not 2 stages"),
+        ({"heads": (3, 3)}, r"heads must be a whole number of at least 1, not \(3, 3\)"),
         ({"inner_stride": 0}, "^inner_stride must be "),
         ({"drop_path": 1.0}, "^drop_path must be "),
         ({"mlp_ratio": 0}, "^mlp_ratio must be "),

@@ -61,7 +61,7 @@ class TestViT(ModelContract):
     realistic: ClassVar = {"base": (vit_base(), 64), "lean": (vit_base(depth=7, heads=16), 64)}
     impossible: ClassVar = [
         ({"heads": 0}, "^heads must be "),
-        ({"heads": (3, 3)}, "this model has layers of one kind, not 2 stages"),
+        ({"heads": (3, 3)}, r"heads must be a whole number of at least 1, not \(3, 3\)"),
         ({"num_classes": 2.5}, "^num_classes must be "),
         ({"image_size": True}, "^image_size must be "),
         ({"drop_path": 1.0}, "^drop_path must be "),

@@ -117,10 +117,11 @@ def test_a_value_for_all_stages_and_one_for_each_are_the_same_model() -> None:
 
 
 def test_one_head_width_leaves_the_outlookers_coupled_and_four_do_not() -> None:
-    assert replace(SMALL, head_dim=7).shape.head_dim == (4, 7, 7, 7)
+    assert [stage.head_width for stage in replace(SMALL, head_dim=7).stages] == [4, 7, 7, 7]
     assert replace(SMALL, head_dim=(None, 7, 7, 7)) == replace(SMALL, head_dim=7)
-    assert replace(SMALL, head_dim=(9, None, 7, 7)).shape.head_dim == (9, 4, 7, 7)
-    assert replace(SMALL, head_dim=7).shape.seq_len == (16, 4, 4, 4)
+    mixed = replace(SMALL, head_dim=(9, None, 7, 7))
+    assert [stage.head_width for stage in mixed.stages] == [9, 4, 7, 7]
+    assert [stage.seq_len for stage in mixed.stages] == [16, 4, 4, 4]
 
 
 def test_the_class_blocks_heads_share_the_width_whatever_the_head_width_is() -> None:
@@ -189,7 +190,7 @@ def test_a_projection_reads_every_heads_output_side_by_side(config: VOLO) -> Non
     stages = (*config.stages, config.class_stage)
     inner = {part: stage.inner_dim for part, stage in zip(parts, stages, strict=True)}
     tokens = {"network.0": 16, "post_network": 1}
-    assert len(seen) == sum(config.shape.depth) + 2  # type: ignore[arg-type]
+    assert len(seen) == sum(stage.depth for stage in config.stages) + 2
     for name, heads in seen.items():
         part = re.match(r"post_network|network\.\d", name).group()  # type: ignore[union-attr]
         assert heads.shape == (2, tokens.get(part, 4), inner[part]), name

@@ -79,7 +79,7 @@ class TestXCiT(ModelContract):
     }
     impossible: ClassVar = [
         ({"heads": 0}, "^heads must be "),
-        ({"heads": (3, 3)}, "this model has layers of one kind, not 2 stages"),
+        ({"heads": (3, 3)}, r"heads must be a whole number of at least 1, not \(3, 3\)"),
         ({"cls_attn_layers": 0}, "^cls_attn_layers must be "),
         ({"layer_scale": -1}, "^layer_scale must be "),
         ({"drop_path": 1.0}, "^drop_path must be "),

@@ -19,7 +19,7 @@ from analysis.ask import ask_table
 from analysis.pictures.plots import save_figures
 from analysis.report import ReportInput, build_report, pictures, write_report
 from hsweep.paths import Home
-from hsweep.tracking.tracker import LOCAL_UI
+from hsweep.tracking.pages import LOCAL_UI
 
 SWEEP = '''
 """What is planted here: {note}"""

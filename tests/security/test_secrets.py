@@ -15,8 +15,8 @@ from tiny_studies import SWEEP_FILE
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.redaction import HIDDEN, redact, refuse_secrets
+from hsweep.tracking.pages import serve_ui
 from hsweep.tracking.target import TrackingTarget, tracking_target
-from hsweep.tracking.tracker import serve_ui
 from hsweep.verbs import probes
 
 ENVIRONMENT = {
@@ -231,9 +231,7 @@ def test_pages_for_others_are_served_only_when_asked_and_with_a_warning(
     home: Home, hsweep: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served: list[str] = []
-    monkeypatch.setattr(
-        "hsweep.tracking.tracker.serve_ui", lambda _, host, port: served.append(host)
-    )
+    monkeypatch.setattr("hsweep.tracking.pages.serve_ui", lambda _, host, port: served.append(host))
     assert hsweep("ui").stderr == ""
     assert (
         "anyone who reaches 0.0.0.0:5000 can read and delete"

@@ -66,7 +66,7 @@ def test_pages_served_to_others_come_with_a_warning(
 ) -> None:
     served: list[str] = []
     monkeypatch.setattr(
-        "hsweep.tracking.tracker.serve_ui", lambda target, host, port: served.append(host)
+        "hsweep.tracking.pages.serve_ui", lambda target, host, port: served.append(host)
     )
     result = hsweep("ui", "--host", host)
     assert result.exit_code == 0
@@ -80,7 +80,7 @@ def test_pages_served_to_this_machine_do_not(
 ) -> None:
     served: list[str] = []
     monkeypatch.setattr(
-        "hsweep.tracking.tracker.serve_ui", lambda target, host, port: served.append(host)
+        "hsweep.tracking.pages.serve_ui", lambda target, host, port: served.append(host)
     )
     result = hsweep("ui", *given)
     assert (result.exit_code, result.stderr) == (0, "")

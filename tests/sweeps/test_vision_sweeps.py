@@ -14,6 +14,7 @@ from hsweep.design.domain import AxisValue
 from hsweep.planning.plan import Plan
 from hsweep.planning.prepare import prepare
 from hsweep.verbs.paper import published_presets
+from models.shape import Stage
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 FILES = {"vision_families": "T4", "vision_large": "T5"}
@@ -33,6 +34,10 @@ def by_family(plan: Plan) -> dict[str, dict[str, Any]]:
     for trial in plan.trials:
         found.setdefault(trial.point.family, {}).setdefault(trial.point.variant, trial)
     return found
+
+
+def stages(model: Any) -> tuple[Stage, ...]:
+    return model.stages if hasattr(model, "stages") else (model.stage,)
 
 
 @pytest.mark.parametrize(("name", "table"), FILES.items())
@@ -68,9 +73,9 @@ def test_every_lean_shape_has_more_heads_fewer_layers_and_fewer_parameters(
 ) -> None:
     for variants in by_family(planned(name, preset)).values():
         original, lean = variants["original"], variants["lean"]
-        assert lean.model.shape.num_layers < original.model.shape.num_layers
-        most = [max(stage.heads for stage in each.model.shape.stages) for each in (original, lean)]
-        assert most[0] <= most[1]
+        before, after = (stages(each.model) for each in (original, lean))
+        assert sum(stage.depth for stage in after) < sum(stage.depth for stage in before)
+        assert max(stage.heads for stage in before) <= max(stage.heads for stage in after)
         assert original.model.heads != lean.model.heads
         assert lean.counts.num_params < original.counts.num_params
 
@@ -90,8 +95,8 @@ def test_both_kinds_of_heads_can_be_tried_in_every_family(name: str, preset: str
             continue
         assert set(found) == set(variants)
         coupled, decoupled = found["lean_coupled"].model, found["lean_decoupled"].model
-        assert coupled.shape.coupled
-        assert not decoupled.shape.coupled
+        assert coupled.head_dim is None
+        assert decoupled.head_dim is not None
         assert decoupled.counts().params["attention"] > coupled.counts().params["attention"]
 
 

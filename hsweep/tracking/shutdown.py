@@ -1,4 +1,4 @@
-"""How a run takes leave of its tracker: for a bounded time, and saying what is left."""
+"""The shutdown of a run's tracking: it takes a bounded time, and tells what is pending."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -9,10 +9,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hsweep.record.study import Study
-    from hsweep.tracking.tracker import Tracker, TrackingSummary, TrackingTarget
+    from hsweep.tracking.target import TrackingTarget
+    from hsweep.tracking.tracker import Tracker, TrackingSummary
 
 _SILENT_SECONDS: Final = 3.0
-_DRAIN_SECONDS: Final = 30.0
+_FLUSH_SECONDS: Final = 30.0
 _CLOSE_SECONDS: Final = 60.0
 _FAILING_SECONDS: Final = 5.0
 """For a store that did not answer when it was last asked."""
@@ -20,11 +21,11 @@ _INTERRUPTED_SECONDS: Final = 15.0
 _REFUSALS_SHOWN: Final = 3
 
 
-class Farewell:
-    """The end of a run's tracking.
+class Shutdown:
+    """The shutdown of a run's tracking.
 
     Nothing is lost by not waiting: what is not delivered stays in the study. So an interrupt here
-    ends the waiting and no more.
+    ends the waiting and nothing else.
 
     Args:
         tracker: of the run.
@@ -36,29 +37,29 @@ class Farewell:
         self._tracker = tracker
         self._console = console
         self._is_interrupted = is_interrupted
-        self._is_refused = False
+        self._is_cut_short = False
 
-    def catch_up(self) -> None:
+    def flush(self) -> None:
         """Wait for what is recorded so far, if the store takes it."""
-        longest = _FAILING_SECONDS if self._is_interrupted else _DRAIN_SECONDS
+        longest = _FAILING_SECONDS if self._is_interrupted else _FLUSH_SECONDS
         try:
-            summary = self._tracker.drain(wait_seconds=min(_SILENT_SECONDS, longest))
+            summary = self._tracker.flush(wait_seconds=min(_SILENT_SECONDS, longest))
             if summary.pending and summary.error is None:
                 self._console.print(
                     f"delivering {summary.pending} records to MLflow, for at most {longest:g} s "
                     "(Ctrl-C leaves them in the study)",
                     soft_wrap=True,
                 )
-                self._tracker.drain(wait_seconds=longest - _SILENT_SECONDS)
+                self._tracker.flush(wait_seconds=longest - _SILENT_SECONDS)
         except KeyboardInterrupt:
-            self._is_refused = True
+            self._is_cut_short = True
 
     def close(self) -> "TrackingSummary":
         """Deliver the rest, if the store takes it in time, and say how delivery stands."""
         longest = _INTERRUPTED_SECONDS if self._is_interrupted else _CLOSE_SECONDS
         if self._tracker.summary().error is not None:
             longest = min(longest, _FAILING_SECONDS)
-        if self._is_refused:
+        if self._is_cut_short:
             longest = 0.0
         try:
             return self._tracker.close(wait_seconds=longest)
