@@ -10,22 +10,20 @@ its loss alone is computed there.
 """
 
 import contextlib
-import random
 import sys
 import time
 from collections.abc import Callable, Iterator
 from numbers import Integral
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hsweep.design.trial import Trial
 from hsweep.errors import defined_at, shown, told, user_frame
+from hsweep.training.batches import moved, num_examples, parts_of, rows_of
 from hsweep.training.evaluation import Declared, MetricsError
 from hsweep.training.memory import is_out_of_memory
-from hsweep.training.micro_batches import moved, num_examples, parts_of, rows_of
 from hsweep.training.process_state import ProcessState, seed_all
 from hsweep.training.train import autocast_of
 from models.base import Counts
@@ -61,17 +59,14 @@ class _TooLongError(BaseException):
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Put back at the end what a rehearsal changes of this process: the states of the random
-    generators and torch's settings. Standard output goes to standard error meanwhile."""
+    """Restore at the end what a rehearsal changes of this process. Standard output goes to standard
+    error meanwhile."""
     process = ProcessState()
-    states = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
         process.restore()
-        random.setstate(states[0])
-        np.random.set_state(states[1])
 
 
 def open_data(trial: Trial) -> TaskData:

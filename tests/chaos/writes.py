@@ -36,7 +36,7 @@ _PRELOADED: Final = (
         "hsweep.record.recovery",
         "hsweep.training.train",
     ),
-    *("hsweep.tracking.farewell", "hsweep.training.worker"),
+    *("hsweep.tracking.farewell", "hsweep.training.stacked.door"),
 )
 _HALF: Final = b'{"half of it'
 
@@ -239,7 +239,7 @@ def _prepare() -> None:
 
     from hsweep.design.recipe import Recipe
     from hsweep.planning.code import training_code
-    from hsweep.training.train import build_optimizer
+    from hsweep.training.optimizers import build_optimizer
 
     training_code()
     build_optimizer(torch.nn.Linear(1, 1), Recipe())

@@ -19,11 +19,11 @@ from hsweep import Recipe, epochs, grid, steps
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Assignment, Report, Setback, Trial
 from hsweep.record.journal import Journal
+from hsweep.training.batches import parts_of
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.memory import asked_bytes, is_out_of_memory, shown
-from hsweep.training.micro_batches import parts_of
+from hsweep.training.optimizers import AdamW
 from hsweep.training.train import train
-from hsweep.training.update import Update
 
 CPU = torch.device("cpu")
 PLAIN = TinyTask().open(data_seed=1, sampling_seed=2, batch_size=8, device=CPU)
@@ -227,7 +227,7 @@ def said(assignment: Assignment) -> list[Any]:
 
 
 def saved(root: Path, trial: Trial) -> dict[str, Any]:
-    found = CheckpointStore(str(root), trial.key, attempt=99).newest(CPU)
+    found = CheckpointStore(str(root), trial.key, attempt=99).search(CPU).state
     assert found is not None
     return found
 
@@ -321,13 +321,13 @@ def test_updates_and_learning_rates_are_as_many_and_as_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[float] = []
-    kernel = torch._fused_adamw_
+    step = AdamW.step
 
-    def noting(*arguments: Any, lr: float, **settings: Any) -> Any:
-        used.append(lr)
-        return kernel(*arguments, lr=lr, **settings)
+    def noting(optimizer: AdamW) -> None:
+        used.append(optimizer.param_groups[0]["lr"])
+        step(optimizer)
 
-    monkeypatch.setattr(torch, "_fused_adamw_", noting)
+    monkeypatch.setattr(AdamW, "step", noting)
     trial = crowded(fits=1, since=5)
     trained(trial, tmp_path)
     assert used == [trial.recipe.lr_at(step, 24) for step in range(24)]
@@ -457,7 +457,7 @@ def out_of_memory(*_: Any, **__: Any) -> Any:
         (TinyData, "__init__", "the data"),
         (TinyData, "warm_start", "the model"),
         (nn.Module, "to", "the model"),
-        (Update, "step", "an update"),
+        (AdamW, "step", "an update"),
         (TinyData, "evaluate", "the evaluation"),
     ],
 )
@@ -555,7 +555,6 @@ def test_random_numbers_are_not_touched_while_memory_suffices(
     seeded: list[int] = []
     seed = torch.manual_seed
     monkeypatch.setattr(torch, "manual_seed", lambda number: (seeded.append(number), seed(number)))
-    monkeypatch.setattr(torch, "get_rng_state", out_of_memory)
     generator = train(assignment_of(crowded(dropout=0.2), tmp_path), CPU)
     for _ in itertools.islice(generator, 5):
         pass
