@@ -5,9 +5,8 @@ import math
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +16,6 @@ from benchmarks.pairs import Pairing, Quantity, conclude, environment, in_turn, 
 
 if TYPE_CHECKING:
     from hsweep.design.trial import Trial
-    from hsweep.training.worker import Session
 
 SIZES: Final = (1, 4, 16, 64)
 LENGTHS: Final = (8, 128)
@@ -118,18 +116,16 @@ def train(case: Case, is_stacked: bool) -> Found:
     reason = ""
     with tempfile.TemporaryDirectory() as folder:
         given = [Assignment(trial, 1, 0, folder, math.inf) for trial in trials_of(case)]
-        sessions: list[Callable[[], Session]] = [partial(TrialSession, each) for each in given]
-        if is_stacked:
-            sessions = [partial(StackedSession, given, is_settled=True)]
-        for begin in sessions:
-            session = begin()
+        for group in [given] if is_stacked else [[each] for each in given]:
+            stacked = StackedSession(group, is_settled=True) if is_stacked else None
+            session = stacked or TrialSession(group[0])
             while words := session.next_words():
                 for assignment, said in words:
                     assert isinstance(said, Report), said
                     seconds += said.train_seconds
                     nmse[assignment.trial.replicate] = said.metrics["nmse"] or math.nan
             session.close()
-            reason = getattr(session, "reason", "")
+            reason = stacked.reason if stacked is not None else ""
     return {"seconds": seconds, "nmse": nmse, "reason": reason}
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hsweep.design.recipe import Recipe
-from hsweep.design.trial import Assignment, Report, Setback
+from hsweep.design.trial import Assignment, Report, Setback, Trial
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.compiled import compiled, forget_compiled, is_graphed
@@ -91,12 +91,7 @@ def open_trial(assignment: Assignment, device: torch.device, clock: Callable[[],
     """
     trial, recipe = assignment.trial, assignment.trial.recipe
     with fitting("the data"):
-        data = trial.task.open(
-            data_seed=trial.seeds.data,
-            sampling_seed=trial.seeds.sampling,
-            batch_size=recipe.batch_size,
-            device=device,
-        )
+        data = data_of(trial, device)
     with fitting("the model"):
         seed_all(trial.seeds.init)
         model = trial.model.build().to(device)
@@ -104,6 +99,16 @@ def open_trial(assignment: Assignment, device: torch.device, clock: Callable[[],
         state = TrialState(model, build_optimizer(model, recipe), assignment, clock)
         state.restore(device)
     return Opened(data, model, state)
+
+
+def data_of(trial: Trial, device: torch.device) -> TaskData:
+    """Open a trial's data under its seeds."""
+    return trial.task.open(
+        data_seed=trial.seeds.data,
+        sampling_seed=trial.seeds.sampling,
+        batch_size=trial.recipe.batch_size,
+        device=device,
+    )
 
 
 def autocast_of(recipe: Recipe, device: torch.device) -> Autocast:

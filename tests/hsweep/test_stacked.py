@@ -18,7 +18,7 @@ from hsweep.training.checkpoints import CheckpointStore, StorageError
 from hsweep.training.optimizers import build_optimizer
 from hsweep.training.stacked import replicate as stacked_replicate
 from hsweep.training.stacked import session as stacked_session
-from hsweep.training.stacked.batches import CannotStackError
+from hsweep.training.stacked.candidates import CannotStackError
 from hsweep.training.stacked.door import SeveralSession
 from hsweep.training.stacked.session import StackedSession
 from hsweep.training.stacked.stack import Stack
@@ -196,11 +196,11 @@ def test_where_memory_suffices_for_fewer_at_once_the_same_comes_of_it(
     part = Stack._part
     most: list[int] = []
 
-    def limited(stack: Stack, rows: slice, batch: Any, *, is_shared: bool) -> Any:
+    def limited(stack: Stack, rows: slice, *batch: Any, is_shared: bool) -> Any:
         if rows.stop - rows.start > fits:
             raise torch.OutOfMemoryError("out of memory on purpose")
         most.append(rows.stop - rows.start)
-        return part(stack, rows, batch, is_shared=is_shared)
+        return part(stack, rows, *batch, is_shared=is_shared)
 
     monkeypatch.setattr(Stack, "_part", limited)
     assert_as_separately(replicates(5), tmp_path, rtol=1e-10)

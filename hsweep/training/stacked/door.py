@@ -28,7 +28,7 @@ class SeveralSession:
     """
 
     def __init__(self, assignments: Sequence[Assignment], *, is_settled: bool = False) -> None:
-        from hsweep.training.stacked.batches import CannotStackError
+        from hsweep.training.stacked.candidates import CannotStackError
         from hsweep.training.stacked.session import StackedSession
 
         self._waiting: deque[Assignment] = deque()

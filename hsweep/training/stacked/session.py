@@ -21,8 +21,7 @@ from hsweep.design.trial import Assignment, Setback
 from hsweep.training.memory import DoesNotFitError, is_out_of_memory, measure_peak, release
 from hsweep.training.micro_batches import has_batch_statistics
 from hsweep.training.process_state import ProcessState
-from hsweep.training.stacked.batches import CannotStackError
-from hsweep.training.stacked.candidates import kind_of
+from hsweep.training.stacked.candidates import CannotStackError, kind_of
 from hsweep.training.stacked.replicate import Replicate
 from hsweep.training.stacked.stack import Stack, own_gradients
 from hsweep.training.stacked.updates import Member
@@ -222,13 +221,10 @@ class StackedSession:
     def _stacked(self, group: list[Replicate]) -> Stack:
         """Return the stack of these trials; a new one if others were in it."""
         if self._stack is None or self._in_stack != group:
-            at_once = None
             if self._stack is not None:
                 self._stack.clear()
-                at_once = self._stack.at_once if self._stack.is_limited else None
-                self._stack = None
             members = [Member(e.model, e.state.optimizer, e.trial.recipe) for e in group]
-            self._stack = Stack(members, group[0].data, self._autocast, at_once)
+            self._stack = Stack(members, group[0].data, self._autocast)
             self._in_stack = list(group)
         return self._stack
 

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from hsweep.training.batches import leaves, with_tensors
 from hsweep.training.evaluation import Autocast
 from hsweep.training.memory import is_out_of_memory, release
-from hsweep.training.stacked.batches import CannotStackError, StackedBatch, stacked
+from hsweep.training.stacked.candidates import CannotStackError
 from hsweep.training.stacked.updates import Block, Member
 from tasks.base import Batch, TaskData
 
@@ -41,23 +42,14 @@ class Stack:
         members: of one structure, after equally many updates; equal recipes next to one another.
         data: whose loss is that of all (see ``tasks.base.Stackable``).
         autocast: under which losses are computed.
-        at_once: of how many models losses and gradients are computed at once at most.
-
-    Attributes:
-        at_once: halved where memory does not suffice.
 
     Raises:
         CannotStackError: the models differ in more than the values of their weights.
     """
 
-    def __init__(
-        self,
-        members: Sequence[Member],
-        data: TaskData,
-        autocast: Autocast,
-        at_once: int | None = None,
-    ) -> None:
-        self.at_once = min(at_once or len(members), len(members))
+    def __init__(self, members: Sequence[Member], data: TaskData, autocast: Autocast) -> None:
+        # Of so many models losses and gradients are computed at once; fewer if memory is scarce.
+        self._at_once = len(members)
         self._members = list(members)
         self._autocast = autocast
         self._data = data
@@ -83,11 +75,6 @@ class Stack:
             self._blocks.append(Block(list(alike), row, self._trained))
 
     @property
-    def is_limited(self) -> bool:
-        """Whether memory does not suffice for all models at once."""
-        return self.at_once < len(self._members)
-
-    @property
     def buffers(self) -> list[Tensor]:
         """What the models' losses read beside trained weights and batches."""
         return [*self._common.values(), *self._fixed.values()]
@@ -102,16 +89,16 @@ class Stack:
             CannotStackError: batches that differ in shape.
             RuntimeError, MemoryError: not even one model at once fits, or whatever the loss raises.
         """
-        batch = stacked(batches)
+        template, tensors = batches[0], _stacked(batches)
         while True:
             try:
-                return self._computed(batch, is_shared=len(batches) == 1)
+                return self._computed(template, tensors, is_shared=len(batches) == 1)
             except (RuntimeError, MemoryError) as error:
-                if self.at_once == 1 or not is_out_of_memory(error):
+                if self._at_once == 1 or not is_out_of_memory(error):
                     raise
             # Here and not above, where the error's traceback still holds what was computed.
             self.clear()
-            self.at_once = (self.at_once + 1) // 2
+            self._at_once = (self._at_once + 1) // 2
             release(self._device)
 
     def clip(self, most: float) -> None:
@@ -154,12 +141,12 @@ class Stack:
         for block in self._blocks:
             block.share_state()
 
-    def _computed(self, batch: StackedBatch, *, is_shared: bool) -> Tensor:
+    def _computed(self, template: Batch, tensors: list[Tensor], *, is_shared: bool) -> Tensor:
         losses, gradients = [], []
-        for start in range(0, len(self._members), self.at_once):
-            rows = slice(start, start + self.at_once)
-            part = batch if is_shared else batch.part(rows)
-            found = self._part(rows, part, is_shared=is_shared)
+        for start in range(0, len(self._members), self._at_once):
+            rows = slice(start, start + self._at_once)
+            part = tensors if is_shared else [each[rows] for each in tensors]
+            found = self._part(rows, template, part, is_shared=is_shared)
             losses.append(found[0])
             gradients.append(found[1])
         parts = zip(self._trained, zip(*gradients, strict=True), strict=True)
@@ -167,7 +154,7 @@ class Stack:
         return torch.cat(losses)
 
     def _part(
-        self, rows: slice, batch: StackedBatch, *, is_shared: bool
+        self, rows: slice, template: Batch, tensors: list[Tensor], *, is_shared: bool
     ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
         """Return the losses and gradients of the models of some rows."""
         trained = {name: each[rows].requires_grad_() for name, each in self._trained.items()}
@@ -175,12 +162,12 @@ class Stack:
 
         def loss_of(weights: dict[str, Tensor], tensors: list[Tensor]) -> Tensor:
             named = {f"model.{name}": each for name, each in (weights | self._common).items()}
-            found: Tensor = functional_call(self._loss, named, (batch.rebuilt(tensors),))
+            found: Tensor = functional_call(self._loss, named, (with_tensors(template, tensors),))
             return found
 
         every = vmap(loss_of, in_dims=(0, None if is_shared else 0), randomness="error")
         with self._attention(), self._autocast:
-            losses = every(trained | fixed, batch.tensors)
+            losses = every(trained | fixed, tensors)
         found = torch.autograd.grad(losses.sum(), list(trained.values()), allow_unused=True)
         return losses.detach(), found
 
@@ -193,6 +180,28 @@ class Stack:
                 self._common[name] = first.clone()
             else:
                 self._fixed[name] = torch.stack([each[name] for each in named])
+
+
+def _stacked(batches: Sequence[Batch]) -> list[Tensor]:
+    """Return the tensors of batches of one structure, each (K, ...); of a single batch its own.
+
+    Raises:
+        CannotStackError: they differ in more than the values of their tensors.
+    """
+    if len(batches) == 1:
+        return [each for each in leaves(batches[0]) if isinstance(each, Tensor)]
+    columns = []
+    try:
+        for each in zip(*(leaves(batch) for batch in batches), strict=True):
+            if isinstance(each[0], Tensor):
+                columns.append(torch.stack(each))
+            elif any(other != each[0] for other in each):
+                raise CannotStackError("their batches differ in more than tensors")
+    except (RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise CannotStackError(f"their batches differ in shape ({error})") from error
+    return columns
 
 
 def own_gradients(

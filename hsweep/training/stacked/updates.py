@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hsweep.design.recipe import Recipe
 from hsweep.training.optimizers import step_at
-from hsweep.training.stacked.batches import CannotStackError
+from hsweep.training.stacked.candidates import CannotStackError
 
 _STEP: Final = "step"
 """The part of an optimizer's state that counts updates, the same for all rows."""
