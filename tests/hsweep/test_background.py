@@ -1,4 +1,4 @@
-"""Checkpoints written beside training: the same files, nothing lost, errors told."""
+"""Checkpoints written beside training: nothing lost, errors told."""
 
 import copy
 import errno
@@ -147,32 +147,20 @@ def test_a_checkpoint_is_packed_at_once_and_holds_what_there_was(tmp_path: Path)
     assert found["model"]["upper"].untyped_storage().nbytes() == 16
 
 
-# The same files.
+# Beside training.
 
 
-def noting(monkeypatch: pytest.MonkeyPatch, *, all_here: bool = False) -> list[tuple[int, bool]]:
+def noting(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     """Note the unit of every checkpoint, and whether it is written beside training."""
     noted: list[tuple[int, bool]] = []
     save = BackgroundWriter.save
 
     def saving(writer: BackgroundWriter, unit: int, state: Any, *, beside: bool) -> None:
         noted.append((unit, beside))
-        save(writer, unit, state, beside=beside and not all_here)
+        save(writer, unit, state, beside=beside)
 
     monkeypatch.setattr(BackgroundWriter, "save", saving)
     return noted
-
-
-def test_the_files_are_those_that_are_written_without_a_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    heard = [content(report) for report in said(tmp_path / "beside")]
-    beside = names(tmp_path / "beside")
-    assert [name[:9] for name in beside] == ["000000004", "000000006"]
-    noting(monkeypatch, all_here=True)
-    Clock.now = 0.0
-    assert [content(report) for report in said(tmp_path / "here")] == heard
-    assert names(tmp_path / "here") == beside
 
 
 def test_training_goes_on_while_a_checkpoint_is_written_and_does_not_change_it(
