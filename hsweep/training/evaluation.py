@@ -6,7 +6,6 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,11 +15,8 @@ from torch import nn
 from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.errors import shown
 from hsweep.training.memory import held_at_most, is_out_of_memory, with_room
-from hsweep.training.trial_state import TrialState
+from hsweep.training.opening import Autocast, Opened
 from tasks.base import Batch, FurtherEvaluated, TaskData
-
-Autocast = AbstractContextManager[object, bool | None]
-"""What losses and evaluations are computed under; it can be entered again and again."""
 
 _LATENCY_PASSES: Final = 6
 
@@ -116,32 +112,16 @@ class Reporter:
 
     Args:
         assignment: the trial, and what is measured beside its task's metrics.
-        data: the task's.
-        model: on the device.
-        state: tells the time that training took.
-        autocast: under which evaluations and latencies are computed.
-        device: where it trains.
+        opened: the same trial, in training.
     """
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        data: TaskData,
-        model: nn.Module,
-        state: TrialState,
-        autocast: Autocast,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, assignment: Assignment, opened: Opened) -> None:
         trial, probe = assignment.trial, assignment.probe
         self._declared = Declared.of(trial)
         self._amount = trial.budget.amount
         self._probe = probe
         self._probed = probe.due(trial.budget.report_units()) if probe else frozenset()
-        self._data = data
-        self._model = model
-        self._state = state
-        self._autocast = autocast
-        self._device = device
+        self._opened = opened
 
     def report(
         self,
@@ -165,9 +145,10 @@ class Reporter:
             MetricsError: the metrics are not those that the task declares.
             DoesNotFitError: memory does not suffice for the evaluation.
         """
+        data, model, state, autocast, device = self._opened
         evaluate = functools.partial(self._evaluated, unit, step, losses)
-        metrics, diverged_at = with_room("the evaluation", evaluate, make_room, self._device)
-        wall_seconds = self._state.seconds()
+        metrics, diverged_at = with_room("the evaluation", evaluate, make_room, device)
+        wall_seconds = state.seconds()
         is_last = unit == self._amount
         has_latency = is_last and batch is not None and diverged_at is None
         return Report(
@@ -177,29 +158,28 @@ class Reporter:
             wall_seconds=wall_seconds,
             is_last=is_last,
             diverged_at=diverged_at,
-            train_seconds=self._state.train_seconds,
-            data_seconds=self._state.data_seconds,
-            latency_seconds=latency(self._model, self._data, batch, self._autocast)
-            if has_latency
-            else None,
-            peak_memory_bytes=held_at_most(self._device),
+            train_seconds=state.train_seconds,
+            data_seconds=state.data_seconds,
+            latency_seconds=latency(model, data, batch, autocast) if has_latency else None,
+            peak_memory_bytes=held_at_most(device),
         )
 
     def _evaluated(
         self, unit: int, step: int, losses: Sequence[torch.Tensor]
     ) -> tuple[dict[str, float | None], int | None]:
         """Return the metrics, and the update at which the trial stopped making sense."""
-        data, model, is_last = self._data, self._model, unit == self._amount
+        data, model, autocast = self._opened.data, self._opened.model, self._opened.autocast
+        is_last = unit == self._amount
         model.eval()
         watching: Any = contextlib.nullcontext()
         if self._probe is not None and unit in self._probed:
             watching = self._probe.watching(model)
-        with torch.no_grad(), self._autocast, watching as watch:
+        with torch.no_grad(), autocast, watching as watch:
             returned = data.evaluate(model)
         metrics = self._declared.checked(returned, may_lack=isinstance(data, FurtherEvaluated))
         diverged_at = _first_bad_step(losses, metrics, step)
         if isinstance(data, FurtherEvaluated) and diverged_at is None:
-            with self._autocast:
+            with autocast:
                 further = data.evaluate_further(model, is_last=is_last)
             metrics.update(self._declared.checked(further, may_lack=True))
         if is_last and diverged_at is None:

@@ -1,26 +1,23 @@
 """The training loop: one generator that any runner can drive."""
 
 import time
-from collections.abc import Callable, Generator
-from contextlib import nullcontext
+from collections.abc import Generator
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from hsweep.design.recipe import Recipe
-from hsweep.design.trial import Assignment, Report, Setback, Trial
+from hsweep.design.trial import Assignment, Report, Setback
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.compiled import compiled, forget_compiled, is_graphed
-from hsweep.training.evaluation import Autocast, Reporter
+from hsweep.training.evaluation import Reporter
 from hsweep.training.memory import DoesNotFitError, fitting, measure_peak, memory_setback
 from hsweep.training.micro_batches import Gradients, has_batch_statistics
-from hsweep.training.optimizers import build_optimizer, step_at
+from hsweep.training.opening import Opened, open_trial
+from hsweep.training.optimizers import step_at
 from hsweep.training.process_state import ProcessState, seed_all
-from hsweep.training.trial_state import TrialState
-from tasks.base import Batch, TaskData
+from tasks.base import Batch
 
 
 def train(assignment: Assignment, device: torch.device) -> Generator[Report | Setback, None, None]:
@@ -63,78 +60,21 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report | Se
     yield setback
 
 
-class Opened(NamedTuple):
-    """A trial ready to train.
-
-    Attributes:
-        data: the task's, opened under the trial's seeds.
-        model: on the device, with the weights that training goes on from.
-        state: the model, its optimizer and what was reported so far.
-    """
-
-    data: TaskData
-    model: nn.Module
-    state: TrialState
-
-
-def open_trial(assignment: Assignment, device: torch.device, clock: Callable[[], float]) -> Opened:
-    """Open a trial's data, build its model, and go on from its newest checkpoint if it has one.
-
-    Args:
-        assignment: the trial, and where its checkpoints lie.
-        device: where it trains.
-        clock: seconds, from any start.
-
-    Raises:
-        DoesNotFitError: memory does not suffice for the data or the model.
-        StorageError: checkpoints cannot be looked for.
-    """
-    trial, recipe = assignment.trial, assignment.trial.recipe
-    with fitting("the data"):
-        data = data_of(trial, device)
-    with fitting("the model"):
-        seed_all(trial.seeds.init)
-        model = trial.model.build().to(device)
-        data.warm_start(model)
-        state = TrialState(model, build_optimizer(model, recipe), assignment, clock)
-        state.restore(device)
-    return Opened(data, model, state)
-
-
-def data_of(trial: Trial, device: torch.device) -> TaskData:
-    """Open a trial's data under its seeds."""
-    return trial.task.open(
-        data_seed=trial.seeds.data,
-        sampling_seed=trial.seeds.sampling,
-        batch_size=trial.recipe.batch_size,
-        device=device,
-    )
-
-
-def autocast_of(recipe: Recipe, device: torch.device) -> Autocast:
-    """Return what losses and evaluations of a recipe are computed under."""
-    if recipe.precision == "bfloat16":
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    # Autocast that is switched off takes its time all the same.
-    return nullcontext()
-
-
 class _Loop:
     """Updates of one trial from where its state is, and its reports."""
 
     def __init__(
         self, assignment: Assignment, device: torch.device, opened: Opened, process: ProcessState
     ) -> None:
-        self._data, self._model, self._state = opened
+        self._data, self._model, self._state = opened.data, opened.model, opened.state
         self._process = process
         self._trial, recipe = assignment.trial, assignment.trial.recipe
-        autocast = autocast_of(recipe, device)
-        self._reporter = Reporter(assignment, *opened, autocast, device)
+        self._reporter = Reporter(assignment, opened)
         last = self._state.history[-1] if self._state.history else None
         self._gradients = Gradients(
             self._data,
             compiled(self._model, recipe, device),
-            autocast,
+            opened.autocast,
             batch_size=recipe.batch_size,
             seed=self._trial.seeds.sampling,
             at_once=last.micro_batch if last is not None else None,

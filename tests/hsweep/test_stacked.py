@@ -15,6 +15,7 @@ from torch import nn
 from hsweep import Point, Recipe, epochs, grid, seconds, steps
 from hsweep.design.trial import Assignment, Report, Setback, Trial
 from hsweep.training.checkpoints import CheckpointStore, StorageError
+from hsweep.training.opening import autocast_of
 from hsweep.training.optimizers import build_optimizer
 from hsweep.training.stacked import replicate as stacked_replicate
 from hsweep.training.stacked import session as stacked_session
@@ -23,7 +24,7 @@ from hsweep.training.stacked.door import SeveralSession
 from hsweep.training.stacked.session import StackedSession
 from hsweep.training.stacked.stack import Stack
 from hsweep.training.stacked.updates import Member
-from hsweep.training.train import autocast_of, train
+from hsweep.training.train import train
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(lr=0.03, batch_size=8, weight_decay=0.1, warmup_fraction=0.2)

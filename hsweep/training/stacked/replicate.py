@@ -11,10 +11,10 @@ from torch import Tensor
 from hsweep.design.trial import Assignment, Report
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
-from hsweep.training.evaluation import Autocast, Reporter
+from hsweep.training.evaluation import Reporter
+from hsweep.training.opening import open_trial
 from hsweep.training.process_state import seed_all
 from hsweep.training.stacked.stack import Stack
-from hsweep.training.train import open_trial
 from tasks.base import Batch
 
 
@@ -47,7 +47,6 @@ class Replicate:
         assignment: the trial, and where its checkpoints lie.
         count: how many trials are trained with it, itself included.
         device: where they train.
-        autocast: under which it is evaluated.
 
     Attributes:
         sent_through: the last unit whose report was returned; the record has it.
@@ -56,20 +55,20 @@ class Replicate:
         batch: the last one.
     """
 
-    def __init__(
-        self, assignment: Assignment, count: int, device: torch.device, autocast: Autocast
-    ) -> None:
+    def __init__(self, assignment: Assignment, count: int, device: torch.device) -> None:
         self.assignment = assignment
         self.trial = assignment.trial
         self.clock = Clock()
         # Of the trials' time in common no more is at risk than of one trial's.
         share = replace(assignment, checkpoint_seconds=assignment.checkpoint_seconds / count)
-        self.data, self.model, self.state = open_trial(share, device, self.clock)
+        opened = open_trial(share, device, self.clock)
+        self.data, self.model, self.state = opened.data, opened.model, opened.state
+        self.autocast = opened.autocast
         self.sent_through = assignment.recorded_through
         self.unsent = self.state.unrecorded()
         self.problem: StorageError | None = None
         self.batch: Batch | None = None
-        self._reporter = Reporter(assignment, self.data, self.model, self.state, autocast, device)
+        self._reporter = Reporter(assignment, opened)
         self._others = count - 1
         self._is_noted = False
         self._batches: Iterator[Batch] | None = None

@@ -25,7 +25,6 @@ from hsweep.training.stacked.candidates import CannotStackError, kind_of
 from hsweep.training.stacked.replicate import Replicate
 from hsweep.training.stacked.stack import Stack, own_gradients
 from hsweep.training.stacked.updates import Member
-from hsweep.training.train import autocast_of
 from hsweep.training.worker import Said
 from tasks.base import Batch, Stackable
 
@@ -69,7 +68,6 @@ class StackedSession:
         self._budget = first.budget
         self._precision = first.recipe.precision
         self._clip_norm = first.recipe.clip_norm
-        self._autocast = autocast_of(first.recipe, self._device)
         self._is_settled = is_settled
         self._is_verified = False
         self._is_untouched = True
@@ -123,7 +121,7 @@ class StackedSession:
 
     def _opened(self, assignment: Assignment, count: int) -> Replicate:
         try:
-            opened = Replicate(assignment, count, self._device, self._autocast)
+            opened = Replicate(assignment, count, self._device)
         except Exception as error:
             raise CannotStackError(f"one of them cannot be opened ({error})") from error
         self._refuse_changes()
@@ -224,7 +222,7 @@ class StackedSession:
             if self._stack is not None:
                 self._stack.clear()
             members = [Member(e.model, e.state.optimizer, e.trial.recipe) for e in group]
-            self._stack = Stack(members, group[0].data, self._autocast)
+            self._stack = Stack(members, group[0].data, group[0].autocast)
             self._in_stack = list(group)
         return self._stack
 
@@ -286,7 +284,7 @@ class StackedSession:
 
     def _separately(self, each: Replicate) -> tuple[Tensor, dict[str, Tensor]]:
         """Return a trial's loss and gradient as they are when it is trained alone."""
-        return own_gradients(each.data, each.model, self._autocast, each.batch)
+        return own_gradients(each.data, each.model, each.autocast, each.batch)
 
     def _dissolve(self, reason: str, *, keep: bool) -> None:
         """Leave all trials to be trained separately.

@@ -19,8 +19,8 @@ from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hsweep.training.batches import leaves, with_tensors
-from hsweep.training.evaluation import Autocast
 from hsweep.training.memory import is_out_of_memory, release
+from hsweep.training.opening import Autocast
 from hsweep.training.stacked.candidates import CannotStackError
 from hsweep.training.stacked.updates import Block, Member
 from tasks.base import Batch, TaskData
