@@ -21,7 +21,7 @@ SPEED = (
     "steps",
     "analysis",
     "plan",
-    "together",
+    "stacked",
     "process",
 )
 

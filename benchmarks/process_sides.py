@@ -26,7 +26,7 @@ from hsweep.planning.plan import make_plan
 from hsweep.training import train as training
 from hsweep.training.background import BackgroundWriter
 from hsweep.training.checkpoints import CheckpointStore
-from hsweep.training.train import build_optimizer
+from hsweep.training.optimizers import build_optimizer
 from hsweep.training.worker import TrialSession
 from models.retrieval import RetrievalTransformer
 from models.vit import ViT
@@ -118,14 +118,14 @@ def checkpoint(embed_dim: int, pairs: int) -> dict[str, Any]:
 
         def beside() -> float:
             started = time.perf_counter()
-            writer.begin(1, state)
+            writer.save(1, state, beside=True)
             held = time.perf_counter() - started
             writer.wait()
             return held
 
         def here() -> float:
             started = time.perf_counter()
-            writer.write(1, state)
+            writer.save(1, state, beside=False)
             return time.perf_counter() - started
 
         beside(), here()

@@ -18,10 +18,7 @@ HOOKED = {
         ("hsweep.training.trial_state", "TrialState", "save_if_possible"),
     ),
     "restore": (("hsweep.training.trial_state", "TrialState", "restore"),),
-    "latency": (
-        ("hsweep.training.train", None, "latency"),
-        ("hsweep.training.together", None, "latency"),
-    ),
+    "latency": (("hsweep.training.evaluation", None, "latency"),),
 }
 """What of the tool is timed beside the task itself, where it is: module, class, name."""
 

@@ -164,7 +164,7 @@ def training_step(model: "nn.Module", inputs: "Tensor", loss: Loss) -> Callable[
     from torch.nn import functional as F
 
     from hsweep.design.recipe import Recipe
-    from hsweep.training.train import build_optimizer
+    from hsweep.training.optimizers import build_optimizer
 
     model.train()
     optimizer = build_optimizer(model, Recipe(lr=1e-4, weight_decay=0.01))

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hsweep.design.recipe import Recipe
-from hsweep.training.stack import Stack, own_gradients
-from hsweep.training.stacked_updates import Member
-from hsweep.training.train import build_optimizer
+from hsweep.training.optimizers import build_optimizer
+from hsweep.training.stacked.stack import Stack, own_gradients
+from hsweep.training.stacked.updates import Member
 from models.base import PARAM_GROUPS, ModelConfig
 from models.counts import checked_build, train_memory_bytes
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from hsweep.design.recipe import Recipe
-from hsweep.training.train import build_optimizer
+from hsweep.training.optimizers import build_optimizer
 from models.base import ModelConfig
 from models.meta_build import build_on_meta
 

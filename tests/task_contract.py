@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from hsweep.design.recipe import Recipe
-from hsweep.training.micro_batches import Parts, parts_of
-from hsweep.training.stack import Stack
-from hsweep.training.stacked_updates import Member
-from hsweep.training.train import build_optimizer
+from hsweep.training.batches import Parts, parts_of
+from hsweep.training.optimizers import build_optimizer
+from hsweep.training.stacked.stack import Stack
+from hsweep.training.stacked.updates import Member
 from tasks.base import FurtherEvaluated, Metric, Stackable, Task, TaskData
 
 PROJECT = Path(__file__).resolve().parents[1]

@@ -56,10 +56,9 @@ TORCH_AT_THE_TOP = (
     *("hsweep/training/train.py", "hsweep/training/trial_state.py"),
     *("hsweep/training/checkpoints.py", "hsweep/training/memory.py"),
     *("hsweep/training/micro_batches.py", "hsweep/training/evaluation.py"),
-    *("hsweep/training/together.py", "hsweep/training/stack.py"),
-    *("hsweep/training/stacked_batches.py", "hsweep/training/stacked_updates.py"),
-    "hsweep/training/comparing.py",
-    *("hsweep/training/background.py", "hsweep/training/update.py"),
+    *("hsweep/training/stacked/stack.py", "hsweep/training/stacked/session.py"),
+    *("hsweep/training/stacked/updates.py", "hsweep/training/stacked/replicate.py"),
+    *("hsweep/training/batches.py", "hsweep/training/opening.py"),
     *("hsweep/training/compiled.py", "hsweep/training/process_state.py"),
     *("hsweep/training/optimizers.py", "hsweep/training/rehearsal.py"),
 )

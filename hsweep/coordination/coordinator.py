@@ -14,7 +14,6 @@ from statistics import fmean
 from typing import Final, TypeVar
 
 from hsweep.coordination.blame import Blame
-from hsweep.coordination.bundling import kind_of
 from hsweep.coordination.handing_out import HandingOut
 from hsweep.coordination.parties import Observer, Proposer
 from hsweep.coordination.race import Race
@@ -27,6 +26,7 @@ from hsweep.planning.plan import cost_columns
 from hsweep.record.endings import INTERRUPTED
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.redaction import redact
+from hsweep.training.stacked.candidates import kind_of
 
 _REASON_LENGTH: Final = 8_000
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from hsweep.coordination.bundling import MOST_TOGETHER
 from hsweep.coordination.packing import Packing
 from hsweep.design.sweep import Together
 from hsweep.design.trial import Assignment, Report, Resources, Setback, Trial
+from hsweep.training.stacked.candidates import MOST_STACKED
 
 
 @dataclass(slots=True)
@@ -60,5 +60,5 @@ class Sizes:
         if self.together == "never" or (self.together == "auto" and not has_device):
             return 1
         if self.packing is not None and trial.resources.is_auto:
-            return min(MOST_TOGETHER, self.packing.most_together(trial))
-        return MOST_TOGETHER
+            return min(MOST_STACKED, self.packing.most_together(trial))
+        return MOST_STACKED

@@ -31,7 +31,7 @@ from hsweep.workspace import PACKAGES, SWEEP_FILE_PREFIX
 SWEEP_FILE: Final = "the sweep file"
 """What the sweep file is called among the files of a trial's code, wherever it lies."""
 
-_TRAINING: Final = "hsweep.training.worker"
+_TRAINING: Final = "hsweep.training.stacked.door"
 _TOOL: Final = "hsweep"
 _PLAIN: Final = frozenset({bool, int, float, str, type(None)})
 

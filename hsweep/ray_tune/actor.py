@@ -97,10 +97,6 @@ class TrialActor(tune.Trainable):
         While a process starts, Tune may give its trials to one that has become free and end this
         one: had they begun here, they would be trained twice, over one another's checkpoints.
         """
-        # Imports torch, so not before there is something to train.
-        from hsweep.training.process_state import claim_process
-
-        claim_process()
         self._lane = Lane(self._ended_if_it_hangs)
         self._lane.give(config[PARCEL].assignments)
 

@@ -19,8 +19,10 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch import Tensor
 
 from hsweep.errors import UserError
+from hsweep.training.batches import mapped
 from hsweep.training.memory import is_out_of_memory
 
 if TYPE_CHECKING:
@@ -89,19 +91,16 @@ class CheckpointStore:
         self._folder = f"{base}/{key}"
         self._attempt = attempt
 
-    def save(self, unit: int, state: Mapping[str, Any]) -> None:
+    def save(self, unit: int, content: memoryview) -> None:
         """Write a checkpoint, then remove older ones but the last before it.
 
         Args:
             unit: budget units done.
-            state: tensors, numbers, strings, lists and dictionaries.
+            content: of the file (see ``packed``).
 
         Raises:
             StorageError: it cannot be written; earlier ones are as they were.
         """
-        buffer = io.BytesIO()
-        torch.save(dict(state), buffer)
-        content = buffer.getbuffer()
         entry = _Entry(unit, self._attempt, _digest(content))
         temporary = f"{self._folder}/.{entry.name}.tmp"
         with self._saying_why("written"):
@@ -128,10 +127,6 @@ class CheckpointStore:
             half = _TEMPORARY.fullmatch(name)
             if half and int(half[1]) < self._attempt:
                 self._delete(f"{self._folder}/{name}")
-
-    def newest(self, device: torch.device) -> dict[str, Any] | None:
-        """Return the newest valid checkpoint, None if there is none (see ``search``)."""
-        return self.search(device).state
 
     def search(
         self, device: torch.device, is_usable: Callable[[dict[str, Any]], bool] | None = None
@@ -215,6 +210,26 @@ class CheckpointStore:
             raise StorageError(
                 f"checkpoints in {self._folder} cannot be {done} ({error}); {advice}, then resume"
             ) from error
+
+
+def packed(state: Mapping[str, Any]) -> memoryview:
+    """Return the content of a checkpoint file, which shares nothing with the state.
+
+    Args:
+        state: tensors, numbers, strings, lists and dictionaries. Of a tensor that is a part of a
+            larger one, that part alone is packed.
+    """
+    buffer = io.BytesIO()
+    torch.save(mapped(dict(state), _part_alone), buffer)
+    return buffer.getbuffer()
+
+
+def _part_alone(value: Any) -> Any:
+    if not isinstance(value, Tensor) or value.layout is not torch.strided:
+        return value
+    if value.untyped_storage().nbytes() <= value.nbytes:
+        return value
+    return value.detach().to("cpu", copy=True)
 
 
 def file_system(root: str) -> "tuple[FileSystem, str]":

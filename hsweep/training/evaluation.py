@@ -1,21 +1,21 @@
 """What a trial is asked at a report: its metrics, whether it still makes sense, and its latency."""
 
 import contextlib
+import functools
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import nn
 
-from hsweep.design.trial import Trial
+from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.errors import shown
-from hsweep.training.memory import is_out_of_memory
-from models.conditioning import Conditioning
+from hsweep.training.memory import held_at_most, is_out_of_memory, with_room
+from hsweep.training.opening import Autocast, Opened
 from tasks.base import Batch, FurtherEvaluated, TaskData
 
 _LATENCY_PASSES: Final = 6
@@ -107,44 +107,88 @@ def _listed(names: Sequence[object]) -> str:
     return ", ".join(map(shown, names)) or "none"
 
 
-def evaluated(
-    data: TaskData,
-    model: nn.Module,
-    autocast: AbstractContextManager[object, bool | None],
-    declared: Declared,
-    probe: Conditioning | None,
-    losses: Sequence[torch.Tensor],
-    step: int,
-    *,
-    is_last: bool,
-) -> tuple[dict[str, float | None], int | None]:
-    """Return a report's metrics, and the update at which the trial stopped making sense.
+class Reporter:
+    """Makes the reports of one trial.
 
-    Raises:
-        MetricsError: the metrics are not those that the task declares.
+    Args:
+        assignment: the trial, and what is measured beside its task's metrics.
+        opened: the same trial, in training.
     """
-    model.eval()
-    watching = probe.watching(model) if probe is not None else contextlib.nullcontext()
-    with torch.no_grad(), autocast, watching as watch:
-        returned = data.evaluate(model)
-    metrics = declared.checked(returned, may_lack=isinstance(data, FurtherEvaluated))
-    diverged_at = _first_bad_step(losses, metrics, step)
-    if isinstance(data, FurtherEvaluated) and diverged_at is None:
-        with autocast:
-            further = data.evaluate_further(model, is_last=is_last)
-        metrics.update(declared.checked(further, may_lack=True))
-    if is_last and diverged_at is None:
-        declared.require_deciding(metrics)
-    finite = {name: _finite(value) for name, value in metrics.items()}
-    return finite | (watch.metrics() if watch else {}), diverged_at
+
+    def __init__(self, assignment: Assignment, opened: Opened) -> None:
+        trial, probe = assignment.trial, assignment.probe
+        self._declared = Declared.of(trial)
+        self._amount = trial.budget.amount
+        self._probe = probe
+        self._probed = probe.due(trial.budget.report_units()) if probe else frozenset()
+        self._opened = opened
+
+    def report(
+        self,
+        unit: int,
+        step: int,
+        losses: Sequence[torch.Tensor],
+        batch: Batch | None,
+        make_room: Callable[[], None],
+    ) -> Report:
+        """Evaluate the model and return its report; a latency is not part of the report's time.
+
+        Args:
+            unit: budget units done.
+            step: updates done.
+            losses: of the updates since the last report, the last of them update number ``step``.
+                There are none where one update took longer than the time between two reports.
+            batch: the last one, to measure a latency on; None if there was none.
+            make_room: called where memory does not suffice, before the evaluation is repeated.
+
+        Raises:
+            MetricsError: the metrics are not those that the task declares.
+            DoesNotFitError: memory does not suffice for the evaluation.
+        """
+        data, model, state, autocast, device = self._opened
+        evaluate = functools.partial(self._evaluated, unit, step, losses)
+        metrics, diverged_at = with_room("the evaluation", evaluate, make_room, device)
+        wall_seconds = state.seconds()
+        is_last = unit == self._amount
+        has_latency = is_last and batch is not None and diverged_at is None
+        return Report(
+            unit=unit,
+            step=step,
+            metrics=metrics,
+            wall_seconds=wall_seconds,
+            is_last=is_last,
+            diverged_at=diverged_at,
+            train_seconds=state.train_seconds,
+            data_seconds=state.data_seconds,
+            latency_seconds=latency(model, data, batch, autocast) if has_latency else None,
+            peak_memory_bytes=held_at_most(device),
+        )
+
+    def _evaluated(
+        self, unit: int, step: int, losses: Sequence[torch.Tensor]
+    ) -> tuple[dict[str, float | None], int | None]:
+        """Return the metrics, and the update at which the trial stopped making sense."""
+        data, model, autocast = self._opened.data, self._opened.model, self._opened.autocast
+        is_last = unit == self._amount
+        model.eval()
+        watching: Any = contextlib.nullcontext()
+        if self._probe is not None and unit in self._probed:
+            watching = self._probe.watching(model)
+        with torch.no_grad(), autocast, watching as watch:
+            returned = data.evaluate(model)
+        metrics = self._declared.checked(returned, may_lack=isinstance(data, FurtherEvaluated))
+        diverged_at = _first_bad_step(losses, metrics, step)
+        if isinstance(data, FurtherEvaluated) and diverged_at is None:
+            with autocast:
+                further = data.evaluate_further(model, is_last=is_last)
+            metrics.update(self._declared.checked(further, may_lack=True))
+        if is_last and diverged_at is None:
+            self._declared.require_deciding(metrics)
+        finite = {name: v if math.isfinite(v) else None for name, v in metrics.items()}
+        return finite | (watch.metrics() if watch else {}), diverged_at
 
 
-def latency(
-    model: nn.Module,
-    data: TaskData,
-    batch: Batch,
-    autocast: AbstractContextManager[object, bool | None],
-) -> float | None:
+def latency(model: nn.Module, data: TaskData, batch: Batch, autocast: Autocast) -> float | None:
     """Return the median time of a forward pass over ``batch``; changes nothing else.
 
     None where memory does not suffice for the whole batch.
@@ -168,21 +212,10 @@ def latency(
     return statistics.median(taken[1:])
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _first_bad_step(
     losses: Sequence[torch.Tensor], metrics: Mapping[str, float], step: int
 ) -> int | None:
-    """Return the update at which the trial stopped making sense, None if it did not.
-
-    Args:
-        losses: of the updates since the last report, the last of them update number ``step``.
-            None are left where one update took longer than the time between two reports.
-        metrics: as evaluated after that update.
-        step: updates done.
-    """
+    """Return the first update whose loss is not finite, ``step`` if a metric is not, else None."""
     if losses:
         bad = (~torch.isfinite(torch.stack(tuple(losses)))).nonzero()
         if len(bad):

@@ -16,7 +16,8 @@ from typing import Final
 from hsweep.design.trial import Assignment, Report, Setback
 from hsweep.errors import failure_text
 from hsweep.redaction import redact
-from hsweep.training.worker import Session, open_session
+from hsweep.training.stacked.door import open_session
+from hsweep.training.worker import Session
 
 PARCEL_SECONDS: Final = 0.2
 """The least time between two parcels of words from a lane that has more to do."""

@@ -8,6 +8,8 @@ from typing import Final, TypeVar
 
 import torch
 
+from hsweep.design.trial import Assignment, Setback
+
 _SIGNS: Final = re.compile(
     r"out of memory|can't allocate memory|not enough memory|_STATUS_ALLOC_FAILED", re.IGNORECASE
 )
@@ -54,7 +56,7 @@ def asked_bytes(message: str) -> int | None:
 
 @contextlib.contextmanager
 def fitting(what: str) -> Iterator[None]:
-    """Turn an error for want of memory into one that says what did not fit.
+    """Turn an out-of-memory error into one that says what did not fit.
 
     Raises:
         DoesNotFitError: memory did not suffice.
@@ -70,16 +72,13 @@ def fitting(what: str) -> Iterator[None]:
 def with_room(
     what: str, action: Callable[[], Result], make_room: Callable[[], None], device: torch.device
 ) -> Result:
-    """Return what ``action`` returns; asked once more, with room made, if memory did not suffice.
+    """Return what ``action`` returns; called once more, with room made, if memory did not suffice.
 
     Raises:
         DoesNotFitError: it did not the second time either.
     """
-    try:
+    with contextlib.suppress(DoesNotFitError), fitting(what):
         return action()
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
     # Here and not above, where the error's traceback still holds what was computed.
     make_room()
     release(device)
@@ -88,10 +87,7 @@ def with_room(
 
 
 def release(device: torch.device) -> None:
-    """Give back what nobody holds any more, and measure the peak anew.
-
-    The CPU's memory is given back as soon as nobody holds it.
-    """
+    """Return unused memory to the device, and measure the peak from here."""
     if device.type == "cuda":
         gc.collect()
         torch.cuda.empty_cache()
@@ -105,22 +101,33 @@ def measure_peak(device: torch.device) -> None:
 
 
 def held_at_most(device: torch.device) -> int | None:
-    """Return the most that was held since the peak was last measured anew; None on the CPU.
+    """Return the most bytes held since the last ``measure_peak``; None on the CPU.
 
     What the allocator keeps for later counts: no other process can have it.
     """
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
 
 
-def needed_bytes(device: torch.device, asked: int | None, planned: int) -> int:
-    """Return how much memory a trial needs at least, as far as known.
+def memory_setback(assignment: Assignment, device: torch.device, error: DoesNotFitError) -> Setback:
+    """Return how a trial that does not fit ends, with the bytes that it needs as far as known.
 
-    On CUDA what it held at its peak since it was last measured anew, and what it asked for in vain;
-    elsewhere what was planned for it, or what it asked for if that alone is more.
+    On CUDA these are its peak and what it asked for in vain; elsewhere what was planned for it, or
+    what it asked for if that alone is more.
     """
+    trial, asked = assignment.trial, error.asked_bytes
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) + (asked or 0)
-    return max(planned, asked or 0)
+        needed = torch.cuda.max_memory_allocated(device) + (asked or 0)
+    else:
+        needed = max(trial.train_memory_bytes, asked or 0)
+    if assignment.is_alone:
+        where = "the device even alone"
+        precision = "" if trial.recipe.precision == "bfloat16" else ", train in bfloat16"
+        advice = f"make the shape smaller{precision} or take a device with more memory"
+    else:
+        where, advice = "the device beside what else is on it", "it may fit alone"
+    in_vain = f", {shown(asked)} of it asked for in vain" if asked else ""
+    message = f"{error.what} does not fit {where}: about {shown(needed)} needed{in_vain}; {advice}"
+    return Setback("memory", message, needed)
 
 
 def shown(num_bytes: int) -> str:

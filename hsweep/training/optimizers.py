@@ -1,8 +1,8 @@
-"""AdamW without torch's compiler.
+"""The recipe's optimizer, made and used without torch's compiler.
 
-Making one of torch's optimizers imports ``torch._dynamo``: methods of it are told at their first
-call not to be compiled. That import takes nearly as long as torch's own, in every process, and
-here no optimizer is ever compiled. So the same methods are called without what surrounds them.
+Making one of torch's optimizers imports ``torch._dynamo``: its methods are told at their first call
+not to be compiled. That import takes nearly as long as torch's own, in every worker, and here no
+optimizer is compiled. So the same methods are called without what surrounds them.
 """
 
 import inspect
@@ -10,17 +10,39 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
+
+from hsweep.design.recipe import Recipe
+
+
+def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """Return the recipe's optimizer; vectors and scalars are exempt from weight decay."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.ndim > 1], "weight_decay": recipe.weight_decay},
+        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.betas[0])
+    return AdamW(groups, lr=recipe.lr, betas=recipe.betas, fused=True)
+
+
+def step_at(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Update the weights by their gradients at a learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
 
 
 def _bare(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of torch's as it is written, without its decorators."""
+    """Return a method of torch's without its decorators."""
     bare: Callable[..., Any] = inspect.unwrap(method)
     return bare
 
 
 class AdamW(torch.optim.AdamW):
-    """``torch.optim.AdamW``, the same to the bit; it takes no closure, and hooks of steps are not
-    called."""
+    """``torch.optim.AdamW``, the same to the bit; it takes no closure and calls no step hooks."""
 
     add_param_group = _bare(torch.optim.Optimizer.add_param_group)
     state_dict = _bare(torch.optim.Optimizer.state_dict)

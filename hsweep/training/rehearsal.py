@@ -10,24 +10,24 @@ its loss alone is computed there.
 """
 
 import contextlib
-import random
+import functools
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from numbers import Integral
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hsweep.design.trial import Trial
 from hsweep.errors import defined_at, shown, told, user_frame
+from hsweep.training.batches import leaves, moved, num_examples, parts_of, rows_of
 from hsweep.training.evaluation import Declared, MetricsError
 from hsweep.training.memory import is_out_of_memory
-from hsweep.training.micro_batches import moved, num_examples, parts_of, rows_of
+from hsweep.training.opening import autocast_of, data_of
 from hsweep.training.process_state import ProcessState, seed_all
-from hsweep.training.train import autocast_of
 from models.base import Counts
 from models.counts import train_memory_bytes
 from tasks.base import Batch, DataError, FurtherEvaluated, TaskData
@@ -61,17 +61,14 @@ class _TooLongError(BaseException):
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Put back at the end what a rehearsal changes of this process: the states of the random
-    generators and torch's settings. Standard output goes to standard error meanwhile."""
+    """Restore at the end what a rehearsal changes of this process. Standard output goes to standard
+    error meanwhile."""
     process = ProcessState()
-    states = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
         process.restore()
-        random.setstate(states[0])
-        np.random.set_state(states[1])
 
 
 def open_data(trial: Trial) -> TaskData:
@@ -82,12 +79,7 @@ def open_data(trial: Trial) -> TaskData:
         RehearsalError: it failed otherwise.
     """
     with _accusing("opening the data of"):
-        return trial.task.open(
-            data_seed=trial.seeds.data,
-            sampling_seed=trial.seeds.sampling,
-            batch_size=trial.recipe.batch_size,
-            device=_CPU,
-        )
+        return data_of(trial, _CPU)
 
 
 def rehearse(trial: Trial, data: TaskData) -> str:
@@ -170,8 +162,7 @@ class _Rehearsal:
             self._update(model, batch)
 
     def _update(self, model: nn.Module, batch: Batch) -> None:
-        largest = _largest_id(batch)
-        with _accusing("the training loss of", largest), _embeddings_watched(model, {}):
+        with _accusing("the training loss of", batch), _watched(model, {}):
             with self._autocast:
                 loss = self._data.loss(model, batch)
             self._check_loss(loss)
@@ -219,10 +210,9 @@ class _Rehearsal:
         whole: dict[int, Tensor] = {} if shortening is None else shortening.whole
         with contextlib.ExitStack() as stack:
             stack.enter_context(_accusing("the evaluation of"))
-            stack.enter_context(_timed(model, deadline))
             if shortening is not None:
                 stack.enter_context(shortening.of(model))
-            stack.enter_context(_embeddings_watched(model, whole))
+            stack.enter_context(_watched(model, whole, deadline))
             with torch.no_grad(), self._autocast:
                 returned = self._data.evaluate(model)
         try:
@@ -280,7 +270,7 @@ class _Shortening:
             return None
         self._kept = rows_of((args, kwargs), slice(0, _EXAMPLES))
         self.whole.clear()
-        for whole, short in zip(_flat((args, kwargs)), _flat(self._kept), strict=True):
+        for whole, short in zip(leaves((args, kwargs)), leaves(self._kept), strict=True):
             if isinstance(whole, Tensor):
                 self.whole[id(short)] = whole
         return self._kept  # type: ignore[no-any-return]
@@ -295,12 +285,8 @@ class _Shortening:
         return rows_of(output, torch.arange(self._size) % _EXAMPLES)
 
 
-def _flat(called: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[Any, ...]:
-    return (*called[0], *called[1].values())
-
-
 @contextlib.contextmanager
-def _accusing(what: str, largest_id: int | None = None) -> Iterator[None]:
+def _accusing(what: str, batch: Batch = ()) -> Iterator[None]:
     """Turn whatever a task or a model raises into a RehearsalError with the place to look at."""
     try:
         yield
@@ -310,52 +296,42 @@ def _accusing(what: str, largest_id: int | None = None) -> Iterator[None]:
         message = f"{what} a trial fails: {told(error)}"
         if isinstance(error, IndexError) and "index out of range in self" in str(error):
             message += ". An embedding has fewer rows than the largest id it is given"
-            if largest_id is not None:
-                message += f"; the largest whole number in the batch is {largest_id}"
+            ids = [each for each in leaves(batch) if isinstance(each, Tensor) and each.numel()]
+            ids = [each.max() for each in ids if each.dtype in (torch.int32, torch.int64)]
+            if ids:
+                message += f"; the largest whole number in the batch is {int(max(ids))}"
         raise RehearsalError(message, user_frame(error)) from error
 
 
 @contextlib.contextmanager
-def _hooked(model: nn.Module, kind: type[nn.Module], hook: Callable[..., None]) -> Iterator[None]:
-    """Call ``hook(name, module, args)`` before every call of the model's modules of a kind."""
-    handles = [
-        module.register_forward_pre_hook(lambda module, args, name=name: hook(name, module, args))
-        for name, module in model.named_modules()
-        if isinstance(module, kind)
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _timed(model: nn.Module, deadline: float) -> contextlib.AbstractContextManager[None]:
-    def check(_name: str, _module: nn.Module, _args: tuple[Any, ...]) -> None:
-        if time.perf_counter() > deadline:
-            raise _TooLongError
-
-    return _hooked(model, nn.Module, check)
-
-
-def _embeddings_watched(
-    model: nn.Module, whole: dict[int, Tensor]
-) -> contextlib.AbstractContextManager[None]:
-    """Refuse ids that an embedding has no row for, in the whole input where that was cut."""
+def _watched(
+    model: nn.Module, whole: dict[int, Tensor], deadline: float = math.inf
+) -> Iterator[None]:
+    """Before every call of a module, look at the time and at the ids that an embedding is given, in
+    the whole input where that was cut."""
 
     def check(name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
-        assert isinstance(module, nn.Embedding)
-        if not args or not isinstance(args[0], Tensor) or args[0].is_meta or not args[0].numel():
+        if time.perf_counter() > deadline:
+            raise _TooLongError
+        if not isinstance(module, nn.Embedding) or not args or not isinstance(args[0], Tensor):
             return
         ids = whole.get(id(args[0]), args[0])
-        if (largest := int(ids.max())) >= module.num_embeddings:
+        if ids.numel() and not ids.is_meta and (largest := int(ids.max())) >= module.num_embeddings:
             raise IndexError(
                 f"the model's embedding {name!r} has {module.num_embeddings} rows and is given the "
                 f"id {largest}; it needs at least {largest + 1}: raise the model's vocabulary (or "
                 "length), or lower the task's"
             )
 
-    return _hooked(model, nn.Embedding, check)
+    handles = [
+        module.register_forward_pre_hook(functools.partial(check, name))
+        for name, module in model.named_modules()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _is_affordable(trial: Trial, examples: int) -> bool:
@@ -372,18 +348,3 @@ def _is_affordable(trial: Trial, examples: int) -> bool:
 def _is_about_devices(error: BaseException | None) -> bool:
     words = str(error).lower()
     return isinstance(error, NotImplementedError) or "meta" in words or "cuda" in words
-
-
-def _largest_id(batch: Batch) -> int | None:
-    """Return the largest whole number in the tensors of a batch of plain structure."""
-    parts = batch.values() if isinstance(batch, dict) else batch
-    if isinstance(parts, Tensor):
-        parts = (parts,)
-    if not isinstance(parts, (tuple, list)):
-        return None
-    found = [
-        int(part.max())
-        for part in parts
-        if isinstance(part, Tensor) and part.dtype in (torch.int32, torch.int64) and part.numel()
-    ]
-    return max(found, default=None)

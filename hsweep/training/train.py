@@ -1,35 +1,23 @@
 """The training loop: one generator that any runner can drive."""
 
-import functools
 import time
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from collections.abc import Generator
+from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Assignment, Report, Setback
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.compiled import compiled, forget_compiled, is_graphed
-from hsweep.training.evaluation import Declared, evaluated, latency
-from hsweep.training.memory import (
-    DoesNotFitError,
-    fitting,
-    held_at_most,
-    measure_peak,
-    needed_bytes,
-    shown,
-    with_room,
-)
+from hsweep.training.evaluation import Reporter
+from hsweep.training.memory import DoesNotFitError, fitting, measure_peak, memory_setback
 from hsweep.training.micro_batches import Gradients, has_batch_statistics
-from hsweep.training.optimizers import AdamW
+from hsweep.training.opening import Opened, open_trial
+from hsweep.training.optimizers import step_at
 from hsweep.training.process_state import ProcessState, seed_all
-from hsweep.training.trial_state import TrialState
-from hsweep.training.update import Update
-from tasks.base import Batch, TaskData
+from tasks.base import Batch
 
 
 def train(assignment: Assignment, device: torch.device) -> Generator[Report | Setback, None, None]:
@@ -52,10 +40,19 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report | Se
     measure_peak(device)
     process = ProcessState()
     try:
-        yield from _reports(assignment, device, process)
+        opened = open_trial(assignment, device, _now)
+        try:
+            yield from opened.state.unrecorded()
+            if not opened.state.is_over:
+                yield from _Loop(assignment, device, opened, process).reports()
+        finally:
+            # The next attempt finds all that was kept.
+            opened.state.close()
+            if assignment.trial.recipe.compile != "off":
+                forget_compiled()
         return
     except DoesNotFitError as error:
-        setback = _memory_setback(assignment, device, error.what, error.asked_bytes)
+        setback = memory_setback(assignment, device, error)
     except StorageError as error:
         setback = Setback("storage", str(error))
     finally:
@@ -63,214 +60,116 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report | Se
     yield setback
 
 
-def _reports(
-    assignment: Assignment, device: torch.device, process: ProcessState
-) -> Generator[Report, None, None]:
-    begun = begin(assignment, device, _now)
-    try:
-        yield from _from_there(assignment, device, begun, process)
-    finally:
-        # Whoever is given the trial next finds all that was kept.
-        begun.state.close()
-        if assignment.trial.recipe.compile != "off":
-            forget_compiled()
+class _Loop:
+    """Updates of one trial from where its state is, and its reports."""
 
+    def __init__(
+        self, assignment: Assignment, device: torch.device, opened: Opened, process: ProcessState
+    ) -> None:
+        self._data, self._model, self._state = opened.data, opened.model, opened.state
+        self._process = process
+        self._trial, recipe = assignment.trial, assignment.trial.recipe
+        self._reporter = Reporter(assignment, opened)
+        last = self._state.history[-1] if self._state.history else None
+        self._gradients = Gradients(
+            self._data,
+            compiled(self._model, recipe, device),
+            opened.autocast,
+            batch_size=recipe.batch_size,
+            seed=self._trial.seeds.sampling,
+            at_once=last.micro_batch if last is not None else None,
+        )
+        self._parameters = list(self._model.parameters())
+        self._is_graphed = is_graphed(recipe, device)
+        by_epochs = self._trial.budget.unit == "epochs"
+        self._steps_per_unit = self._data.steps_per_epoch if by_epochs else 1
+        self._step = last.step if last is not None else 0
+        self._batches = self._data.batches(self._step)
+        self._batch: Batch | None = None
+        self._is_untouched = True
 
-def _from_there(
-    assignment: Assignment, device: torch.device, begun: "Begun", process: ProcessState
-) -> Generator[Report, None, None]:
-    data, model, state = begun
-    trial, recipe, budget = assignment.trial, assignment.trial.recipe, assignment.trial.budget
-    steps_per_unit = data.steps_per_epoch if budget.unit == "epochs" else 1
-    num_steps = budget.amount * steps_per_unit
-    by_time = budget.unit == "seconds"
-    yield from (r for r in state.history if r.unit > assignment.recorded_through)
-    if state.history and state.history[-1].diverged_at is not None:
-        return
-    step = state.history[-1].step if state.history else 0
-    batches = data.batches(step)
-    batch: Batch | None = None
-    autocast = autocast_of(recipe, device)
-    gradients = Gradients(
-        data,
-        compiled(model, recipe, device),
-        autocast,
-        batch_size=recipe.batch_size,
-        seed=trial.seeds.sampling,
-        at_once=state.history[-1].micro_batch if state.history else None,
-    )
-    graphed = is_graphed(recipe, device)
-    update, clock = Update(model, state.optimizer, recipe), time.perf_counter
-    declared = Declared.of(trial)
-    probe = assignment.probe
-    probed = probe.due(budget.report_units()) if probe is not None else frozenset()
-    is_first = True
-    for unit in (unit for unit in budget.report_units() if unit > state.unit):
-        seed_all(derived_seed(trial.seeds.sampling, step))
-        model.train()
-        losses: list[torch.Tensor] = []
-        is_untouched = not has_batch_statistics(model)
+    def reports(self) -> Generator[Report, None, None]:
+        """Train to the end of the budget, and yield a report at each of its units.
+
+        Raises:
+            DoesNotFitError: not even one example at once fits, or the evaluation does not.
+            StorageError: a checkpoint cannot be written.
+        """
+        state, gradients = self._state, self._gradients
+        units = [unit for unit in self._trial.budget.report_units() if unit > state.unit]
+        for unit in units:
+            losses = self._updated_until(unit)
+            report = self._reporter.report(unit, self._step, losses, self._batch, gradients.clear)
+            notes = [state.take_note(unit), gradients.take_note()]
+            if unit in (units[0], units[-1]):
+                notes.append(self._changes_note())
+            note = "; ".join(filter(None, notes))
+            report = replace(report, micro_batch=gradients.at_once, note=note)
+            problem = state.add(report)
+            try:
+                yield report
+            except GeneratorExit:
+                state.save_if_possible()
+                raise
+            if state.is_over:
+                return
+            problem = problem or state.problem()
+            if problem is not None:
+                raise problem
+            state.resume_clock()
+
+    def _updated_until(self, unit: int) -> list[Tensor]:
+        """Update the model until a unit of the budget is done; return the updates' losses."""
+        seed_all(derived_seed(self._trial.seeds.sampling, self._step))
+        self._model.train()
+        losses: list[Tensor] = []
+        self._is_untouched = not has_batch_statistics(self._model)
         try:
             with fitting("an update"):
-                while (state.train_seconds < unit) if by_time else (step < unit * steps_per_unit):
-                    started = clock()
-                    if by_time:
-                        lr = recipe.lr_at_share(state.train_seconds / budget.amount)
-                    else:
-                        lr = recipe.lr_at(step, num_steps)
-                    batch = next(batches)
-                    state.data_seconds += clock() - started
-                    if graphed:
-                        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-                    loss = gradients.of(batch, step)
-                    # The next replay of a graph writes over what this one returned.
-                    losses.append(loss.clone() if graphed else loss)
-                    update.clip()
-                    is_untouched = False
-                    update.step(lr)
-                    step += 1
-                    state.train_seconds += clock() - started
+                while not self._has_done(unit):
+                    losses.append(self._updated())
         except DoesNotFitError:
-            if is_untouched:
-                state.save_if_possible()
+            if self._is_untouched:
+                self._state.save_if_possible()
             raise
-        is_last = unit == budget.amount
-        watched_by = probe if unit in probed else None
-        evaluate = functools.partial(
-            evaluated,
-            data,
-            model,
-            autocast,
-            declared,
-            watched_by,
-            losses,
-            step,
-            is_last=is_last,
-        )
-        metrics, diverged_at = with_room("the evaluation", evaluate, gradients.clear, device)
-        wall_seconds = state.seconds()
-        notes = [state.take_note(unit), gradients.take_note()]
-        if is_first or is_last:
-            notes.append(_changes_note(process))
-            is_first = False
-        report = Report(
-            unit=unit,
-            step=step,
-            metrics=metrics,
-            wall_seconds=wall_seconds,
-            is_last=is_last,
-            diverged_at=diverged_at,
-            train_seconds=state.train_seconds,
-            data_seconds=state.data_seconds,
-            latency_seconds=latency(model, data, batch, autocast)
-            if is_last and batch is not None and diverged_at is None
-            else None,
-            micro_batch=gradients.at_once,
-            note="; ".join(filter(None, notes)),
-            peak_memory_bytes=held_at_most(device),
-        )
-        problem = state.add(report)
-        try:
-            yield report
-        except GeneratorExit:
-            state.save_if_possible()
-            raise
-        if report.diverged_at is not None or report.is_last:
-            return
-        problem = problem or state.problem()
-        if problem is not None:
-            raise problem
-        state.resume_clock()
+        return losses
 
+    def _updated(self) -> Tensor:
+        """Update the model once, and return the loss before."""
+        state, recipe, started = self._state, self._trial.recipe, _now()
+        lr = self._learning_rate()
+        self._batch = next(self._batches)
+        state.data_seconds += _now() - started
+        if self._is_graphed:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        loss = self._gradients.of(self._batch, self._step)
+        if self._is_graphed:
+            loss = loss.clone()  # the next replay of the graph writes over it
+        if recipe.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self._parameters, recipe.clip_norm)
+        self._is_untouched = False
+        step_at(state.optimizer, lr)
+        self._step += 1
+        state.train_seconds += _now() - started
+        return loss
 
-class Begun(NamedTuple):
-    """A trial ready to train.
+    def _has_done(self, unit: int) -> bool:
+        if self._trial.budget.unit == "seconds":
+            return self._state.train_seconds >= unit
+        return self._step >= unit * self._steps_per_unit
 
-    Attributes:
-        data: the task's, opened under the trial's seeds.
-        model: on the device, with the weights that training goes on from.
-        state: the model, its optimizer and what was reported so far.
-    """
+    def _learning_rate(self) -> float:
+        recipe, amount = self._trial.recipe, self._trial.budget.amount
+        if self._trial.budget.unit == "seconds":
+            return recipe.lr_at_share(self._state.train_seconds / amount)
+        return recipe.lr_at(self._step, amount * self._steps_per_unit)
 
-    data: TaskData
-    model: nn.Module
-    state: TrialState
-
-
-def begin(assignment: Assignment, device: torch.device, clock: Callable[[], float]) -> Begun:
-    """Open a trial's data, build its model, and go on from its newest checkpoint if it has one.
-
-    Args:
-        assignment: the trial, and where its checkpoints lie.
-        device: where it trains.
-        clock: seconds, from any start.
-
-    Raises:
-        DoesNotFitError: memory does not suffice for the data or the model.
-        StorageError: checkpoints cannot be looked for.
-    """
-    trial, recipe = assignment.trial, assignment.trial.recipe
-    with fitting("the data"):
-        data = trial.task.open(
-            data_seed=trial.seeds.data,
-            sampling_seed=trial.seeds.sampling,
-            batch_size=recipe.batch_size,
-            device=device,
-        )
-    with fitting("the model"):
-        seed_all(trial.seeds.init)
-        model = trial.model.build().to(device)
-        data.warm_start(model)
-        state = TrialState(model, build_optimizer(model, recipe), assignment, clock)
-        state.restore(device)
-    return Begun(data, model, state)
+    def _changes_note(self) -> str:
+        changed = self._process.changed()
+        if not changed:
+            return ""
+        return f"the task or model changed {', '.join(changed)}: put back after the trial"
 
 
 def _now() -> float:
     return time.perf_counter()
-
-
-def _changes_note(process: ProcessState) -> str:
-    changed = process.changed()
-    if not changed:
-        return ""
-    return f"the task or model changed {', '.join(changed)}: put back after the trial"
-
-
-def _memory_setback(
-    assignment: Assignment, device: torch.device, what: str, asked: int | None
-) -> Setback:
-    trial = assignment.trial
-    needed = needed_bytes(device, asked, trial.train_memory_bytes)
-    if assignment.is_alone:
-        where = "the device even alone"
-        precision = "" if trial.recipe.precision == "bfloat16" else ", train in bfloat16"
-        advice = f"make the shape smaller{precision} or take a device with more memory"
-    else:
-        where, advice = "the device beside what else is on it", "it may fit alone"
-    in_vain = f", {shown(asked)} of it asked for in vain" if asked else ""
-    message = f"{what} does not fit {where}: about {shown(needed)} needed{in_vain}; {advice}"
-    return Setback("memory", message, needed)
-
-
-def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """Return the recipe's optimizer; vectors and scalars are exempt from weight decay."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": recipe.weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
-    if recipe.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.betas[0])
-    return AdamW(groups, lr=recipe.lr, betas=recipe.betas, fused=True)
-
-
-def autocast_of(
-    recipe: Recipe, device: torch.device
-) -> AbstractContextManager[object, bool | None]:
-    """Return what losses and evaluations are computed under; it can be entered again and again."""
-    if recipe.precision == "bfloat16":
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    # Autocast that is switched off takes its time all the same.
-    return nullcontext()

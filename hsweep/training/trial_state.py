@@ -1,8 +1,7 @@
 """What a trial's training consists of at a report, and its way to a checkpoint and back."""
 
-import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 import torch
@@ -16,6 +15,7 @@ from hsweep.training.checkpoints import LAST_ATTEMPT, CheckpointStore, StorageEr
 _BEYOND_A_REPORT: Final = 0.1
 """Where reports are further apart than work at risk may be: the share of the time between two by
 which a kill may cost more than one, while a checkpoint is being written beside."""
+_NOT_KEPT: Final = ("is_last", "peak_memory_bytes")
 
 
 class TrialState:
@@ -72,6 +72,16 @@ class TrialState:
         """Budget units done."""
         return self.history[-1].unit if self.history else 0
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the last report there is says that no other follows."""
+        last = self.history[-1] if self.history else None
+        return last is not None and (last.is_last or last.diverged_at is not None)
+
+    def unrecorded(self) -> list[Report]:
+        """Return the reports that a checkpoint remembers and the record lacks."""
+        return [each for each in self.history if each.unit > self._assignment.recorded_through]
+
     def seconds(self) -> float:
         """Training time so far, over all attempts."""
         return self._seconds_before + self._clock() - self._resumed_at
@@ -103,15 +113,34 @@ class TrialState:
         until_next = report.wall_seconds - self._seconds_before
         self.history.append(report)
         self._seconds_before = report.wall_seconds
+        return self._tried(lambda: self._keep(report, until_next))
+
+    def problem(self) -> StorageError | None:
+        """Return why a checkpoint that was being written could not be; None as long as it can."""
+        return self._tried(self._writer.check)
+
+    def save_if_possible(self) -> None:
+        """Write a checkpoint, or leave the trial to an older one."""
+        self._tried(self._save_now)
+
+    def close(self) -> None:
+        """Return when nothing is being written any more, whatever came of it."""
+        self._tried(self._writer.wait)
+
+    def _tried(self, action: Callable[[], None]) -> StorageError | None:
+        """Return why something could not be written, having noted what is on disk then."""
         try:
-            if not report.is_last:
-                self._bound_risk(until_next)
-            elif self._trial.can_be_lengthened and report.diverged_at is None:
-                self.save()
+            action()
         except StorageError as error:
-            self._take_back()
+            self._saved_unit, self._seconds_saved = 0, self._seconds_whole
             return error
         return None
+
+    def _keep(self, report: Report, until_next: float) -> None:
+        if not report.is_last:
+            self._bound_risk(until_next)
+        elif self._trial.can_be_lengthened and report.diverged_at is None:
+            self._save_now()
 
     def _bound_risk(self, until_next: float) -> None:
         """Write a checkpoint, or wait for one, if a kill before the next report would cost more
@@ -132,51 +161,22 @@ class TrialState:
         ):
             self._writer.wait()
 
-    def save(self) -> None:
-        """Write a checkpoint, unless this state is on disk; return when it is.
-
-        Raises:
-            StorageError: it cannot be written.
-        """
-        try:
-            self._writer.wait()
-        except StorageError:
-            self._take_back()
+    def _save_now(self) -> None:
+        """Write a checkpoint, unless this state is on disk."""
+        self._tried(self._writer.wait)
         if self._saved_unit != self.unit:
             self._save(beside=False)
 
     def _save(self, *, beside: bool) -> None:
+        self._writer.wait()
         state = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "history": [_row(report) for report in self.history],
         }
-        self._writer.wait()
         self._seconds_whole = self._seconds_saved
-        (self._writer.begin if beside else self._writer.write)(self.unit, state)
+        self._writer.save(self.unit, state, beside=beside)
         self._saved_unit, self._seconds_saved = self.unit, self._seconds_before
-
-    def problem(self) -> StorageError | None:
-        """Return why a checkpoint that was being written could not be; None as long as it can."""
-        try:
-            self._writer.check()
-        except StorageError as error:
-            self._take_back()
-            return error
-        return None
-
-    def _take_back(self) -> None:
-        """Note that what was begun to be written is not on disk."""
-        self._saved_unit, self._seconds_saved = 0, self._seconds_whole
-
-    def save_if_possible(self) -> None:
-        """Write a checkpoint, or leave the trial to an older one."""
-        with contextlib.suppress(StorageError):
-            self.save()
-
-    def close(self) -> None:
-        """Return when nothing is being written any more, whatever came of it."""
-        self._writer.settle()
 
     def restore(self, device: torch.device) -> None:
         """Continue from the newest valid checkpoint, if there is one.
@@ -257,15 +257,7 @@ def _shapes(weights: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _row(report: Report) -> dict[str, Any]:
-    return {
-        "unit": report.unit,
-        "step": report.step,
-        "metrics": dict(report.metrics),
-        "wall_seconds": report.wall_seconds,
-        "train_seconds": report.train_seconds,
-        "data_seconds": report.data_seconds,
-        "latency_seconds": report.latency_seconds,
-        "diverged_at": report.diverged_at,
-        "micro_batch": report.micro_batch,
-        "note": report.note,
-    }
+    """Return what a checkpoint remembers of a report."""
+    names = (each.name for each in fields(report))
+    row = {name: getattr(report, name) for name in names if name not in _NOT_KEPT}
+    return row | {"metrics": dict(report.metrics)}

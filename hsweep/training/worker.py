@@ -83,12 +83,3 @@ class TrialSession:
             from hsweep.training.memory import release
 
             release(self._device)
-
-
-def open_session(assignments: Sequence[Assignment]) -> Session:
-    """Begin trials: one, or several of one bundle, which may be trained as one program."""
-    if len(assignments) == 1:
-        return TrialSession(assignments[0])
-    from hsweep.training.bundle import BundleSession
-
-    return BundleSession(assignments, is_settled=assignments[0].is_settled)

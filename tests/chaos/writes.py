@@ -35,7 +35,7 @@ _PRELOADED: Final = (
         "hsweep.running.edit",
         "hsweep.training.train",
     ),
-    *("hsweep.tracking.shutdown", "hsweep.training.worker"),
+    *("hsweep.tracking.shutdown", "hsweep.training.stacked.door"),
 )
 _HALF: Final = b'{"half of it'
 
@@ -238,7 +238,7 @@ def _prepare() -> None:
 
     from hsweep.design.recipe import Recipe
     from hsweep.planning.code import training_code
-    from hsweep.training.train import build_optimizer
+    from hsweep.training.optimizers import build_optimizer
 
     training_code()
     build_optimizer(torch.nn.Linear(1, 1), Recipe())

@@ -1,9 +1,9 @@
-"""Checkpoints written beside training: the same files, nothing lost, errors told."""
+"""Checkpoints written beside training: nothing lost, errors told."""
 
+import copy
 import errno
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +25,10 @@ from hsweep import Recipe, epochs, grid
 from hsweep.design.trial import Setback, Trial
 from hsweep.training import background, trial_state
 from hsweep.training import train as training
-from hsweep.training.background import BackgroundWriter, copied
-from hsweep.training.checkpoints import CheckpointStore, StorageError
-from hsweep.training.train import build_optimizer, train
+from hsweep.training.background import BackgroundWriter
+from hsweep.training.checkpoints import CheckpointStore, StorageError, packed
+from hsweep.training.optimizers import build_optimizer
+from hsweep.training.train import train
 
 CPU = torch.device("cpu")
 
@@ -101,7 +102,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     checkpoints_written()
 
 
-# The copy.
+# What is packed.
 
 
 class Tied(nn.Module):
@@ -113,67 +114,53 @@ class Tied(nn.Module):
         self.write = nn.Linear(3, 3, bias=False)
         self.write.weight = self.read.weight
         self.norm = nn.BatchNorm1d(3)
-        self.register_buffer("upper", torch.arange(8.0)[4:])
+        self.register_buffer("upper", torch.arange(1000.0)[996:])
 
 
-def states() -> dict[str, Any]:
+def test_a_checkpoint_is_packed_at_once_and_holds_what_there_was(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Tied()
     optimizer = build_optimizer(model, Recipe(weight_decay=0.1))
     model.norm(model.write(model.read(torch.randn(5, 3)))).square().mean().backward()
     optimizer.step()
-    return {
+    state = {
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "history": [{"unit": 1, "metrics": {"nmse": 0.5, "fit": None}, "note": ""}],
     }
-
-
-def test_a_copy_is_written_as_the_state_itself_to_the_byte(tmp_path: Path) -> None:
-    state = states()
-    CheckpointStore(str(tmp_path / "itself"), TRIAL.key, 1).save(1, state)
-    CheckpointStore(str(tmp_path / "copy"), TRIAL.key, 1).save(1, copied(state))
-    (itself,), (copy,) = names(tmp_path / "itself"), names(tmp_path / "copy")
-    assert itself == copy
-    places = [tmp_path / each / TRIAL.key / itself for each in ("itself", "copy")]
-    assert places[0].read_bytes() == places[1].read_bytes()
-
-
-def test_a_copy_shares_nothing_that_changes() -> None:
-    state = states()
-    copy = copied(state)
-    before = copied(copy)
-    for weight in state["model"].values():
-        weight.zero_()
-    for moments in state["optimizer"]["state"].values():
-        for value in moments.values():
-            value.zero_()
-    state["optimizer"]["param_groups"][0]["lr"] = 7.0
-    state["optimizer"]["param_groups"][0]["params"].append(99)
+    before = copy.deepcopy(state)
+    content = packed(state)
+    with torch.no_grad():
+        for weight in model.state_dict().values():
+            weight.zero_()
+    optimizer.step()
     state["history"][0]["metrics"]["nmse"] = 7.0
-    state["history"].append({})
-    assert_equal_to_the_bit(copy, before)
-    assert isinstance(copy["model"], OrderedDict)
-    assert copy["model"]._metadata == states()["model"]._metadata
+    store = CheckpointStore(str(tmp_path), TRIAL.key, 1)
+    store.save(1, content)
+    found = store.search(CPU).state
+    assert found is not None
+    assert_equal_to_the_bit(found, before)
+    assert found["model"]._metadata == model.state_dict()._metadata
+    # The matrix that has two names is there once, and of the large buffer the part alone.
+    read, write = found["model"]["read.weight"], found["model"]["write.weight"]
+    assert read.data_ptr() == write.data_ptr()
+    assert found["model"]["upper"].untyped_storage().nbytes() == 16
 
 
-# The same files.
+# Beside training.
 
 
-def written_here(writer: BackgroundWriter, unit: int, state: Any) -> None:
-    writer.write(unit, state)
+def noting(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+    """Note the unit of every checkpoint, and whether it is written beside training."""
+    noted: list[tuple[int, bool]] = []
+    save = BackgroundWriter.save
 
+    def saving(writer: BackgroundWriter, unit: int, state: Any, *, beside: bool) -> None:
+        noted.append((unit, beside))
+        save(writer, unit, state, beside=beside)
 
-def test_the_files_are_those_that_are_written_without_a_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    heard = [content(report) for report in said(tmp_path / "beside")]
-    beside = names(tmp_path / "beside")
-    assert [name[:9] for name in beside] == ["000000004", "000000006"]
-    monkeypatch.setattr(BackgroundWriter, "begin", written_here)
-    Clock.now = 0.0
-    assert [content(report) for report in said(tmp_path / "here")] == heard
-    assert names(tmp_path / "here") == beside
+    monkeypatch.setattr(BackgroundWriter, "save", saving)
+    return noted
 
 
 def test_training_goes_on_while_a_checkpoint_is_written_and_does_not_change_it(
@@ -317,21 +304,6 @@ def test_an_error_that_is_not_the_storages_fails_the_trial(
         said(tmp_path)
 
 
-def test_without_memory_for_a_copy_it_is_written_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate
-) -> None:
-    def without_room(state: Any) -> Any:
-        raise RuntimeError(
-            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
-        )
-
-    monkeypatch.setattr(background, "copied", without_room)
-    gate.is_open.set()
-    said(tmp_path)
-    here = threading.current_thread().name
-    assert gate.begun == [(2, here), (4, here), (6, here)]
-
-
 # How often.
 
 
@@ -356,12 +328,9 @@ def test_checkpoints_are_as_rare_as_the_work_at_risk_allows(
     written: list[int] = []
 
     class Timed(BackgroundWriter):
-        def write(self, unit: int, state: Any) -> None:
+        def save(self, unit: int, state: Any, *, beside: bool) -> None:
             written.append(unit)
             self.seconds = writing
-
-        def begin(self, unit: int, state: Any) -> None:
-            self.write(unit, state)
 
     monkeypatch.setattr(trial_state, "BackgroundWriter", Timed)
     list(train(assignment_of(TRIAL, tmp_path, checkpoint_seconds=limit), CPU))
@@ -377,14 +346,7 @@ def test_every_report_is_on_disk_when_it_is_told_if_nothing_may_be_lost(tmp_path
 def test_of_reports_further_apart_than_work_may_be_at_risk_only_one_that_came_as_usual_goes_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beside: list[int] = []
-    begin = BackgroundWriter.begin
-
-    def noting(writer: BackgroundWriter, unit: int, state: Any) -> None:
-        beside.append(unit)
-        begin(writer, unit, state)
-
-    monkeypatch.setattr(BackgroundWriter, "begin", noting)
+    noted = noting(monkeypatch)
     # Four seconds a report: what the first and the last report take is not known to be usual.
     list(train(assignment_of(TRIAL, tmp_path, checkpoint_seconds=3.0), CPU))
-    assert beside == [2, 3, 4, 5, 6, 7]
+    assert [unit for unit, is_beside in noted if is_beside] == [2, 3, 4, 5, 6, 7]

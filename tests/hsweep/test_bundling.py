@@ -1,6 +1,5 @@
 """Which trials go together."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from tiny import tiny_sweep
 from tiny_runs import coordinating, planned
 
 from hsweep import Asha, Point, Recipe, Resources, Sweep, UserError, epochs, grid, seconds
-from hsweep.coordination.bundling import kind_of
 from hsweep.design.trial import Report, Setback, Trial
 
 
@@ -133,13 +131,6 @@ def test_strata_with_rungs_of_their_own_stay_apart(tmp_path: Path) -> None:
 def test_a_trial_that_ends_with_the_clock_goes_alone(tmp_path: Path) -> None:
     sweep = tiny_sweep(budget=seconds(5), replicates=2, together="always")
     assert {len(bundle) for bundle in bundles_of(sweep, tmp_path)} == {1}
-
-
-def test_what_trials_have_in_common_is_the_same_without_the_parts_of_their_keys() -> None:
-    for one in TRIALS[:20]:
-        for other in TRIALS[:20]:
-            bare = [replace(trial, parts={}) for trial in (one, other)]
-            assert (kind_of(one) == kind_of(other)) == (kind_of(bare[0]) == kind_of(bare[1]))
 
 
 def handed_out(folder: Path, **changes: Any) -> list[int]:

@@ -14,7 +14,6 @@ from tiny_runs import assignment_of, content, planned
 from torch import nn
 
 from hsweep import Recipe, UserError, epochs, grid
-from hsweep.coordination.bundling import kind_of
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Resources, Trial
 from hsweep.planning.plan import make_plan
@@ -23,6 +22,7 @@ from hsweep.training import compiler
 from hsweep.training import train as training
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.compiled import compiled, is_graphed
+from hsweep.training.stacked.candidates import kind_of
 from hsweep.training.train import train
 from hsweep.verbs import checks
 from models.retrieval import RetrievalTransformer

@@ -80,7 +80,7 @@ class TestReports:
                 if report.is_last:
                     generator.close()
             finals.append(reports)
-            saved = CheckpointStore(str(tmp_path / name), trial.key, attempt=9).newest(CPU)
+            saved = CheckpointStore(str(tmp_path / name), trial.key, attempt=9).search(CPU).state
             assert saved is not None
             weights.append(saved["model"])
         assert finals[0] == finals[1]

@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,59 +30,26 @@ from tasks.synthetic.retrieval import Retrieval
 
 PROJECT = Path(__file__).resolve().parents[2]
 
-OF_LIBRARIES: dict[str, Callable[[], Any]] = {
+CHANGES: dict[str, Callable[[], Any]] = {
     "torch's number of threads": lambda: torch.set_num_threads(3),
     "torch's default dtype": lambda: torch.set_default_dtype(torch.float64),
-    "torch's default device": lambda: torch.set_default_device("meta"),
-    "gradients": lambda: torch.set_grad_enabled(False),
-    "autocast on the CPU": lambda: torch.set_autocast_enabled("cpu", True),
-    "autocast's cache": lambda: torch.set_autocast_cache_enabled(False),
-    "deterministic algorithms": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
-    "anomaly detection": lambda: torch.set_anomaly_enabled(True),
-    "flushing of denormal numbers": lambda: torch.set_flush_denormal(True),
-    "the precision of float32 products": lambda: torch.set_float32_matmul_precision("medium"),
-    "cuDNN's benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
-    "oneDNN": lambda: setattr(torch.backends.mkldnn, "enabled", False),
-    "flash attention": lambda: torch.backends.cuda.enable_flash_sdp(False),
-    "numpy's treatment of errors": lambda: np.seterr(all="raise"),
+    "autocast": lambda: torch.set_autocast_enabled("cpu", True),
+    "the working directory": lambda: os.chdir("/"),
 }
-OF_THE_PROCESS: dict[str, Callable[[], Any]] = {
-    "the filters of warnings": lambda: warnings.simplefilter("error"),
-    "environment variables": lambda: os.environ.update(OMP_NUM_THREADS="7"),
-    "the working folder": lambda: os.chdir("/"),
-    "the limit of recursion": lambda: sys.setrecursionlimit(4321),
-    "garbage collection": gc.disable,
-}
-CHANGES = OF_LIBRARIES | OF_THE_PROCESS
-
-
-@pytest.fixture
-def claimed() -> Iterator[None]:
-    """As in a process that is there for trials alone."""
-    process_state.claim_process()
-    yield
-    process_state._claimed.clear()
 
 
 @pytest.fixture(autouse=True)
-def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever becomes of the code under test, other tests find the process as it was."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    state = {name: read() for name, (read, _) in process_state._OF_LIBRARIES.items()}
-    folder, limit = Path.cwd(), sys.getrecursionlimit()
-    with warnings.catch_warnings():
-        yield
-    for name, (read, write) in process_state._OF_LIBRARIES.items():
-        if read() != state[name]:
-            write(state[name])
-    os.chdir(folder)
-    sys.setrecursionlimit(limit)
-    gc.enable()
+def as_it_was() -> Iterator[None]:
+    """Other tests find the process as it was, even if the code under test does not see to it."""
+    settings = process_state._SETTINGS
+    values = {name: setting.read() for name, setting in settings.items()}
+    yield
+    for name, setting in settings.items():
+        setting.write(values[name])
 
 
-@pytest.mark.usefixtures("claimed")
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_was_changed_is_named_and_put_back(name: str) -> None:
+def test_what_was_changed_is_named_and_restored(name: str) -> None:
     before = ProcessState()
     assert before.changed() == []
     CHANGES[name]()
@@ -108,42 +74,12 @@ def test_autocast_that_was_entered_and_never_left_hides_no_update_from_later_tri
     before = ProcessState()
     torch.autocast("cpu", dtype=torch.bfloat16).__enter__()
     assert outputs() == [1.0, 1.0]
-    assert before.changed() == ["autocast on the CPU", "contexts of autocast that were entered"]
+    assert before.changed() == ["autocast"]
     before.restore()
     assert before.changed() == []
     assert outputs() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("name", OF_THE_PROCESS)
-def test_what_others_may_change_in_a_shared_process_is_left_alone(name: str) -> None:
-    before = ProcessState()
-    CHANGES[name]()
-    assert before.changed() == []
-    changed = os.environ["OMP_NUM_THREADS"], Path.cwd(), sys.getrecursionlimit(), gc.isenabled()
-    before.restore()
-    assert changed == (
-        os.environ["OMP_NUM_THREADS"], Path.cwd(), sys.getrecursionlimit(), gc.isenabled(),
-    )  # fmt: skip
-
-
-@pytest.mark.usefixtures("claimed")
-def test_variables_that_were_added_are_gone_and_named_unless_a_library_was_loaded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("HSWEEP_TEST_A", "before")
-    before = ProcessState()
-    monkeypatch.setenv("HSWEEP_TEST_A", "after")
-    monkeypatch.setenv("HSWEEP_TEST_B", "added")
-    assert before.changed() == ["environment variables"]
-    # A library may have done so, which is nothing to tell.
-    monkeypatch.setitem(sys.modules, "a_library_of_the_test", sys)
-    assert before.changed() == []
-    before.restore()
-    assert os.environ["HSWEEP_TEST_A"] == "before"
-    assert "HSWEEP_TEST_B" not in os.environ
-
-
-@pytest.mark.usefixtures("claimed")
 def test_a_folder_that_is_gone_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -245,23 +181,16 @@ def in_a_process_of_its_own(folder: Path) -> list[Any]:
     return found
 
 
-@pytest.mark.usefixtures("claimed")
-def test_a_trial_alone_in_a_process_and_as_the_twentieth_of_one_is_the_same_to_the_bit(
-    tmp_path: Path,
-) -> None:
+def test_a_trial_is_the_same_to_the_bit_alone_in_a_process_and_after_others(tmp_path: Path) -> None:
     before = [of_model(Leaky(2, change=name)) for name in CHANGES]
-    # A change that is harmful at once, such as a device without memory, fails its own trial alone.
     before += [of_model(WritesIntoItsInput(**SMALL), RETRIEVAL), of_model(Drawn(3))]
-    before = (before + [of_model(TinyModel(width)) for width in range(1, 9)])[-19:]
     for number, trial in enumerate(before):
-        with contextlib.suppress(RuntimeError, NotImplementedError):
+        with contextlib.suppress(RuntimeError):
             run(trial, tmp_path / str(number))
-    assert len(before) == 19
-    twentieth = contents(OURS, tmp_path / "twentieth")
-    assert twentieth == in_a_process_of_its_own(tmp_path / "alone")
+    assert contents(OURS, tmp_path / "last") == in_a_process_of_its_own(tmp_path / "alone")
 
 
-@pytest.mark.parametrize("name", ["torch's default dtype", "numpy's treatment of errors"])
+@pytest.mark.parametrize("name", ["torch's default dtype", "autocast"])
 def test_reports_name_what_a_trial_changes_at_its_beginning_and_at_its_end(
     tmp_path: Path, name: str
 ) -> None:
@@ -328,7 +257,7 @@ def test_a_trial_leaves_no_model_and_no_data_of_its_own_behind(tmp_path: Path) -
     assert [ref() for ref in alive] == [None] * 4
 
 
-def test_fifty_trials_need_no_more_memory_than_ten(tmp_path: Path) -> None:
+def test_thirty_trials_need_no_more_memory_than_ten(tmp_path: Path) -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
@@ -340,7 +269,7 @@ def test_fifty_trials_need_no_more_memory_than_ten(tmp_path: Path) -> None:
         )
         for heads in range(1, 6)
     ]
-    for number in range(50):
+    for number in range(30):
         if number == 10:
             gc.collect()
             after_ten = resident()

@@ -10,7 +10,6 @@ from tiny_runs import assignment_of, planned
 from hsweep import epochs, grid
 from hsweep.design.trial import Report
 from hsweep.ray_tune.environment import prepare_ray
-from hsweep.training import process_state
 from hsweep.training.lane import BrokenLaneError, Word
 
 prepare_ray()
@@ -21,9 +20,7 @@ from hsweep.ray_tune.actor import PARCEL, WORDS, Parcel, TrialActor  # noqa: E40
 
 
 @pytest.fixture(autouse=True)
-def shared_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """These actors live in the process of the tests, which is not there for trials alone."""
-    monkeypatch.setattr(process_state, "claim_process", lambda: None)
+def own_storage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(trainable, "DEFAULT_STORAGE_PATH", str(tmp_path / "tune"))
 
 

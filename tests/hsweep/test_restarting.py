@@ -24,7 +24,7 @@ from hsweep.paths import Home
 from hsweep.running import launch
 from hsweep.training import checkpoints as storing
 from hsweep.training import train as training
-from hsweep.training.checkpoints import CheckpointStore, StorageError
+from hsweep.training.checkpoints import CheckpointStore, StorageError, packed
 from hsweep.training.train import train
 from hsweep.training.worker import TrialSession
 
@@ -133,7 +133,7 @@ def test_what_a_checkpoint_says_of_another_model_is_passed_over(
 ) -> None:
     other = replace(trial_of(space=grid(width=[5], dropout=[0.4])), key=TRIAL.key)
     begun(other, tmp_path, 3)
-    CheckpointStore(str(tmp_path), TRIAL.key, 1).save(4, {"anything": 1})
+    CheckpointStore(str(tmp_path), TRIAL.key, 1).save(4, packed({"anything": 1}))
     reports = resumed(tmp_path, 0)
     assert [content(report) for report in reports] == undisturbed
     assert "damaged: trained from the start" in reports[0].note

@@ -1,6 +1,5 @@
 """What a trial reports, wherever it was interrupted."""
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +20,8 @@ from hsweep.training import evaluation
 from hsweep.training import train as training
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.evaluation import MetricsError
-from hsweep.training.train import build_optimizer, train
+from hsweep.training.optimizers import AdamW, build_optimizer
+from hsweep.training.train import train
 from tasks.base import Metric
 
 CPU = torch.device("cpu")
@@ -45,7 +45,7 @@ def interrupt_after(assignment: Assignment, num_reports: int) -> list[Report]:
 
 
 def saved(root: Path, trial: Trial) -> dict[str, Any]:
-    found = CheckpointStore(str(root), trial.key, attempt=99).newest(CPU)
+    found = CheckpointStore(str(root), trial.key, attempt=99).search(CPU).state
     assert found is not None
     return found
 
@@ -309,18 +309,11 @@ class OddMetrics(TinyTask):
     ],
 )
 def test_a_report_whose_metrics_are_not_the_declared_ones_fails_the_trial(
-    returned: Callable[[Any], Any], message: str
+    tmp_path: Path, returned: Callable[[Any], Any], message: str
 ) -> None:
-    trial = one_trial(budget=epochs(1))
-    data = OddMetrics(returned=returned).open(
-        data_seed=0, sampling_seed=0, batch_size=8, device=CPU
-    )
+    trial = replace(one_trial(budget=epochs(1)), task=OddMetrics(returned=returned))
     with pytest.raises(MetricsError, match=message):
-        evaluation.evaluated(
-            *(data, trial.model.build(), contextlib.nullcontext(), evaluation.Declared.of(trial)),
-            *(None, [], 4),
-            is_last=True,
-        )
+        run(assignment_of(trial, tmp_path))
 
 
 def test_a_metric_may_be_a_tensor_of_one_number_and_need_not_be_finite() -> None:
@@ -343,13 +336,14 @@ def test_every_update_uses_the_recipes_learning_rate(
     recipe = Recipe(lr=0.03, batch_size=8, warmup_fraction=0.25, schedule=schedule, min_lr=1e-3)
     trial = one_trial(recipe=recipe, budget=epochs(5))
     used: list[float] = []
-    kernel = torch._fused_adamw_
+    step = AdamW.step
 
-    def noting(*arguments: Any, lr: float, **settings: Any) -> Any:
+    def noting(optimizer: AdamW) -> None:
+        (lr,) = {group["lr"] for group in optimizer.param_groups}
         used.append(lr)
-        return kernel(*arguments, lr=lr, **settings)
+        step(optimizer)
 
-    monkeypatch.setattr(torch, "_fused_adamw_", noting)
+    monkeypatch.setattr(AdamW, "step", noting)
     if stop is not None:
         interrupt_after(assignment_of(trial, tmp_path), stop)
     run(assignment_of(trial, tmp_path, attempt=2, recorded_through=stop or 0))

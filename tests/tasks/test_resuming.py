@@ -101,7 +101,7 @@ def reports(trial: Trial, folder: Path, attempt: int, last: int) -> list[Report]
 
 
 def weights(trial: Trial, folder: Path) -> dict[str, torch.Tensor]:
-    found = CheckpointStore(str(folder), trial.key, attempt=99).newest(CPU)
+    found = CheckpointStore(str(folder), trial.key, attempt=99).search(CPU).state
     assert found is not None
     state: dict[str, torch.Tensor] = found["model"]
     return state

@@ -90,7 +90,7 @@ def finished(trial: Trial, folder: Path, stops: list[int]) -> tuple[list[Any], d
             reports.append(report)
             if number == stop or report.is_last:
                 generator.close()
-    state = CheckpointStore(str(folder), trial.key, attempt=99).newest(CPU)
+    state = CheckpointStore(str(folder), trial.key, attempt=99).search(CPU).state
     assert state is not None
     return [content(report) for report in reports], state
 

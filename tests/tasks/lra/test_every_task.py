@@ -105,7 +105,7 @@ def test_a_trial_interrupted_and_resumed_ends_with_equal_weights_to_the_bit(
         return made
 
     def state(folder: Path) -> dict[str, Any]:
-        found = CheckpointStore(str(folder), trial.key, attempt=99).newest(CPU)
+        found = CheckpointStore(str(folder), trial.key, attempt=99).search(CPU).state
         assert found is not None
         return found
 

@@ -5,13 +5,13 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import together
-from benchmarks.together import Case, train
+from benchmarks import stacked
+from benchmarks.stacked import Case, train
 
 
 def test_both_sides_train_the_same_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     # In a process of its own trials are timed otherwise.
-    monkeypatch.setattr(together, "processor_time", lambda: None)
+    monkeypatch.setattr(stacked, "processor_time", lambda: None)
     case = Case(seq_len=8, replicates=2, updates=3)
     ours, theirs = train(case, True), train(case, False)
     assert (ours["reason"], theirs["reason"]) == ("", "")
@@ -23,7 +23,7 @@ def test_both_sides_train_the_same_trials(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.slow
 def test_the_benchmark_runs() -> None:
-    done = CliRunner().invoke(together.command, ["--quick"])
+    done = CliRunner().invoke(stacked.command, ["--quick"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.output.strip().splitlines()[-1])
     assert [pairing["name"] for pairing in found["pairings"]] == ["T=8, K=4"]

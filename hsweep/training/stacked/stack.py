@@ -10,7 +10,7 @@ work number by number.
 import functools
 import itertools
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any, Final
 
 import torch
@@ -18,9 +18,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from hsweep.training.batches import leaves, with_tensors
 from hsweep.training.memory import is_out_of_memory, release
-from hsweep.training.stacked_batches import CannotTrainTogetherError, StackedBatch, stacked
-from hsweep.training.stacked_updates import Block, Member
+from hsweep.training.opening import Autocast
+from hsweep.training.stacked.candidates import CannotStackError
+from hsweep.training.stacked.updates import Block, Member
 from tasks.base import Batch, TaskData
 
 _LEAST_NORM: Final = 1e-6
@@ -31,32 +33,23 @@ _PLAIN_ATTENTION: Final = functools.partial(sdpa_kernel, SDPBackend.MATH)
 
 
 class Stack:
-    """K models and their optimizers, in common tensors until ``release_members``.
+    """K models in common tensors.
 
-    While they are in the stack, the parameters of each model are views of its rows, and
-    ``state_dict`` of a model or an optimizer gives copies of its own part alone.
+    The parameters of each model become views of its rows, and stay so; ``share_state`` gives each
+    optimizer views of what is remembered of them.
 
     Args:
         members: of one structure, after equally many updates; equal recipes next to one another.
         data: whose loss is that of all (see ``tasks.base.Stackable``).
         autocast: under which losses are computed.
-        at_once: of how many models losses and gradients are computed at once at most.
-
-    Attributes:
-        at_once: halved where memory does not suffice.
 
     Raises:
-        CannotTrainTogetherError: the models differ in more than the values of their weights.
+        CannotStackError: the models differ in more than the values of their weights.
     """
 
-    def __init__(
-        self,
-        members: Sequence[Member],
-        data: TaskData,
-        autocast: AbstractContextManager[object, bool | None],
-        at_once: int | None = None,
-    ) -> None:
-        self.at_once = min(at_once or len(members), len(members))
+    def __init__(self, members: Sequence[Member], data: TaskData, autocast: Autocast) -> None:
+        # Of so many models losses and gradients are computed at once; fewer if memory is scarce.
+        self._at_once = len(members)
         self._members = list(members)
         self._autocast = autocast
         self._data = data
@@ -70,12 +63,9 @@ class Stack:
         self._fixed: dict[str, Tensor] = {}
         for name, first in named[0].items():
             tensor = torch.stack([each[name].detach() for each in named])
-            if first.requires_grad:
-                self._trained[name] = tensor.requires_grad_()
-            else:
-                self._fixed[name] = tensor
+            (self._trained if first.requires_grad else self._fixed)[name] = tensor
             for number, each in enumerate(named):
-                each[name].data = tensor.detach()[number]
+                each[name].data = tensor[number]
         self._common: dict[str, Tensor] = {}
         self._stack_buffers()
         self._gradients: dict[str, Tensor | None] = {}
@@ -83,10 +73,6 @@ class Stack:
         for _, alike in itertools.groupby(self._members, key=lambda member: member.recipe):
             row = self._blocks[-1].rows.stop if self._blocks else 0
             self._blocks.append(Block(list(alike), row, self._trained))
-        self._hooks = [hook for block in self._blocks for hook in block.copying_hooks()]
-
-    def __len__(self) -> int:
-        return len(self._members)
 
     @property
     def buffers(self) -> list[Tensor]:
@@ -100,20 +86,19 @@ class Stack:
             batches: one for each model, or one for all.
 
         Raises:
-            CannotTrainTogetherError: batches that differ in shape.
-            RuntimeError, MemoryError: not even one model at once fits (see
-                ``hsweep.training.memory.is_out_of_memory``), or whatever the loss raises.
+            CannotStackError: batches that differ in shape.
+            RuntimeError, MemoryError: not even one model at once fits, or whatever the loss raises.
         """
-        together = stacked(batches)
+        template, tensors = batches[0], _stacked(batches)
         while True:
             try:
-                return self._computed(together, is_shared=len(batches) == 1)
+                return self._computed(template, tensors, is_shared=len(batches) == 1)
             except (RuntimeError, MemoryError) as error:
-                if self.at_once == 1 or not is_out_of_memory(error):
+                if self._at_once == 1 or not is_out_of_memory(error):
                     raise
             # Here and not above, where the error's traceback still holds what was computed.
             self.clear()
-            self.at_once = (self.at_once + 1) // 2
+            self._at_once = (self._at_once + 1) // 2
             release(self._device)
 
     def clip(self, most: float) -> None:
@@ -151,69 +136,40 @@ class Stack:
             if gradient is not None
         }
 
-    def release_members(self) -> None:
-        """Give every optimizer its own state back; the models keep their views."""
-        for hook in self._hooks:
-            hook.remove()
-        self.clear()
+    def share_state(self) -> None:
+        """Let the members' optimizers remember what they would after separate updates."""
         for block in self._blocks:
-            block.give_back()
+            block.share_state()
 
-    def _computed(self, batch: StackedBatch, *, is_shared: bool) -> Tensor:
-        count = len(self._members)
-        if self.at_once == count:
-            losses, gradients = self._part(slice(0, count), batch, is_shared=is_shared)
-            self._gradients = dict(zip(self._trained, gradients, strict=True))
-            return losses
-        kept: list[Tensor] = []
-        self._gradients = dict.fromkeys(self._trained)
-        for start in range(0, count, self.at_once):
-            rows = slice(start, min(start + self.at_once, count))
-            part = batch if is_shared else batch.part(rows)
-            losses, gradients = self._part(rows, part, is_shared=is_shared)
-            kept.append(losses)
-            for (name, whole), gradient in zip(self._trained.items(), gradients, strict=True):
-                if gradient is None:
-                    continue
-                into = self._gradients[name]
-                if into is None:
-                    into = self._gradients[name] = torch.empty_like(whole, requires_grad=False)
-                into[rows] = gradient
-        return torch.cat(kept)
+    def _computed(self, template: Batch, tensors: list[Tensor], *, is_shared: bool) -> Tensor:
+        losses, gradients = [], []
+        for start in range(0, len(self._members), self._at_once):
+            rows = slice(start, start + self._at_once)
+            part = tensors if is_shared else [each[rows] for each in tensors]
+            found = self._part(rows, template, part, is_shared=is_shared)
+            losses.append(found[0])
+            gradients.append(found[1])
+        parts = zip(self._trained, zip(*gradients, strict=True), strict=True)
+        self._gradients = {name: _joined(each) for name, each in parts}
+        return torch.cat(losses)
 
     def _part(
-        self, rows: slice, batch: StackedBatch, *, is_shared: bool
+        self, rows: slice, template: Batch, tensors: list[Tensor], *, is_shared: bool
     ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
         """Return the losses and gradients of the models of some rows."""
-        if rows.stop - rows.start == 1:
-            tensors = batch.tensors if is_shared else [each[0] for each in batch.tensors]
-            return self._of_one(rows.start, batch.rebuilt(tensors))
-        is_whole = rows == slice(0, len(self._members))
-        trained, fixed = self._trained, self._fixed
-        if not is_whole:
-            trained = {n: each.detach()[rows].requires_grad_() for n, each in trained.items()}
-            fixed = {n: each[rows] for n, each in fixed.items()}
+        trained = {name: each[rows].requires_grad_() for name, each in self._trained.items()}
+        fixed = {name: each[rows] for name, each in self._fixed.items()}
 
         def loss_of(weights: dict[str, Tensor], tensors: list[Tensor]) -> Tensor:
             named = {f"model.{name}": each for name, each in (weights | self._common).items()}
-            found: Tensor = functional_call(self._loss, named, (batch.rebuilt(tensors),))
+            found: Tensor = functional_call(self._loss, named, (with_tensors(template, tensors),))
             return found
 
         every = vmap(loss_of, in_dims=(0, None if is_shared else 0), randomness="error")
         with self._attention(), self._autocast:
-            losses = every(trained | fixed, batch.tensors)
+            losses = every(trained | fixed, tensors)
         found = torch.autograd.grad(losses.sum(), list(trained.values()), allow_unused=True)
-        # Fused optimizers read numbers as they lie in memory.
-        return losses.detach(), tuple(None if g is None else g.contiguous() for g in found)
-
-    def _of_one(self, number: int, batch: Batch) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-        """Return the loss and gradients of one model, as of a stack of one: itself, for its weights
-        are views of its row."""
-        loss, gradients = own_gradients(
-            self._data, self._members[number].model, self._autocast, batch
-        )
-        rows = (gradients.get(name) for name in self._trained)
-        return loss[None], tuple(None if row is None else row.contiguous()[None] for row in rows)
+        return losses.detach(), found
 
     def _stack_buffers(self) -> None:
         """Stack what models hold beside parameters, but for what is the same in all."""
@@ -226,11 +182,30 @@ class Stack:
                 self._fixed[name] = torch.stack([each[name] for each in named])
 
 
+def _stacked(batches: Sequence[Batch]) -> list[Tensor]:
+    """Return the tensors of batches of one structure, each (K, ...); of a single batch its own.
+
+    Raises:
+        CannotStackError: they differ in more than the values of their tensors.
+    """
+    if len(batches) == 1:
+        return [each for each in leaves(batches[0]) if isinstance(each, Tensor)]
+    columns = []
+    try:
+        for each in zip(*(leaves(batch) for batch in batches), strict=True):
+            if isinstance(each[0], Tensor):
+                columns.append(torch.stack(each))
+            elif any(other != each[0] for other in each):
+                raise CannotStackError("their batches differ in more than tensors")
+    except (RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise CannotStackError(f"their batches differ in shape ({error})") from error
+    return columns
+
+
 def own_gradients(
-    data: TaskData,
-    model: nn.Module,
-    autocast: AbstractContextManager[object, bool | None],
-    batch: Batch,
+    data: TaskData, model: nn.Module, autocast: Autocast, batch: Batch
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return a model's loss and its gradient by parameter, as they are when it is trained alone."""
     named = {name: each for name, each in model.named_parameters() if each.requires_grad}
@@ -254,10 +229,19 @@ class _Loss(nn.Module):
         return self._data.loss(self.model, batch)
 
 
+def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """Return a gradient of all models, None for what takes no part."""
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts):
+        return None
+    # Fused optimizers read numbers as they lie in memory.
+    return torch.cat(found) if len(found) > 1 else found[0].contiguous()
+
+
 def _outline(named: dict[str, Any]) -> dict[str, Any]:
     return {name: (each.shape, each.dtype, each.requires_grad) for name, each in named.items()}
 
 
 def _check_alike(outlines: Sequence[dict[str, Any]]) -> None:
     if any(outline != outlines[0] for outline in outlines):
-        raise CannotTrainTogetherError("their models are of different structure")
+        raise CannotStackError("their models are of different structure")

@@ -45,7 +45,7 @@ class Case:
     on_gpu: bool = False
 
 
-@click.command("together")
+@click.command("stacked")
 @measured(pairs=5)
 @click.option("--gpu", is_flag=True, help="Train on the first GPU.")
 @click.option("--length", "lengths", type=click.Choice(list(map(str, LENGTHS))), multiple=True,
@@ -80,16 +80,16 @@ def command(
             case = Case(length, size, updates, gpu)
             kept: dict[bool, Found] = {}
 
-            def side(together: bool, case: Case = case, kept: dict[bool, Found] = kept) -> float:
-                found: Found = (ours if together else theirs).apply(train, (case, together))
-                kept[together] = found
+            def side(is_stacked: bool, case: Case = case, kept: dict[bool, Found] = kept) -> float:
+                found: Found = (ours if is_stacked else theirs).apply(train, (case, is_stacked))
+                kept[is_stacked] = found
                 return 1e3 * float(found["seconds"]) / case.updates / case.replicates
 
             name = f"T={length}, K={size}"
             pairings.append(
                 Pairing(
                     name,
-                    "together",
+                    "stacked",
                     "one after another",
                     "ms a replicate's update",
                     "less",
@@ -99,15 +99,15 @@ def command(
             )
             apart = _apart(kept[True]["nmse"], kept[False]["nmse"])
             quantities.append(Quantity(f"{name}: NMSE apart", apart, "of itself", MOST_APART))
-    holds = show("together", pairings, where, quantities=quantities)
+    holds = show("stacked", pairings, where, quantities=quantities)
     conclude(holds, strict=strict)
 
 
-def train(case: Case, together: bool) -> Found:
+def train(case: Case, is_stacked: bool) -> Found:
     """Train the replicates of a case in this process; return the time of their updates alone."""
     from hsweep.design.trial import Assignment, Report
-    from hsweep.training.bundle import BundleSession
-    from hsweep.training.together import TogetherSession
+    from hsweep.training.stacked.session import StackedSession
+    from hsweep.training.worker import TrialSession
 
     if not case.on_gpu:
         processor_time()
@@ -116,26 +116,26 @@ def train(case: Case, together: bool) -> Found:
     reason = ""
     with tempfile.TemporaryDirectory() as folder:
         given = [Assignment(trial, 1, 0, folder, math.inf) for trial in trials_of(case)]
-        for group in [given] if together else [[each] for each in given]:
-            # A bundle of one is no program of one.
-            kind = TogetherSession if together else BundleSession
-            session = kind(group, is_settled=True)
+        for group in [given] if is_stacked else [[each] for each in given]:
+            stacked = StackedSession(group, is_settled=True) if is_stacked else None
+            session = stacked or TrialSession(group[0])
             while words := session.next_words():
                 for assignment, said in words:
                     assert isinstance(said, Report), said
                     seconds += said.train_seconds
                     nmse[assignment.trial.replicate] = said.metrics["nmse"] or math.nan
             session.close()
-            reason = session.reason
+            reason = stacked.reason if stacked is not None else ""
     return {"seconds": seconds, "nmse": nmse, "reason": reason}
 
 
 def processor_time() -> None:
     """Let trials of this process be timed by the processor time that they take."""
-    from hsweep.training import together, train
+    from hsweep.training import train
+    from hsweep.training.stacked import replicate, session
 
     clock = SimpleNamespace(perf_counter=time.process_time)
-    for module in (train, together):
+    for module in (train, replicate, session):
         setattr(module, "time", clock)  # noqa: B010  the type of a module is not that of a clock
 
 
@@ -147,7 +147,7 @@ def trials_of(case: Case) -> "tuple[Trial, ...]":
     from tasks.synthetic.retrieval import Retrieval
 
     sweep = Sweep(
-        name="together",
+        name="stacked",
         space=grid(heads=[4]),
         task=Retrieval(seq_len=case.seq_len, num_train=1024, num_validation=256),
         model=lambda point: RetrievalTransformer(

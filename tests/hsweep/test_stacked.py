@@ -14,15 +14,17 @@ from torch import nn
 
 from hsweep import Point, Recipe, epochs, grid, seconds, steps
 from hsweep.design.trial import Assignment, Report, Setback, Trial
-from hsweep.training import together
-from hsweep.training.bundle import BundleSession
 from hsweep.training.checkpoints import CheckpointStore, StorageError
-from hsweep.training.comparing import can_train_together
-from hsweep.training.stack import Stack
-from hsweep.training.stacked_batches import CannotTrainTogetherError
-from hsweep.training.stacked_updates import Member
-from hsweep.training.together import TogetherSession
-from hsweep.training.train import autocast_of, build_optimizer, train
+from hsweep.training.opening import autocast_of
+from hsweep.training.optimizers import build_optimizer
+from hsweep.training.stacked import replicate as stacked_replicate
+from hsweep.training.stacked import session as stacked_session
+from hsweep.training.stacked.candidates import CannotStackError
+from hsweep.training.stacked.door import SeveralSession
+from hsweep.training.stacked.session import StackedSession
+from hsweep.training.stacked.stack import Stack
+from hsweep.training.stacked.updates import Member
+from hsweep.training.train import train
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(lr=0.03, batch_size=8, weight_decay=0.1, warmup_fraction=0.2)
@@ -54,18 +56,18 @@ def assignments_of(trials: Sequence[Trial], folder: Path, **settings: Any) -> li
     return [assignment_of(trial, folder, **settings) for trial in trials]
 
 
-def session_of(trials: Sequence[Trial], folder: Path, **settings: Any) -> TogetherSession:
-    return TogetherSession(assignments_of(trials, folder, **settings), is_settled=True)
+def session_of(trials: Sequence[Trial], folder: Path, **settings: Any) -> StackedSession:
+    return StackedSession(assignments_of(trials, folder, **settings), is_settled=True)
 
 
-def words_of(session: TogetherSession | BundleSession) -> Iterator[tuple[str, Report]]:
+def words_of(session: StackedSession | SeveralSession) -> Iterator[tuple[str, Report]]:
     while words := session.next_words():
         for assignment, said in words:
             assert isinstance(said, Report)
             yield assignment.trial.key, said
 
 
-def reports_of(session: TogetherSession | BundleSession) -> Reports:
+def reports_of(session: StackedSession | SeveralSession) -> Reports:
     """Train to the end, keeping the last state of every trial."""
     found: Reports = {}
     while words := session.next_words():
@@ -91,7 +93,7 @@ def separately(trials: Sequence[Trial], folder: Path, **settings: Any) -> Report
 
 
 def saved(folder: Path, trial: Trial) -> dict[str, Any]:
-    found = CheckpointStore(str(folder), trial.key, attempt=99).newest(CPU)
+    found = CheckpointStore(str(folder), trial.key, attempt=99).search(CPU).state
     assert found is not None
     return found
 
@@ -195,11 +197,11 @@ def test_where_memory_suffices_for_fewer_at_once_the_same_comes_of_it(
     part = Stack._part
     most: list[int] = []
 
-    def limited(stack: Stack, rows: slice, batch: Any, *, is_shared: bool) -> Any:
+    def limited(stack: Stack, rows: slice, *batch: Any, is_shared: bool) -> Any:
         if rows.stop - rows.start > fits:
             raise torch.OutOfMemoryError("out of memory on purpose")
         most.append(rows.stop - rows.start)
-        return part(stack, rows, batch, is_shared=is_shared)
+        return part(stack, rows, *batch, is_shared=is_shared)
 
     monkeypatch.setattr(Stack, "_part", limited)
     assert_as_separately(replicates(5), tmp_path, rtol=1e-10)
@@ -253,7 +255,7 @@ def test_trials_interrupted_at_different_reports_catch_up_and_end_the_same(
         for trial in trials
     ]
     order: list[list[int]] = []
-    session = TogetherSession(resumed, is_settled=True)
+    session = StackedSession(resumed, is_settled=True)
     while words := session.next_words():
         order.append([said.unit for _, said in words])  # type: ignore[union-attr]
         for assignment, said in words:
@@ -354,10 +356,9 @@ class TimedTask(TinyTask):
 
 def timed_session(
     trials: Sequence[Trial], folder: Path, monkeypatch: pytest.MonkeyPatch, limit: float
-) -> TogetherSession:
-    monkeypatch.setattr(together, "time", CLOCK)
-    # What is looked at before the first update is no training.
-    monkeypatch.setattr(TogetherSession, "_verify", lambda *_: None)
+) -> StackedSession:
+    for module in (stacked_session, stacked_replicate):
+        monkeypatch.setattr(module, "time", CLOCK)
     return session_of(trials, folder, checkpoint_seconds=limit)
 
 
@@ -451,39 +452,27 @@ class UndeclaredTask(TinyTask):
     ("changes", "reason"),
     [
         ({"task": UndeclaredTask()}, "does not say that its loss"),
-        ({"budget": seconds(1)}, "a budget of seconds"),
-        ({"space": grid(width=[4], dropout=[0.5])}, "Dropout draws random numbers"),
+        ({"budget": seconds(1)}, "not of one kind"),
         ({"model": lambda _: Normed(4)}, "batch norm"),
     ],
 )
 def test_what_cannot_be_trained_together_is_refused_with_the_reason(
     tmp_path: Path, changes: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(CannotTrainTogetherError, match=reason):
+    with pytest.raises(CannotStackError, match=reason):
         session_of(replicates(**changes), tmp_path)
 
 
 def test_trials_of_different_shapes_are_refused(tmp_path: Path) -> None:
-    for changes, what in (
-        ({"space": grid(width=[2, 4])}, "models"),
-        (
-            {"space": grid(dim=[3, 4]), "task": lambda p: TinyTask(p.dim),
-             "model": lambda p: TinyModel(4)},
-            "tasks",
-        ),
-        (
-            {"space": grid(width=[4], size=[4, 8]),
-             "recipe": lambda p: Recipe(batch_size=p["size"])},
-            "recipes",
-        ),
+    for changes in (
+        {"space": grid(width=[2, 4])},
+        {"space": grid(dim=[3, 4]), "task": lambda p: TinyTask(p.dim),
+         "model": lambda p: TinyModel(4)},
+        {"space": grid(width=[4], size=[4, 8]),
+         "recipe": lambda p: Recipe(batch_size=p["size"])},
     ):  # fmt: skip
-        with pytest.raises(CannotTrainTogetherError, match=what):
+        with pytest.raises(CannotStackError, match="not of one kind"):
             session_of(replicates(1, **changes), tmp_path)
-
-
-def test_nothing_is_known_against_what_has_no_chance_in_it() -> None:
-    (trial,) = replicates(1)
-    assert can_train_together(trial) is None
 
 
 def test_a_trial_in_parts_of_batches_stays_separate(tmp_path: Path) -> None:
@@ -491,18 +480,21 @@ def test_a_trial_in_parts_of_batches_stays_separate(tmp_path: Path) -> None:
     generator = train(assignment_of(trials[0], tmp_path), CPU)
     assert next(generator).micro_batch == 4  # type: ignore[union-attr]
     generator.close()
-    with pytest.raises(CannotTrainTogetherError, match="parts of batches"):
+    with pytest.raises(CannotStackError, match="parts of batches"):
         session_of(trials, tmp_path, attempt=2)
 
 
-def bundle_of(trials: Sequence[Trial], folder: Path, **settings: Any) -> BundleSession:
-    return BundleSession(assignments_of(trials, folder, **settings), is_settled=True)
+def bundle_of(trials: Sequence[Trial], folder: Path, **settings: Any) -> SeveralSession:
+    return SeveralSession(assignments_of(trials, folder, **settings), is_settled=True)
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         pytest.param({"task": ImpureTask()}, "losses or gradients are others", id="another loss"),
+        pytest.param(
+            {"space": grid(width=[4], dropout=[0.5])}, "random operation", id="random numbers"
+        ),
         pytest.param({"task": TinyTask(fits=4)}, "memory does not suffice", id="no memory"),
         pytest.param({"task": UndeclaredTask()}, "does not say", id="refused at once"),
     ],
@@ -558,43 +550,27 @@ def test_what_one_trial_raises_is_raised_as_its_own(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="raised on purpose before update 6"):
         bundle.next_words()
     assert bundle.current is not None
-    assert {bundle.current.trial.key, *(each.trial.key for each in bundle.waiting)} == {
-        trial.key for trial in trials
-    }
     bundle.close()
 
 
 @pytest.mark.parametrize(
-    ("taken", "at_once"),
-    [
-        ({16: 1.0, 4: 2.0, None: 1.0}, 16),
-        ({16: 4.0, 4: 1.5, None: 1.0}, 4),
-        ({16: 40.0, 4: 20.0, None: 1.0}, None),
-    ],
+    ("stacked", "separate", "is_stacked"), [(10.0, 1.0, True), (15.9, 1.0, False)]
 )
 def test_the_quicker_way_is_taken(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    taken: dict[int | None, float],
-    at_once: int | None,
+    stacked: float,
+    separate: float,
+    is_stacked: bool,
 ) -> None:
-    def timed(session: TogetherSession, action: Any) -> float:
-        action()
-        stack = session._stack
-        assert stack is not None
-        is_together = bool(stack._gradients)
-        stack.clear()
-        return taken[stack.at_once if is_together else None]
-
-    monkeypatch.setattr(together, "_quickest", {})
-    monkeypatch.setattr(TogetherSession, "_timed", timed)
-    session = TogetherSession(assignments_of(replicates(16, budget=epochs(1)), tmp_path))
+    taken = iter([stacked, separate])
+    monkeypatch.setattr(StackedSession, "_timed", lambda *_: next(taken))
+    session = StackedSession(assignments_of(replicates(16, budget=epochs(1)), tmp_path))
     words = session.next_words()
-    if at_once is None:
-        assert (words, len(session.left), session.reason) == ([], 16, "that is quicker here")
+    if is_stacked:
+        assert (len(words), session.left) == (16, [])
     else:
-        assert session._stack is not None
-        assert (len(words), session._stack.at_once, session.left) == (16, at_once, [])
+        assert (words, len(session.left), session.reason) == ([], 16, "that is quicker here")
     session.close()
 
 

@@ -1,0 +1,79 @@
+"""A trial made ready to train: its data, its model, and what a checkpoint remembers."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from hsweep.design.recipe import Recipe
+from hsweep.design.trial import Assignment, Trial
+from hsweep.training.memory import fitting
+from hsweep.training.optimizers import build_optimizer
+from hsweep.training.process_state import seed_all
+from hsweep.training.trial_state import TrialState
+from tasks.base import TaskData
+
+Autocast = AbstractContextManager[object, bool | None]
+"""What losses and evaluations are computed under; it can be entered again and again."""
+
+
+class Opened(NamedTuple):
+    """A trial ready to train.
+
+    Attributes:
+        data: the task's, opened under the trial's seeds.
+        model: on the device, with the weights that training goes on from.
+        state: the model, its optimizer and what was reported so far.
+        autocast: under which losses and evaluations are computed.
+        device: where it trains.
+    """
+
+    data: TaskData
+    model: nn.Module
+    state: TrialState
+    autocast: Autocast
+    device: torch.device
+
+
+def open_trial(assignment: Assignment, device: torch.device, clock: Callable[[], float]) -> Opened:
+    """Open a trial's data, build its model, and go on from its newest checkpoint if it has one.
+
+    Args:
+        assignment: the trial, and where its checkpoints lie.
+        device: where it trains.
+        clock: seconds, from any start.
+
+    Raises:
+        DoesNotFitError: memory does not suffice for the data or the model.
+        StorageError: checkpoints cannot be looked for.
+    """
+    trial, recipe = assignment.trial, assignment.trial.recipe
+    with fitting("the data"):
+        data = data_of(trial, device)
+    with fitting("the model"):
+        seed_all(trial.seeds.init)
+        model = trial.model.build().to(device)
+        data.warm_start(model)
+        state = TrialState(model, build_optimizer(model, recipe), assignment, clock)
+        state.restore(device)
+    return Opened(data, model, state, autocast_of(recipe, device), device)
+
+
+def data_of(trial: Trial, device: torch.device) -> TaskData:
+    """Open a trial's data under its seeds."""
+    return trial.task.open(
+        data_seed=trial.seeds.data,
+        sampling_seed=trial.seeds.sampling,
+        batch_size=trial.recipe.batch_size,
+        device=device,
+    )
+
+
+def autocast_of(recipe: Recipe, device: torch.device) -> Autocast:
+    """Return what losses and evaluations of a recipe are computed under."""
+    if recipe.precision == "bfloat16":
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    # Autocast that is switched off takes its time all the same.
+    return nullcontext()

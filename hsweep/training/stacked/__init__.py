@@ -1,0 +1,1 @@
+"""Replicates trained as one program; ``door`` opens them, ``candidates`` says which may join."""

@@ -1,0 +1,52 @@
+"""Which trials may be trained as one program: replicates, and points apart in rates alone.
+
+Whether they are is decided where they train (``hsweep.training.stacked.session``), for there it can
+be measured; here are the candidates.
+"""
+
+import functools
+from collections.abc import Hashable
+from typing import Final
+
+from hsweep.design.recipe import Recipe
+from hsweep.design.trial import Trial
+
+MOST_STACKED: Final = 64
+"""Trials of one program: more gain nothing, since the device is full by then."""
+
+
+class CannotStackError(Exception):
+    """Trials have to be trained separately.
+
+    Attributes:
+        reason: why, for people.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"these trials are trained separately: {reason}")
+        self.reason = reason
+
+
+def kind_of(trial: Trial) -> Hashable | None:
+    """Return what trials have in common that may be stacked, None for a trial that cannot be.
+
+    How many updates a budget of seconds holds is each trial's own, and a compiled model is trained
+    by itself. Trials of one kind have the same model, task, budget, resources and stratum, so they
+    meet the same rungs, and the same recipe but for learning rates and weight decay. Models, tasks
+    and data are told apart by the parts of the trials' keys.
+    """
+    if not trial.parts or trial.budget.unit == "seconds" or trial.recipe.compile != "off":
+        return None
+    return (
+        *(trial.parts[part] for part in ("model", "task", "data")),
+        _without_rates(trial.recipe),
+        trial.budget,
+        trial.resources,
+        trial.stratum,
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _without_rates(recipe: Recipe) -> Recipe:
+    # Asked for every trial that waits, of which there may be many thousands.
+    return recipe.without_rates

@@ -1,0 +1,85 @@
+"""The door to training: opens one trial, or several that may be trained as one program."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from hsweep.design.trial import Assignment
+from hsweep.training.worker import Said, Session, TrialSession
+
+
+def open_session(assignments: Sequence[Assignment]) -> Session:
+    """Begin trials: one, or several of one kind, which may be trained as one program."""
+    if len(assignments) == 1:
+        return TrialSession(assignments[0])
+    return SeveralSession(assignments, is_settled=assignments[0].is_settled)
+
+
+class SeveralSession:
+    """Trials in training, stacked as long as that is possible and quicker; those for which it is
+    not are trained one after another.
+
+    Args:
+        assignments: the trials, and where their checkpoints lie.
+        is_settled: stack them wherever it is possible; else where a short trial run shows that it
+            is quicker.
+
+    Attributes:
+        reason: why some or all of them are trained separately; empty while none are.
+    """
+
+    def __init__(self, assignments: Sequence[Assignment], *, is_settled: bool = False) -> None:
+        from hsweep.training.stacked.candidates import CannotStackError
+        from hsweep.training.stacked.session import StackedSession
+
+        self._waiting: deque[Assignment] = deque()
+        self._training: StackedSession | TrialSession | None = None
+        self.reason = ""
+        try:
+            self._training = StackedSession(assignments, is_settled=is_settled)
+        except CannotStackError as error:
+            self.reason = error.reason
+            self._waiting.extend(assignments)
+
+    @property
+    def current(self) -> Assignment | None:
+        """The trial that is trained separately just now, None while several are stacked: what is
+        raised then is this one's failure."""
+        return self._training.assignment if isinstance(self._training, TrialSession) else None
+
+    def next_words(self) -> Sequence[Said]:
+        """Train up to the next reports, and return them; nothing after the last.
+
+        Raises:
+            Exception: whatever the trial raises that is trained separately (see ``current``).
+        """
+        while self._training is not None or self._waiting:
+            if self._training is None:
+                self._training = TrialSession(self._waiting.popleft())
+            if words := self._training.next_words():
+                return words
+            self._end()
+        return []
+
+    def drop(self, key: str) -> None:
+        """End one of the trials, keeping what is not yet on disk."""
+        current = self.current
+        if current is not None and current.trial.key == key:
+            self._end()
+        elif self._training is not None and current is None:
+            self._training.drop(key)
+        self._waiting = deque(each for each in self._waiting if each.trial.key != key)
+
+    def close(self) -> None:
+        """End all trials, keeping what is not yet on disk, and give the device's memory back."""
+        self._end()
+        self._waiting.clear()
+
+    def _end(self) -> None:
+        """End what is in training; what a stack has left is trained separately."""
+        training, self._training = self._training, None
+        if training is None:
+            return
+        if not isinstance(training, TrialSession):
+            self._waiting.extend(training.left)
+            self.reason = training.reason
+        training.close()

@@ -1,0 +1,128 @@
+"""One of the trials that are trained as one program, with what is its own."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from hsweep.design.trial import Assignment, Report
+from hsweep.seeding import derived_seed
+from hsweep.training.checkpoints import StorageError
+from hsweep.training.evaluation import Reporter
+from hsweep.training.opening import open_trial
+from hsweep.training.process_state import seed_all
+from hsweep.training.stacked.stack import Stack
+from tasks.base import Batch
+
+
+class Clock:
+    """A trial's share of the time that passes here; all of it while ``running``."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._started: float | None = None
+
+    def __call__(self) -> float:
+        """Return the trial's seconds so far."""
+        running = 0.0 if self._started is None else time.perf_counter() - self._started
+        return self.seconds + running
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Count all time that passes."""
+        self._started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds, self._started = self(), None
+
+
+class Replicate:
+    """A trial's data, model, state, batches and reports.
+
+    Args:
+        assignment: the trial, and where its checkpoints lie.
+        count: how many trials are trained with it, itself included.
+        device: where they train.
+
+    Attributes:
+        sent_through: the last unit whose report was returned; the record has it.
+        unsent: reports that the record lacks.
+        problem: why a checkpoint could not be written.
+        batch: the last one.
+    """
+
+    def __init__(self, assignment: Assignment, count: int, device: torch.device) -> None:
+        self.assignment = assignment
+        self.trial = assignment.trial
+        self.clock = Clock()
+        # Of the trials' time in common no more is at risk than of one trial's.
+        share = replace(assignment, checkpoint_seconds=assignment.checkpoint_seconds / count)
+        opened = open_trial(share, device, self.clock)
+        self.data, self.model, self.state = opened.data, opened.model, opened.state
+        self.autocast = opened.autocast
+        self.sent_through = assignment.recorded_through
+        self.unsent = self.state.unrecorded()
+        self.problem: StorageError | None = None
+        self.batch: Batch | None = None
+        self._reporter = Reporter(assignment, opened)
+        self._others = count - 1
+        self._is_noted = False
+        self._batches: Iterator[Batch] | None = None
+        self._next_step = 0
+
+    @property
+    def step(self) -> int:
+        """Updates done at the last report."""
+        return self.state.history[-1].step if self.state.history else 0
+
+    def take_batch(self, step: int) -> Batch:
+        """Return the batch of a step, which may be the one that was taken last."""
+        if self.batch is None or self._next_step != step + 1:
+            if self._batches is None or self._next_step != step:
+                self._batches = iter(self.data.batches(step))
+            self.batch, self._next_step = next(self._batches), step + 1
+        return self.batch
+
+    def use_batch(self, batch: Batch, step: int) -> None:
+        """Take the batch of a step from another trial's stream, which is the same."""
+        self.batch, self._next_step, self._batches = batch, step + 1, None
+
+    def report(
+        self, unit: int, begun_at: int, step: int, losses: Sequence[Tensor], stack: Stack
+    ) -> Report:
+        """Evaluate the trial, and note its report.
+
+        Args:
+            unit: budget units done.
+            begun_at: updates done at the report before.
+            step: updates done.
+            losses: of the updates between.
+            stack: makes room where memory does not suffice.
+        """
+        # The state of the random generator at a report is a function of the position.
+        seed_all(derived_seed(self.trial.seeds.sampling, begun_at))
+        with self.clock.running():
+            report = self._reporter.report(unit, step, losses, self.batch, stack.clear)
+        notes = (self.state.take_note(unit), self._company(unit))
+        report = replace(report, note="; ".join(filter(None, notes)))
+        if self._others:
+            # What all hold is no measure of one: data and workspaces are common.
+            report = replace(report, peak_memory_bytes=None)
+        self.problem = self.state.add(report)
+        self.sent_through = unit
+        self.state.resume_clock()
+        return report
+
+    def _company(self, unit: int) -> str:
+        """Return what the first report that is new to the record says of the other trials."""
+        if not self._others or self._is_noted or unit <= self.assignment.recorded_through:
+            return ""
+        self._is_noted = True
+        return (
+            f"trained as one program with {self._others} other trials of its shape: as "
+            "separately, up to rounding"
+        )

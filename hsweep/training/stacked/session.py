@@ -1,0 +1,319 @@
+"""Trials of one kind, trained as one program.
+
+Replicates (and trials that differ in learning rate or weight decay alone) run the same kernels on
+other numbers. Stacked they share every launch and every line of Python: see
+``hsweep.training.stacked.stack``. All else stays each trial's own: data stream, evaluation,
+reports, checkpoints, the early end. What they report equals what they report when trained
+separately, up to the rounding of floating-point numbers. A trial can go on here from a checkpoint
+written separately, and the other way round.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from hsweep.design.trial import Assignment, Setback
+from hsweep.training.memory import DoesNotFitError, is_out_of_memory, measure_peak, release
+from hsweep.training.micro_batches import has_batch_statistics
+from hsweep.training.process_state import ProcessState
+from hsweep.training.stacked.candidates import CannotStackError, kind_of
+from hsweep.training.stacked.replicate import Replicate
+from hsweep.training.stacked.stack import Stack, own_gradients
+from hsweep.training.stacked.updates import Member
+from hsweep.training.worker import Said
+from tasks.base import Batch, Stackable
+
+_WARM_UP: Final = 1
+_TIMED: Final = 3
+_WORTH_IT: Final = 0.95
+"""Stacked, an update must take less than this share of the time it takes separately."""
+_MOST_APART: Final = {"float32": 1e-3, "bfloat16": 5e-2}
+"""How far gradients may be apart, as a share of the largest: rounding, and nothing else."""
+
+
+class StackedSession:
+    """Trials that differ in seeds, learning rate and weight decay alone, in training.
+
+    Those that have come less far (their checkpoints lag behind) are trained first, until they are
+    where the others are. Time is shared out: an update of K trials counts for each as a K-th of
+    what it took. A trial that cannot go on beside the others is ``left``, to be trained separately
+    from its newest checkpoint; so are all of them where memory does not suffice for even one, where
+    losses or gradients are not what they are separately, and where separately is quicker.
+
+    Args:
+        assignments: the trials, and where their checkpoints lie.
+        is_settled: stack them in any case; else a few gradients are computed both ways, and the
+            quicker way is taken.
+
+    Attributes:
+        left: trials to be trained separately once nothing more is reported here.
+        reason: why there are such trials; empty while there are none.
+
+    Raises:
+        CannotStackError: what the trials are does not allow it; nothing has been trained.
+    """
+
+    def __init__(self, assignments: Sequence[Assignment], *, is_settled: bool = False) -> None:
+        kinds = {kind_of(assignment.trial) for assignment in assignments}
+        if len(kinds) != 1 or None in kinds:
+            raise CannotStackError("they are not of one kind")
+        first, resources = assignments[0].trial, assignments[0].resources
+        torch.set_num_threads(resources.num_threads)
+        self._device = torch.device("cuda" if resources.gpus else "cpu")
+        self._budget = first.budget
+        self._precision = first.recipe.precision
+        self._clip_norm = first.recipe.clip_norm
+        self._is_settled = is_settled
+        self._is_verified = False
+        self._is_untouched = True
+        self._stack: Stack | None = None
+        self._in_stack: list[Replicate] = []
+        self.left: list[Assignment] = []
+        self.reason = ""
+        self._process = ProcessState()
+        measure_peak(self._device)
+        self._replicates = [self._opened(each, len(assignments)) for each in assignments]
+        # Equal recipes side by side are updated at once.
+        self._replicates.sort(key=lambda each: repr(each.trial.recipe))
+        lengths = {each.data.steps_per_epoch for each in self._replicates}
+        if self._budget.unit == "epochs" and len(lengths) > 1:
+            raise CannotStackError("their epochs are of different length")
+        self._steps_per_unit = lengths.pop() if self._budget.unit == "epochs" else 1
+
+    def next_words(self) -> Sequence[Said]:
+        """Train up to the next report of those that have come least far.
+
+        Returns:
+            Reports and setbacks, in the order of the trials; nothing once all is reported here,
+            which for those that are ``left`` is not everything.
+        """
+        while self._replicates:
+            words = self._without_training()
+            if self._replicates and not words:
+                behind = min(each.state.unit for each in self._replicates)
+                words = self._advance([e for e in self._replicates if e.state.unit == behind])
+            if words:
+                return words
+        return []
+
+    def drop(self, key: str) -> None:
+        """End a trial, keeping what is not yet on disk; the others pay no more for it."""
+        for each in self._replicates:
+            if each.trial.key == key:
+                each.state.save_if_possible()
+                self._remove(each)
+                return
+        self.left = [each for each in self.left if each.trial.key != key]
+
+    def close(self) -> None:
+        """End all trials, keeping what is not yet on disk, and give the device's memory back."""
+        for each in list(self._replicates):
+            self.drop(each.trial.key)
+        self._stack, self._in_stack = None, []
+        self._process.restore()
+        if self._device.type == "cuda":
+            release(self._device)
+
+    def _opened(self, assignment: Assignment, count: int) -> Replicate:
+        try:
+            opened = Replicate(assignment, count, self._device)
+        except Exception as error:
+            raise CannotStackError(f"one of them cannot be opened ({error})") from error
+        self._refuse_changes()
+        if not isinstance(opened.data, Stackable):
+            raise CannotStackError(
+                f"the task {assignment.trial.task.name!r} does not say that its loss depends on "
+                "the model and the batch alone"
+            )
+        if has_batch_statistics(opened.model):
+            raise CannotStackError("batch norm keeps statistics of the batches")
+        if any(report.micro_batch is not None for report in opened.state.history[-1:]):
+            raise CannotStackError("one of them is trained in parts of batches")
+        return opened
+
+    def _refuse_changes(self) -> None:
+        """Raise if a trial has changed what all trials of a process share."""
+        if changed := self._process.changed():
+            self._process.restore()
+            raise CannotStackError(f"one of them changes {' and '.join(changed)}")
+
+    def _without_training(self) -> list[Said]:
+        """Return the reports that the record lacks, and setbacks."""
+        words: list[Said] = []
+        for each in list(self._replicates):
+            for report in each.unsent:
+                words.append((each.assignment, report))
+                each.sent_through = report.unit
+            each.unsent = []
+            each.problem = each.problem or each.state.problem()
+            if each.state.is_over:
+                self._remove(each)
+            elif each.problem is not None:
+                words.append((each.assignment, Setback("storage", str(each.problem))))
+                self._remove(each)
+        return words
+
+    def _advance(self, group: list[Replicate]) -> list[Said]:
+        """Train some trials that have come equally far up to their next report."""
+        begun_at = group[0].step
+        units = self._budget.report_units()
+        unit = next(each for each in units if each > group[0].state.unit)
+        end = unit * self._steps_per_unit
+        self._is_untouched = True
+        try:
+            stack = self._stacked(group)
+            self._verify(stack, group, begun_at)
+            losses = self._updated(stack, group, begun_at, end)
+        except Exception as error:
+            self._dissolve(_why(error), keep=self._is_untouched)
+            return []
+        words: list[Said] = []
+        for number, each in enumerate(group):
+            own = [row[number] for row in losses]
+            try:
+                words.append((each.assignment, each.report(unit, begun_at, end, own, stack)))
+            except Exception as error:
+                self._leave(each, _why(error))
+        return words
+
+    def _updated(
+        self, stack: Stack, group: Sequence[Replicate], begun_at: int, end: int
+    ) -> list[Tensor]:
+        """Update trials until so many updates are done, and return the losses of each, (K,)."""
+        losses: list[Tensor] = []
+        num_steps = self._budget.amount * self._steps_per_unit
+        for each in group:
+            each.model.train()
+        for step in range(begun_at, end):
+            started = time.perf_counter()
+            batches = self._batches(group, step)
+            waited = time.perf_counter() - started
+            losses.append(stack.gradients(batches))
+            if self._clip_norm is not None:
+                stack.clip(self._clip_norm)
+            self._is_untouched = False
+            stack.update(step, num_steps)
+            taken = time.perf_counter() - started
+            for each in group:
+                each.clock.seconds += taken / len(group)
+                each.state.train_seconds += taken / len(group)
+                each.state.data_seconds += waited / len(group)
+        stack.share_state()
+        return losses
+
+    def _batches(self, group: Sequence[Replicate], step: int) -> list[Batch]:
+        """Return the batches of a step: one for each trial, or one that is the same for all."""
+        seeds = {(each.trial.seeds.data, each.trial.seeds.sampling) for each in group}
+        if len(seeds) > 1:
+            return [each.take_batch(step) for each in group]
+        batch = group[0].take_batch(step)
+        for each in group[1:]:
+            each.use_batch(batch, step)
+        return [batch]
+
+    def _stacked(self, group: list[Replicate]) -> Stack:
+        """Return the stack of these trials; a new one if others were in it."""
+        if self._stack is None or self._in_stack != group:
+            if self._stack is not None:
+                self._stack.clear()
+            members = [Member(e.model, e.state.optimizer, e.trial.recipe) for e in group]
+            self._stack = Stack(members, group[0].data, group[0].autocast)
+            self._in_stack = list(group)
+        return self._stack
+
+    def _verify(self, stack: Stack, group: Sequence[Replicate], step: int) -> None:
+        """Check, once, that trials are as they are separately, and that stacked is quicker.
+
+        Raises:
+            CannotStackError: they are not.
+        """
+        if self._is_verified:
+            return
+        self._is_verified = True
+        for each in group:
+            each.model.train()
+        batches = self._batches(group, step)
+        before = [each.clone() for each in stack.buffers]
+        losses = stack.gradients(batches)
+        if not all(map(torch.equal, before, stack.buffers)):
+            raise CannotStackError("a forward pass changes more than gradients")
+        for number in sorted({0, len(group) - 1}):
+            loss, gradients = self._separately(group[number])
+            self._check_equal(loss, gradients, losses[number], stack.gradient_of(number))
+        self._refuse_changes()
+        if not self._is_settled:
+            stacked = self._timed(lambda: stack.gradients(batches))
+            stack.clear()
+            separate = self._timed(lambda: self._separately(group[0])) * len(group)
+            if stacked >= _WORTH_IT * separate:
+                raise CannotStackError("that is quicker here")
+        stack.clear()
+
+    def _check_equal(
+        self,
+        loss: Tensor,
+        gradients: dict[str, Tensor],
+        stacked_loss: Tensor,
+        stacked: dict[str, Tensor],
+    ) -> None:
+        """Check that a loss, a scalar, and its gradients by parameter are the same when stacked."""
+        if not torch.isfinite(loss):
+            return
+        most = _MOST_APART[self._precision]
+        largest = max((float(each.norm()) for each in gradients.values()), default=0.0)
+        is_equal = gradients.keys() == stacked.keys() and all(
+            float((gradients[name] - stacked[name]).norm()) <= most * largest for name in gradients
+        )
+        if not is_equal or float((loss - stacked_loss).abs()) > most * max(1.0, float(loss.abs())):
+            raise CannotStackError("stacked, losses or gradients are others")
+
+    def _timed(self, action: Callable[[], object]) -> float:
+        taken = []
+        for _ in range(_WARM_UP + _TIMED):
+            started = time.perf_counter()
+            action()
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+            taken.append(time.perf_counter() - started)
+        return statistics.median(taken[_WARM_UP:])
+
+    def _separately(self, each: Replicate) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return a trial's loss and gradient as they are when it is trained alone."""
+        return own_gradients(each.data, each.model, each.autocast, each.batch)
+
+    def _dissolve(self, reason: str, *, keep: bool) -> None:
+        """Leave all trials to be trained separately.
+
+        Args:
+            reason: why.
+            keep: whether they are where their last report found them.
+        """
+        for each in list(self._replicates):
+            self._leave(each, reason, keep=keep or each not in self._in_stack)
+        self._stack, self._in_stack = None, []
+
+    def _leave(self, each: Replicate, reason: str, *, keep: bool = False) -> None:
+        if keep:
+            each.state.save_if_possible()
+        self._remove(each)
+        self.reason = self.reason or reason
+        self.left.append(replace(each.assignment, recorded_through=each.sent_through))
+
+    def _remove(self, each: Replicate) -> None:
+        # The next attempt finds all that was kept.
+        each.state.close()
+        self._replicates.remove(each)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, CannotStackError):
+        return error.reason
+    if isinstance(error, DoesNotFitError) or is_out_of_memory(error):
+        return "memory does not suffice"
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
