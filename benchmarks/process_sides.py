@@ -62,7 +62,7 @@ def run(trial: Trial, folder: Path) -> list[Any]:
     """Train a trial as a worker does, and return its reports."""
     session = TrialSession(Assignment(trial, 1, 0, str(folder), 1e9))
     said = []
-    while words := session.next_words():
+    while words := session.next_events():
         said += [word for _, word in words]
     session.close()
     return said

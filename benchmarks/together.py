@@ -120,7 +120,7 @@ def train(case: Case, together: bool) -> Found:
             # A bundle of one is no program of one.
             kind = TogetherSession if together else BundleSession
             session = kind(group, is_settled=True)
-            while words := session.next_words():
+            while words := session.next_events():
                 for assignment, said in words:
                     assert isinstance(said, Report), said
                     seconds += said.train_seconds

@@ -5,7 +5,8 @@ measured; here are the candidates.
 """
 
 import functools
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from itertools import islice
 from typing import Final
 
 from hsweep.design.recipe import Recipe
@@ -35,6 +36,16 @@ def kind_of(trial: Trial) -> Hashable | None:
         trial.resources,
         trial.stratum,
     )
+
+
+def joining(first: Trial, waiting: Iterable[Trial], most: int) -> list[Trial]:
+    """Return the waiting trials that may be trained with the first as one program, at most so
+    many."""
+    kind = kind_of(first) if most > 0 else None
+    if kind is None:
+        return []
+    alike = (trial for trial in waiting if trial is not first and kind_of(trial) == kind)
+    return list(islice(alike, min(most, MOST_TOGETHER - 1)))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,23 +21,22 @@ from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.packing import AT_ONCE, share_of
+from hsweep.coordination.device_shares import AT_ONCE, share_of
 from hsweep.design.trial import Resources
 from hsweep.errors import UserError
-from hsweep.ray_tune.actor import PARCEL, Parcel, TrialActor
-from hsweep.ray_tune.devices import smallest_device_bytes
-from hsweep.ray_tune.failures import repair_tune
-from hsweep.ray_tune.health import RayHealth
-from hsweep.ray_tune.link import (
+from hsweep.ray_tune.actor import START, TrialActor
+from hsweep.ray_tune.adapters import (
     CoordinatedScheduler,
     CoordinatedSearcher,
-    Link,
     ProcessCallback,
     StopWhenAsked,
-    alive_nodes,
-    slots_of,
 )
+from hsweep.ray_tune.health import RayHealth
+from hsweep.ray_tune.link import Link
+from hsweep.ray_tune.nodes import alive_nodes, slots_of, smallest_device_bytes
 from hsweep.ray_tune.pickling import send_whole
+from hsweep.ray_tune.private import repair_tune
+from hsweep.ray_tune.workers import Worker
 from hsweep.record.provenance import usable_cores
 from hsweep.workspace import worker_environment
 
@@ -153,7 +152,7 @@ class RayRunner:
         requests = {trial.resources for trial in coordinator.planned_trials()} | self._checked
         self._ask_devices(requests)
         if self.device_bytes is not None:
-            coordinator.pack(self.device_bytes)
+            coordinator.share_devices(self.device_bytes)
         concurrent = self.max_concurrent or max(
             (self.slots(request) for request in requests), default=1
         )
@@ -164,7 +163,7 @@ class RayRunner:
         try:
             _watch(tune_thread, link, RayHealth(is_ours=self.address is None))
         except BaseException:
-            # An interrupt that nobody turned into a request: Tune shall not go on alone.
+            # An interrupt that was not turned into a request: Tune shall not go on by itself.
             coordinator.request_stop("interrupted")
             raise
         link.wait_for_explanations(_EXPLAINING_SECONDS)
@@ -226,36 +225,34 @@ class _TuneThread(threading.Thread):
 
 
 def _watch(tune_thread: threading.Thread, link: Link, health: "RayHealth") -> None:
-    """Wait for Tune; ask for the end, and at last leave it alone, where it can never go on."""
+    """Wait for Tune; ask for the end, and at last do not wait for it, where it can never go on."""
     without_room = 0.0
     while tune_thread.is_alive():
         tune_thread.join(_LOOK_SECONDS)
         trouble = health.trouble()
-        has_room = link.num_live > 0 or _fits_somewhere(link.waiting, health.nodes)
+        waiting = link.workers.without_process()
+        has_room = bool(link.workers.with_process()) or _fits_somewhere(waiting, health.nodes)
         without_room = 0.0 if has_room else without_room + _LOOK_SECONDS
         if trouble is None and without_room > ROOMLESS_SECONDS:
-            trouble = _no_room(link.waiting)
+            trouble = _no_room(waiting)
         if trouble is not None:
             link.coordinator.request_stop(trouble, is_trouble=True)
             tune_thread.join(_LEAVE_SECONDS)
             return
 
 
-def _fits_somewhere(waiting: Iterable[Parcel], nodes: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether some node could hold a trial that waits for one, were it empty."""
-    parcels = list(waiting)
-    return not parcels or any(
-        slots_of(node["Resources"], parcel.first.resources)
+def _fits_somewhere(waiting: Sequence[Worker], nodes: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether some node could hold a worker that waits for one, were it empty."""
+    return not waiting or any(
+        slots_of(node["Resources"], worker.resources)
         for node in nodes
-        for parcel in parcels
-        if node["Alive"] and node["NodeID"] not in parcel.avoided
+        for worker in waiting
+        if node["Alive"] and node["NodeID"] not in worker.avoided
     )
 
 
-def _no_room(waiting: Iterable[Parcel]) -> str:
-    needs = " or ".join(
-        sorted({_amounts(parcel.first.resources) for parcel in waiting}) or ["nothing"]
-    )
+def _no_room(waiting: Iterable[Worker]) -> str:
+    needs = " or ".join(sorted({_amounts(worker.resources) for worker in waiting}) or ["nothing"])
     return (
         f"no node of the cluster has been able to hold a trial for {ROOMLESS_SECONDS / 60:g} "
         f"minutes (one needs {needs}): nodes were lost and none came back"
@@ -273,7 +270,7 @@ def _ending(error: BaseException) -> str:
 
 
 def _trial_name(trial: TuneTrial) -> str:
-    return f"{trial.config[PARCEL]!r}-{trial.trial_id}"
+    return f"{trial.config[START]!r}-{trial.trial_id}"
 
 
 def _check_shared(scratch: str, nodes: list[dict[str, Any]]) -> None:

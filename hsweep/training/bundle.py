@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from hsweep.design.trial import Assignment
-from hsweep.training.worker import Said, TrialSession
+from hsweep.training.worker import TrialEvent, TrialSession
 
 
 class BundleSession:
@@ -47,14 +47,14 @@ class BundleSession:
         """Trials that are not in training here yet."""
         return tuple(self._waiting)
 
-    def next_words(self) -> Sequence[Said]:
+    def next_events(self) -> Sequence[TrialEvent]:
         """Train up to the next reports, and return them; nothing after the last.
 
         Raises:
             Exception: whatever the trial raises that is trained separately (see ``current``).
         """
         if self._together is not None:
-            if words := self._together.next_words():
+            if words := self._together.next_events():
                 return words
             self._waiting.extend(self._together.left)
             self.reason = self._together.reason
@@ -64,7 +64,7 @@ class BundleSession:
                 if not self._waiting:
                     return []
                 self._single = TrialSession(self._waiting.popleft())
-            if words := self._single.next_words():
+            if words := self._single.next_events():
                 return words
             self._end_single()
 

@@ -18,7 +18,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from hsweep.design.trial import Assignment, Report, Setback, Trial
+from hsweep.design.trial import Assignment, Report, StorageFailure, Trial
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.comparing import can_train_together, check_equal, check_gradients
@@ -37,9 +37,8 @@ from hsweep.training.stacked_batches import CannotTrainTogetherError
 from hsweep.training.stacked_updates import Member
 from hsweep.training.train import autocast_of, begin
 from hsweep.training.trial_state import TrialState
+from hsweep.training.worker import TrialEvent
 from tasks.base import Batch, Stackable, TaskData
-
-Said = tuple[Assignment, Report | Setback]
 
 _WARM_UP: Final = 1
 _TIMED: Final = 3
@@ -160,12 +159,12 @@ class TogetherSession:
         """The trials that are still in training here."""
         return frozenset(each.trial.key for each in self._replicates)
 
-    def next_words(self) -> Sequence[Said]:
+    def next_events(self) -> Sequence[TrialEvent]:
         """Train up to the next report of those that have come least far, and return what they say.
 
         Returns:
-            Reports and setbacks, in the order of the trials; nothing once all has been said here,
-            which for those that are ``left`` is not everything.
+            Reports, or why a trial cannot go on, in the order of the trials; nothing once there is
+            no more, which for those that are ``left`` is not everything.
         """
         while self._replicates:
             words = self._kept_back()
@@ -230,9 +229,10 @@ class TogetherSession:
             raise CannotTrainTogetherError("their epochs are of different length")
         return found.pop()
 
-    def _kept_back(self) -> list[Said]:
-        """Return what need not be trained for: reports that the record lacks, and setbacks."""
-        words: list[Said] = []
+    def _kept_back(self) -> list[TrialEvent]:
+        """Return what need not be trained for: reports that the record lacks, and why a
+        trial cannot go on."""
+        words: list[TrialEvent] = []
         for each in list(self._replicates):
             for report in each.pending:
                 words.append((each.assignment, report))
@@ -244,11 +244,11 @@ class TogetherSession:
                 continue
             each.problem = each.problem or each.state.problem()
             if each.problem is not None:
-                words.append((each.assignment, Setback("storage", str(each.problem))))
+                words.append((each.assignment, StorageFailure(str(each.problem))))
                 self._remove(each)
         return words
 
-    def _advance(self, group: list[_Replicate]) -> list[Said]:
+    def _advance(self, group: list[_Replicate]) -> list[TrialEvent]:
         """Train some trials that have come equally far up to their next report."""
         begun_at = group[0].step
         unit = next(each for each in self._units if each > group[0].state.unit)
@@ -260,7 +260,7 @@ class TogetherSession:
         except Exception as error:
             self._dissolve(_why(error), keep=self._is_untouched)
             return []
-        words: list[Said] = []
+        words: list[TrialEvent] = []
         for number, each in enumerate(group):
             own = [row[number] for row in losses]
             try:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hsweep.design.recipe import Recipe
-from hsweep.design.trial import Assignment, Report, Setback
+from hsweep.design.trial import Assignment, Event, OutOfMemory, Report, StorageFailure
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.compiled import compiled, forget_compiled, is_graphed
@@ -32,7 +32,7 @@ from hsweep.training.update import Update
 from tasks.base import Batch, TaskData
 
 
-def train(assignment: Assignment, device: torch.device) -> Generator[Report | Setback, None, None]:
+def train(assignment: Assignment, device: torch.device) -> Generator[Event, None, None]:
     """Train a trial and yield its reports.
 
     Starts from the newest valid checkpoint if there is one; reports the checkpoint remembers and
@@ -41,7 +41,7 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report | Se
 
     Where memory does not suffice for an update, it is repeated in smaller parts whose gradients
     add up (see ``hsweep.training.micro_batches``), and so are all that follow. Where that does not
-    help, or checkpoints cannot be written, the generator ends with a setback instead of a report.
+    help, or checkpoints cannot be written, the generator ends by saying so instead of a report.
 
     On the CPU the reports depend on the trial alone, to the bit, however often it was interrupted:
     the batch of a step and the state of the random generator at a report are functions of the
@@ -55,12 +55,12 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report | Se
         yield from _reports(assignment, device, process)
         return
     except DoesNotFitError as error:
-        setback = _memory_setback(assignment, device, error.what, error.asked_bytes)
+        ending: Event = _out_of_memory(assignment, device, error.what, error.asked_bytes)
     except StorageError as error:
-        setback = Setback("storage", str(error))
+        ending = StorageFailure(str(error))
     finally:
         process.restore()
-    yield setback
+    yield ending
 
 
 def _reports(
@@ -237,12 +237,12 @@ def _changes_note(process: ProcessState) -> str:
     return f"the task or model changed {', '.join(changed)}: put back after the trial"
 
 
-def _memory_setback(
+def _out_of_memory(
     assignment: Assignment, device: torch.device, what: str, asked: int | None
-) -> Setback:
+) -> OutOfMemory:
     trial = assignment.trial
     needed = needed_bytes(device, asked, trial.train_memory_bytes)
-    if assignment.is_alone:
+    if assignment.is_exclusive:
         where = "the device even alone"
         precision = "" if trial.recipe.precision == "bfloat16" else ", train in bfloat16"
         advice = f"make the shape smaller{precision} or take a device with more memory"
@@ -250,7 +250,7 @@ def _memory_setback(
         where, advice = "the device beside what else is on it", "it may fit alone"
     in_vain = f", {shown(asked)} of it asked for in vain" if asked else ""
     message = f"{what} does not fit {where}: about {shown(needed)} needed{in_vain}; {advice}"
-    return Setback("memory", message, needed)
+    return OutOfMemory(message, needed)
 
 
 def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:

@@ -37,11 +37,11 @@ from pathlib import Path
 from hsweep.ray_tune.environment import prepare_ray
 prepare_ray()
 from hsweep.ray_tune.actor import TrialActor
-from hsweep.training.lane import Lane
+from hsweep.training.worker_queue import WorkerQueue
 from test_ray_failures import TRIAL, assigned
 
 class Hanging:
-    def next_words(self):
+    def next_events(self):
         never_returns()
 
 def never_returns():
@@ -50,7 +50,7 @@ def never_returns():
 
 actor = object.__new__(TrialActor)
 actor._logdir = sys.argv[1]
-actor._lane = Lane(actor._ended_if_it_hangs, lambda assignment: Hanging())
+actor._queue = WorkerQueue(actor._ended_if_it_hangs, lambda assignments: Hanging())
 actor.give([assigned(Path(sys.argv[1]), report_timeout=0.5)])
 actor.step()
 """
@@ -63,7 +63,7 @@ def assigned(folder: Path, report_timeout: float | None) -> Any:
 def found(error: BaseException | None, **known: Any) -> Circumstances:
     usual: dict[str, Any] = {
         "assignment": assigned(Path("/nowhere"), 30.0),
-        "has_begun": True,
+        "has_started": True,
         "place": PLACE,
         "is_node_alive": True,
         "was_silenced": False,
@@ -94,7 +94,7 @@ def test_a_process_that_hangs_without_giving_up_the_interpreter_ends_itself_and_
     )
     assert done.returncode == 1, done.stderr
     assignment = assigned(tmp_path, report_timeout=0.5)
-    trace = hang_trace(str(tmp_path), assignment, None, own_node="n1")
+    trace = hang_trace(str(tmp_path), assignment, None)
     failure = failure_of(found(died(), assignment=assignment, trace=trace))
     assert failure.is_own_fault
     assert failure.leaves_node
@@ -102,14 +102,14 @@ def test_a_process_that_hangs_without_giving_up_the_interpreter_ends_itself_and_
     assert first.startswith("no report for 0.5 s (report_timeout): the process was ended ")
     assert "process 77 on alpha" in first
     assert re.search(r"; it was at <string>, line \d+, in never_returns$", first)
-    assert any("lane.py" in line and "in _advances" in line for line in stack)
+    assert any("worker_queue.py" in line and "in _advances" in line for line in stack)
 
 
 def test_a_process_that_reports_in_time_is_left_alone(tmp_path: Path) -> None:
     assignment = assigned(tmp_path, report_timeout=0.5)
-    assert hang_trace(str(tmp_path), assignment, None, own_node="n1") == ""
+    assert hang_trace(str(tmp_path), assignment, None) == ""
     hang_file(tmp_path, assignment).touch()  # watched, and in time
-    assert hang_trace(str(tmp_path), assignment, None, own_node="n1") == ""
+    assert hang_trace(str(tmp_path), assignment, None) == ""
 
 
 def test_a_process_that_could_not_watch_itself_is_ended_by_the_driver() -> None:
@@ -127,7 +127,7 @@ def test_a_process_that_could_not_watch_itself_is_ended_by_the_driver() -> None:
         (died(preempted=True), {}, "the node was lost"),
         (ActorUnavailableError("rpc error", b"0" * 16), {}, "the process could not be reached"),
         (wrapped(TaskPlacementGroupRemoved()), {}, "the process could not be reached"),
-        (died(), {"has_begun": False, "place": None}, "the process died before the trial began"),
+        (died(), {"has_started": False, "place": None}, "the process died before the trial began"),
     ],
 )
 def test_a_lost_place_is_not_the_trials_fault(

@@ -13,7 +13,7 @@ from tiny_runs import assignment_of, content, planned
 from torch import nn
 
 from hsweep import Point, Recipe, epochs, grid, seconds, steps
-from hsweep.design.trial import Assignment, Report, Setback, Trial
+from hsweep.design.trial import Assignment, Report, StorageFailure, Trial
 from hsweep.training import together
 from hsweep.training.bundle import BundleSession
 from hsweep.training.checkpoints import CheckpointStore, StorageError
@@ -59,7 +59,7 @@ def session_of(trials: Sequence[Trial], folder: Path, **settings: Any) -> Togeth
 
 
 def words_of(session: TogetherSession | BundleSession) -> Iterator[tuple[str, Report]]:
-    while words := session.next_words():
+    while words := session.next_events():
         for assignment, said in words:
             assert isinstance(said, Report)
             yield assignment.trial.key, said
@@ -68,7 +68,7 @@ def words_of(session: TogetherSession | BundleSession) -> Iterator[tuple[str, Re
 def reports_of(session: TogetherSession | BundleSession) -> Reports:
     """Train to the end, keeping the last state of every trial."""
     found: Reports = {}
-    while words := session.next_words():
+    while words := session.next_events():
         for assignment, said in words:
             assert isinstance(said, Report)
             found.setdefault(assignment.trial.key, []).append(said)
@@ -213,7 +213,7 @@ def test_a_trial_that_is_dropped_leaves_its_work_and_the_others_go_on(tmp_path: 
     session = session_of(trials, here)
     dropped = trials[1].key
     reports: Reports = {}
-    while words := session.next_words():
+    while words := session.next_events():
         for assignment, said in words:
             assert isinstance(said, Report)
             key = assignment.trial.key
@@ -245,7 +245,7 @@ def test_trials_interrupted_at_different_reports_catch_up_and_end_the_same(
     others = [trials[3], *(replace(trial, key=f"other-{trial.key}") for trial in trials[:2])]
     session = session_of(others, here)
     for _ in range(3):
-        words = session.next_words()
+        words = session.next_events()
         reports[trials[3].key] += [said for each, said in words if each.trial is trials[3]]  # type: ignore[misc]
     session.close()
     resumed = [
@@ -254,7 +254,7 @@ def test_trials_interrupted_at_different_reports_catch_up_and_end_the_same(
     ]
     order: list[list[int]] = []
     session = TogetherSession(resumed, is_settled=True)
-    while words := session.next_words():
+    while words := session.next_events():
         order.append([said.unit for _, said in words])  # type: ignore[union-attr]
         for assignment, said in words:
             assert isinstance(said, Report)
@@ -272,10 +272,10 @@ def test_reports_that_the_record_lacks_are_sent_again_before_anything_is_trained
 ) -> None:
     trials = replicates(2)
     session = session_of(trials, tmp_path)
-    first = [said for _ in range(3) for said in session.next_words()]
+    first = [said for _ in range(3) for said in session.next_events()]
     session.close()
     resumed = session_of(trials, tmp_path, attempt=2, recorded_through=1)
-    again = [(each.trial.key, said) for each, said in resumed.next_words()]
+    again = [(each.trial.key, said) for each, said in resumed.next_events()]
     resumed.close()
     before = [(each.trial.key, said) for each, said in first]
     assert sorted(again, key=repr) == sorted(
@@ -377,10 +377,10 @@ def test_no_more_of_all_trials_time_is_at_risk_than_of_one(
 ) -> None:
     trials = replicates(4, task=TimedTask(), budget=epochs(4))
     session = timed_session(trials, tmp_path, monkeypatch, limit=32.0)
-    session.next_words()
+    session.next_events()
     # An epoch took 16 seconds of which 4 are a trial's; after two of them 32 would be at risk.
     assert not list(tmp_path.rglob("*.pt"))
-    session.next_words()
+    session.next_events()
     for each in session._replicates:
         each.state.close()
     assert {file.name[:9] for file in tmp_path.rglob("*.pt")} == {"000000002"}
@@ -401,12 +401,11 @@ def test_a_trial_whose_checkpoint_cannot_be_written_says_so_and_the_others_go_on
     monkeypatch.setattr(CheckpointStore, "save", full)
     session = session_of(trials, tmp_path, checkpoint_seconds=0.0)
     said: dict[str, list[Any]] = {}
-    while words := session.next_words():
+    while words := session.next_events():
         for assignment, word in words:
             said.setdefault(assignment.trial.key, []).append(word)
-    setback = said[trials[1].key][-1]
-    assert isinstance(setback, Setback)
-    assert (setback.kind, setback.message) == ("storage", "the disk is full")
+    ending = said[trials[1].key][-1]
+    assert ending == StorageFailure("the disk is full")
     assert [len(said[trial.key]) for trial in trials] == [4, 2, 4]
     assert session.left == []
 
@@ -552,11 +551,11 @@ def test_what_one_trial_raises_is_raised_as_its_own(tmp_path: Path) -> None:
     trials = replicates(task=TinyTask(raises_at=6, raises=3, folder=str(tmp_path)))
     bundle = bundle_of(trials, tmp_path)
     for _ in trials:
-        assert bundle.next_words()[0][1].unit == 1  # type: ignore[union-attr]
+        assert bundle.next_events()[0][1].unit == 1  # type: ignore[union-attr]
         if bundle.current is not None:
             break
     with pytest.raises(RuntimeError, match="raised on purpose before update 6"):
-        bundle.next_words()
+        bundle.next_events()
     assert bundle.current is not None
     assert {bundle.current.trial.key, *(each.trial.key for each in bundle.waiting)} == {
         trial.key for trial in trials
@@ -589,7 +588,7 @@ def test_the_quicker_way_is_taken(
     monkeypatch.setattr(together, "_quickest", {})
     monkeypatch.setattr(TogetherSession, "_timed", timed)
     session = TogetherSession(assignments_of(replicates(16, budget=epochs(1)), tmp_path))
-    words = session.next_words()
+    words = session.next_events()
     if at_once is None:
         assert (words, len(session.left), session.reason) == ([], 16, "that is quicker here")
     else:

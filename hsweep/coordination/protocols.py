@@ -1,4 +1,4 @@
-"""Who takes part in a study beside its coordinator: what proposes trials, and what watches."""
+"""What a coordinator talks to: a search that proposes trials, and a display."""
 
 from typing import Protocol
 
@@ -23,7 +23,7 @@ class Proposer(Protocol):
 
 
 class Observer(Protocol):
-    """Is told of everything that happens, for display; must not take long."""
+    """Is told of every start, report and end, for display; must not take long."""
 
     def started(self, trial: Trial, attempt: int) -> None:
         """A trial was handed to a worker."""
