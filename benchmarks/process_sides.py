@@ -26,8 +26,8 @@ from hsweep.planning.plan import make_plan
 from hsweep.training import train as training
 from hsweep.training.background import BackgroundWriter
 from hsweep.training.checkpoints import CheckpointStore
+from hsweep.training.session import TrialSession
 from hsweep.training.train import build_optimizer
-from hsweep.training.worker import TrialSession
 from models.retrieval import RetrievalTransformer
 from models.vit import ViT
 from tasks.language.stories import Stories

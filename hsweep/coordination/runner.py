@@ -6,7 +6,8 @@ from typing import Protocol
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment
 from hsweep.errors import failure_text
-from hsweep.training.worker import Session, open_session
+from hsweep.training.session import Session
+from hsweep.training.worker import open_session
 
 
 class Runner(Protocol):

@@ -3,12 +3,14 @@
 import contextlib
 import faulthandler
 import os
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+import ray
 from ray import tune
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 
@@ -17,6 +19,7 @@ from hsweep.training.worker_queue import WorkerQueue
 
 START: Final = "start"
 MESSAGES: Final = "messages"
+PLACE: Final = "place"
 START_SECONDS: Final = 300.0
 """What a process has at least for starting and for ending a trial, where reports are timed."""
 
@@ -97,6 +100,8 @@ class TrialActor(tune.Trainable):
         from hsweep.training.process_state import claim_process
 
         claim_process()
+        node = ray.get_runtime_context().get_node_id()
+        self._place = Place(node=node, host=socket.gethostname(), pid=os.getpid())
         self._queue = WorkerQueue(self._ended_if_it_hangs)
         self._queue.give(config[START].assignments)
 
@@ -108,22 +113,14 @@ class TrialActor(tune.Trainable):
         self._queue.give(new_config[START].assignments)
         return True
 
-    def where(self) -> Place:
-        """Return where this process runs."""
-        import socket
-
-        import ray
-
-        node = ray.get_runtime_context().get_node_id()
-        return Place(node=node, host=socket.gethostname(), pid=os.getpid())
-
     def step(self) -> dict[str, Any]:
-        """Return what happened to the trials since the last time, as soon as there is something.
+        """Return what happened to the trials since the last time, as soon as there is something,
+        and where that was.
 
         Raises:
             BrokenWorkerError: a trial failed, and the process shall end.
         """
-        return {MESSAGES: self._queue.next_messages()}
+        return {MESSAGES: self._queue.next_messages(), PLACE: self._place}
 
     def give(self, assignments: Sequence[Assignment]) -> None:
         """Add trials to be trained after those that are there."""

@@ -1,25 +1,20 @@
-"""The parts that Tune asks to be given: searcher, scheduler, callback and stopper.
-
-Tune calls them in the thread that runs it. None of them decides anything.
-"""
+"""What Tune asks for trials, and whether to end."""
 
 from typing import Any
 
 from ray import tune
-from ray.tune.experiment import Trial as TuneTrial
-from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from hsweep.ray_tune.actor import START
-from hsweep.ray_tune.link import Link
+from hsweep.ray_tune.scheduler import CoordinatedScheduler
 
 
 class CoordinatedSearcher(Searcher):
     """Lets Tune run what the coordinator hands out."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, scheduler: CoordinatedScheduler) -> None:
         super().__init__()
-        self._link = link
+        self._scheduler = scheduler
 
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
@@ -29,10 +24,12 @@ class CoordinatedSearcher(Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """Return what a new worker starts with, None for "not now", or that none will come."""
-        start = self._link.open_worker(trial_id)
+        coordinator = self._scheduler.coordinator
+        with coordinator.recording():
+            start = self._scheduler.workers.open(trial_id)
         if start is not None:
             return {START: start}
-        return Searcher.FINISHED if self._link.coordinator.is_exhausted else None
+        return Searcher.FINISHED if coordinator.is_exhausted else None
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -47,61 +44,11 @@ class CoordinatedSearcher(Searcher):
         raise NotImplementedError("hsweep resumes from its own record")
 
 
-class CoordinatedScheduler(FIFOScheduler):
-    """Asks the coordinator, and so the rungs, whether a worker goes on."""
-
-    def __init__(self, link: Link) -> None:
-        super().__init__()
-        self._link = link
-
-    def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """Note what a worker is to Tune."""
-        super().on_trial_add(tune_controller, trial)
-        self._link.added(trial)
-
-    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: Any) -> str:
-        """Record what happened and return Tune's name for the decision."""
-        goes_on = self._link.take_messages(trial, result)
-        decision: str = TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP
-        return decision
-
-    def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
-        """Look after the running processes: Tune asks this at every turn, many times a second."""
-        self._link.tick()
-        chosen: TuneTrial | None = super().choose_trial_to_run(tune_controller)
-        return chosen
-
-
-class ProcessCallback(tune.Callback):
-    """Follows the processes of workers."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    def on_trial_start(
-        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any
-    ) -> None:
-        """Note that a worker has a process."""
-        self._link.ready(trial)
-
-    def on_trial_complete(
-        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any
-    ) -> None:
-        """Forget the worker."""
-        self._link.ended(trial)
-
-    def on_trial_error(
-        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any
-    ) -> None:
-        """Record the failure; the coordinator decides on another attempt."""
-        self._link.failed(trial)
-
-
 class StopWhenAsked(tune.Stopper):
     """Ends the experiment once the coordinator was asked to stop."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, scheduler: CoordinatedScheduler) -> None:
+        self._scheduler = scheduler
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Stop no worker by itself."""
@@ -109,4 +56,4 @@ class StopWhenAsked(tune.Stopper):
 
     def stop_all(self) -> bool:
         """Return whether the run shall end now; workers then write their checkpoints."""
-        return self._link.may_stop()
+        return self._scheduler.may_stop()

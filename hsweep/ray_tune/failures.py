@@ -21,6 +21,7 @@ from ray.exceptions import (
 
 from hsweep.design.trial import Assignment
 from hsweep.ray_tune.actor import START_SECONDS, Place, hang_file
+from hsweep.ray_tune.workers import Worker
 
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _PLACE_LOST: Final = (
@@ -54,58 +55,59 @@ class Failure:
     leaves_node: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What the driver knows of an attempt whose process failed.
+def failure_of(
+    worker: Worker,
+    assignment: Assignment,
+    error: BaseException | None,
+    *,
+    is_node_alive: bool = True,
+    trace: str = "",
+) -> Failure:
+    """Return how an attempt ended.
 
-    Attributes:
+    Args:
+        worker: whose process failed.
         assignment: the attempt.
         error: what Ray raised; None if that is not known.
-        has_started: the process had come to it.
-        place: where it ran, as far as known.
-        is_node_alive: of that node.
-        was_silenced: the driver ended the process because nothing came from it.
+        is_node_alive: of the node it ran on.
         trace: what it left when it ended itself because it hung; empty if it did not.
     """
-
-    assignment: Assignment
-    error: BaseException | None
-    has_started: bool
-    place: Place | None
-    is_node_alive: bool
-    was_silenced: bool
-    trace: str
-
-
-def failure_of(found: Circumstances) -> Failure:
-    """Return how the attempt ended."""
-    error, where = found.error, _shown(found.place)
+    where = f" (process {worker.place.pid} on {worker.place.host})" if worker.place else ""
     if error is None:
         return Failure("the worker failed, and Ray did not say how")
     text = _COLOURS.sub("", str(error))
     if not isinstance(error, RayActorError) or error.actor_init_failed:
         # A traceback, whose last line says what was raised.
         return Failure(f"{text.strip().rpartition(chr(10))[2].strip()}\n{text}")
-    if found.trace or found.was_silenced:
-        return Failure(_hung(found, where), leaves_node=True)
-    if isinstance(error.__cause__, OutOfMemoryError) or _LOW_MEMORY in text:
+    has_started = worker.may_have_started(assignment.trial.key)
+    if trace or worker.was_silenced:
+        timeout = assignment.report_timeout or 0.0
+        late = f"no report for {timeout:g} s"
+        if not has_started:
+            late = f"not ready for the trial within {max(timeout, START_SECONDS):g} s"
+        late = f"{late} (report_timeout): the process was ended{where}"
+        return Failure(f"{late}; {_position(trace)}", leaves_node=True)
+    is_low = isinstance(error.__cause__, OutOfMemoryError) or _LOW_MEMORY in text
+    is_lost = not is_node_alive or error.preempted or _NODE_DIED in text
+    text = text if len(text) <= _TEXT_LENGTH else f"{text[:_TEXT_LENGTH]} ..."
+    if is_low:
         return Failure(
             f"out of host memory: Ray's memory monitor ended the process{where}, because its node "
             "was running low on memory; let fewer trials run at once (--max-concurrent, or more "
-            f"cpus for each: --set cpus=...) or take a smaller batch\n{_cut(text)}",
+            f"cpus for each: --set cpus=...) or take a smaller batch\n{text}",
             leaves_node=True,
         )
-    if not found.is_node_alive or error.preempted or _NODE_DIED in text:
-        return Failure(f"the node was lost{where}\n{_cut(text)}", is_own_fault=False)
+    if is_lost:
+        return Failure(f"the node was lost{where}\n{text}", is_own_fault=False)
     if isinstance(error, _PLACE_LOST) or isinstance(error.__cause__, _PLACE_LOST):
-        return Failure(f"the process could not be reached{where}\n{_cut(text)}", is_own_fault=False)
-    if not found.has_started:
+        return Failure(f"the process could not be reached{where}\n{text}", is_own_fault=False)
+    if not has_started:
         return Failure(
-            f"the process died before the trial began{where}\n{_cut(text)}", is_own_fault=False
+            f"the process died before the trial began{where}\n{text}", is_own_fault=False
         )
     return Failure(
         f"the process died{where}: killed by a signal, by the system for want of memory, or "
-        f"crashed\n{_cut(text)}",
+        f"crashed\n{text}",
         leaves_node=True,
     )
 
@@ -136,18 +138,14 @@ def _text(path: str) -> str:
         return ""
 
 
-def _hung(found: Circumstances, where: str) -> str:
-    timeout = found.assignment.report_timeout or 0.0
-    text = f"no report for {timeout:g} s"
-    if not found.has_started:
-        text = f"not ready for the trial within {max(timeout, START_SECONDS):g} s"
-    text = f"{text} (report_timeout): the process was ended{where}; "
-    if not found.trace:
-        return f"{text}it did not say where it was: it was stopped, or could not even watch itself"
-    stack = _main_stack(found.trace)
+def _position(trace: str) -> str:
+    """Return where a process was when it hung, by the trace that it left."""
+    if not trace:
+        return "it did not say where it was: it was stopped, or could not even watch itself"
+    stack = _main_stack(trace)
     frames = [match for line in stack if (match := _FRAME.match(line))]
     at = "{file}, line {line}, in {name}".format(**frames[0].groupdict()) if frames else "unknown"
-    return "\n".join([f"{text}it was at {at}", *stack[:40]])
+    return "\n".join([f"it was at {at}", *stack[:40]])
 
 
 def _main_stack(trace: str) -> list[str]:
@@ -156,11 +154,3 @@ def _main_stack(trace: str) -> list[str]:
     training = [block for block in blocks if any(_IN_WORKER.search(line) for line in block)]
     chosen = (training or blocks)[-1]
     return [line for line in chosen if _FRAME.match(line)]
-
-
-def _shown(place: Place | None) -> str:
-    return f" (process {place.pid} on {place.host})" if place is not None else ""
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _TEXT_LENGTH else f"{text[:_TEXT_LENGTH]} ..."

@@ -5,14 +5,15 @@ more while it is at work. Long trials are given out one by one, each to the work
 first; short ones several at once, so that a worker never waits for its driver.
 """
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import ray
+
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Resources
-from hsweep.ray_tune.actor import START_SECONDS, WorkerStart
+from hsweep.ray_tune.actor import START_SECONDS, Place, WorkerStart
 from hsweep.ray_tune.nodes import avoidable
 from hsweep.ray_tune.private import actor_of
 
@@ -25,8 +26,6 @@ known how long they take."""
 
 _MOST_AHEAD: Final = 64
 _NEWS: Final = 0.2
-_CLOSING_SECONDS: Final = 60.0
-_MANY_CLOSING: Final = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -36,11 +35,11 @@ class Worker:
     Attributes:
         resources: what each of its trials occupies.
         avoided: ids of nodes on which it shall not run.
+        isolates: its first trial is its last.
         undone: by key, in the order they were given.
         started: keys of those that the process has come to.
         tune_trial: what it is to Tune.
-        is_ready: the process can be asked for messages.
-        place: a reference to where it runs.
+        place: where it runs; None before its first message.
         silent_seconds: since its last message, as far as this process was awake to hear one.
         was_silenced: it was ended because of that.
         is_broken: a trial failed in it, and it ends.
@@ -48,11 +47,11 @@ class Worker:
 
     resources: Resources
     avoided: frozenset[str] = frozenset()
+    isolates: bool = False
     undone: dict[str, Assignment] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
     tune_trial: Any = None
-    is_ready: bool = False
-    place: Any = None
+    place: Place | None = None
     silent_seconds: float = 0.0
     was_silenced: bool = False
     is_broken: bool = False
@@ -71,8 +70,11 @@ class Worker:
         timeouts = [each.report_timeout for each in self.undone.values() if each.report_timeout]
         if not timeouts:
             return None
-        is_training = self.is_ready and bool(self.started)
-        return max(timeouts) if is_training else max(*timeouts, START_SECONDS)
+        return max(timeouts) if self.started else max(*timeouts, START_SECONDS)
+
+    def may_have_started(self, key: str) -> bool:
+        """Whether the process had come to a trial; of several it is not known how far it was."""
+        return key in self.started or (len(self.undone) > 1 and self.place is not None)
 
     def add(self, assignments: Iterable[Assignment]) -> None:
         """Note what the process is given."""
@@ -85,21 +87,11 @@ class Worker:
 
 
 @dataclass(slots=True)
-class _Closing:
-    """A trial that was ended in a worker, which may still be writing its checkpoint."""
-
-    reference: Any
-    since: float
-    worker: Worker
-
-
-@dataclass(slots=True)
 class Workers:
     """Takes trials from the coordinator for workers.
 
     Args:
         coordinator: hands out trials.
-        is_done: whether the call that a reference stands for has returned.
         most: workers that there can be at once.
 
     Attributes:
@@ -108,11 +100,10 @@ class Workers:
     """
 
     coordinator: Coordinator
-    is_done: Callable[[Any], bool]
     most: int = 1
     by_id: dict[str, Worker] = field(default_factory=dict)
     failed_nodes: dict[str, set[str]] = field(default_factory=dict)
-    _closing: dict[str, _Closing] = field(default_factory=dict)
+    _closing: dict[str, Any] = field(default_factory=dict)
     _trial_seconds: float | None = None
     _num_ended: int = 0
 
@@ -121,33 +112,31 @@ class Workers:
         first = self._next(None)
         if not first:
             return None
-        worker = Worker(first[0].resources)
+        worker = Worker(first[0].resources, isolates=first[0].isolate)
         if failed := self.failed_nodes.get(first[0].trial.key):
             worker.avoided = avoidable(failed, worker.resources)
         worker.add(first)
-        worker.add(self.more(worker))
+        self.more(worker)
         self.by_id[trial_id] = worker
         return WorkerStart(tuple(worker.undone.values()), worker.avoided)
 
     def more(self, worker: Worker) -> list[Assignment]:
-        """Return what a worker gets beside what it has: enough to be busy until it is heard again.
+        """Give a worker enough to be busy until it is heard again, and return that.
 
         No trial is overtaken for ever: a worker gets nothing while another of a different size
         waits for its process, for the room it waits for would never become free.
         """
-        given: list[Assignment] = []
-        if any(each.isolate for each in worker.undone.values()):
-            return given
+        if worker.isolates:
+            return []
         if any(each.resources != worker.resources for each in self.without_process()):
-            return given
+            return []
         ahead = self.num_ahead()
         if len(worker.undone) > ahead // 2 > 0:
             # Every hand-out has its price, however much is in it.
-            return given
-        while len(worker.undone) + len(given) <= ahead:
-            assignments = self._next(worker)
-            if not assignments:
-                break
+            return []
+        given: list[Assignment] = []
+        while len(worker.undone) <= ahead and (assignments := self._next(worker.resources)):
+            worker.add(assignments)
             given += assignments
         return given
 
@@ -159,21 +148,12 @@ class Workers:
         """Return the workers that have a process."""
         return [worker for worker in list(self.by_id.values()) if worker.actor is not None]
 
-    def close(self, key: str, reference: Any, worker: Worker) -> None:
-        """Note that a worker was told to end a trial, which may be handed out again.
-
-        Args:
-            key: the trial.
-            reference: to that call.
-            worker: where it was.
-        """
-        if len(self._closing) >= _MANY_CLOSING:
-            self._closing = {
-                each: closing
-                for each, closing in self._closing.items()
-                if not self.is_done(closing.reference)
-            }
-        self._closing[key] = _Closing(reference, time.monotonic(), worker)
+    def close(self, key: str, reference: Any) -> None:
+        """Note that a worker was told to end a trial, which is done when the reference is: only
+        then it can be begun elsewhere."""
+        closing = self._closing.items()
+        self._closing = {each: other for each, other in closing if not _is_done(other)}
+        self._closing[key] = reference
 
     def note_duration(self, seconds: float) -> None:
         """Learn how long a trial takes."""
@@ -191,16 +171,16 @@ class Workers:
         least = int(_LEAST_SECONDS / trial_seconds) if self._num_ended >= _MOST_AHEAD else 0
         return min(_MOST_AHEAD, int(AHEAD_SECONDS / trial_seconds), max(fair, least))
 
-    def _next(self, worker: Worker | None) -> list[Assignment]:
-        """Return the next trials for a worker, or for a new one."""
-        size = worker.resources if worker is not None else None
+    def _next(self, size: Resources | None) -> list[Assignment]:
+        """Return the next trials for a worker of this size, or for a new one."""
         return self.coordinator.next_assignments(
-            size, self.most, lambda key: self._has_closed(key, worker)
+            size,
+            self.most,
+            lambda key: key not in self._closing or _is_done(self._closing[key]),
         )
 
-    def _has_closed(self, key: str, worker: Worker | None) -> bool:
-        closing = self._closing.get(key)
-        # One process does what it is told in the order it is told.
-        if closing is None or closing.worker is worker or self.is_done(closing.reference):
-            return True
-        return time.monotonic() - closing.since >= _CLOSING_SECONDS
+
+def _is_done(reference: Any) -> bool:
+    """Whether the call that a reference stands for has returned."""
+    ready, _ = ray.wait([reference], timeout=0)
+    return bool(ready)

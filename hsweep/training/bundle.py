@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from hsweep.design.trial import Assignment
-from hsweep.training.worker import TrialEvent, TrialSession
+from hsweep.training.session import TrialEvent, TrialSession
 
 
 class BundleSession:

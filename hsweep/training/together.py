@@ -32,12 +32,12 @@ from hsweep.training.memory import (
     with_room,
 )
 from hsweep.training.process_state import ProcessState, seed_all
+from hsweep.training.session import TrialEvent
 from hsweep.training.stack import Stack, own_gradients
 from hsweep.training.stacked_batches import CannotTrainTogetherError
 from hsweep.training.stacked_updates import Member
 from hsweep.training.train import autocast_of, begin
 from hsweep.training.trial_state import TrialState
-from hsweep.training.worker import TrialEvent
 from tasks.base import Batch, Stackable, TaskData
 
 _WARM_UP: Final = 1

@@ -16,7 +16,8 @@ from typing import Final
 from hsweep.design.trial import Assignment, Event, Report
 from hsweep.errors import failure_text
 from hsweep.redaction import redact
-from hsweep.training.worker import Session, open_session
+from hsweep.training.session import Session
+from hsweep.training.worker import open_session
 
 MESSAGE_SECONDS: Final = 0.2
 """The least time between two deliveries of messages from a worker that has more to do."""

@@ -25,7 +25,7 @@ from hsweep.design.trial import Trial
 from hsweep.running import launch
 from hsweep.training import process_state
 from hsweep.training.process_state import ProcessState
-from hsweep.training.worker import TrialSession
+from hsweep.training.session import TrialSession
 from models.retrieval import RetrievalTransformer
 from tasks.synthetic.retrieval import Retrieval
 

@@ -111,7 +111,9 @@ def test_a_local_ray_tells_which_of_its_processes_have_died() -> None:
 
 
 def test_no_other_file_uses_a_private_name_of_ray() -> None:
-    private_names = re.compile(r"\bray(\.\w+)*\._[a-z]|temporary_state|trial\.storage|controller\._")
+    private_names = re.compile(
+        r"\bray(\.\w+)*\._[a-z]|temporary_state|trial\.storage|controller\._"
+    )
     files = (ROOT / "hsweep").rglob("*.py")
     users = {path.name for path in files if private_names.search(path.read_text("utf-8"))}
     assert users == {"private.py"}

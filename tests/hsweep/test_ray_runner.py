@@ -32,9 +32,9 @@ import ray  # noqa: E402
 from ray.air.execution._internal.actor_manager import RayActorManager  # noqa: E402
 from ray.exceptions import ActorUnavailableError  # noqa: E402
 
-from hsweep.ray_tune import link as ray_link  # noqa: E402
 from hsweep.ray_tune import nodes as ray_nodes  # noqa: E402
 from hsweep.ray_tune import runner as ray_runner  # noqa: E402
+from hsweep.ray_tune import scheduler as ray_scheduler  # noqa: E402
 from hsweep.ray_tune.runner import RayRunner  # noqa: E402
 
 __all__ = ["expected"]
@@ -477,7 +477,7 @@ def test_a_trial_that_hangs_is_tried_again_and_the_others_are_left_alone(
     monkeypatch: pytest.MonkeyPatch, runner: RayRunner, tmp_path: Path
 ) -> None:
     """One waits for what never comes; one is stopped, so that it cannot watch itself."""
-    monkeypatch.setattr(ray_link, "GRACE_SECONDS", 3.0)
+    monkeypatch.setattr(ray_scheduler, "GRACE_SECONDS", 3.0)
     tasks = {}
     for width in (2, 3):
         (tmp_path / f"{width}").mkdir()

@@ -25,8 +25,8 @@ from hsweep.running import launch
 from hsweep.training import checkpoints as storing
 from hsweep.training import train as training
 from hsweep.training.checkpoints import CheckpointStore, StorageError
+from hsweep.training.session import TrialSession
 from hsweep.training.train import train
-from hsweep.training.worker import TrialSession
 
 CPU = torch.device("cpu")
 

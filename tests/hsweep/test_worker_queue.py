@@ -11,7 +11,7 @@ from tiny_runs import assignment_of, planned
 
 from hsweep import grid
 from hsweep.design.trial import Assignment, Report
-from hsweep.training.worker import TrialEvent
+from hsweep.training.session import TrialEvent
 from hsweep.training.worker_queue import (
     BrokenWorkerError,
     Message,

@@ -23,18 +23,20 @@ from hsweep.coordination import runner as inline
 from hsweep.design.trial import Assignment, Report, Resources
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.training import worker_queue
-from hsweep.training.worker import TrialEvent
+from hsweep.training.session import TrialEvent
 from hsweep.training.worker_queue import BrokenWorkerError, TrialError, WorkerQueue
 
 prepare_ray()
 
 import ray  # noqa: E402
 from ray.exceptions import RayActorError  # noqa: E402
+from ray.tune.schedulers import TrialScheduler  # noqa: E402
 
-from hsweep.ray_tune import link as ray_link  # noqa: E402
+from hsweep.ray_tune import scheduler as ray_scheduler  # noqa: E402
 from hsweep.ray_tune import workers as ray_workers  # noqa: E402
-from hsweep.ray_tune.actor import MESSAGES, START, WorkerStart  # noqa: E402
-from hsweep.ray_tune.link import Link  # noqa: E402
+from hsweep.ray_tune.actor import MESSAGES, PLACE, START, WorkerStart  # noqa: E402
+from hsweep.ray_tune.scheduler import CoordinatedScheduler  # noqa: E402
+from hsweep.ray_tune.workers import Workers  # noqa: E402
 
 BUDGET = 8
 
@@ -95,34 +97,35 @@ class Actor:
         self.queue = WorkerQueue(open_trials=lambda given: sessions(*given))
         self.give = Remote(self.queue.give)
         self.drop = Remote(self.queue.drop)
-        self.where = Remote(lambda: None)
 
 
 class Tune:
-    """Asks a link what to run, in as many workers as there are slots, in an order of its own.
+    """Asks a scheduler what to run, in as many workers as there are slots, in an order of its own.
 
     Args:
-        link: to the coordinator.
+        scheduler: asks the coordinator.
         slots: workers at once.
         seed: of the order in which workers are heard and killed.
         kills: how many workers to kill.
     """
 
-    def __init__(self, link: Link, sessions: Any, slots: int, seed: int, kills: int = 0) -> None:
-        self.link, self.sessions, self.slots, self.kills = link, sessions, slots, kills
+    def __init__(
+        self, scheduler: CoordinatedScheduler, sessions: Any, slots: int, seed: int, kills: int = 0
+    ) -> None:
+        self.scheduler, self.sessions, self.slots, self.kills = scheduler, sessions, slots, kills
         self.random = random.Random(seed)
         self.trials: dict[str, Any] = {}
         self.num_workers = 0
         self.largest = 0
 
     def run(self) -> None:
-        while not self.link.coordinator.is_exhausted:
+        while not self.scheduler.coordinator.is_exhausted:
             while len(self.trials) < self.slots and self._start():
                 pass
             assert self.trials, "something waits and nothing runs"
             trial = self.random.choice(list(self.trials.values()))
             # Trials that all end alike before any reports would pause the study.
-            has_reported = self.link.coordinator.overview().units_done > 0
+            has_reported = self.scheduler.coordinator.overview().units_done > 0
             if self.kills and has_reported and self.random.random() < 0.3:
                 self.kills -= 1
                 self._end(trial, RayActorError(error_msg="killed"))
@@ -131,7 +134,7 @@ class Tune:
 
     def _start(self) -> bool:
         trial_id = f"worker-{self.num_workers}"
-        start: WorkerStart | None = self.link.open_worker(trial_id)
+        start: WorkerStart | None = self.scheduler.workers.open(trial_id)
         if start is None:
             return False
         self.num_workers += 1
@@ -143,8 +146,7 @@ class Tune:
             temporary_state=SimpleNamespace(ray_actor=actor),
         )
         self.trials[trial_id] = trial
-        self.link.added(trial)
-        self.link.ready(trial)
+        self.scheduler.on_trial_add(None, trial)
         actor.queue.give(start.assignments)
         return True
 
@@ -154,20 +156,20 @@ class Tune:
         except BrokenWorkerError as error:
             self._end(trial, error)
             return
-        goes_on = self.link.take_messages(trial, {MESSAGES: messages})
+        found = self.scheduler.on_trial_result(None, trial, {MESSAGES: messages, PLACE: None})
         self.largest = max(self.largest, len(self.undone(trial)))
-        if not goes_on:
-            self.link.ended(trial)
+        if found == TrialScheduler.STOP:
+            self.scheduler.on_trial_complete(None, trial, {})
             del self.trials[trial.trial_id]
 
     def undone(self, trial: Any) -> dict[str, Assignment]:
-        return self.link.workers.by_id[trial.trial_id].undone
+        return self.scheduler.workers.by_id[trial.trial_id].undone
 
     def _end(self, trial: Any, error: BaseException) -> None:
         del self.trials[trial.trial_id]
         raised[trial.trial_id] = error
         trial.temporary_state.ray_actor.queue.stop()
-        self.link.failed(trial)
+        self.scheduler.on_trial_error(None, trial)
 
 
 raised: dict[str, BaseException] = {}
@@ -175,7 +177,7 @@ raised: dict[str, BaseException] = {}
 
 @pytest.fixture(autouse=True)
 def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_link, "error_of", lambda trial: raised.pop(trial.trial_id))
+    monkeypatch.setattr(ray_scheduler, "error_of", lambda trial: raised.pop(trial.trial_id))
     monkeypatch.setattr(ray, "wait", lambda references, timeout: (references, []))
     monkeypatch.setattr(ray, "nodes", list)
     monkeypatch.setattr(inline, "open_session", lambda given: Scripted(*given))
@@ -199,7 +201,7 @@ ASHA = Asha(grace=1, reduction_factor=2, min_survivors=3)
 def trained(sweep: Sweep, folder: Path, slots: int, seed: int, **more: Any) -> Iterator[Tune]:
     sessions = more.pop("sessions", Scripted)
     with coordinating(sweep, folder) as coordinator:
-        tune = Tune(Link(coordinator, slots), sessions, slots, seed, **more)
+        tune = Tune(CoordinatedScheduler(coordinator, slots), sessions, slots, seed, **more)
         tune.run()
         yield tune
 
@@ -263,7 +265,7 @@ def test_work_ahead_is_half_a_second_and_what_is_left_is_divided_down_to_a_tenth
     seconds: float, ended: int, waiting: int, ahead: int
 ) -> None:
     coordinator: Any = SimpleNamespace(num_waiting=waiting)
-    workers = ray_workers.Workers(coordinator, is_done=lambda reference: True, most=2)
+    workers = Workers(coordinator, most=2)
     assert workers.num_ahead() == 0
     for _ in range(ended):
         workers.note_duration(seconds)
@@ -280,7 +282,7 @@ def test_a_failure_is_its_own_trials_and_costs_the_others_of_its_worker_nothing(
         def sessions(assignment: Assignment) -> Scripted:
             return Scripted(assignment, raises=assignment.trial.key == bad)
 
-        Tune(Link(coordinator), sessions, 1, 0).run()
+        Tune(CoordinatedScheduler(coordinator), sessions, 1, 0).run()
         rows = {row.key: row for row in coordinator.journal.trials()}
     assert rows[bad].status == "failed"
     assert rows[bad].failures == 2
@@ -294,7 +296,7 @@ def test_a_process_that_another_trial_broke_unheard_is_no_failure_of_the_next(
 ) -> None:
     """The driver had ended that trial; it raised before it learned so, and its process went on."""
     with coordinating(sweep_of(None), tmp_path / "study") as coordinator:
-        tune = Tune(Link(coordinator), Scripted, 1, 0)
+        tune = Tune(CoordinatedScheduler(coordinator), Scripted, 1, 0)
         tune._start()
         tune._end(next(iter(tune.trials.values())), BrokenWorkerError("a trial failed here"))
         tune.run()
@@ -312,7 +314,7 @@ def test_a_trial_that_kills_its_process_is_found_among_those_of_its_worker(tmp_p
         def sessions(assignment: Assignment) -> Scripted:
             return Scripted(assignment, raises=assignment.trial.key == bad)
 
-        tune = Tune(Link(coordinator), sessions, 1, 0)
+        tune = Tune(CoordinatedScheduler(coordinator), sessions, 1, 0)
         hear, num_undone = tune._hear, []
 
         def dying(trial: Any) -> None:
@@ -355,7 +357,7 @@ def test_a_larger_trial_is_not_overtaken_for_ever(tmp_path: Path) -> None:
             started.append(assignment.trial.point["width"])
             return Scripted(assignment)
 
-        tune = Tune(Link(coordinator), sessions, 1, 0)
+        tune = Tune(CoordinatedScheduler(coordinator), sessions, 1, 0)
         tune.run()
     assert tune.num_workers == 3
     # Expensive ones first.
@@ -373,7 +375,7 @@ def test_a_trial_that_ends_without_a_last_report_has_failed(tmp_path: Path) -> N
                     raise StopIteration
                 return super().next_report()
 
-        Tune(Link(coordinator), Silent, 2, 0).run()
+        Tune(CoordinatedScheduler(coordinator), Silent, 2, 0).run()
         rows = {row.key: row for row in coordinator.journal.trials()}
     assert rows[silent].status == "failed"
     assert rows[silent].reason == "the trial ended without its last report"

@@ -1,20 +1,22 @@
-"""What passes between the coordinator and the worker processes, in the thread that runs Tune."""
+"""Between the coordinator and the worker processes, as a scheduler in the thread that runs Tune.
 
-import contextlib
+It decides nothing: it passes on what happens in workers, and what the coordinator says of that.
+"""
+
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayActorError
 from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Report
-from hsweep.ray_tune.actor import MESSAGES, Place, WorkerStart
-from hsweep.ray_tune.failures import Circumstances, failure_of, hang_trace
+from hsweep.ray_tune.actor import MESSAGES, PLACE
+from hsweep.ray_tune.failures import failure_of, hang_trace
 from hsweep.ray_tune.nodes import alive_nodes
 from hsweep.ray_tune.private import error_of, working_folder
 from hsweep.ray_tune.workers import Worker, Workers
@@ -30,47 +32,42 @@ _HALTING_SECONDS: Final = 60.0
 _EXPLAINING_SECONDS: Final = 0.5
 
 
-@dataclass(slots=True)
-class Link:
-    """The coordinator and its workers; Tune pickles it into files that are never read.
+class CoordinatedScheduler(FIFOScheduler):
+    """Asks the coordinator, and so the rungs, what becomes of trials.
 
-    Attributes:
-        coordinator: of this run; None in a pickled copy, which leads nowhere.
+    Args:
+        coordinator: of this run.
         most_workers: that there can be at once.
     """
 
-    coordinator: Coordinator
-    most_workers: int = 1
-    workers: Workers = field(init=False)
-    _explaining: list[threading.Thread] = field(default_factory=list)
-    _ticked: float = field(default_factory=time.monotonic)
-    _halting_since: float | None = None
-
-    def __post_init__(self) -> None:
-        self.workers = Workers(self.coordinator, _is_done, self.most_workers)
+    def __init__(self, coordinator: Coordinator, most_workers: int = 1) -> None:
+        super().__init__()
+        self.coordinator = coordinator
+        self.workers = Workers(coordinator, most_workers)
+        self._explaining: list[threading.Thread] = []
+        self._ticked = time.monotonic()
+        self._halting_since: float | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Link, (None,)
+        # Tune pickles it into files that are never read.
+        return FIFOScheduler, ()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Link":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CoordinatedScheduler":
         return self
 
-    def open_worker(self, trial_id: str) -> WorkerStart | None:
-        """Return what a new worker starts with, None if there is nothing for it now."""
-        with self.coordinator.recording():
-            return self.workers.open(trial_id)
-
-    def added(self, trial: TuneTrial) -> None:
+    def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
         """Note what a worker is to Tune."""
         self.workers.by_id[trial.trial_id].tune_trial = trial
 
-    def ready(self, trial: TuneTrial) -> None:
-        """Note that a worker's process is there, a new one or one that had other trials before."""
-        worker = self.workers.by_id[trial.trial_id]
-        worker.is_ready, worker.silent_seconds = True, 0.0
-        worker.place = worker.actor.where.remote()
-        if self._halting_since is not None:
-            worker.actor.halt.remote()
+    def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: Any) -> None:
+        """Forget a worker."""
+        self.workers.by_id.pop(trial.trial_id, None)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
+        """Look after the running processes: Tune asks this at every turn, many times a second."""
+        self.tick()
+        chosen: TuneTrial | None = super().choose_trial_to_run(tune_controller)
+        return chosen
 
     def tick(self) -> None:
         """End processes that have been silent for too long.
@@ -88,12 +85,14 @@ class Link:
                 worker.was_silenced = True
                 ray.kill(worker.actor)
 
-    def take_messages(self, trial: TuneTrial, result: Mapping[str, Any]) -> bool:
+    def on_trial_result(
+        self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]
+    ) -> str:
         """Pass on what happened in a worker, and return whether it goes on."""
         worker = self.workers.by_id.get(trial.trial_id)
         if worker is None:
-            return False
-        worker.silent_seconds = 0.0
+            return str(TrialScheduler.STOP)
+        worker.silent_seconds, worker.place = 0.0, result[PLACE]
         actor = worker.actor
         ended: list[str] = []
         more: list[Assignment] = []
@@ -109,18 +108,19 @@ class Link:
             # A broken worker ends when it is asked once more; others train what it had not begun.
             if actor is not None and not worker.is_broken:
                 more = self.workers.more(worker)
-                worker.add(more)
         if actor is not None:
             for key in ended:
                 # It may be handed out again, and must not before its checkpoint is there.
-                self.workers.close(key, actor.drop.remote(key), worker)
+                self.workers.close(key, actor.drop.remote(key))
             if more:
                 actor.give.remote(more)
-        return worker.is_broken or bool(worker.undone)
+            if self._halting_since is not None:
+                actor.halt.remote()
+        goes_on = worker.is_broken or bool(worker.undone)
+        return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
     def _ends_trial(self, worker: Worker, message: Message) -> bool:
-        """Pass on what happened to a trial, and return whether the worker must be told to end
-        it."""
+        """Pass on what happened to a trial; return whether its worker must be told to end it."""
         assignment = worker.undone.get(message.key)
         if assignment is None or assignment.attempt != message.attempt:
             # It was ended here, and had reported more before it learned so.
@@ -151,7 +151,7 @@ class Link:
         """
         if not self.coordinator.stop_requested:
             return False
-        at_work = [worker for worker in self.workers.with_process() if worker.is_ready]
+        at_work = self.workers.with_process()
         if self._halting_since is None:
             self._halting_since = time.monotonic()
             for worker in at_work:
@@ -159,12 +159,8 @@ class Link:
         waited = time.monotonic() - self._halting_since
         return self.coordinator.is_in_trouble or not at_work or waited > _HALTING_SECONDS
 
-    def ended(self, trial: TuneTrial) -> None:
-        """Forget a worker."""
-        self.workers.by_id.pop(trial.trial_id, None)
-
-    def failed(self, trial: TuneTrial) -> None:
-        """Find out why a worker's process failed, and pass that on."""
+    def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
+        """Find out why a worker's process failed; the coordinator decides on other attempts."""
         error = error_of(trial)
         worker = self.workers.by_id.pop(trial.trial_id, None)
         if worker is None:
@@ -185,14 +181,10 @@ class Link:
             self._explain(worker, error, None)
 
     def _explain(self, worker: Worker, error: BaseException | None, folder: str | None) -> None:
-        place: Place | None = None
+        place, undone = worker.place, list(worker.undone.values())
         traces: dict[str, str] = {}
         is_alive = True
-        undone = list(worker.undone.values())
         try:
-            if worker.place is not None:
-                with contextlib.suppress(RayError):
-                    place = ray.get(worker.place, timeout=1)
             is_alive = place is None or place.node in {node["NodeID"] for node in alive_nodes()}
             if folder and is_alive:
                 traces = {
@@ -206,18 +198,7 @@ class Link:
         for assignment in undone:
             key = assignment.trial.key
             trace = traces.get(key, "")
-            failure = failure_of(
-                Circumstances(
-                    assignment=assignment,
-                    error=error,
-                    # Of several it is not known how far the process had come.
-                    has_started=worker.is_ready and (len(undone) > 1 or key in worker.started),
-                    place=place,
-                    is_node_alive=is_alive,
-                    was_silenced=worker.was_silenced,
-                    trace=trace,
-                )
-            )
+            failure = failure_of(worker, assignment, error, is_node_alive=is_alive, trace=trace)
             leaves_node = False
             if failure.leaves_node and place is not None:
                 leaves_node = True
@@ -236,8 +217,3 @@ class Link:
         deadline = time.monotonic() + seconds
         for thread in self._explaining:
             thread.join(max(0.0, deadline - time.monotonic()))
-
-
-def _is_done(reference: Any) -> bool:
-    ready, _ = ray.wait([reference], timeout=0)
-    return bool(ready)

@@ -1,4 +1,4 @@
-"""What stands between Tune and the coordinator, where no Ray is needed to see it."""
+"""What stands between Tune and the coordinator, as far as it shows without a Ray."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +17,11 @@ prepare_ray()
 import ray  # noqa: E402
 
 from hsweep.ray_tune import health as ray_health  # noqa: E402
-from hsweep.ray_tune import link as ray_link  # noqa: E402
 from hsweep.ray_tune import runner as ray_runner  # noqa: E402
+from hsweep.ray_tune import scheduler as ray_scheduler  # noqa: E402
 from hsweep.ray_tune.actor import START, START_SECONDS, TrialActor, WorkerStart  # noqa: E402
 from hsweep.ray_tune.health import HEAD_SECONDS, RayHealth  # noqa: E402
-from hsweep.ray_tune.link import GRACE_SECONDS, Link  # noqa: E402
+from hsweep.ray_tune.scheduler import GRACE_SECONDS, CoordinatedScheduler  # noqa: E402
 from hsweep.ray_tune.workers import Worker  # noqa: E402
 
 TRIAL = planned(tiny_sweep())[0]
@@ -62,31 +62,22 @@ class Clock:
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
 
 
-class Process:
-    """A process that answers nothing."""
-
-    def __init__(self) -> None:
-        self.where = SimpleNamespace(remote=object)
-
-
 def seconds_until_killed(
     monkeypatch: pytest.MonkeyPatch, timeout: float | None, *, started: bool, tick: float = 0.5
 ) -> float | None:
     killed: list[Any] = []
     monkeypatch.setattr(ray, "kill", killed.append)
-    clock = Clock(monkeypatch, ray_link)
-    link, process = Link(None), Process()  # type: ignore[arg-type]
-    link._ticked = clock.now
-    worker = link.workers.by_id["t"] = Worker(TRIAL.resources)
+    clock = Clock(monkeypatch, ray_scheduler)
+    scheduler, process = CoordinatedScheduler(None), object()  # type: ignore[arg-type]
+    worker = scheduler.workers.by_id["t"] = Worker(TRIAL.resources)
     worker.add([replace(assignment_of(TRIAL, Path("/nowhere")), report_timeout=timeout)])
     state = SimpleNamespace(ray_actor=process)
     trial: Any = SimpleNamespace(trial_id="t", temporary_state=state)
-    link.added(trial)
+    scheduler.on_trial_add(None, trial)
     if started:
-        link.ready(trial)
         worker.started.add(TRIAL.key)
     for _ in range(2000):
-        link.tick()
+        scheduler.tick()
         if killed:
             assert killed == [process]
             return clock.now - 1000.0
@@ -116,7 +107,7 @@ def test_a_process_between_two_trials_has_the_time_of_one_that_starts() -> None:
     first, second = (
         replace(assignment_of(trial, Path("/nowhere")), report_timeout=30.0) for trial in trials
     )
-    worker = Worker(first.resources, is_ready=True)
+    worker = Worker(first.resources)
     worker.add([first, second])
     worker.started.add(first.trial.key)
     assert worker.patience == 30.0
