@@ -155,7 +155,6 @@ class Coordinator:
                 self._queue.add(row, first=True)
 
     def _stop_early(self, row: ScheduledTrial, reason: str) -> None:
-        """End a trial that is not in training."""
         self._set_status(row, TrialStatus.STOPPED_EARLY, reason)
         self._end(row, TrialStatus.STOPPED_EARLY, reason)
 
@@ -169,7 +168,7 @@ class Coordinator:
 
         Args:
             reason: why, for people.
-            is_trouble: something does not work (nobody wanted the end).
+            is_trouble: something does not work; the end was not wanted.
         """
         if self.stop_reason is None:
             self.stop_reason, self.is_in_trouble = reason, is_trouble
@@ -202,11 +201,10 @@ class Coordinator:
                 return []
             self._queue.remove(first, *others)
             rows = (first, *others)
-            begun = [self._begin(row, resources, rows) for row in rows]
-            return [assignment for assignment in begun if assignment is not None]
+            assignments = [self._begin(row, resources, rows) for row in rows]
+            return [assignment for assignment in assignments if assignment is not None]
 
     def _next(self, is_ready: Callable[[str], bool]) -> ScheduledTrial | None:
-        """Return the next trial of the queue that is not lost already."""
         if self.stop_requested:
             return None
         if self.proposer is not None and not self._queue.shared:
@@ -225,7 +223,6 @@ class Coordinator:
     def _stackable(
         self, first: ScheduledTrial, num_workers: int, is_ready: Callable[[str], bool]
     ) -> list[ScheduledTrial]:
-        """Return the waiting trials that may be trained with one as one program."""
         trial, sweep = first.trial, self.sweep
         # On the CPU a trial's result is promised to the bit, and batched kernels round differently.
         is_wanted = sweep.stacked == "always" or (sweep.stacked == "auto" and trial.resources.gpus)
@@ -245,13 +242,8 @@ class Coordinator:
     def _begin(
         self, row: ScheduledTrial, resources: Resources, stacked: Sequence[ScheduledTrial]
     ) -> Assignment | None:
-        """Note that an attempt of a trial begins; None if the record cannot hold that.
-
-        Args:
-            row: the trial.
-            resources: what it occupies if it need not train by itself.
-            stacked: the trials that are handed out as one program, itself included.
-        """
+        """Begin an attempt of one of the trials that are handed out as one program; None if the
+        record cannot hold that."""
         trial, timeout = row.trial, self.sweep.report_timeout
         attempt = self._guarded(lambda: self.journal.begin_attempt(trial.key, trial.origin))
         if attempt is None:
@@ -278,11 +270,7 @@ class Coordinator:
         )
 
     def share_devices(self, device_bytes: int) -> None:
-        """Share devices out among trials by the memory they need.
-
-        Args:
-            device_bytes: memory of the smallest device.
-        """
+        """Share devices out among trials; ``device_bytes`` is the smallest one's memory."""
         self._shares = DeviceShares(device_bytes)
 
     @property
@@ -291,8 +279,8 @@ class Coordinator:
         return len(self._queue.shared)
 
     def requeue(self, assignment: Assignment) -> None:
-        """Let a trial be handed out again that was never begun, or whose process ended through none
-        of its doing; nothing counts against it, and the display is not told."""
+        """Hand a trial out again that was not started, or whose process ended for another's fault;
+        nothing counts against it, and the display is not told."""
         with self._lock:
             row = self._current(assignment)
             if row is not None:
@@ -321,7 +309,7 @@ class Coordinator:
             return self.stop_requested or not (is_waiting or self._table.running)
 
     def report(self, assignment: Assignment, event: Event) -> bool:
-        """Take what a trial says; a report of a unit on record decides nothing again.
+        """Take what a trial reports; a report of a unit on record decides nothing again.
 
         Returns:
             Whether the trial goes on where it is. If not, it has ended or will be handed out again.
@@ -449,7 +437,6 @@ class Coordinator:
         self._postpone(row, reason, first=first)
 
     def _postpone(self, row: ScheduledTrial, reason: str, *, first: bool = False) -> None:
-        """Hand a trial out again that the record has as planned."""
         self._table.move(row, TrialStatus.PLANNED)
         self._queue.add(row, first=first)
         self._notify(lambda observer: observer.ended(row.trial, TrialStatus.PLANNED, reason))
@@ -507,7 +494,7 @@ class Coordinator:
         self._asha.end(row, reason)
         if self.proposer is not None:
             proposer = self.proposer
-            self._guarded(lambda: proposer.tell(row.trial, status, row.value))
+            self._guarded(lambda: proposer.tell(row.trial, status, row.unit, row.value))
         self._notify(lambda observer: observer.ended(row.trial, status, reason))
 
     def _current(self, assignment: Assignment) -> ScheduledTrial | None:
@@ -532,7 +519,7 @@ class Coordinator:
                 self._trouble(error)
 
     def _guarded(self, action: Callable[[], Result]) -> Result | None:
-        """Do something with the record; if it fails, end the run rather than the process."""
+        """Use the record; if it fails, end the run rather than the process."""
         try:
             return action()
         except Exception as error:

@@ -26,7 +26,7 @@ MARGIN: Final = 1.3
 """Times the prediction."""
 
 _RAYS_UNITS: Final = 10_000
-"""Ray counts parts of a device in so many and rounds: six sixths would be more than one."""
+"""Ray counts parts of a device in so many, rounded: six sixths would be more than one."""
 
 Shape = tuple[str, str, int, str, str]
 
@@ -56,18 +56,13 @@ class DeviceShares:
             raise ValueError(f"a device has memory, not {self.device_bytes} bytes of it")
 
     def resources(self, trial: Trial, num_stacked: int = 1) -> Resources:
-        """Return what a trial occupies if it is handed out now.
-
-        Args:
-            trial: what is handed out.
-            num_stacked: how many like it are trained as one program.
-        """
+        """Return what a trial occupies that is handed out now, or so many stacked ones like it."""
         if not trial.resources.is_auto:
             return trial.resources
         return replace(trial.resources, gpus=share_of(self.at_once(trial, num_stacked)))
 
     def at_once(self, trial: Trial, num_stacked: int = 1) -> int:
-        """Return how many processes that train what is given share a device.
+        """Return how many processes of such a trial, or of so many stacked ones, share a device.
 
         One, also where even that is not expected to fit: the trial then takes smaller steps.
         """

@@ -17,8 +17,8 @@ class Proposer(Protocol):
         """Return new trials; none when there will be no more."""
         ...
 
-    def tell(self, trial: Trial, status: TrialStatus, value: float | None) -> None:
-        """Learn how a trial ended."""
+    def tell(self, trial: Trial, status: TrialStatus, unit: int, value: float | None) -> None:
+        """Learn how a trial ended, and the unit and value of its last report."""
         ...
 
 

@@ -159,7 +159,7 @@ class OptunaProposer:
             f"points: {refusals}; widen the space, or lower num_points",
         )
 
-    def tell(self, trial: Trial, status: TrialStatus, value: float | None) -> None:
+    def tell(self, trial: Trial, status: TrialStatus, unit: int, value: float | None) -> None:
         """Learn how a trial ended; the point is told when all its replicates have."""
         proposal = self._by_key.pop(trial.key, None)
         if proposal is None:
@@ -170,8 +170,7 @@ class OptunaProposer:
                 [self._objective(trial, name, value) for name, _ in self._objectives]
             )
         elif status is TrialStatus.STOPPED_EARLY and value is not None:
-            rows = {row.key: row.unit for row in self._journal.trials()}
-            proposal.stopped.append((rows[trial.key], value))
+            proposal.stopped.append((unit, value))
         if proposal.open_keys:
             return
         if proposal.finished:
@@ -180,9 +179,9 @@ class OptunaProposer:
                 self.study.tell(proposal.asked, means)
                 return
         elif proposal.stopped:
-            unit = max(unit for unit, _ in proposal.stopped)
-            at_rung = [value for reached, value in proposal.stopped if reached == unit]
-            proposal.asked.report(statistics.fmean(at_rung), step=unit)
+            last = max(reached for reached, _ in proposal.stopped)
+            at_rung = [each for reached, each in proposal.stopped if reached == last]
+            proposal.asked.report(statistics.fmean(at_rung), step=last)
             self.study.tell(proposal.asked, state=TrialState.PRUNED)
             return
         self.study.tell(proposal.asked, state=TrialState.FAIL)
@@ -218,7 +217,7 @@ class OptunaProposer:
             for trial in trials:
                 row = rows.get(trial.key)
                 if row is not None and row.status.is_final:
-                    self.tell(trial, row.status, row.value)
+                    self.tell(trial, row.status, row.unit, row.value)
             number += 1
 
 

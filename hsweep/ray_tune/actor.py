@@ -140,14 +140,11 @@ class TrialActor(tune.Trainable):
 
     @contextlib.contextmanager
     def _ended_if_it_hangs(self, assignment: Assignment, is_turn: bool) -> Iterator[None]:
-        """End the process if this takes longer than a report may; say where it was.
+        """End the process if work for a trial takes longer than a report may, or than beginning or
+        ending a trial may (``is_turn``); say where it was.
 
         The watch is kept by a thread that needs no interpreter lock, so a call into foreign code
         that never returns is noticed too.
-
-        Args:
-            assignment: whose work is watched.
-            is_turn: the trial is begun or ended, which may take longer.
         """
         timeout = assignment.report_timeout
         if timeout is None:

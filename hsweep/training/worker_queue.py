@@ -130,9 +130,10 @@ class WorkerQueue:
     def drop(self, key: str) -> None:
         """End a trial; return when what it has to keep is on disk."""
         with self._changed:
-            for waiting in [each for each in self._queue if each.trial.key == key]:
-                self._queue.remove(waiting)
-            self._wait_for_end([key])
+            self._queue = deque(each for each in self._queue if each.trial.key != key)
+            self._to_drop.update(self._training.keys() & {key})
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: key not in self._training)
 
     def halt(self) -> None:
         """End all trials at their next reports, without waiting for that; what they report until
@@ -145,14 +146,9 @@ class WorkerQueue:
     def stop(self) -> None:
         """End all trials; return when what they have to keep is on disk."""
         with self._changed:
-            self._queue.clear()
-            self._wait_for_end(list(self._training))
+            self.halt()
+            self._changed.wait_for(lambda: not self._training)
             self._messages.clear()
-
-    def _wait_for_end(self, keys: Sequence[str]) -> None:
-        self._to_drop.update(self._training.keys() & set(keys))
-        self._changed.notify_all()
-        self._changed.wait_for(lambda: not self._training.keys() & set(keys))
 
     @property
     def _is_urgent(self) -> bool:

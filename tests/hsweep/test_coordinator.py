@@ -263,6 +263,20 @@ def test_interrupted_trials_come_first_when_a_study_goes_on(tmp_path: Path) -> N
         assert first.recorded_through == 1
 
 
+def test_a_trial_that_is_not_ready_is_passed_over_and_comes_first_once_it_is(
+    tmp_path: Path,
+) -> None:
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        first = take(coordinator)
+        coordinator.requeue(first)
+        key = first.trial.key
+        (other,) = coordinator.next_assignments(is_ready=lambda each: each != key)
+        assert other.trial.key != key
+        again = take(coordinator)
+        assert (again.trial.key, again.attempt) == (key, 2)
+    assert status_log(tmp_path, key) == ["running", "planned", "running", "planned"]
+
+
 def test_a_stop_request_ends_the_handing_out_and_the_first_reason_stays(tmp_path: Path) -> None:
     with coordinating(SWEEP, tmp_path) as coordinator:
         running = take(coordinator)
