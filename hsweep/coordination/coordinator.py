@@ -195,7 +195,7 @@ class Coordinator:
             if first is None:
                 return []
             others = self._stackable(first, num_workers, is_ready)
-            resources = self._shares.resources(first.trial, 1 + len(others))
+            resources = self._shares.resources(first.trial, is_stack=bool(others))
             needs_new_worker = first.needs_new_worker or first.is_exclusive or resources != size
             if size is not None and needs_new_worker:
                 return []
@@ -230,8 +230,6 @@ class Coordinator:
             return []
         num_active = len(self._queue.shared) + len(self._table.running)
         most = num_active // max(1, num_workers)
-        on_device = self._shares.most_stacked(trial)
-        most = most if on_device is None else min(most, on_device)
         waiting = (
             row.trial
             for row in self._queue.shared

@@ -55,29 +55,23 @@ class DeviceShares:
         if self.device_bytes is not None and self.device_bytes <= 0:
             raise ValueError(f"a device has memory, not {self.device_bytes} bytes of it")
 
-    def resources(self, trial: Trial, num_stacked: int = 1) -> Resources:
-        """Return what a trial occupies that is handed out now, or so many stacked ones like it."""
+    def resources(self, trial: Trial, *, is_stack: bool = False) -> Resources:
+        """Return what a trial occupies that is handed out now; a stack gets a whole device."""
         if not trial.resources.is_auto:
             return trial.resources
-        return replace(trial.resources, gpus=share_of(self.at_once(trial, num_stacked)))
+        return replace(trial.resources, gpus=share_of(1 if is_stack else self.at_once(trial)))
 
-    def at_once(self, trial: Trial, num_stacked: int = 1) -> int:
-        """Return how many processes of such a trial, or of so many stacked ones, share a device.
+    def at_once(self, trial: Trial) -> int:
+        """Return how many processes of such a trial share a device.
 
         One, also where even that is not expected to fit: the trial then takes smaller steps.
         """
         if self.device_bytes is None:
             return 1
-        needed = PROCESS_BYTES + num_stacked * _needed_bytes(trial)
-        most = min(self._usable_bytes // needed, self._at_most.get(_shape(trial), max(AT_ONCE)))
+        needed = PROCESS_BYTES + math.ceil(MARGIN * trial.train_memory_bytes)
+        fitting = int(self.device_bytes * (1 - HEAD_ROOM)) // needed
+        most = min(fitting, self._at_most.get(_shape(trial), max(AT_ONCE)))
         return max((number for number in AT_ONCE if number <= most), default=1)
-
-    def most_stacked(self, trial: Trial) -> int | None:
-        """Return how many trials like this one a device holds that are trained as one program;
-        None where their share of it is given or its memory is not known."""
-        if self.device_bytes is None or not trial.resources.is_auto:
-            return None
-        return max(1, (self._usable_bytes - PROCESS_BYTES) // _needed_bytes(trial))
 
     def ran_out(self, assignment: Assignment) -> bool:
         """Note that memory did not suffice, and return whether a larger share is left to try."""
@@ -89,15 +83,6 @@ class DeviceShares:
         shape = _shape(trial)
         self._at_most[shape] = min(fewer, self._at_most.get(shape, max(AT_ONCE)))
         return had < 1
-
-    @property
-    def _usable_bytes(self) -> int:
-        assert self.device_bytes is not None
-        return int(self.device_bytes * (1 - HEAD_ROOM))
-
-
-def _needed_bytes(trial: Trial) -> int:
-    return max(1, math.ceil(MARGIN * trial.train_memory_bytes))
 
 
 def _shape(trial: Trial) -> Shape:

@@ -132,22 +132,6 @@ class TestShares:
         with pytest.raises(ValueError, match="a device has memory"):
             DeviceShares(0)
 
-    @CLAIM
-    @given(AMOUNTS, st.integers(1, 64))
-    def test_a_stack_gets_what_all_its_trials_need(self, predicted: int, stacked: int) -> None:
-        shares, trial = DeviceShares(DEVICE), trial_of(predicted)
-        number = shares.at_once(trial, stacked)
-        assert number <= shares.at_once(trial)
-        if number > 1:
-            assert number * stacked * predicted <= (1 - HEAD_ROOM) * DEVICE
-
-    @CLAIM
-    @given(AMOUNTS)
-    def test_no_more_are_stacked_than_a_device_holds(self, predicted: int) -> None:
-        most = DeviceShares(DEVICE).most_stacked(trial_of(predicted))
-        assert most is not None
-        assert most == 1 or most * predicted <= (1 - HEAD_ROOM) * DEVICE
-
     def test_where_a_share_did_not_suffice_trials_of_that_shape_get_a_larger_one(self) -> None:
         shares, trial = DeviceShares(DEVICE), trial_of(GIB)
         assert shares.at_once(trial) == 8
@@ -340,12 +324,11 @@ class TestADevice:
             assert assignment is not None
             assert assignment.resources == Resources(cpus=1, gpus=1)
 
-    def test_a_stack_is_handed_out_with_its_share(self, tmp_path: Path) -> None:
-        trials, stacked = sized([8 * GIB]), SWEEP.with_setting("stacked", ["auto"])
+    def test_a_stack_gets_a_whole_device(self, tmp_path: Path) -> None:
+        trials, stacked = sized([GIB]), SWEEP.with_setting("stacked", ["auto"])
         with coordinating(stacked, tmp_path, trials=trials) as coordinator:
             coordinator.share_devices(DEVICE)
-            found = [each.share for each in coordinator.next_assignments()]
-        assert found == [share_of(3), share_of(3)]
+            assert [each.resources.gpus for each in coordinator.next_assignments()] == [1, 1]
 
 
 def test_what_a_trial_held_is_kept_and_nothing_is_where_nothing_was_measured(
