@@ -27,7 +27,7 @@ from hsweep.training import train as training
 from hsweep.training.background import BackgroundWriter
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.optimizers import build_optimizer
-from hsweep.training.worker import TrialSession
+from hsweep.training.session import TrialSession
 from models.retrieval import RetrievalTransformer
 from models.vit import ViT
 from tasks.language.stories import Stories
@@ -62,7 +62,7 @@ def run(trial: Trial, folder: Path) -> list[Any]:
     """Train a trial as a worker does, and return its reports."""
     session = TrialSession(Assignment(trial, 1, 0, str(folder), 1e9))
     said = []
-    while words := session.next_words():
+    while words := session.next_events():
         said += [word for _, word in words]
     session.close()
     return said

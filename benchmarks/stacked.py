@@ -106,8 +106,8 @@ def command(
 def train(case: Case, is_stacked: bool) -> Found:
     """Train the replicates of a case in this process; return the time of their updates alone."""
     from hsweep.design.trial import Assignment, Report
+    from hsweep.training.session import TrialSession
     from hsweep.training.stacked.session import StackedSession
-    from hsweep.training.worker import TrialSession
 
     if not case.on_gpu:
         processor_time()
@@ -117,9 +117,9 @@ def train(case: Case, is_stacked: bool) -> Found:
     with tempfile.TemporaryDirectory() as folder:
         given = [Assignment(trial, 1, 0, folder, math.inf) for trial in trials_of(case)]
         for group in [given] if is_stacked else [[each] for each in given]:
-            stacked = StackedSession(group, is_settled=True) if is_stacked else None
+            stacked = StackedSession(group, always=True) if is_stacked else None
             session = stacked or TrialSession(group[0])
-            while words := session.next_words():
+            while words := session.next_events():
                 for assignment, said in words:
                     assert isinstance(said, Report), said
                     seconds += said.train_seconds

@@ -208,17 +208,17 @@ class RunnerContract:
         )
         with coordinating(sweep, tmp_path / "separately") as coordinator:
             InlineRunner().run(coordinator)
-        together = dataclasses.replace(sweep, together="always")
+        stacked = dataclasses.replace(sweep, stacked="always")
         if self.is_interrupted:
-            self.run(together, tmp_path / "together", runner, observer=StopAt(self.num_reports))
-        self.run(together, tmp_path / "together", runner)
-        found, expected = (histories(tmp_path / name) for name in ("together", "separately"))
-        assert statuses(tmp_path / "together") == statuses(tmp_path / "separately")
+            self.run(stacked, tmp_path / "stacked", runner, observer=StopAt(self.num_reports))
+        self.run(stacked, tmp_path / "stacked", runner)
+        found, expected = (histories(tmp_path / name) for name in ("stacked", "separately"))
+        assert statuses(tmp_path / "stacked") == statuses(tmp_path / "separately")
         assert found.keys() == expected.keys()
         for key, history in expected.items():
             assert [row[:2] for row in found[key]] == [row[:2] for row in history]
             for (_, _, metrics), (_, _, others) in zip(found[key], history, strict=True):
                 assert metrics == pytest.approx(others, rel=1e-4)
-        with Journal(tmp_path / "together" / "journal.db", read_only=True) as journal:
+        with Journal(tmp_path / "stacked" / "journal.db", read_only=True) as journal:
             notes = [str(entry.payload.get("note", "")) for entry in journal.reports()]
         assert any("as one program" in note for note in notes)

@@ -48,7 +48,10 @@ MAY_CALL_ANYTHING = (
 OWNERS = {
     "ray": ("hsweep/ray_tune/*.py",),
     "mlflow": ("hsweep/tracking/mlflow_api.py", "hsweep/tracking/mlflow_sql.py"),
-    "optuna": ("hsweep/design/space.py", "hsweep/design/search.py", "hsweep/ray_tune/*.py"),
+    "optuna": (
+        *("hsweep/design/space.py", "hsweep/design/search.py"),
+        "hsweep/coordination/search.py",
+    ),
     "matplotlib": ("analysis/pictures/*plots.py", "analysis/pictures/plotting.py"),
 }
 TORCH_AT_THE_TOP = (

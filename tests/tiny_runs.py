@@ -46,11 +46,11 @@ def coordinating(sweep: Sweep, folder: Path, **parts: Any) -> Iterator[Coordinat
         coordinator.settle()
 
 
-def take_one(coordinator: Coordinator, like: Resources | None = None) -> Assignment | None:
+def take_one(coordinator: Coordinator, size: Resources | None = None) -> Assignment | None:
     """Take the next trial, which nothing may be trained with."""
-    bundle = coordinator.take_bundle(like)
-    assert len(bundle) <= 1
-    return bundle[0] if bundle else None
+    assignments = coordinator.next_assignments(size)
+    assert len(assignments) <= 1
+    return assignments[0] if assignments else None
 
 
 def statuses(folder: Path) -> dict[str, TrialStatus]:

@@ -9,13 +9,9 @@ from tiny import tiny_sweep
 
 from hsweep import Point, Recipe, Sweep, int_range, log_uniform, optuna_search
 from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.search import OptunaProposer
 from hsweep.planning.plan import Planner
-from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.journal import Journal
-
-prepare_ray()
-
-from hsweep.ray_tune.search import OptunaProposer  # noqa: E402
 
 SPACE = int_range(width=(1, 40)) * log_uniform(lr=(1e-3, 1e-1))
 

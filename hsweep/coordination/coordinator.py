@@ -9,28 +9,41 @@ handing out work and says why.
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final, TypeVar
 
-from hsweep.coordination.blame import Blame
-from hsweep.coordination.handing_out import HandingOut
-from hsweep.coordination.parties import Observer, Proposer
-from hsweep.coordination.race import Race
-from hsweep.coordination.sizes import Sizes
-from hsweep.coordination.standing import Snapshot, Standing
+from hsweep.coordination.asha import StratifiedAsha
+from hsweep.coordination.device_shares import DeviceShares
+from hsweep.coordination.protocols import Observer, Proposer
+from hsweep.coordination.queue import TrialQueue
+from hsweep.coordination.retry_policy import RetryPolicy
+from hsweep.coordination.trial_table import Overview, ScheduledTrial, TrialTable
 from hsweep.design.sweep import Sweep
-from hsweep.design.trial import Assignment, Report, Resources, Setback, Trial, TrialStatus
+from hsweep.design.trial import (
+    Assignment,
+    Event,
+    OutOfMemory,
+    Report,
+    Resources,
+    StorageFailure,
+    Trial,
+    TrialStatus,
+)
 from hsweep.planning.code_changes import note_code
 from hsweep.planning.plan import cost_columns
 from hsweep.record.endings import INTERRUPTED
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.redaction import redact
-from hsweep.training.stacked.candidates import kind_of
+from hsweep.training.stacked.candidates import joining
 
 _REASON_LENGTH: Final = 8_000
 
 Result = TypeVar("Result")
+
+
+def _always(_key: str) -> bool:
+    return True
 
 
 @dataclass(slots=True)
@@ -45,8 +58,8 @@ class Coordinator:
         proposer: for adaptive searches.
         observer: for display.
         only: keys of the trials to hand out; None for all that have not ended.
-        kept: keys of trials that early stopping leaves alone: their full-budget values were asked
-            for. What they report still counts at the rungs, but not as a contender left.
+        exempt: keys of trials that early stopping never ends, since their full-budget values were
+            asked for. What they report still counts at the rungs, but not as a survivor.
         reuse: is asked about trials that were just added to the record; gives those of them their
             reports that are known from elsewhere and returns their keys.
     """
@@ -58,25 +71,24 @@ class Coordinator:
     proposer: Proposer | None = None
     observer: Observer | None = None
     only: frozenset[str] | None = None
-    kept: frozenset[str] = frozenset()
+    exempt: frozenset[str] = frozenset()
     reuse: Callable[[Sequence[Trial]], Collection[str]] | None = None
     stop_reason: str | None = None
     is_in_trouble: bool = False
     record_error: Exception | None = None
-    _standing: Standing = field(init=False)
-    _race: Race = field(init=False)
-    _queue: HandingOut = field(default_factory=HandingOut)
-    _attempts: dict[str, int] = field(default_factory=dict)
-    _sizes: Sizes = field(init=False)
-    _blame: Blame = field(default_factory=Blame)
-    _continues: dict[str, str] = field(default_factory=dict)
+    _table: TrialTable = field(init=False)
+    _asha: StratifiedAsha = field(init=False)
+    _queue: TrialQueue = field(default_factory=TrialQueue)
+    _shares: DeviceShares = field(default_factory=DeviceShares)
+    _retries: RetryPolicy = field(default_factory=RetryPolicy)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
-        self._standing = Standing(self.sweep.goal, self.only)
-        # A process of one trial trains no others.
-        self._sizes = Sizes("never" if self.sweep.isolate else self.sweep.together)
-        self._race = Race(self.sweep, self.kept, knows_all=self.proposer is None)
+        sweep = self.sweep
+        self._table = TrialTable(sweep.goal, self.only, self.exempt)
+        self._asha = StratifiedAsha(
+            sweep.early_stopping, sweep.budget, sweep.goal, knows_all=self.proposer is None
+        )
         trials = list(self.trials)
         self._enter(trials)
         self._recall({trial.key for trial in trials})
@@ -86,90 +98,65 @@ class Coordinator:
         """Add trials to the record; return the keys of those whose results are there already."""
         self.journal.add_trials(planned_row(trial) for trial in trials)
         note_code(self.journal, trials)
-        for trial in self._standing.enter(trials):
-            self._attempts[trial.key] = 0
-            self._race.enter(trial)
-            if not self._standing.is_wanted(trial.key):
-                self._race.wait_no_longer(trial)
+        for row in self._table.add(trials):
+            self._asha.enter(row)
         return self.reuse(trials) if self.reuse is not None else ()
 
     def _recall(self, keys: Collection[str]) -> None:
         """Take over what the record says of trials."""
-        standing = self._standing
-        for row in self.journal.trials():
-            trial = standing.trials.get(row.key)
-            if trial is None or row.key not in keys:
+        rows = {key: row for key, row in self._table.rows.items() if key in keys}
+        for known in self.journal.trials():
+            row = rows.get(known.key)
+            if row is None:
                 continue
-            standing.reach(row.key, row.unit)
-            self._attempts[row.key] = row.attempt
-            if row.continues:
-                self._continues[row.key] = row.continues
-            if row.alone:
-                self._queue.alone.add(row.key)
-            if row.status is TrialStatus.RUNNING:
-                # Its driver was killed; whoever runs the study now runs all of it.
-                self.journal.set_status(row.key, row.attempt, TrialStatus.PLANNED, INTERRUPTED)
-            elif row.status.is_final:
-                standing.move(row.key, row.status)
-                self._race.leave(trial, row.status, row.reason)
+            row.attempt = known.attempt
+            row.continues = known.continues or None
+            row.is_exclusive = known.alone
+            if known.unit:
+                self._table.reach(row, known.unit, known.value)
+            if known.status is TrialStatus.RUNNING:
+                # Its driver was killed; this run has all of the study.
+                self.journal.set_status(known.key, row.attempt, TrialStatus.PLANNED, INTERRUPTED)
+            elif known.status.is_final:
+                self._table.move(row, known.status)
+                self._asha.end(row, known.reason)
         for entry in self.journal.reports():
-            trial = standing.trials.get(entry.key)
-            if trial is not None and entry.key in keys and entry.unit is not None:
+            row = rows.get(entry.key)
+            if row is not None and entry.unit is not None:
                 value = entry.payload["metrics"].get(self.sweep.metric)
-                self._race.record(trial, entry.unit, value)
-                standing.note_value(entry.key, value)
+                self._asha.record(row, entry.unit, value)
+                self._table.reach(row, entry.unit, value)
 
     def _line_up(self, trials: Iterable[Trial]) -> None:
         """Make trials that have not ended wait for a worker, or for the others at their rung."""
         strata: dict[str, None] = {}
-        for trial in sorted(trials, key=self._priority):
-            if self._standing.status[trial.key].is_final or not self._standing.is_wanted(trial.key):
+        for row in sorted((self._table.rows[trial.key] for trial in trials), key=_priority):
+            if row.is_done:
                 continue
-            unit = self._standing.units[trial.key]
-            if self._race.may_wait_at(trial, unit):
-                self._queue.pause(trial.key, trial.stratum, unit)
-                strata[trial.stratum] = None
+            if self._asha.may_wait(row):
+                self._asha.wait(row)
+                strata[row.trial.stratum] = None
             else:
-                self._queue.add(trial.key)
+                self._queue.add(row)
         for stratum in strata:
             self._release(stratum)
 
     def _release(self, stratum: str) -> None:
         """Let the trials go on, or end them, that wait at a rung which can be decided now."""
-        is_settled = True
-        going_on = []
-        for key, unit in self._queue.paused(stratum).items():
-            trial = self._standing.trials[key]
-            verdict = self._race.verdict(trial, unit)
-            if verdict.wait:
-                continue
-            self._queue.unpause(key, stratum)
-            if verdict.stop:
-                self._stop_early(trial, verdict.reason)
-                # Those that wait at a later rung wait for one less.
-                is_settled = False
-            else:
-                going_on.append(trial)
-        for trial in sorted(going_on, key=self._priority, reverse=True):
-            self._queue.add(trial.key, first=True)
-        if not is_settled:
-            self._release(stratum)
+        # Of those that end, the ones at a later rung need not wait any longer.
+        while released := self._asha.release(stratum):
+            going_on = []
+            for row, verdict in released:
+                if verdict.stop:
+                    self._stop_early(row, verdict.reason)
+                else:
+                    going_on.append(row)
+            for row in sorted(going_on, key=_priority, reverse=True):
+                self._queue.add(row, first=True)
 
-    def _stop_early(self, trial: Trial, reason: str) -> None:
-        """End a trial that is not in training."""
-        self._set_status(trial.key, TrialStatus.STOPPED_EARLY, reason)
-        value = self._standing.values.get(trial.key)
-        self._end(trial, TrialStatus.STOPPED_EARLY, reason, value)
-
-    def _priority(self, trial: Trial) -> tuple[int, int, int, int]:
-        """Order of handing out: interrupted trials first, then every point once before any point
-        twice, expensive points first so that none is left alone at the end."""
-        return (
-            0 if self._standing.units[trial.key] else 1,
-            trial.replicate,
-            -trial.counts.forward_flops,
-            trial.ordinal,
-        )
+    def _stop_early(self, row: ScheduledTrial, reason: str) -> None:
+        self._set_status(row, TrialStatus.STOPPED_EARLY, reason)
+        self._end(row, TrialStatus.STOPPED_EARLY, reason)
 
     @property
     def stop_requested(self) -> bool:
@@ -181,231 +168,229 @@ class Coordinator:
 
         Args:
             reason: why, for people.
-            is_trouble: something does not work (nobody wanted the end).
+            is_trouble: something does not work; the end was not wanted.
         """
         if self.stop_reason is None:
             self.stop_reason, self.is_in_trouble = reason, is_trouble
 
-    def take_bundle(self, like: Resources | None = None, places: int = 1) -> list[Assignment]:
+    def next_assignments(
+        self,
+        size: Resources | None = None,
+        num_workers: int = 1,
+        is_ready: Callable[[str], bool] = _always,
+    ) -> list[Assignment]:
         """Return the next trial to train, and those that may be trained with it as one program;
         none if there is none now (see ``is_exhausted``).
 
         Args:
-            like: what the trial must occupy; None for whatever it does. Where the next one needs
-                something else none is returned: nobody overtakes it.
-            places: processes that train at once: no bundle is so large that some of them would
+            size: what a worker occupies that trains other trials already. Where the next trial
+                needs something else, or a worker of its own, none is returned: no trial overtakes
+                it. None for a new worker.
+            num_workers: processes that train at once: no stack is so large that some of them would
                 have nothing to do.
+            is_ready: whether a trial, by key, can be begun at once; others are passed over.
         """
         with self._lock:
-            key = self._next_key(like)
-            if key is None:
+            first = self._next(is_ready)
+            if first is None:
                 return []
-            trial = self._standing.trials[key]
-            at_work = self._queue.num_waiting + 1 + len(self._standing.running)
-            others = self._others_of(trial, at_work // max(1, places) - 1)
-            name = key if others else ""
-            share = None
-            if others and trial.resources.is_auto:
-                share = self._sizes.of(trial, 1 + len(others)).devices
-            begun = (self._begun(each, name, share) for each in (key, *others))
-            bundle = [assignment for assignment in begun if assignment is not None]
-            # As one program they take as long to report as one after another, at most.
-            timeout = self.sweep.report_timeout
-            patience = None if timeout is None else timeout * len(bundle)
-            return [replace(assignment, report_timeout=patience) for assignment in bundle]
+            others = self._stackable(first, num_workers, is_ready)
+            resources = self._shares.resources(first.trial, is_stack=bool(others))
+            needs_new_worker = first.needs_new_worker or first.is_exclusive or resources != size
+            if size is not None and needs_new_worker:
+                return []
+            self._queue.remove(first, *others)
+            rows = (first, *others)
+            assignments = [self._begin(row, resources, rows) for row in rows]
+            return [assignment for assignment in assignments if assignment is not None]
 
-    def _others_of(self, trial: Trial, most: int) -> list[str]:
-        """Take from the queue what may be trained with a trial as one program."""
-        most = min(most, self._sizes.most_together(trial) - 1)
-        kind = kind_of(trial) if most > 0 and trial.key not in self._queue.alone else None
-        if kind is None:
-            return []
-        trials = self._standing.trials
-        return self._queue.take_more(lambda key: kind_of(trials[key]) == kind, most)
-
-    def _next_key(self, like: Resources | None) -> str | None:
+    def _next(self, is_ready: Callable[[str], bool]) -> ScheduledTrial | None:
         if self.stop_requested:
             return None
-        if self._queue.next is None and self.proposer is not None:
+        if self.proposer is not None and not self._queue.shared:
             self._propose(self.proposer)
-        self._drop_lost()
-        if like is not None and not self._is_next_like(like):
-            return None
-        return self._queue.take(self._standing.running)
+        running = self._table.running.values()
+        while row := self._queue.next(running, lambda row: is_ready(row.trial.key)):
+            reason = self._asha.lost(row)
+            if not reason:
+                return row
+            # Its point was stopped meanwhile, so it would be stopped as well.
+            self._queue.remove(row)
+            self._stop_early(row, reason)
+            self._release(row.trial.stratum)
+        return None
 
-    def _begun(self, key: str, bundle: str = "", share: float | None = None) -> Assignment | None:
-        """Note that an attempt of a trial begins; None if the record cannot hold that."""
-        trial = self._standing.trials[key]
-        attempt = self._guarded(lambda: self.journal.begin_attempt(key, trial.origin))
+    def _stackable(
+        self, first: ScheduledTrial, num_workers: int, is_ready: Callable[[str], bool]
+    ) -> list[ScheduledTrial]:
+        trial, sweep = first.trial, self.sweep
+        # On the CPU a trial's result is promised to the bit, and batched kernels round differently.
+        is_wanted = sweep.stacked == "always" or (sweep.stacked == "auto" and trial.resources.gpus)
+        if not is_wanted or sweep.isolate or first.is_exclusive or first.needs_new_worker:
+            return []
+        num_active = len(self._queue.shared) + len(self._table.running)
+        most = num_active // max(1, num_workers)
+        waiting = (
+            row.trial
+            for row in self._queue.shared
+            if not row.needs_new_worker and is_ready(row.trial.key)
+        )
+        return [self._table.rows[other.key] for other in joining(trial, waiting, most - 1)]
+
+    def _begin(
+        self, row: ScheduledTrial, resources: Resources, stacked: Sequence[ScheduledTrial]
+    ) -> Assignment | None:
+        """Begin an attempt of one of the trials that are handed out as one program; None if the
+        record cannot hold that."""
+        trial, timeout = row.trial, self.sweep.report_timeout
+        attempt = self._guarded(lambda: self.journal.begin_attempt(trial.key, trial.origin))
         if attempt is None:
             return None
-        if share is None and trial.resources.is_auto:
-            share = self._sizes.of(trial).devices
-        self._attempts[key] = attempt
-        self._standing.move(key, TrialStatus.RUNNING)
+        row.attempt = attempt
+        self._table.move(row, TrialStatus.RUNNING)
         self._notify(lambda observer: observer.started(trial, attempt))
         return Assignment(
             trial=trial,
             attempt=attempt,
-            recorded_through=self._standing.units[key],
+            recorded_through=row.unit,
             checkpoints=self.checkpoints,
             checkpoint_seconds=self.sweep.checkpoint_seconds,
             probe=self.sweep.probe,
-            is_alone=key in self._queue.alone,
-            continues=self._continues.get(key),
-            report_timeout=self.sweep.report_timeout,
-            waits_at=self._race.waits_at(trial),
-            isolate=self.sweep.isolate,
-            share=share,
-            bundle=bundle,
-            is_settled=self.sweep.together == "always",
+            is_exclusive=row.is_exclusive,
+            continues=row.continues,
+            # As one program they take as long to report as one after another, at most.
+            report_timeout=None if timeout is None else timeout * len(stacked),
+            waits_at=self._asha.milestones(row),
+            isolate=self.sweep.isolate or row.needs_new_worker,
+            share=resources.devices if trial.resources.is_auto else None,
+            stack=stacked[0].trial.key if len(stacked) > 1 else "",
+            always_stacked=self.sweep.stacked == "always",
         )
 
-    def _is_next_like(self, resources: Resources) -> bool:
-        """Whether a trial waits that shares its device, and occupies just this."""
-        key = self._queue.next
-        return key is not None and self._sizes.of(self._standing.trials[key]) == resources
-
-    def resources_of(self, trial: Trial) -> Resources:
-        """Return what a trial would occupy if it were taken now."""
-        return self._sizes.of(trial)
-
-    def pack(self, device_bytes: int) -> None:
-        """Share devices out among trials by the memory they need.
-
-        Args:
-            device_bytes: memory of the smallest device.
-        """
-        with self._lock:
-            self._sizes.pack(device_bytes, self._held())
-
-    def _held(self) -> Iterator[tuple[Trial, int]]:
-        """Yield what trials have held of their device, by the record."""
-        for entry in self.journal.reports():
-            trial = self._standing.trials.get(entry.key)
-            peak = entry.payload.get("peak_memory_bytes")
-            if trial is not None and peak is not None and "micro_batch" not in entry.payload:
-                yield trial, peak
+    def share_devices(self, device_bytes: int) -> None:
+        """Share devices out among trials; ``device_bytes`` is the smallest one's memory."""
+        self._shares = DeviceShares(device_bytes)
 
     @property
     def num_waiting(self) -> int:
-        """How many trials could be taken now by workers that have room for each."""
-        return self._queue.num_waiting
+        """How many trials could be handed out now to workers that have room for each."""
+        return len(self._queue.shared)
 
-    def give_back(self, assignment: Assignment) -> None:
-        """Let a trial be taken again that was never begun, or whose process ended through none of
-        its doing; nothing counts against it, and nobody is told."""
-        key = assignment.trial.key
+    def requeue(self, assignment: Assignment) -> None:
+        """Hand a trial out again that was not started, or whose process ended for another's fault;
+        nothing counts against it, and the display is not told."""
         with self._lock:
-            if self._is_current(assignment):
-                self._set_status(key, TrialStatus.PLANNED, "")
-                self._standing.move(key, TrialStatus.PLANNED)
-                self._queue.add(key, first=True)
+            row = self._current(assignment)
+            if row is not None:
+                self._set_status(row, TrialStatus.PLANNED, "")
+                self._table.move(row, TrialStatus.PLANNED)
+                self._queue.add(row, first=True)
 
     def _propose(self, proposer: Proposer) -> None:
         """Add the proposer's next trials that must be trained, if it has any."""
-        while self._queue.next is None and (proposed := self._guarded(proposer.propose)):
+        while not self._queue.shared and (proposed := self._guarded(proposer.propose)):
             known = self._guarded(lambda trials=proposed: self._enter(trials))  # type: ignore[misc]
             if known is None:
                 return
             if known:
                 self._guarded(lambda keys=known: self._recall(keys))  # type: ignore[misc]
-            for trial in proposed:
-                if trial.key in known:
-                    value = self._standing.values.get(trial.key)
-                    self._end(trial, self._standing.status[trial.key], "", value)
+            for key in known:
+                row = self._table.rows[key]
+                self._end(row, row.status, "")
             self._line_up(trial for trial in proposed if trial.key not in known)
-
-    def _drop_lost(self) -> None:
-        """End waiting trials whose shape was stopped meanwhile: they would be stopped as well."""
-        while (key := self._queue.next) is not None:
-            trial = self._standing.trials[key]
-            reason = self._race.lost(trial)
-            if not reason:
-                return
-            self._queue.drop_next()
-            self._stop_early(trial, reason)
-            self._release(trial.stratum)
 
     @property
     def is_exhausted(self) -> bool:
         """Whether no trial is waiting or running, so none can come back."""
         with self._lock:
-            return self.stop_requested or (self._queue.is_empty and not self._standing.running)
+            is_waiting = not self._queue.is_empty or self._asha.any_waits
+            return self.stop_requested or not (is_waiting or self._table.running)
 
-    def report(self, assignment: Assignment, said: Report | Setback) -> bool:
-        """Take what a trial says; a report of a unit on record decides nothing again.
+    def report(self, assignment: Assignment, event: Event) -> bool:
+        """Take what a trial reports; a report of a unit on record decides nothing again.
 
         Returns:
             Whether the trial goes on where it is. If not, it has ended or will be handed out again.
         """
         with self._lock:
-            if not self._is_current(assignment):
+            row = self._current(assignment)
+            if row is None:
                 return False
-            self._sizes.learn(assignment, said)
-            if isinstance(said, Setback):
-                self._set_back(assignment, said)
+            if isinstance(event, OutOfMemory):
+                self._take_out_of_memory(assignment, row, redact(event.message))
                 return False
-            return self._take_report(assignment, said)
+            if isinstance(event, StorageFailure):
+                message = redact(event.message)
+                self._try_again(row, message, first=True)
+                self.request_stop(message, is_trouble=True)
+                return False
+            if event.micro_batch is not None:
+                self._shares.ran_out(assignment)
+            return self._take_report(row, event)
 
-    def _take_report(self, assignment: Assignment, report: Report) -> bool:
-        trial = assignment.trial
-        key = trial.key
-        if report.unit <= self._standing.units[key] and report.diverged_at is None:
+    def _take_report(self, row: ScheduledTrial, report: Report) -> bool:
+        trial = row.trial
+        if report.unit <= row.unit and report.diverged_at is None:
             # A resumed trial passes where it has been; the record says it went on from there.
             return True
         value = report.metrics.get(self.sweep.metric)
-        status, reason = self._status_after(trial, report, value)
+        status, reason = self._status_after(row, report, value)
         recorded = self._guarded(
-            lambda: self.journal.record(key, assignment.attempt, report, value, status, reason)
+            lambda: self.journal.record(trial.key, row.attempt, report, value, status, reason)
         )
         if recorded is None:
             return False
-        self._blame.has_reported(key)
-        self._standing.reach(key, report.unit)
-        self._standing.note_value(key, value)
+        self._retries.has_reported(row)
+        self._table.reach(row, report.unit, value)
         self._notify(lambda observer: observer.reported(trial, report))
         if status is TrialStatus.PLANNED:
-            self._standing.move(key, status)
-            self._queue.pause(key, trial.stratum, report.unit)
+            self._table.move(row, status)
+            self._asha.wait(row)
         elif status is not TrialStatus.RUNNING:
-            self._end(trial, status, reason, value)
+            self._end(row, status, reason)
         # The last of a rung to arrive decides for those that wait there.
         self._release(trial.stratum)
         return status is TrialStatus.RUNNING
 
     def _status_after(
-        self, trial: Trial, report: Report, value: float | None
+        self, row: ScheduledTrial, report: Report, value: float | None
     ) -> tuple[TrialStatus, str]:
         if report.diverged_at is not None:
             return TrialStatus.DIVERGED, f"not finite at step {report.diverged_at}"
         if report.is_last:
             return TrialStatus.FINISHED, ""
-        self._race.record(trial, report.unit, value)
-        verdict = self._race.verdict(trial, report.unit)
+        self._asha.record(row, report.unit, value)
+        verdict = self._asha.verdict(row, report.unit)
         if verdict.stop:
             return TrialStatus.STOPPED_EARLY, verdict.reason
         if verdict.wait:
             return TrialStatus.PLANNED, verdict.reason
         return TrialStatus.RUNNING, ""
 
-    def _set_back(self, assignment: Assignment, setback: Setback) -> None:
-        setback = replace(setback, message=redact(setback.message))
-        trial = assignment.trial
-        if setback.kind == "storage":
-            self._again(trial, setback.message)
-            self.request_stop(setback.message, is_trouble=True)
-        elif assignment.is_alone:
-            self._set_status(trial.key, TrialStatus.TOO_LARGE, setback.message)
-            self._end(trial, TrialStatus.TOO_LARGE, setback.message, None)
-            self._release(trial.stratum)
+    def _take_out_of_memory(
+        self, assignment: Assignment, row: ScheduledTrial, message: str
+    ) -> None:
+        if assignment.is_exclusive:
+            self._set_status(row, TrialStatus.TOO_LARGE, message)
+            self._end(row, TrialStatus.TOO_LARGE, message)
+            self._release(row.trial.stratum)
+        elif self._shares.ran_out(assignment):
+            self._try_again(row, f"{message}; it gets a larger share of the device")
         else:
-            reason = f"{setback.message}; it will be trained with nothing beside it"
-            self._guarded(lambda: self.journal.set_alone(trial.key, assignment.attempt, reason))
-            self._queue.alone.add(trial.key)
-            self._postpone(trial, reason)
+            reason = f"{message}; it will be trained with nothing beside it"
+            key = row.trial.key
+            self._guarded(lambda: self.journal.set_alone(key, assignment.attempt, reason))
+            row.is_exclusive = True
+            self._postpone(row, reason)
 
-    def failed(self, assignment: Assignment, error: str, *, is_own_fault: bool = True) -> None:
+    def failed(
+        self,
+        assignment: Assignment,
+        error: str,
+        *,
+        is_own_fault: bool = True,
+        needs_new_worker: bool = False,
+    ) -> None:
         """Note that an attempt failed: the trial is tried again up to the sweep's limit.
 
         Args:
@@ -414,62 +399,61 @@ class Coordinator:
                 the end is kept.
             is_own_fault: False if the attempt lost its place (its node died), which does not count
                 against the trial unless it happens again and again without a report in between.
+            needs_new_worker: from here on it is trained in a process that trains nothing else.
         """
-        trial = assignment.trial
-        key = trial.key
         with self._lock:
-            if not self._is_current(assignment):
+            row = self._current(assignment)
+            if row is None:
                 return
+            row.needs_new_worker = row.needs_new_worker or needs_new_worker
             reason = _shortened(redact(error))
-            if not is_own_fault and self._blame.counts_as_lost(key):
-                self._again(trial, reason)
+            if not is_own_fault and self._retries.is_bad_luck(row):
+                self._try_again(row, reason, first=True)
                 return
+            most = self.sweep.max_failures
             failures = self._guarded(
-                lambda: self.journal.note_failure(
-                    key, assignment.attempt, self.sweep.max_failures, reason
-                )
+                lambda: self.journal.note_failure(row.trial.key, row.attempt, most, reason)
             )
             if failures is None:
                 return
-            if failures <= self.sweep.max_failures:
-                self._postpone(trial, reason)
+            if failures <= most:
+                self._postpone(row, reason)
             else:
-                self._end(trial, TrialStatus.FAILED, reason, None)
-                self._release(trial.stratum)
-            if pause := self._blame.studys_own(key, reason):
+                self._end(row, TrialStatus.FAILED, reason)
+                self._release(row.trial.stratum)
+            if pause := self._retries.reason_to_pause(row, reason):
                 self.request_stop(pause, is_trouble=True)
 
-    def all_said(self, assignments: Iterable[Assignment]) -> None:
+    def no_more_events(self, assignments: Iterable[Assignment]) -> None:
         """Note that trials say no more; one that has not come to its end has failed."""
         for assignment in assignments:
             self.failed(assignment, "the trial ended without its last report")
 
-    def _again(self, trial: Trial, reason: str) -> None:
-        """Plan a trial again that lost its place, and hand it out before the others."""
-        self._set_status(trial.key, TrialStatus.PLANNED, reason)
-        self._postpone(trial, reason, first=True)
+    def _try_again(self, row: ScheduledTrial, reason: str, *, first: bool = False) -> None:
+        """Plan a trial again without counting a failure."""
+        self._set_status(row, TrialStatus.PLANNED, reason)
+        self._postpone(row, reason, first=first)
 
-    def _postpone(self, trial: Trial, reason: str, *, first: bool = False) -> None:
-        """Hand a trial out again that the record has as planned."""
-        self._standing.move(trial.key, TrialStatus.PLANNED)
-        self._queue.add(trial.key, first=first)
-        self._notify(lambda observer: observer.ended(trial, TrialStatus.PLANNED, reason))
+    def _postpone(self, row: ScheduledTrial, reason: str, *, first: bool = False) -> None:
+        self._table.move(row, TrialStatus.PLANNED)
+        self._queue.add(row, first=first)
+        self._notify(lambda observer: observer.ended(row.trial, TrialStatus.PLANNED, reason))
 
-    def _set_status(self, key: str, status: TrialStatus, reason: str) -> None:
-        attempt = self._attempts[key]
+    def _set_status(self, row: ScheduledTrial, status: TrialStatus, reason: str) -> None:
+        key, attempt = row.trial.key, row.attempt
         self._guarded(lambda: self.journal.set_status(key, attempt, status, reason))
 
     def settle(self) -> None:
         """Note, at the end of a run, which trials were interrupted."""
         with self._lock:
-            for key in list(self._standing.running):
-                self._set_status(key, TrialStatus.PLANNED, INTERRUPTED)
-                self._standing.move(key, TrialStatus.PLANNED)
+            for row in list(self._table.running.values()):
+                self._set_status(row, TrialStatus.PLANNED, INTERRUPTED)
+                self._table.move(row, TrialStatus.PLANNED)
 
-    def snapshot(self) -> Snapshot:
+    def overview(self) -> Overview:
         """Return how far the study has come."""
         with self._lock:
-            return self._standing.snapshot()
+            return self._table.overview()
 
     @property
     def num_to_come(self) -> int:
@@ -484,43 +468,43 @@ class Coordinator:
         shortens some.
         """
         with self._lock:
-            standing, budget = self._standing, self.sweep.budget.amount
-            ended = [standing.units[key] for key in self.final_keys()]
+            budget = self.sweep.budget.amount
+            ended = [row.unit for row in self._table.rows.values() if row.status.is_final]
             is_shortened = self.sweep.early_stopping is not None and ended
             each = fmean(ended) if is_shortened else budget
-            left = standing.units_left - self._race.units_spared(budget)
-            return max(0, left) + self.num_to_come * each
+            units = self._table.units_left - self._asha.units_spared(budget)
+            return max(0, units) + self.num_to_come * each
 
     def final_keys(self) -> list[str]:
         """Return the keys of all trials that are done with."""
-        return [key for key, status in self._standing.status.items() if status.is_final]
+        return [key for key, row in self._table.rows.items() if row.status.is_final]
 
     def value(self, key: str) -> float | None:
         """Return a trial's last reported value of the study's metric."""
-        return self._standing.values.get(key)
+        return self._table.rows[key].value
 
     def planned_trials(self) -> list[Trial]:
         """Return every trial known so far, finished or not."""
-        return list(self._standing.trials.values())
+        return [row.trial for row in self._table.rows.values()]
 
-    def _end(self, trial: Trial, status: TrialStatus, reason: str, value: float | None) -> None:
-        self._standing.move(trial.key, status)
-        self._race.leave(trial, status, reason)
+    def _end(self, row: ScheduledTrial, status: TrialStatus, reason: str) -> None:
+        self._table.move(row, status)
+        self._asha.end(row, reason)
         if self.proposer is not None:
             proposer = self.proposer
-            self._guarded(lambda: proposer.tell(trial, status, value))
-        self._notify(lambda observer: observer.ended(trial, status, reason))
+            self._guarded(lambda: proposer.tell(row.trial, status, row.unit, row.value))
+        self._notify(lambda observer: observer.ended(row.trial, status, reason))
 
-    def _is_current(self, assignment: Assignment) -> bool:
-        key = assignment.trial.key
-        return (
-            self._attempts.get(key) == assignment.attempt
-            and self._standing.status[key] is TrialStatus.RUNNING
-        )
+    def _current(self, assignment: Assignment) -> ScheduledTrial | None:
+        """Return the state of an attempt's trial; None if the attempt counts no longer."""
+        row = self._table.rows.get(assignment.trial.key)
+        if row is None or row.attempt != assignment.attempt:
+            return None
+        return row if row.status is TrialStatus.RUNNING else None
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Enter whatever happens in this block in the record at once, at its end.
+        """Enter everything that this block records in the record at once, at its end.
 
         Nothing that follows from it may be done before. If the record cannot be written the run
         ends, and what it holds is what it held before.
@@ -533,7 +517,7 @@ class Coordinator:
                 self._trouble(error)
 
     def _guarded(self, action: Callable[[], Result]) -> Result | None:
-        """Do something with the record; if it fails, end the run rather than the process."""
+        """Use the record; if it fails, end the run rather than the process."""
         try:
             return action()
         except Exception as error:
@@ -565,6 +549,18 @@ def _shortened(reason: str) -> str:
     first, _, rest = reason.partition("\n")
     first = first[: _REASON_LENGTH // 2]
     return f"{first}\n...{rest[len(first) - _REASON_LENGTH :]}"
+
+
+def _priority(row: ScheduledTrial) -> tuple[int, int, int, int]:
+    """Order of handing out: interrupted trials first, then every point once before any point
+    twice, expensive points first so that none is the only one left at the end."""
+    trial = row.trial
+    return (
+        0 if row.unit else 1,
+        trial.replicate,
+        -trial.counts.forward_flops,
+        trial.ordinal,
+    )
 
 
 def planned_row(trial: Trial) -> TrialRow:

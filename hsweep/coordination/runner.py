@@ -6,8 +6,8 @@ from typing import Protocol
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment
 from hsweep.errors import failure_text
+from hsweep.training.session import Session
 from hsweep.training.stacked.door import open_session
-from hsweep.training.worker import Session
 
 
 class Runner(Protocol):
@@ -27,33 +27,33 @@ class Runner(Protocol):
 
 
 class InlineRunner:
-    """Runs one trial after another in this process, or the trials of a bundle as one program."""
+    """Runs one trial after another in this process, or stacked replicates as one program."""
 
     def run(self, coordinator: Coordinator) -> None:
         """Return when the coordinator is exhausted."""
-        while bundle := coordinator.take_bundle():
+        while assignments := coordinator.next_assignments():
             session: Session | None = None
             try:
-                session = open_session(bundle)
+                session = open_session(assignments)
                 try:
-                    _train(session, bundle, coordinator)
+                    _train(session, assignments, coordinator)
                 finally:
                     session.close()
             except Exception as error:
-                failed = (session.current if session is not None else None) or bundle[0]
+                failed = (session.current if session is not None else None) or assignments[0]
                 coordinator.failed(failed, failure_text(error))
-                for assignment in bundle:
-                    coordinator.give_back(assignment)
+                for assignment in assignments:
+                    coordinator.requeue(assignment)
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
 
 
-def _train(session: Session, bundle: Sequence[Assignment], coordinator: Coordinator) -> None:
-    while words := session.next_words():
-        for assignment, said in words:
-            if not coordinator.report(assignment, said):
+def _train(session: Session, assignments: Sequence[Assignment], coordinator: Coordinator) -> None:
+    while events := session.next_events():
+        for assignment, event in events:
+            if not coordinator.report(assignment, event):
                 session.drop(assignment.trial.key)
         if coordinator.stop_requested:
             return
-    coordinator.all_said(bundle)
+    coordinator.no_more_events(assignments)

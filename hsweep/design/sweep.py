@@ -30,12 +30,12 @@ RESERVED_AXES: Final = frozenset(
         "train_flops_per_example", "train_memory_bytes",
         "wall_seconds", "train_seconds", "data_seconds", "latency_seconds",
         "mlflow_run_id", "mlflow_url", "unit", "step", "epochs", "steps", "seconds",
-        "report_every", "replicates", "cpus", "gpus", "num_points", "together", "isolate",
+        "report_every", "replicates", "cpus", "gpus", "num_points", "stacked", "isolate",
     }
 )  # fmt: skip
 """Names with a meaning of their own in tables and on the command line."""
 
-Together = Literal["auto", "never", "always"]
+Stacked = Literal["never", "auto", "always"]
 """When trials of one shape are trained as one program."""
 
 T = TypeVar("T")
@@ -95,13 +95,13 @@ class Sweep:
         probe: what to measure, now and then, of the conditioning of each model's attention (see
             ``models.conditioning``); None measures nothing. The trials are the same with and
             without it, and so are their other numbers, but its time counts as theirs.
-        together: whether trials that are the same but for seeds, learning rate and weight decay are
-            trained as one program: ``auto``: on CUDA, where a short trial run shows that it is
-            quicker; ``always``: on the CPU too, and without a trial run, wherever it can be done;
-            ``never`` (nor where ``isolate`` is set). Results are the same up to the rounding of
-            floating-point numbers, and the record says of each trial that it was so. On the CPU a
-            trial trained separately repeats to the bit whatever else runs, and one trained together
-            does not, which is why it is left to be asked for.
+        stacked: whether trials that are the same but for seeds, learning rate and weight decay are
+            stacked, that is, trained as one program: ``never``; ``auto``: on CUDA, where a short
+            trial run shows that it is quicker; ``always``: on the CPU too, and without a trial run,
+            wherever it can be done (but not where ``isolate`` is set). Results are the same up to
+            the rounding of floating-point numbers, and the record says of each trial that it was
+            stacked. On the CPU a trial trained separately repeats to the bit whatever else runs,
+            and a stacked one does not.
         isolate: whether every trial has a fresh process, which costs seconds each. Otherwise
             processes train one trial after another; what a trial changes of its process is put back
             (see ``hsweep.training.process_state``), so this is for models and tasks with libraries
@@ -130,7 +130,7 @@ class Sweep:
     checkpoint_seconds: float = 30.0
     report_timeout: float | None = None
     probe: Conditioning | None = None
-    together: Together = "auto"
+    stacked: Stacked = "never"
     isolate: bool = False
     presets: Mapping[str, Preset] = field(default_factory=dict)
     description: str = ""
@@ -159,7 +159,7 @@ class Sweep:
                 f"report_timeout must be a positive number of seconds or None, not "
                 f"{self.report_timeout!r}"
             )
-        check_together(self.together)
+        check_stacked(self.stacked)
         if type(self.isolate) is not bool:
             raise UserError(f"isolate must be True or False, not {shown(self.isolate)}")
         for name, variant in self.presets.items():
@@ -248,7 +248,7 @@ class Sweep:
         """
         if name in self.space.axes:
             return replace(self, space=self.space.override(name, values))
-        settable = {"report_every", "replicates", "cpus", "gpus", "together", "isolate"}
+        settable = {"report_every", "replicates", "cpus", "gpus", "stacked", "isolate"}
         settable.add(self.budget.unit)
         if self.search.method != "grid":
             settable.add("num_points")
@@ -256,8 +256,8 @@ class Sweep:
             raise unknown_name("setting", name, settable | set(self.space.axes))
         if name == "isolate":
             return replace(self, isolate=_as_bool(name, values))
-        if name == "together":
-            return replace(self, together=cast(Together, values[0] if len(values) == 1 else values))
+        if name == "stacked":
+            return replace(self, stacked=cast(Stacked, values[0] if len(values) == 1 else values))
         if name == "gpus" and list(values) == [AUTO]:
             return replace(self, resources=_with_resource(self.resources, name, AUTO))
         if (
@@ -329,15 +329,15 @@ def _as_bool(name: str, values: Sequence[AxisValue]) -> bool:
     return found
 
 
-def check_together(value: object) -> None:
+def check_stacked(value: object) -> None:
     """Refuse what is no answer to when trials are trained as one program.
 
     Raises:
         UserError: it is none of the choices.
     """
-    if value not in get_args(Together):
-        choices = ", ".join(map(repr, get_args(Together)))
-        raise UserError(f"together must be one of {choices}, not {shown(value)}")
+    if value not in get_args(Stacked):
+        choices = ", ".join(map(repr, get_args(Stacked)))
+        raise UserError(f"stacked must be one of {choices}, not {shown(value)}")
 
 
 def resolve(value: PerPoint[T], point: Point) -> T:

@@ -51,7 +51,7 @@ class Resources:
         cpus: processor cores; a trial on the CPU computes with this many threads.
         gpus: the share of a device, from 0 to 1; above 0 the trial trains on CUDA. ``"auto"`` is
             a whole device or a share of it, by what the trial is expected to need of its memory
-            (see ``hsweep.coordination.packing``).
+            (see ``hsweep.coordination.device_shares``).
 
     Raises:
         UserError: an amount that is negative or not finite, none at all, or more than one device.
@@ -148,7 +148,7 @@ class Assignment:
             reports are further apart, each has one.
         probe: what to measure of the model's attention beside the task's metrics. It changes
             nothing about the training, so it is no part of the trial.
-        is_alone: nothing else of the study trains meanwhile, and a share of a device becomes a
+        is_exclusive: nothing else of the study trains meanwhile, and a share of a device becomes a
             whole one: the trial did not fit beside others.
         continues: key of the same training with a shorter budget, whose checkpoints it goes on
             from as long as it has none of its own; None for none.
@@ -158,8 +158,8 @@ class Assignment:
             goes on only when told to.
         isolate: this trial is its process's first and last.
         share: of a device, where the sweep leaves that open; None for a whole one.
-        bundle: what trials have in common that may be trained as one program; empty for none.
-        is_settled: they are so wherever that is possible, without asking whether it is quicker.
+        stack: what trials have in common that may be trained as one program; empty for none.
+        always_stacked: they are so wherever that is possible, without asking whether it is quicker.
     """
 
     trial: Trial
@@ -168,20 +168,20 @@ class Assignment:
     checkpoints: str
     checkpoint_seconds: float
     probe: Conditioning | None = None
-    is_alone: bool = False
+    is_exclusive: bool = False
     continues: str | None = None
     report_timeout: float | None = None
     waits_at: frozenset[int] = frozenset()
     isolate: bool = False
     share: float | None = None
-    bundle: str = ""
-    is_settled: bool = False
+    stack: str = ""
+    always_stacked: bool = False
 
     @property
     def resources(self) -> Resources:
         """What the trial occupies in this attempt, ``gpus`` being a number."""
         wanted = self.trial.resources
-        if self.is_alone and wanted.gpus:
+        if self.is_exclusive and wanted.gpus:
             return replace(wanted, gpus=1.0)
         if wanted.is_auto:
             return replace(wanted, gpus=wanted.devices if self.share is None else self.share)
@@ -227,18 +227,30 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Setback:
-    """What a trial says instead of a report when it cannot go on where it is.
+class OutOfMemory:
+    """One example at once did not fit the device beside what else is there.
 
-    It is nobody's failure: the trial itself is sound, and what it had reported stays.
+    The trial itself is sound, and what it had reported stays.
 
     Attributes:
-        kind: ``memory``: one example at once did not fit the device beside what else is there;
-            ``storage``: checkpoints cannot be written (full, read-only, not permitted).
         message: what happened, for people: the rule, the value and what to do.
         needed_bytes: of device memory, as far as known: what was in use and what was asked for.
     """
 
-    kind: Literal["memory", "storage"]
     message: str
     needed_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFailure:
+    """Checkpoints cannot be written (full, read-only, not permitted), so the trial cannot go on.
+
+    Attributes:
+        message: what happened, for people.
+    """
+
+    message: str
+
+
+Event = Report | OutOfMemory | StorageFailure
+"""What a trial in training tells its driver."""

@@ -3,34 +3,37 @@
 import contextlib
 import faulthandler
 import os
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+import ray
 from ray import tune
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 
 from hsweep.design.trial import Assignment
-from hsweep.training.lane import Lane
+from hsweep.training.worker_queue import WorkerQueue
 
-PARCEL: Final = "parcel"
-WORDS: Final = "words"
+START: Final = "start"
+MESSAGES: Final = "messages"
+PLACE: Final = "place"
 START_SECONDS: Final = 300.0
 """What a process has at least for starting and for ending a trial, where reports are timed."""
 
 _NODE_LABEL: Final = "ray.io/node-id"
 
 
-class Parcel:
-    """The first assignments of a lane on their way to a worker, opaque to Tune.
+class WorkerStart:
+    """The first assignments of a worker on their way to it, opaque to Tune.
 
     Tune copies, flattens and prints configurations; this one is neither copied nor spelled out.
 
     Args:
         assignments: trials and their attempts, at least one, all of the same size.
-        avoided: ids of nodes on which the first one's process died before; it is placed on others.
+        avoided: ids of nodes on which the worker is not placed.
     """
 
     def __init__(
@@ -39,16 +42,12 @@ class Parcel:
         self.assignments = tuple(assignments)
         self.avoided = avoided
 
-    @property
-    def first(self) -> Assignment:
-        """The assignment that the lane begins with."""
-        return self.assignments[0]
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Parcel":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "WorkerStart":
         return self
 
     def __repr__(self) -> str:
-        return f"{self.first.trial.key}-{self.first.attempt}"
+        first = self.assignments[0]
+        return f"{first.trial.key}-{first.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +76,18 @@ def hang_file(folder: str | Path, assignment: Assignment) -> Path:
 
 
 class TrialActor(tune.Trainable):
-    """The process that trains trials: a lane that gets more of them while it is at work."""
+    """The process that trains trials: a worker that gets more of them while it is at work."""
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
-        """Return what every trial of this lane occupies."""
-        parcel: Parcel = config[PARCEL]
-        resources = parcel.first.resources
+        """Return what every trial of this worker occupies."""
+        start: WorkerStart = config[START]
+        resources = start.assignments[0].resources
         amounts = {"CPU": resources.cpus, "GPU": resources.devices}
         bundle = {name: n for name, n in amounts.items() if n > 0}
-        if not parcel.avoided:
+        if not start.avoided:
             return PlacementGroupFactory([bundle])
-        elsewhere = {_NODE_LABEL: f"!in({','.join(sorted(parcel.avoided))})"}
+        elsewhere = {_NODE_LABEL: f"!in({','.join(sorted(start.avoided))})"}
         return PlacementGroupFactory([bundle], bundle_label_selector=[elsewhere])
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -97,60 +96,51 @@ class TrialActor(tune.Trainable):
         While a process starts, Tune may give its trials to one that has become free and end this
         one: had they begun here, they would be trained twice, over one another's checkpoints.
         """
-        self._lane = Lane(self._ended_if_it_hangs)
-        self._lane.give(config[PARCEL].assignments)
+        node = ray.get_runtime_context().get_node_id()
+        self._place = Place(node=node, host=socket.gethostname(), pid=os.getpid())
+        self._queue = WorkerQueue(self._ended_if_it_hangs)
+        self._queue.give(config[START].assignments)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Begin other trials in the same process."""
         # What went wrong with keeping the trials before is no failure of these.
         with contextlib.suppress(Exception):
             self.cleanup()
-        self._lane.give(new_config[PARCEL].assignments)
+        self._queue.give(new_config[START].assignments)
         return True
 
-    def where(self) -> Place:
-        """Return where this process runs."""
-        import socket
-
-        import ray
-
-        node = ray.get_runtime_context().get_node_id()
-        return Place(node=node, host=socket.gethostname(), pid=os.getpid())
-
     def step(self) -> dict[str, Any]:
-        """Return what the trials said since the last time, as soon as there is something.
+        """Return what happened to the trials since the last time, as soon as there is something,
+        and where that was.
 
         Raises:
-            BrokenLaneError: a trial failed, and the process shall end.
+            BrokenWorkerError: a trial failed, and the process shall end.
         """
-        return {WORDS: self._lane.next_words()}
+        return {MESSAGES: self._queue.next_messages(), PLACE: self._place}
 
     def give(self, assignments: Sequence[Assignment]) -> None:
         """Add trials to be trained after those that are there."""
-        self._lane.give(assignments)
+        self._queue.give(assignments)
 
     def drop(self, key: str) -> None:
         """End a trial now; return when what it has to keep is on disk."""
-        self._lane.drop(key)
+        self._queue.drop(key)
 
     def halt(self) -> None:
-        """End all trials at their next reports; what they say until then is still asked for."""
-        self._lane.halt()
+        """End all trials at their next reports; what they report until then is still asked for."""
+        self._queue.halt()
 
     def cleanup(self) -> None:
         """End all trials, writing a checkpoint where work is not yet on disk."""
-        self._lane.stop()
+        self._queue.stop()
 
     @contextlib.contextmanager
     def _ended_if_it_hangs(self, assignment: Assignment, is_turn: bool) -> Iterator[None]:
-        """End the process if this takes longer than a report may; say where it was.
+        """End the process if work for a trial takes longer than a report may, or than beginning or
+        ending a trial may (``is_turn``); say where it was.
 
         The watch is kept by a thread that needs no interpreter lock, so a call into foreign code
         that never returns is noticed too.
-
-        Args:
-            assignment: whose work is watched.
-            is_turn: the trial is begun or ended, which may take longer.
         """
         timeout = assignment.report_timeout
         if timeout is None:

@@ -13,7 +13,7 @@ _SETTINGS: Final = {
     # Interrupts are ours: the first ends the study cleanly.
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     # Token authentication is the default of current Ray, but only where it starts the cluster;
-    # said aloud, an address given by the user works the same way.
+    # set explicitly, an address given by the user works the same way.
     "RAY_AUTH_MODE": "token",
     # Its first processes know nothing of a trial's environment, so no trial could use them.
     "RAY_prestart_worker_first_driver": "0",
@@ -22,7 +22,7 @@ _SETTINGS: Final = {
 }
 
 _PATIENCE: Final = "RAY_gcs_rpc_server_reconnect_timeout_s"
-"""Ray's client ends this process, without a word, when the cluster's head has been silent for so
+"""Ray's client ends this process, without a message, when the cluster's head is silent for so
 long (a minute by default); before that we end the run ourselves."""
 
 LOOPBACK_ONLY: Final = {

@@ -2,13 +2,11 @@
 
 import contextlib
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import ray
-from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.exceptions import (
     ActorPlacementGroupRemoved,
     ActorUnavailableError,
@@ -18,13 +16,12 @@ from ray.exceptions import (
     OwnerDiedError,
     RayActorError,
     RayError,
-    RayTaskError,
     TaskPlacementGroupRemoved,
 )
-from ray.tune.experiment import Trial as TuneTrial
 
 from hsweep.design.trial import Assignment
 from hsweep.ray_tune.actor import START_SECONDS, Place, hang_file
+from hsweep.ray_tune.workers import Worker
 
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _PLACE_LOST: Final = (
@@ -38,11 +35,9 @@ _PLACE_LOST: Final = (
 _NODE_DIED: Final = "its node has died"
 _LOW_MEMORY: Final = "running low on memory"
 _FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>.+)$')
-_IN_LANE: Final = re.compile(r'training/lane\.py", line \d+ in _work$')
+_IN_WORKER: Final = re.compile(r'training/worker_queue\.py", line \d+ in _work$')
 _TEXT_LENGTH: Final = 6_000
 _READ_SECONDS: Final = 20.0
-
-_heard: dict[str, BaseException] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +45,7 @@ class Failure:
     """How an attempt ended.
 
     Attributes:
-        text: what happened, in words first.
+        text: what happened, a line for people first.
         is_own_fault: False if the place it ran in was lost.
         leaves_node: its process died there, so the next attempt shall be placed elsewhere.
     """
@@ -60,74 +55,74 @@ class Failure:
     leaves_node: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What the driver knows of an attempt whose process failed.
+def failure_of(
+    worker: Worker,
+    assignment: Assignment,
+    error: BaseException | None,
+    *,
+    is_node_alive: bool = True,
+    trace: str = "",
+) -> Failure:
+    """Return how an attempt ended.
 
-    Attributes:
+    Args:
+        worker: whose process failed.
         assignment: the attempt.
-        error: what Ray raised; None if that was not heard.
-        has_begun: the process had said that it is there.
-        place: where it ran, as far as known.
-        is_node_alive: of that node.
-        was_silenced: the driver ended the process because nothing came from it.
+        error: what Ray raised; None if that is not known.
+        is_node_alive: of the node it ran on.
         trace: what it left when it ended itself because it hung; empty if it did not.
     """
-
-    assignment: Assignment
-    error: BaseException | None
-    has_begun: bool
-    place: Place | None
-    is_node_alive: bool
-    was_silenced: bool
-    trace: str
-
-
-def failure_of(found: Circumstances) -> Failure:
-    """Return how the attempt ended."""
-    error, where = found.error, _shown(found.place)
+    where = f" (process {worker.place.pid} on {worker.place.host})" if worker.place else ""
     if error is None:
         return Failure("the worker failed, and Ray did not say how")
-    said = _COLOURS.sub("", str(error))
+    text = _COLOURS.sub("", str(error))
     if not isinstance(error, RayActorError) or error.actor_init_failed:
         # A traceback, whose last line says what was raised.
-        return Failure(f"{said.strip().rpartition(chr(10))[2].strip()}\n{said}")
-    if found.trace or found.was_silenced:
-        return Failure(_hung(found, where), leaves_node=True)
-    if isinstance(error.__cause__, OutOfMemoryError) or _LOW_MEMORY in said:
+        return Failure(f"{text.strip().rpartition(chr(10))[2].strip()}\n{text}")
+    has_started = worker.may_have_started(assignment.trial.key)
+    if trace or worker.was_silenced:
+        timeout = assignment.report_timeout or 0.0
+        late = f"no report for {timeout:g} s"
+        if not has_started:
+            late = f"not ready for the trial within {max(timeout, START_SECONDS):g} s"
+        late = f"{late} (report_timeout): the process was ended{where}"
+        return Failure(f"{late}; {_position(trace)}", leaves_node=True)
+    is_low = isinstance(error.__cause__, OutOfMemoryError) or _LOW_MEMORY in text
+    is_lost = not is_node_alive or error.preempted or _NODE_DIED in text
+    text = text if len(text) <= _TEXT_LENGTH else f"{text[:_TEXT_LENGTH]} ..."
+    if is_low:
         return Failure(
             f"out of host memory: Ray's memory monitor ended the process{where}, because its node "
             "was running low on memory; let fewer trials run at once (--max-concurrent, or more "
-            f"cpus for each: --set cpus=...) or take a smaller batch\n{_cut(said)}",
+            f"cpus for each: --set cpus=...) or take a smaller batch\n{text}",
             leaves_node=True,
         )
-    if not found.is_node_alive or error.preempted or _NODE_DIED in said:
-        return Failure(f"the node was lost{where}\n{_cut(said)}", is_own_fault=False)
+    if is_lost:
+        return Failure(f"the node was lost{where}\n{text}", is_own_fault=False)
     if isinstance(error, _PLACE_LOST) or isinstance(error.__cause__, _PLACE_LOST):
-        return Failure(f"the process could not be reached{where}\n{_cut(said)}", is_own_fault=False)
-    if not found.has_begun:
+        return Failure(f"the process could not be reached{where}\n{text}", is_own_fault=False)
+    if not has_started:
         return Failure(
-            f"the process died before the trial began{where}\n{_cut(said)}", is_own_fault=False
+            f"the process died before the trial began{where}\n{text}", is_own_fault=False
         )
     return Failure(
         f"the process died{where}: killed by a signal, by the system for want of memory, or "
-        f"crashed\n{_cut(said)}",
+        f"crashed\n{text}",
         leaves_node=True,
     )
 
 
-def hang_trace(folder: str, assignment: Assignment, place: Place | None, own_node: str) -> str:
+def hang_trace(folder: str, assignment: Assignment, place: Place | None) -> str:
     """Return what a process that hung wrote before it ended itself; empty if there is nothing.
 
     Args:
         folder: the Tune trial's working folder.
         assignment: the attempt.
         place: where it ran; None looks on this machine only.
-        own_node: Ray's id of the node of this process.
     """
     path = str(hang_file(folder, assignment))
     found = _text(path)
-    if found or place is None or place.node == own_node:
+    if found or place is None or place.node == ray.get_runtime_context().get_node_id():
         return found
     strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(place.node, soft=False)
     reading = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy)(_text)
@@ -143,79 +138,19 @@ def _text(path: str) -> str:
         return ""
 
 
-def _hung(found: Circumstances, where: str) -> str:
-    timeout = found.assignment.report_timeout or 0.0
-    text = f"no report for {timeout:g} s"
-    if not found.has_begun:
-        text = f"not ready for the trial within {max(timeout, START_SECONDS):g} s"
-    text = f"{text} (report_timeout): the process was ended{where}; "
-    if not found.trace:
-        return f"{text}it did not say where it was: it was stopped, or could not even watch itself"
-    stack = _main_stack(found.trace)
+def _position(trace: str) -> str:
+    """Return where a process was when it hung, by the trace that it left."""
+    if not trace:
+        return "it did not say where it was: it was stopped, or could not even watch itself"
+    stack = _main_stack(trace)
     frames = [match for line in stack if (match := _FRAME.match(line))]
     at = "{file}, line {line}, in {name}".format(**frames[0].groupdict()) if frames else "unknown"
-    return "\n".join([f"{text}it was at {at}", *stack[:40]])
+    return "\n".join([f"it was at {at}", *stack[:40]])
 
 
 def _main_stack(trace: str) -> list[str]:
     """Return the innermost frames first of the thread that trained."""
     blocks = [block.splitlines() for block in re.split(r"\n(?=Thread |Current thread )", trace)]
-    training = [block for block in blocks if any(_IN_LANE.search(line) for line in block)]
+    training = [block for block in blocks if any(_IN_WORKER.search(line) for line in block)]
     chosen = (training or blocks)[-1]
     return [line for line in chosen if _FRAME.match(line)]
-
-
-def _shown(place: Place | None) -> str:
-    return f" (process {place.pid} on {place.host})" if place is not None else ""
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _TEXT_LENGTH else f"{text[:_TEXT_LENGTH]} ..."
-
-
-def heard_of(trial: TuneTrial) -> BaseException | None:
-    """Return what Ray raised for a trial, and forget it."""
-    return _heard.pop(trial.trial_id, None)
-
-
-def repair_tune() -> None:
-    """Let a trial's error stay its own, and be heard without a file.
-
-    In Ray 2.60, Tune's actor manager aborts the whole experiment on every error of Ray but that of
-    an actor or a task: a kill by the memory monitor, a removed placement group, a full object
-    store. Wrapped in the error of a dead actor, which is what they come to, they take the ordinary
-    way. A trial's error is known afterwards only from a file of Tune's, and where that cannot be
-    written the experiment ends too.
-    """
-    _repair(RayActorManager, "_actor_task_failed", _let_errors_be_actors)
-    _repair(TuneTrial, "handle_error", _listen)
-
-
-def _repair(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-    original = getattr(owner, name)
-    if not getattr(original, "_is_repaired", False):
-        repaired = wrap(original)
-        repaired._is_repaired = True
-        setattr(owner, name, repaired)
-
-
-def _let_errors_be_actors(original: Any) -> Any:
-    def actor_task_failed(self: Any, tracked_actor_task: Any, exception: BaseException) -> None:
-        is_known = isinstance(exception, (RayActorError, RayTaskError))
-        if isinstance(exception, RayError) and not is_known:
-            wrapped = RayActorError(error_msg=str(exception))
-            wrapped.__cause__ = exception
-            exception = wrapped
-        original(self, tracked_actor_task=tracked_actor_task, exception=exception)
-
-    return actor_task_failed
-
-
-def _listen(original: Any) -> Any:
-    def handle_error(self: TuneTrial, exc: BaseException | None = None) -> None:
-        if exc is not None:
-            _heard[self.trial_id] = exc
-        with contextlib.suppress(Exception):
-            original(self, exc)
-
-    return handle_error

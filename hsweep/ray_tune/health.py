@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import ray
 
+from hsweep.ray_tune.private import dead_processes
+
 HEAD_SECONDS: Final = 60.0
 """How long the head of a cluster may be silent; it may come back, as a process of its own."""
 
@@ -34,9 +36,10 @@ class RayHealth:
 
     def trouble(self) -> str | None:
         """Return what makes it impossible to go on, None for nothing. Never blocks."""
-        dead = self._dead_process() if self._is_ours else None
-        if dead is not None:
-            return f"Ray ended the run: its process {dead} on this machine has died"
+        dead = dead_processes() if self._is_ours else []
+        for name in _NEEDED:
+            if name in dead:
+                return f"Ray ended the run: its process {name} on this machine has died"
         now = time.monotonic()
         # Time in which this process was stopped itself is no silence of the head.
         self._silent += min(now - self._looked, _LONGEST_LOOK)
@@ -50,11 +53,6 @@ class RayHealth:
         if not any(node["NodeID"] == self._own_node and node["Alive"] for node in self.nodes):
             return "Ray ended the run: it has lost the node that this command runs on"
         return None
-
-    def _dead_process(self) -> str | None:
-        node = ray._private.worker._global_node
-        dead = [name for name, _ in node.dead_processes()] if node is not None else []
-        return next((name for name in _NEEDED if name in dead), None)
 
     def _ask(self, now: float) -> None:
         """Ask the head for its nodes, in a thread: where it is gone the call does not return."""

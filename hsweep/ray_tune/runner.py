@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,23 +21,17 @@ from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.packing import AT_ONCE, share_of
+from hsweep.coordination.device_shares import AT_ONCE, share_of
 from hsweep.design.trial import Resources
 from hsweep.errors import UserError
-from hsweep.ray_tune.actor import PARCEL, Parcel, TrialActor
-from hsweep.ray_tune.devices import smallest_device_bytes
-from hsweep.ray_tune.failures import repair_tune
+from hsweep.ray_tune.actor import START, TrialActor
+from hsweep.ray_tune.adapters import CoordinatedSearcher, StopWhenAsked
 from hsweep.ray_tune.health import RayHealth
-from hsweep.ray_tune.link import (
-    CoordinatedScheduler,
-    CoordinatedSearcher,
-    Link,
-    ProcessCallback,
-    StopWhenAsked,
-    alive_nodes,
-    slots_of,
-)
+from hsweep.ray_tune.nodes import alive_nodes, slots_of, smallest_device_bytes
 from hsweep.ray_tune.pickling import send_whole
+from hsweep.ray_tune.private import repair_tune
+from hsweep.ray_tune.scheduler import CoordinatedScheduler
+from hsweep.ray_tune.workers import Worker
 from hsweep.record.provenance import usable_cores
 from hsweep.workspace import worker_environment
 
@@ -153,21 +147,20 @@ class RayRunner:
         requests = {trial.resources for trial in coordinator.planned_trials()} | self._checked
         self._ask_devices(requests)
         if self.device_bytes is not None:
-            coordinator.pack(self.device_bytes)
+            coordinator.share_devices(self.device_bytes)
         concurrent = self.max_concurrent or max(
             (self.slots(request) for request in requests), default=1
         )
-        link = Link(coordinator, max(1, concurrent))
-        run_name = f"run-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
-        tune_thread = _TuneThread(self.scratch, run_name, link, max(1, concurrent))
+        scheduler = CoordinatedScheduler(coordinator, max(1, concurrent))
+        tune_thread = _TuneThread(self.scratch, scheduler)
         tune_thread.start()
         try:
-            _watch(tune_thread, link, RayHealth(is_ours=self.address is None))
+            _watch(tune_thread, scheduler, RayHealth(is_ours=self.address is None))
         except BaseException:
-            # An interrupt that nobody turned into a request: Tune shall not go on alone.
+            # An interrupt that was not turned into a request: Tune shall not go on by itself.
             coordinator.request_stop("interrupted")
             raise
-        link.wait_for_explanations(_EXPLAINING_SECONDS)
+        scheduler.wait_for_explanations(_EXPLAINING_SECONDS)
         if tune_thread.error is not None and not coordinator.is_exhausted:
             coordinator.request_stop(_ending(tune_thread.error), is_trouble=True)
 
@@ -184,11 +177,10 @@ class _TuneThread(threading.Thread):
         error: what ended it before its time; None if nothing did.
     """
 
-    def __init__(self, scratch: str, run_name: str, link: Link, concurrent: int) -> None:
+    def __init__(self, scratch: str, scheduler: CoordinatedScheduler) -> None:
         super().__init__(name="tune", daemon=True)
         self.error: BaseException | None = None
-        self._scratch, self._run_name = scratch, run_name
-        self._link, self._concurrent = link, concurrent
+        self._scratch, self._scheduler = scratch, scheduler
 
     def run(self) -> None:
         """Run the experiment."""
@@ -199,63 +191,62 @@ class _TuneThread(threading.Thread):
             self.error = error
 
     def _tuner(self) -> tune.Tuner:
-        link = self._link
+        scheduler = self._scheduler
         return tune.Tuner(
             TrialActor,
             tune_config=tune.TuneConfig(
-                search_alg=CoordinatedSearcher(link),
-                scheduler=CoordinatedScheduler(link),
+                search_alg=CoordinatedSearcher(scheduler),
+                scheduler=scheduler,
                 num_samples=-1,
-                max_concurrent_trials=self._concurrent,
-                reuse_actors=not link.coordinator.sweep.isolate,
+                max_concurrent_trials=scheduler.workers.most,
+                reuse_actors=not scheduler.coordinator.sweep.isolate,
                 trial_name_creator=_trial_name,
                 trial_dirname_creator=_trial_name,
             ),
             run_config=tune.RunConfig(
-                name=self._run_name,
+                name=f"run-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}",
                 storage_path=self._scratch,
                 verbose=0,
                 failure_config=tune.FailureConfig(max_failures=0),
                 # Asked for by default, which fails every trial as it ends: ours are our own.
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                callbacks=[ProcessCallback(link)],
-                stop=StopWhenAsked(link),
+                stop=StopWhenAsked(scheduler),
                 log_to_file=False,
             ),
         )
 
 
-def _watch(tune_thread: threading.Thread, link: Link, health: "RayHealth") -> None:
-    """Wait for Tune; ask for the end, and at last leave it alone, where it can never go on."""
+def _watch(
+    tune_thread: threading.Thread, scheduler: CoordinatedScheduler, health: RayHealth
+) -> None:
+    """Wait for Tune; ask for the end, and at last do not wait for it, where it can never go on."""
     without_room = 0.0
     while tune_thread.is_alive():
         tune_thread.join(_LOOK_SECONDS)
         trouble = health.trouble()
-        has_room = link.num_live > 0 or _fits_somewhere(link.waiting, health.nodes)
+        waiting = scheduler.workers.without_process()
+        has_room = bool(scheduler.workers.with_process()) or _fits_somewhere(waiting, health.nodes)
         without_room = 0.0 if has_room else without_room + _LOOK_SECONDS
         if trouble is None and without_room > ROOMLESS_SECONDS:
-            trouble = _no_room(link.waiting)
+            trouble = _no_room(waiting)
         if trouble is not None:
-            link.coordinator.request_stop(trouble, is_trouble=True)
+            scheduler.coordinator.request_stop(trouble, is_trouble=True)
             tune_thread.join(_LEAVE_SECONDS)
             return
 
 
-def _fits_somewhere(waiting: Iterable[Parcel], nodes: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether some node could hold a trial that waits for one, were it empty."""
-    parcels = list(waiting)
-    return not parcels or any(
-        slots_of(node["Resources"], parcel.first.resources)
+def _fits_somewhere(waiting: Sequence[Worker], nodes: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether some node could hold a worker that waits for one, were it empty."""
+    return not waiting or any(
+        slots_of(node["Resources"], worker.resources)
         for node in nodes
-        for parcel in parcels
-        if node["Alive"] and node["NodeID"] not in parcel.avoided
+        for worker in waiting
+        if node["Alive"] and node["NodeID"] not in worker.avoided
     )
 
 
-def _no_room(waiting: Iterable[Parcel]) -> str:
-    needs = " or ".join(
-        sorted({_amounts(parcel.first.resources) for parcel in waiting}) or ["nothing"]
-    )
+def _no_room(waiting: Iterable[Worker]) -> str:
+    needs = " or ".join(sorted({_amounts(worker.resources) for worker in waiting}) or ["nothing"])
     return (
         f"no node of the cluster has been able to hold a trial for {ROOMLESS_SECONDS / 60:g} "
         f"minutes (one needs {needs}): nodes were lost and none came back"
@@ -273,7 +264,7 @@ def _ending(error: BaseException) -> str:
 
 
 def _trial_name(trial: TuneTrial) -> str:
-    return f"{trial.config[PARCEL]!r}-{trial.trial_id}"
+    return f"{trial.config[START]!r}-{trial.trial_id}"
 
 
 def _check_shared(scratch: str, nodes: list[dict[str, Any]]) -> None:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from rich.console import Console
 
 from hsweep.coordination.coordinator import Coordinator, stop_after
-from hsweep.coordination.parties import Proposer
-from hsweep.coordination.progress import ENDING, Progress
+from hsweep.coordination.protocols import Proposer
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
@@ -30,6 +29,7 @@ from hsweep.record.journal import Journal
 from hsweep.record.provenance import hardware
 from hsweep.record.study import Study
 from hsweep.running.outcome import Outcome, resume_line
+from hsweep.running.progress import ENDING, Progress
 from hsweep.running.reuse import Reuse, reuse_for
 from hsweep.terminal import doing
 from hsweep.tracking.names import study_tags
@@ -287,7 +287,7 @@ def _coordinator(
     trials: list[Trial] = list(plan.trials)
     proposer: Proposer | None = None
     if plan.is_adaptive:
-        from hsweep.ray_tune.search import OptunaProposer
+        from hsweep.coordination.search import OptunaProposer
 
         adaptive = OptunaProposer(plan.sweep, planner, journal, plan.study_seed)
         trials, proposer = adaptive.known_trials, adaptive
@@ -298,7 +298,7 @@ def _coordinator(
         checkpoints=study.checkpoints(),
         proposer=proposer,
         only=only,
-        kept=study.manifest.added_keys,
+        exempt=study.manifest.added_keys,
         reuse=reuse,
     )
 

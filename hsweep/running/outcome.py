@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from hsweep.commands import command
-from hsweep.coordination.progress import duration
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import TrialStatus
 from hsweep.record.endings import (
@@ -14,6 +13,7 @@ from hsweep.record.endings import (
     trial_ends,
 )
 from hsweep.record.study import Study
+from hsweep.running.progress import duration
 from hsweep.tracking.shutdown import tracking_lines
 from hsweep.tracking.target import TrackingTarget
 from hsweep.tracking.tracker import TrackingSummary

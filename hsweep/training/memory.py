@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import torch
 
-from hsweep.design.trial import Assignment, Setback
+from hsweep.design.trial import Assignment, OutOfMemory
 
 _SIGNS: Final = re.compile(
     r"out of memory|can't allocate memory|not enough memory|_STATUS_ALLOC_FAILED", re.IGNORECASE
@@ -108,7 +108,9 @@ def held_at_most(device: torch.device) -> int | None:
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
 
 
-def memory_setback(assignment: Assignment, device: torch.device, error: DoesNotFitError) -> Setback:
+def out_of_memory(
+    assignment: Assignment, device: torch.device, error: DoesNotFitError
+) -> OutOfMemory:
     """Return how a trial that does not fit ends, with the bytes that it needs as far as known.
 
     On CUDA these are its peak and what it asked for in vain; elsewhere what was planned for it, or
@@ -119,7 +121,7 @@ def memory_setback(assignment: Assignment, device: torch.device, error: DoesNotF
         needed = torch.cuda.max_memory_allocated(device) + (asked or 0)
     else:
         needed = max(trial.train_memory_bytes, asked or 0)
-    if assignment.is_alone:
+    if assignment.is_exclusive:
         where = "the device even alone"
         precision = "" if trial.recipe.precision == "bfloat16" else ", train in bfloat16"
         advice = f"make the shape smaller{precision} or take a device with more memory"
@@ -127,7 +129,7 @@ def memory_setback(assignment: Assignment, device: torch.device, error: DoesNotF
         where, advice = "the device beside what else is on it", "it may fit alone"
     in_vain = f", {shown(asked)} of it asked for in vain" if asked else ""
     message = f"{error.what} does not fit {where}: about {shown(needed)} needed{in_vain}; {advice}"
-    return Setback("memory", message, needed)
+    return OutOfMemory(message, needed)
 
 
 def shown(num_bytes: int) -> str:

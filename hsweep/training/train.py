@@ -7,12 +7,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from hsweep.design.trial import Assignment, Report, Setback
+from hsweep.design.trial import Assignment, Event, Report, StorageFailure
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.compiled import compiled, forget_compiled, is_graphed
 from hsweep.training.evaluation import Reporter
-from hsweep.training.memory import DoesNotFitError, fitting, measure_peak, memory_setback
+from hsweep.training.memory import DoesNotFitError, fitting, measure_peak, out_of_memory
 from hsweep.training.micro_batches import Gradients, has_batch_statistics
 from hsweep.training.opening import Opened, open_trial
 from hsweep.training.optimizers import step_at
@@ -20,7 +20,7 @@ from hsweep.training.process_state import ProcessState, seed_all
 from tasks.base import Batch
 
 
-def train(assignment: Assignment, device: torch.device) -> Generator[Report | Setback, None, None]:
+def train(assignment: Assignment, device: torch.device) -> Generator[Event, None, None]:
     """Train a trial and yield its reports.
 
     Starts from the newest valid checkpoint if there is one; reports the checkpoint remembers and
@@ -29,7 +29,7 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report | Se
 
     Where memory does not suffice for an update, it is repeated in smaller parts whose gradients
     add up (see ``hsweep.training.micro_batches``), and so are all that follow. Where that does not
-    help, or checkpoints cannot be written, the generator ends with a setback instead of a report.
+    help, or checkpoints cannot be written, the generator ends by saying so instead of a report.
 
     On the CPU the reports depend on the trial alone, to the bit, however often it was interrupted:
     the batch of a step and the state of the random generator at a report are functions of the
@@ -52,12 +52,12 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Report | Se
                 forget_compiled()
         return
     except DoesNotFitError as error:
-        setback = memory_setback(assignment, device, error)
+        ending: Event = out_of_memory(assignment, device, error)
     except StorageError as error:
-        setback = Setback("storage", str(error))
+        ending = StorageFailure(str(error))
     finally:
         process.restore()
-    yield setback
+    yield ending
 
 
 class _Loop:

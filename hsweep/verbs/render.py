@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hsweep.coordination.progress import STATUS_STYLES, duration, number
 from hsweep.design.labels import point_label, varying_axes, varying_in
 from hsweep.design.trial import TrialStatus
 from hsweep.planning.answerable import analysable
@@ -34,6 +33,7 @@ from hsweep.record.origins import mixed_versions_lines
 from hsweep.record.rows import TrialRow
 from hsweep.record.study import CLOSELY, Study
 from hsweep.running.outcome import errors_line
+from hsweep.running.progress import STATUS_STYLES, duration, number
 
 _MAX_ROWS: Final = 200
 _BEST_ROWS: Final = 20

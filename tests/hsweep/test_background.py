@@ -22,7 +22,7 @@ from tiny_runs import (
 from torch import nn
 
 from hsweep import Recipe, epochs, grid
-from hsweep.design.trial import Setback, Trial
+from hsweep.design.trial import StorageFailure, Trial
 from hsweep.training import background, trial_state
 from hsweep.training import train as training
 from hsweep.training.background import BackgroundWriter
@@ -258,7 +258,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, units: set[int]) -> list[int]:
     return tried
 
 
-def test_a_write_that_fails_is_a_setback_at_the_next_report_and_nothing_is_lost(
+def test_a_write_that_fails_is_a_storage_failure_at_the_next_report_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed = [content(report) for report in said(tmp_path / "undisturbed")]
@@ -266,10 +266,9 @@ def test_a_write_that_fails_is_a_setback_at_the_next_report_and_nothing_is_lost(
     tried = failing(monkeypatch, full)
     Clock.now = 0.0
     heard = said(tmp_path)
-    *reports, setback = heard
-    assert isinstance(setback, Setback)
-    assert setback.kind == "storage"
-    assert "No space left" in setback.message
+    *reports, ending = heard
+    assert isinstance(ending, StorageFailure)
+    assert "No space left" in ending.message
     # Told by the report after it at the latest.
     assert [content(report) for report in reports] == undisturbed[: len(reports)]
     assert len(reports) in (4, 5)

@@ -15,7 +15,14 @@ from tiny_runs import coordinating, histories, planned, status_log, statuses, ta
 
 from hsweep import Asha, Sweep, epochs, grid
 from hsweep.coordination.coordinator import Coordinator, stop_after
-from hsweep.design.trial import Assignment, Report, Setback, Trial, TrialStatus
+from hsweep.design.trial import (
+    Assignment,
+    OutOfMemory,
+    Report,
+    StorageFailure,
+    Trial,
+    TrialStatus,
+)
 from hsweep.record.journal import Journal, LogRow
 
 SWEEP = tiny_sweep(budget=epochs(4), max_failures=2)
@@ -256,6 +263,20 @@ def test_interrupted_trials_come_first_when_a_study_goes_on(tmp_path: Path) -> N
         assert first.recorded_through == 1
 
 
+def test_a_trial_that_is_not_ready_is_passed_over_and_comes_first_once_it_is(
+    tmp_path: Path,
+) -> None:
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        first = take(coordinator)
+        coordinator.requeue(first)
+        key = first.trial.key
+        (other,) = coordinator.next_assignments(is_ready=lambda each: each != key)
+        assert other.trial.key != key
+        again = take(coordinator)
+        assert (again.trial.key, again.attempt) == (key, 2)
+    assert status_log(tmp_path, key) == ["running", "planned", "running", "planned"]
+
+
 def test_a_stop_request_ends_the_handing_out_and_the_first_reason_stays(tmp_path: Path) -> None:
     with coordinating(SWEEP, tmp_path) as coordinator:
         running = take(coordinator)
@@ -418,9 +439,9 @@ def test_a_settled_study_goes_on_where_it_was(tmp_path: Path) -> None:
         done, half = take(coordinator), take(coordinator)
         train_through(coordinator, done, 0.3)
         coordinator.report(half, said(half, 1, 0.7))
-        before, left = coordinator.snapshot(), coordinator.units_left()
+        before, left = coordinator.overview(), coordinator.units_left()
     with coordinating(SWEEP, tmp_path) as coordinator:
-        after = coordinator.snapshot()
+        after = coordinator.overview()
         assert (after.units_done, coordinator.units_left()) == (5, 7)
         assert (before.units_done, left) == (5, 7)
         assert after.best == before.best == {"": (0.3, done.trial.key)}
@@ -445,7 +466,7 @@ def test_a_coordinator_whose_predecessor_was_killed_takes_its_running_trials_up(
     assert statuses(tmp_path)[lost.trial.key] is TrialStatus.RUNNING
     with coordinating(SWEEP, tmp_path) as coordinator:
         assert not coordinator.is_exhausted
-        assert coordinator.snapshot().running == {}
+        assert coordinator.overview().running == {}
         assert status_log(tmp_path, lost.trial.key) == ["running", "planned"]
         again = take(coordinator)
         assert (again.trial.key, again.attempt, again.recorded_through) == (lost.trial.key, 2, 2)
@@ -456,7 +477,7 @@ def test_what_is_running_and_left_is_known_at_any_time(tmp_path: Path) -> None:
         first, second = take(coordinator), take(coordinator)
         coordinator.report(first, said(first, 3))
         coordinator.report(second, said(second, 2, None, diverged_at=5))
-        snapshot = coordinator.snapshot()
+        snapshot = coordinator.overview()
         assert snapshot.running == {first.trial.key: 3}
         # Of the diverged trial nothing is left to do.
         assert (snapshot.units_done, coordinator.units_left()) == (5, 5)
@@ -481,7 +502,7 @@ def test_what_is_left_knows_how_many_the_rungs_will_stop(tmp_path: Path, compete
             for unit in range(assignment.recorded_through + 1, 10):
                 if not coordinator.report(assignment, said(assignment, unit, value)):
                     break
-            expected.append(coordinator.units_left() + coordinator.snapshot().units_done)
+            expected.append(coordinator.units_left() + coordinator.overview().units_done)
     assert 0 < expected[0] < 24 * 9
     assert set(expected) == {expected[0]}
 
@@ -493,7 +514,7 @@ def test_a_maximised_metric_is_best_where_it_is_largest(tmp_path: Path) -> None:
             assignment = take(coordinator)
             coordinator.report(assignment, said(assignment, 1, value))
             best = assignment.trial.key
-        assert coordinator.snapshot().best == {"": (pytest.approx(0.8), best)}
+        assert coordinator.overview().best == {"": (pytest.approx(0.8), best)}
 
 
 def _finish_in_any_order(folder: Path, sweep: Sweep, rng: random.Random, num_workers: int) -> None:
@@ -562,9 +583,9 @@ def test_a_trial_that_comes_early_to_a_rung_waits_and_goes_on_under_a_new_attemp
 def test_a_trial_that_does_not_fit_is_tried_alone_and_then_too_large(tmp_path: Path) -> None:
     with coordinating(SWEEP, tmp_path) as coordinator:
         big, other = take(coordinator), take(coordinator)
-        assert not big.is_alone
+        assert not big.is_exclusive
         assert coordinator.report(big, said(big, 1))
-        no_room = Setback("memory", "10 GiB of 8 GiB needed", 10 << 30)
+        no_room = OutOfMemory("10 GiB of 8 GiB needed", 10 << 30)
         assert not coordinator.report(big, no_room)
         row = rows(coordinator)[big.trial.key]
         assert (row.status, row.failures) == (TrialStatus.PLANNED, 0)
@@ -573,7 +594,11 @@ def test_a_trial_that_does_not_fit_is_tried_alone_and_then_too_large(tmp_path: P
         for _ in range(2):
             train_through(coordinator, take(coordinator))
         alone = take(coordinator)
-        assert (alone.trial.key, alone.is_alone, alone.recorded_through) == (big.trial.key, True, 1)
+        assert (alone.trial.key, alone.is_exclusive, alone.recorded_through) == (
+            big.trial.key,
+            True,
+            1,
+        )
         assert take_one(coordinator) is None
         assert not coordinator.report(alone, no_room)
         assert coordinator.is_exhausted
@@ -589,14 +614,14 @@ def test_a_trial_that_does_not_fit_is_tried_alone_and_then_too_large(tmp_path: P
 def test_a_trial_that_needs_everything_for_itself_waits_until_nothing_runs(tmp_path: Path) -> None:
     with coordinating(SWEEP, tmp_path) as coordinator:
         big, other = take(coordinator), take(coordinator)
-        coordinator.report(big, Setback("memory", "does not fit"))
+        coordinator.report(big, OutOfMemory("does not fit"))
         last = take(coordinator)
         assert take_one(coordinator) is None
         train_through(coordinator, other)
         assert take_one(coordinator) is None
         train_through(coordinator, last)
         alone = take(coordinator)
-        assert alone.is_alone
+        assert alone.is_exclusive
         train_through(coordinator, alone)
 
 
@@ -607,7 +632,7 @@ def test_storage_that_cannot_be_written_pauses_the_study_and_is_nobodys_failure(
         assignment = take(coordinator)
         coordinator.report(assignment, said(assignment, 1))
         full = "checkpoints cannot be written to /data: no space left"
-        assert not coordinator.report(assignment, Setback("storage", full))
+        assert not coordinator.report(assignment, StorageFailure(full))
         assert (coordinator.stop_reason, coordinator.is_in_trouble) == (full, True)
         row = rows(coordinator)[assignment.trial.key]
         assert (row.status, row.unit, row.failures) == (TrialStatus.PLANNED, 1, 0)

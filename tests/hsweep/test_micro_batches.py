@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from hsweep import Recipe, epochs, grid, steps
 from hsweep.coordination.runner import InlineRunner
-from hsweep.design.trial import Assignment, Report, Setback, Trial
+from hsweep.design.trial import Assignment, OutOfMemory, Report, Trial
 from hsweep.record.journal import Journal
 from hsweep.training.batches import leaves, parts_of
 from hsweep.training.checkpoints import CheckpointStore
@@ -360,26 +360,29 @@ def test_a_resumed_trial_does_not_try_what_did_not_fit(tmp_path: Path) -> None:
     assert [report.note for report in resumed] == [""] * 5
 
 
-def test_one_example_that_does_not_fit_is_a_setback_with_what_was_needed(tmp_path: Path) -> None:
+def test_one_example_that_does_not_fit_is_out_of_memory_with_what_was_needed(
+    tmp_path: Path,
+) -> None:
     trial = crowded(fits=0, since=9)
-    *reports, setback = said(assignment_of(trial, tmp_path))
+    *reports, ending = said(assignment_of(trial, tmp_path))
     assert [report.unit for report in reports] == [1, 2]
-    assert isinstance(setback, Setback)
-    assert setback.kind == "memory"
+    assert isinstance(ending, OutOfMemory)
     # Of the host's memory in use nothing is known: what was planned, or asked for if that is more.
-    assert setback.needed_bytes == max(trial.train_memory_bytes, 512 << 20)
+    assert ending.needed_bytes == max(trial.train_memory_bytes, 512 << 20)
     for part in ("one example at once", "beside what else", "512.0 MiB", "may fit alone"):
-        assert part in setback.message
+        assert part in ending.message
 
 
-def test_alone_the_setback_says_what_would_help(tmp_path: Path) -> None:
-    alone = replace(assignment_of(crowded(fits=0), tmp_path), is_alone=True)
-    (setback,) = said(alone)
+def test_in_a_process_with_the_device_to_itself_the_message_says_what_would_help(
+    tmp_path: Path,
+) -> None:
+    alone = replace(assignment_of(crowded(fits=0), tmp_path), is_exclusive=True)
+    (ending,) = said(alone)
     for part in ("even alone", "smaller", "bfloat16", "more memory"):
-        assert part in setback.message
+        assert part in ending.message
 
 
-def test_before_a_setback_the_work_up_to_the_last_report_is_kept(tmp_path: Path) -> None:
+def test_before_memory_runs_out_the_work_up_to_the_last_report_is_kept(tmp_path: Path) -> None:
     """Where nothing was updated since; else there is no going back to it."""
     for since, kept in ((9, 2), (10, None)):
         folder = tmp_path / str(since)
@@ -412,11 +415,11 @@ class UncutTask(CrowdedTask):
         return Uncut(replace(self, fits=None), *where.values(), fits=self.fits)
 
 
-def test_a_batch_that_cannot_be_cut_is_a_setback_at_once(tmp_path: Path) -> None:
+def test_a_batch_that_cannot_be_cut_is_out_of_memory_at_once(tmp_path: Path) -> None:
     Uncut.asked = 0
     trial = replace(crowded(), task=UncutTask(fits=4))
-    (setback,) = said(assignment_of(trial, tmp_path))
-    assert "whole batch, which its task does not cut" in setback.message
+    (ending,) = said(assignment_of(trial, tmp_path))
+    assert "whole batch, which its task does not cut" in ending.message
     assert Uncut.asked == 1
 
 
@@ -434,20 +437,20 @@ def out_of_memory(*_: Any, **__: Any) -> Any:
         (TinyData, "evaluate", "the evaluation"),
     ],
 )
-def test_what_has_no_smaller_parts_is_a_setback(
+def test_what_has_no_smaller_parts_is_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, method: str, what: str
 ) -> None:
     trial = crowded()
     monkeypatch.setattr(owner, method, out_of_memory)
-    (setback,) = said(assignment_of(trial, tmp_path))
-    assert setback.kind == "memory"
-    assert setback.message.startswith(what)
+    (ending,) = said(assignment_of(trial, tmp_path))
+    assert isinstance(ending, OutOfMemory)
+    assert ending.message.startswith(what)
     monkeypatch.undo()
     # Nothing is left behind that would spoil what comes next.
     assert len(said(assignment_of(trial, tmp_path, attempt=2))) == 6
 
 
-def test_an_evaluation_that_fits_once_gradients_are_gone_is_no_setback(
+def test_an_evaluation_that_fits_once_gradients_are_gone_is_not_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = said(assignment_of(crowded(), tmp_path / "expected"))

@@ -24,7 +24,7 @@ from hsweep.design.trial import Trial
 from hsweep.running import launch
 from hsweep.training import process_state
 from hsweep.training.process_state import ProcessState
-from hsweep.training.worker import TrialSession
+from hsweep.training.session import TrialSession
 from models.retrieval import RetrievalTransformer
 from tasks.synthetic.retrieval import Retrieval
 
@@ -154,7 +154,7 @@ def run(trial: Trial, folder: Path) -> list[Any]:
     reports = []
     with contextlib.suppress(StopIteration):
         while True:
-            reports.append(session.next_report())
+            reports.append(session.next_events()[0][1])
     session.close()
     return reports
 
@@ -207,7 +207,7 @@ def test_a_trial_that_fails_leaves_nothing_behind_either(tmp_path: Path) -> None
     trial = of_model(Leaky(2), TinyTask(raises_at=1, folder=str(tmp_path)))
     session = TrialSession(assignment_of(trial, tmp_path))
     with pytest.raises(RuntimeError):
-        session.next_report()
+        session.next_events()
     assert before.changed() == []
 
 
@@ -217,14 +217,14 @@ def test_models_that_draw_from_numpy_and_python_repeat_and_can_be_resumed(tmp_pa
     random.seed(7)
     np.random.seed(7)
     session = TrialSession(assignment_of(trial, tmp_path / "in parts"))
-    heard = [content(session.next_report()) for _ in range(2)]  # type: ignore[arg-type]
+    heard = [content(session.next_events()[0][1]) for _ in range(2)]  # type: ignore[arg-type]
     session.close()
     random.seed(8)
     np.random.seed(8)
     session = TrialSession(
         assignment_of(trial, tmp_path / "in parts", attempt=2, recorded_through=2)
     )
-    heard += [content(session.next_report()) for _ in range(2)]  # type: ignore[arg-type]
+    heard += [content(session.next_events()[0][1]) for _ in range(2)]  # type: ignore[arg-type]
     session.close()
     assert heard == whole
 

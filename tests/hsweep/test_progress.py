@@ -13,10 +13,10 @@ from tiny_runs import coordinating, planned, take_one
 
 from hsweep import Asha, Sweep, epochs, grid
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.progress import Progress, duration, number
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import Report, TrialStatus
+from hsweep.running.progress import Progress, duration, number
 
 SWEEP = tiny_sweep(space=grid(width=[1, 2, 3], lr=[0.05]), budget=epochs(4), max_failures=1)
 
@@ -195,7 +195,7 @@ def test_the_status_line_fits_the_terminal_and_leaves_no_copy_behind(
             InlineRunner().run(coordinator)
             coordinator.request_stop("interrupted")
             # As long as it can get: the counts of a very large study.
-            large = replace(coordinator.snapshot(), counts=dict.fromkeys(TrialStatus, 123_456))
+            large = replace(coordinator.overview(), counts=dict.fromkeys(TrialStatus, 123_456))
             paper = Console(file=io.StringIO(), width=columns, record=True)
             paper.print(Group(progress._summary(large)))
         assert coordinator.observer is progress
@@ -259,7 +259,7 @@ def test_every_axis_is_named_if_none_varies() -> None:
 
 
 def test_every_status_has_a_style() -> None:
-    from hsweep.coordination.progress import STATUS_STYLES
+    from hsweep.running.progress import STATUS_STYLES
 
     assert set(STATUS_STYLES) == set(TrialStatus)
 

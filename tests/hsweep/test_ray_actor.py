@@ -10,13 +10,13 @@ from tiny_runs import assignment_of, planned
 from hsweep import epochs, grid
 from hsweep.design.trial import Report
 from hsweep.ray_tune.environment import prepare_ray
-from hsweep.training.lane import BrokenLaneError, Word
+from hsweep.training.worker_queue import BrokenWorkerError, Message
 
 prepare_ray()
 
 from ray.tune.trainable import trainable  # noqa: E402
 
-from hsweep.ray_tune.actor import PARCEL, WORDS, Parcel, TrialActor  # noqa: E402
+from hsweep.ray_tune.actor import MESSAGES, START, TrialActor, WorkerStart  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -32,27 +32,27 @@ def traces(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def parcel(tmp_path: Path, traces: Path) -> Parcel:
+def raising(tmp_path: Path, traces: Path) -> WorkerStart:
     """Of a trial that leaves a trace and raises as soon as it trains."""
     task = TinyTask(raises_at=1, raises=99, folder=str(traces))
     trial = planned(tiny_sweep(task=task))[0]
-    return Parcel([assignment_of(trial, tmp_path / "checkpoints")])
+    return WorkerStart([assignment_of(trial, tmp_path / "checkpoints")])
 
 
 @pytest.fixture
-def calm(tmp_path: Path) -> Parcel:
+def calm(tmp_path: Path) -> WorkerStart:
     """Of a trial that nothing happens to."""
     trial = planned(tiny_sweep(space=grid(width=[4]), budget=epochs(2)))[0]
-    return Parcel([assignment_of(trial, tmp_path / "checkpoints")])
+    return WorkerStart([assignment_of(trial, tmp_path / "checkpoints")])
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[[Parcel], TrialActor]]:
+def started(tmp_path: Path) -> Iterator[Callable[[WorkerStart], TrialActor]]:
     """Start processes that are none, and end them."""
     actors: list[TrialActor] = []
 
-    def start(parcel: Parcel) -> TrialActor:
-        actors.append(TrialActor({PARCEL: parcel}))
+    def start(with_trials: WorkerStart) -> TrialActor:
+        actors.append(TrialActor({START: with_trials}))
         return actors[-1]
 
     yield start
@@ -60,49 +60,55 @@ def started(tmp_path: Path) -> Iterator[Callable[[Parcel], TrialActor]]:
         actor.stop()
 
 
-def said_by(actor: TrialActor) -> list[Word]:
-    """Ask until a process has no more to say."""
-    words: list[Word] = []
-    while said := actor.step()[WORDS]:
-        words += said
-    return words
+def messages_of(actor: TrialActor) -> list[Message]:
+    """Ask a process until there is nothing more."""
+    messages: list[Message] = []
+    while found := actor.step()[MESSAGES]:
+        messages += found
+    return messages
 
 
-def units(words: list[Word]) -> list[int]:
-    return [word.said.unit for word in words if isinstance(word.said, Report)]
+def units(messages: list[Message]) -> list[int]:
+    return [each.event.unit for each in messages if isinstance(each.event, Report)]
 
 
 def test_a_trial_given_to_another_process_while_its_own_started_is_trained_once(
-    started: Callable[[Parcel], TrialActor], parcel: Parcel, calm: Parcel, traces: Path
+    started: Callable[[WorkerStart], TrialActor],
+    raising: WorkerStart,
+    calm: WorkerStart,
+    traces: Path,
 ) -> None:
     """Tune gives it to a process that became free, and ends the one that was started for it."""
-    given_up, reused = started(parcel), started(calm)
-    assert units(said_by(reused)) == [1, 2]
-    reused.reset({PARCEL: parcel})
-    with pytest.raises(BrokenLaneError):
-        said_by(reused)
+    given_up, reused = started(raising), started(calm)
+    assert units(messages_of(reused)) == [1, 2]
+    reused.reset({START: raising})
+    with pytest.raises(BrokenWorkerError):
+        messages_of(reused)
     given_up.stop()
     assert [trace.name for trace in traces.iterdir()] == ["raised-1"]
 
 
 @pytest.mark.parametrize("ending", ["halt", "cleanup"])
 def test_what_is_ended_before_it_was_asked_for_never_trains(
-    started: Callable[[Parcel], TrialActor], parcel: Parcel, traces: Path, ending: str
+    started: Callable[[WorkerStart], TrialActor], raising: WorkerStart, traces: Path, ending: str
 ) -> None:
-    actor = started(parcel)
+    actor = started(raising)
     getattr(actor, ending)()
-    assert said_by(actor) == []
+    assert messages_of(actor) == []
     assert not list(traces.iterdir())
 
 
 def test_a_process_in_which_a_trial_raised_trains_nothing_more(
-    started: Callable[[Parcel], TrialActor], parcel: Parcel, calm: Parcel, traces: Path
+    started: Callable[[WorkerStart], TrialActor],
+    raising: WorkerStart,
+    calm: WorkerStart,
+    traces: Path,
 ) -> None:
     """Even one that raised unheard, because its driver had ended it meanwhile."""
-    actor = started(parcel)
-    assert actor.step()[WORDS]
+    actor = started(raising)
+    assert actor.step()[MESSAGES]
     while not list(traces.iterdir()):
         pass
-    actor.reset({PARCEL: calm})
-    with pytest.raises(BrokenLaneError):
+    actor.reset({START: calm})
+    with pytest.raises(BrokenWorkerError):
         actor.step()

@@ -25,7 +25,8 @@ from ray.exceptions import (  # noqa: E402
 )
 
 from hsweep.ray_tune.actor import Place, hang_file  # noqa: E402
-from hsweep.ray_tune.failures import Circumstances, failure_of, hang_trace  # noqa: E402
+from hsweep.ray_tune.failures import Failure, failure_of, hang_trace  # noqa: E402
+from hsweep.ray_tune.workers import Worker  # noqa: E402
 
 TESTS = Path(__file__).resolve().parents[1]
 PLACE = Place(node="n1", host="alpha", pid=77)
@@ -37,11 +38,11 @@ from pathlib import Path
 from hsweep.ray_tune.environment import prepare_ray
 prepare_ray()
 from hsweep.ray_tune.actor import TrialActor
-from hsweep.training.lane import Lane
+from hsweep.training.worker_queue import WorkerQueue
 from test_ray_failures import TRIAL, assigned
 
 class Hanging:
-    def next_words(self):
+    def next_events(self):
         never_returns()
 
 def never_returns():
@@ -50,7 +51,7 @@ def never_returns():
 
 actor = object.__new__(TrialActor)
 actor._logdir = sys.argv[1]
-actor._lane = Lane(actor._ended_if_it_hangs, lambda assignment: Hanging())
+actor._queue = WorkerQueue(actor._ended_if_it_hangs, lambda assignments: Hanging())
 actor.give([assigned(Path(sys.argv[1]), report_timeout=0.5)])
 actor.step()
 """
@@ -60,16 +61,21 @@ def assigned(folder: Path, report_timeout: float | None) -> Any:
     return replace(assignment_of(TRIAL, folder), report_timeout=report_timeout)
 
 
-def found(error: BaseException | None, **known: Any) -> Circumstances:
-    usual: dict[str, Any] = {
-        "assignment": assigned(Path("/nowhere"), 30.0),
-        "has_begun": True,
-        "place": PLACE,
-        "is_node_alive": True,
-        "was_silenced": False,
-        "trace": "",
-    }
-    return Circumstances(error=error, **{**usual, **known})
+def failure(
+    error: BaseException | None,
+    *,
+    assignment: Any = None,
+    has_started: bool = True,
+    place: Place | None = PLACE,
+    was_silenced: bool = False,
+    **known: Any,
+) -> Failure:
+    assignment = assignment or assigned(Path("/nowhere"), 30.0)
+    worker = Worker(assignment.resources, place=place, was_silenced=was_silenced)
+    worker.add([assignment])
+    if has_started:
+        worker.started.add(assignment.trial.key)
+    return failure_of(worker, assignment, error, **known)
 
 
 def wrapped(cause: BaseException) -> RayActorError:
@@ -94,29 +100,29 @@ def test_a_process_that_hangs_without_giving_up_the_interpreter_ends_itself_and_
     )
     assert done.returncode == 1, done.stderr
     assignment = assigned(tmp_path, report_timeout=0.5)
-    trace = hang_trace(str(tmp_path), assignment, None, own_node="n1")
-    failure = failure_of(found(died(), assignment=assignment, trace=trace))
-    assert failure.is_own_fault
-    assert failure.leaves_node
-    first, *stack = failure.text.splitlines()
+    trace = hang_trace(str(tmp_path), assignment, None)
+    found = failure(died(), assignment=assignment, trace=trace)
+    assert found.is_own_fault
+    assert found.leaves_node
+    first, *stack = found.text.splitlines()
     assert first.startswith("no report for 0.5 s (report_timeout): the process was ended ")
     assert "process 77 on alpha" in first
     assert re.search(r"; it was at <string>, line \d+, in never_returns$", first)
-    assert any("lane.py" in line and "in _advances" in line for line in stack)
+    assert any("worker_queue.py" in line and "in _advances" in line for line in stack)
 
 
 def test_a_process_that_reports_in_time_is_left_alone(tmp_path: Path) -> None:
     assignment = assigned(tmp_path, report_timeout=0.5)
-    assert hang_trace(str(tmp_path), assignment, None, own_node="n1") == ""
+    assert hang_trace(str(tmp_path), assignment, None) == ""
     hang_file(tmp_path, assignment).touch()  # watched, and in time
-    assert hang_trace(str(tmp_path), assignment, None, own_node="n1") == ""
+    assert hang_trace(str(tmp_path), assignment, None) == ""
 
 
 def test_a_process_that_could_not_watch_itself_is_ended_by_the_driver() -> None:
-    failure = failure_of(found(died("killed by `ray.kill`"), was_silenced=True))
-    assert failure.is_own_fault
-    assert "no report for 30 s (report_timeout): the process was ended" in failure.text
-    assert "it was stopped" in failure.text
+    found = failure(died("killed by `ray.kill`"), was_silenced=True)
+    assert found.is_own_fault
+    assert "no report for 30 s (report_timeout): the process was ended" in found.text
+    assert "it was stopped" in found.text
 
 
 @pytest.mark.parametrize(
@@ -127,16 +133,16 @@ def test_a_process_that_could_not_watch_itself_is_ended_by_the_driver() -> None:
         (died(preempted=True), {}, "the node was lost"),
         (ActorUnavailableError("rpc error", b"0" * 16), {}, "the process could not be reached"),
         (wrapped(TaskPlacementGroupRemoved()), {}, "the process could not be reached"),
-        (died(), {"has_begun": False, "place": None}, "the process died before the trial began"),
+        (died(), {"has_started": False, "place": None}, "the process died before the trial began"),
     ],
 )
 def test_a_lost_place_is_not_the_trials_fault(
     error: RayActorError, known: dict[str, Any], says: str
 ) -> None:
-    failure = failure_of(found(error, **known))
-    assert not failure.is_own_fault
-    assert failure.text.startswith(says)
-    assert str(error) in failure.text
+    found = failure(error, **known)
+    assert not found.is_own_fault
+    assert found.text.startswith(says)
+    assert str(error) in found.text
 
 
 @pytest.mark.parametrize(
@@ -152,14 +158,14 @@ def test_a_lost_place_is_not_the_trials_fault(
 def test_what_a_trial_does_itself_counts_as_its_failure(
     error: BaseException | None, says: str, leaves_node: bool
 ) -> None:
-    failure = failure_of(found(error))
-    assert failure.is_own_fault
-    assert failure.text.startswith(says) or says in failure.text
-    assert failure.leaves_node is leaves_node
-    assert "\x1b" not in failure.text
+    found = failure(error)
+    assert found.is_own_fault
+    assert found.text.startswith(says) or says in found.text
+    assert found.leaves_node is leaves_node
+    assert "\x1b" not in found.text
 
 
 def test_what_ray_says_never_pushes_out_what_we_say() -> None:
-    failure = failure_of(found(died("x" * 100_000)))
-    assert len(failure.text) < 8_000
-    assert failure.text.startswith("the process died")
+    found = failure(died("x" * 100_000))
+    assert len(found.text) < 8_000
+    assert found.text.startswith("the process died")

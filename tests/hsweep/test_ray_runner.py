@@ -30,17 +30,11 @@ prepare_ray()
 
 import ray  # noqa: E402
 from ray.air.execution._internal.actor_manager import RayActorManager  # noqa: E402
-from ray.exceptions import (  # noqa: E402
-    ActorUnavailableError,
-    ObjectStoreFullError,
-    OutOfMemoryError,
-    RayActorError,
-    RayTaskError,
-)
+from ray.exceptions import ActorUnavailableError  # noqa: E402
 
-from hsweep.ray_tune import failures as ray_failures  # noqa: E402
-from hsweep.ray_tune import link as ray_link  # noqa: E402
+from hsweep.ray_tune import nodes as ray_nodes  # noqa: E402
 from hsweep.ray_tune import runner as ray_runner  # noqa: E402
+from hsweep.ray_tune import scheduler as ray_scheduler  # noqa: E402
 from hsweep.ray_tune.runner import RayRunner  # noqa: E402
 
 __all__ = ["expected"]
@@ -77,7 +71,7 @@ def test_a_worker_killed_in_the_middle_costs_only_the_way_back_to_its_checkpoint
         deadline = time.monotonic() + 120
         while not killed and time.monotonic() < deadline:
             # What it said before is on its way; the record shall have it first.
-            has_said = 2 in coordinator.snapshot().running.values()
+            has_said = 2 in coordinator.overview().running.values()
             for trace in traces.glob("waiting-*") if has_said else ():
                 killed.append(int(trace.name.partition("-")[2]))
                 os.kill(killed[0], signal.SIGKILL)
@@ -276,13 +270,13 @@ def test_what_no_node_can_give_is_refused_before_the_start(runner: RayRunner) ->
     ],
 )
 def test_slots_of_a_node(available: dict[str, float], request_: Resources, slots: int) -> None:
-    assert ray_link.slots_of(available, request_) == slots
+    assert ray_nodes.slots_of(available, request_) == slots
 
 
 def test_a_storage_that_every_node_sees_is_accepted_and_left_clean(
     runner: RayRunner, tmp_path: Path
 ) -> None:
-    ray_runner._check_shared(str(tmp_path / "shared"), ray_link.alive_nodes())
+    ray_runner._check_shared(str(tmp_path / "shared"), ray_nodes.alive_nodes())
     assert list((tmp_path / "shared").iterdir()) == []
 
 
@@ -297,7 +291,7 @@ def test_a_storage_that_a_node_cannot_see_is_refused_naming_the_node(
         pytest.skip("no /proc here")
     try:
         with pytest.raises(UserError, match=rf"node \S+ does not see {private}; give --storage"):
-            ray_runner._check_shared(private, ray_link.alive_nodes())
+            ray_runner._check_shared(private, ray_nodes.alive_nodes())
     finally:
         os.close(descriptor)
     assert list((tmp_path / "private").iterdir()) == []
@@ -316,33 +310,6 @@ def test_a_cluster_that_cannot_be_reached_is_the_users_error(
     monkeypatch.setattr(ray, "init", refuse)
     with pytest.raises(UserError, match=r"cluster at 10\.255\.255\.1:6379.*RAY_AUTH_TOKEN"):
         RayRunner(scratch=str(tmp_path), address="10.255.255.1:6379").connect()
-
-
-@pytest.mark.parametrize(
-    ("raised", "arrives_as"),
-    [
-        (OutOfMemoryError("killed due to the node running low on memory"), RayActorError),
-        (ObjectStoreFullError("no room for a result"), RayActorError),
-        (RayActorError(error_msg="died"), RayActorError),
-        (RayTaskError("f", "traceback", ValueError("x")), RayTaskError),
-        (ValueError("something else"), ValueError),
-    ],
-)
-def test_what_tune_would_end_the_run_for_arrives_as_a_dead_actor(
-    monkeypatch: pytest.MonkeyPatch, raised: Exception, arrives_as: type[Exception]
-) -> None:
-    arrived: list[Exception] = []
-
-    def original(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
-        arrived.append(exception)
-
-    monkeypatch.setattr(RayActorManager, "_actor_task_failed", original)
-    for _ in range(2):
-        ray_failures.repair_tune()
-    manager = object.__new__(RayActorManager)
-    RayActorManager._actor_task_failed(manager, tracked_actor_task=None, exception=raised)
-    assert [type(error) for error in arrived] == [arrives_as]
-    assert str(raised).splitlines()[-1] in str(arrived[0])
 
 
 def test_nothing_of_ours_raises_into_tune(runner: RayRunner, tmp_path: Path) -> None:
@@ -411,9 +378,9 @@ def test_a_process_out_of_reach_for_a_moment_costs_the_trial_nothing(
     resolved = RayActorManager._actor_task_resolved
 
     def losing(self: Any, tracked_actor_task: Any, result: Any) -> None:
-        words = result.get("words", []) if isinstance(result, dict) else []
-        if not lost and any(getattr(word.said, "unit", 0) == 3 for word in words):
-            lost.append(words)
+        messages = result.get("messages", []) if isinstance(result, dict) else []
+        if not lost and any(getattr(each.event, "unit", 0) == 3 for each in messages):
+            lost.append(messages)
             error = ActorUnavailableError("The actor is unavailable: socket closed", b"0" * 16)
             self._actor_task_failed(tracked_actor_task=tracked_actor_task, exception=error)
         else:
@@ -440,7 +407,7 @@ def test_a_process_that_dies_between_two_trials_is_held_against_neither(
     sweep = tiny_sweep(
         space=grid(width=[1, 2]), task=NotingTask(folder=str(traces)), max_failures=0
     )
-    take, killed = Coordinator.take_bundle, []
+    take, killed = Coordinator.next_assignments, []
 
     def take_and_kill(self: Coordinator, *how: Any) -> list[Assignment]:
         taken = take(self, *how)
@@ -450,7 +417,7 @@ def test_a_process_that_dies_between_two_trials_is_held_against_neither(
                 os.kill(killed[0], signal.SIGKILL)
         return taken
 
-    monkeypatch.setattr(Coordinator, "take_bundle", take_and_kill)
+    monkeypatch.setattr(Coordinator, "next_assignments", take_and_kill)
     runner.max_concurrent = 1
     with coordinating(sweep, tmp_path / "study") as coordinator:
         runner.run(coordinator)
@@ -510,7 +477,7 @@ def test_a_trial_that_hangs_is_tried_again_and_the_others_are_left_alone(
     monkeypatch: pytest.MonkeyPatch, runner: RayRunner, tmp_path: Path
 ) -> None:
     """One waits for what never comes; one is stopped, so that it cannot watch itself."""
-    monkeypatch.setattr(ray_link, "GRACE_SECONDS", 3.0)
+    monkeypatch.setattr(ray_scheduler, "GRACE_SECONDS", 3.0)
     tasks = {}
     for width in (2, 3):
         (tmp_path / f"{width}").mkdir()

@@ -19,14 +19,14 @@ from tiny_studies import new_study
 from hsweep import Recipe, epochs, grid, seconds, steps
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
-from hsweep.design.trial import Assignment, Report, Setback, Trial
+from hsweep.design.trial import Assignment, Report, StorageFailure, Trial
 from hsweep.paths import Home
 from hsweep.running import launch
 from hsweep.training import checkpoints as storing
 from hsweep.training import train as training
 from hsweep.training.checkpoints import CheckpointStore, StorageError, packed
+from hsweep.training.session import TrialSession
 from hsweep.training.train import train
-from hsweep.training.worker import TrialSession
 
 CPU = torch.device("cpu")
 
@@ -183,30 +183,30 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> tuple[set[str], list[int]]:
         (errno.EIO, "see to it that the storage works"),
     ],
 )
-def test_a_checkpoint_that_cannot_be_written_is_a_setback_after_its_report(
+def test_a_checkpoint_that_cannot_be_written_is_a_storage_failure_after_its_report(
     tmp_path: Path, failing: tuple[set[str], list[int]], method: str, number: int, advice: str
 ) -> None:
     failing[0].add(method)
     failing[1][0] = number
-    report, setback = said(assignment_of(TRIAL, tmp_path, checkpoint_seconds=0.0))
-    assert (report.unit, setback.kind) == (1, "storage")
+    report, ending = said(assignment_of(TRIAL, tmp_path, checkpoint_seconds=0.0))
+    assert (report.unit, type(ending)) == (1, StorageFailure)
     for part in (f"{tmp_path}/{TRIAL.key}", os.strerror(number), advice):
-        assert part in setback.message
+        assert part in ending.message
     # Neither a checkpoint nor half of one.
     folder = tmp_path / TRIAL.key
     assert not folder.exists() or list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("method", ["get_file_info", "open_input_stream"])
-def test_checkpoints_that_cannot_be_read_are_a_setback_before_anything_is_trained(
+def test_checkpoints_that_cannot_be_read_are_a_storage_failure_before_anything_is_trained(
     tmp_path: Path, failing: tuple[set[str], list[int]], method: str
 ) -> None:
     begun(TRIAL, tmp_path, 2)
     failing[0].add(method)
     failing[1][0] = errno.EACCES
-    (setback,) = resumed(tmp_path, 2)
-    assert setback.kind == "storage"
-    assert "cannot be read" in setback.message
+    (ending,) = resumed(tmp_path, 2)
+    assert isinstance(ending, StorageFailure)
+    assert "cannot be read" in ending.message
 
 
 def test_what_cannot_be_removed_costs_only_space(
@@ -233,7 +233,7 @@ def test_closing_a_session_that_cannot_be_saved_is_quiet_and_costs_work_alone(
 ) -> None:
     session = TrialSession(assignment_of(TRIAL, tmp_path))
     for _ in range(3):
-        session.next_report()
+        session.next_events()
     failing[0].add("open_output_stream")
     session.close()
     failing[0].clear()
@@ -242,12 +242,11 @@ def test_closing_a_session_that_cannot_be_saved_is_quiet_and_costs_work_alone(
     assert notes(reports).keys() == {4}
 
 
-def test_a_storage_that_a_worker_cannot_reach_is_a_setback(tmp_path: Path) -> None:
+def test_a_storage_that_a_worker_cannot_reach_is_a_storage_failure(tmp_path: Path) -> None:
     unknown = replace(assignment_of(TRIAL, tmp_path), checkpoints="nowhere://bucket/folder")
-    (setback,) = said(unknown)
-    assert isinstance(setback, Setback)
-    assert setback.kind == "storage"
-    assert "nowhere://bucket" in setback.message
+    (ending,) = said(unknown)
+    assert isinstance(ending, StorageFailure)
+    assert "nowhere://bucket" in ending.message
 
 
 @pytest.fixture
@@ -281,7 +280,7 @@ def test_a_disk_that_is_really_full_costs_no_more_than_work_since_the_last_check
     with pytest.raises(OSError, match="No space left"):
         fill(ballast)
     heard += list(generator)
-    assert [type(each) for each in heard] == [Report, Report, Report, Setback]
+    assert [type(each) for each in heard] == [Report, Report, Report, StorageFailure]
     assert "No space left on device" in heard[-1].message
     assert not list((small_disk / TRIAL.key).glob(".*"))
     assert len(checkpoints(small_disk)) == 2
@@ -290,14 +289,14 @@ def test_a_disk_that_is_really_full_costs_no_more_than_work_since_the_last_check
     assert [content(report) for report in again] == undisturbed[2:]
 
 
-def test_a_file_system_that_has_become_read_only_is_a_setback(small_disk: Path) -> None:
+def test_a_file_system_that_has_become_read_only_is_a_storage_failure(small_disk: Path) -> None:
     generator = train(assignment_of(TRIAL, small_disk, checkpoint_seconds=0.0), CPU)
     next(generator)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    report, setback = generator
-    assert (report.unit, setback.kind) == (2, "storage")
+    report, ending = generator
+    assert (report.unit, type(ending)) == (2, StorageFailure)
     for part in ("Read-only file system", "mount it writable"):
-        assert part in setback.message
+        assert part in ending.message
 
 
 def test_removing_from_a_storage_that_fails_says_why(

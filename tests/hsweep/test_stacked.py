@@ -13,7 +13,7 @@ from tiny_runs import assignment_of, content, planned
 from torch import nn
 
 from hsweep import Point, Recipe, epochs, grid, seconds, steps
-from hsweep.design.trial import Assignment, Report, Setback, Trial
+from hsweep.design.trial import Assignment, Report, StorageFailure, Trial
 from hsweep.training.checkpoints import CheckpointStore, StorageError
 from hsweep.training.opening import autocast_of
 from hsweep.training.optimizers import build_optimizer
@@ -57,11 +57,11 @@ def assignments_of(trials: Sequence[Trial], folder: Path, **settings: Any) -> li
 
 
 def session_of(trials: Sequence[Trial], folder: Path, **settings: Any) -> StackedSession:
-    return StackedSession(assignments_of(trials, folder, **settings), is_settled=True)
+    return StackedSession(assignments_of(trials, folder, **settings), always=True)
 
 
 def words_of(session: StackedSession | SeveralSession) -> Iterator[tuple[str, Report]]:
-    while words := session.next_words():
+    while words := session.next_events():
         for assignment, said in words:
             assert isinstance(said, Report)
             yield assignment.trial.key, said
@@ -70,7 +70,7 @@ def words_of(session: StackedSession | SeveralSession) -> Iterator[tuple[str, Re
 def reports_of(session: StackedSession | SeveralSession) -> Reports:
     """Train to the end, keeping the last state of every trial."""
     found: Reports = {}
-    while words := session.next_words():
+    while words := session.next_events():
         for assignment, said in words:
             assert isinstance(said, Report)
             found.setdefault(assignment.trial.key, []).append(said)
@@ -215,7 +215,7 @@ def test_a_trial_that_is_dropped_leaves_its_work_and_the_others_go_on(tmp_path: 
     session = session_of(trials, here)
     dropped = trials[1].key
     reports: Reports = {}
-    while words := session.next_words():
+    while words := session.next_events():
         for assignment, said in words:
             assert isinstance(said, Report)
             key = assignment.trial.key
@@ -247,7 +247,7 @@ def test_trials_interrupted_at_different_reports_catch_up_and_end_the_same(
     others = [trials[3], *(replace(trial, key=f"other-{trial.key}") for trial in trials[:2])]
     session = session_of(others, here)
     for _ in range(3):
-        words = session.next_words()
+        words = session.next_events()
         reports[trials[3].key] += [said for each, said in words if each.trial is trials[3]]  # type: ignore[misc]
     session.close()
     resumed = [
@@ -255,8 +255,8 @@ def test_trials_interrupted_at_different_reports_catch_up_and_end_the_same(
         for trial in trials
     ]
     order: list[list[int]] = []
-    session = StackedSession(resumed, is_settled=True)
-    while words := session.next_words():
+    session = StackedSession(resumed, always=True)
+    while words := session.next_events():
         order.append([said.unit for _, said in words])  # type: ignore[union-attr]
         for assignment, said in words:
             assert isinstance(said, Report)
@@ -274,10 +274,10 @@ def test_reports_that_the_record_lacks_are_sent_again_before_anything_is_trained
 ) -> None:
     trials = replicates(2)
     session = session_of(trials, tmp_path)
-    first = [said for _ in range(3) for said in session.next_words()]
+    first = [said for _ in range(3) for said in session.next_events()]
     session.close()
     resumed = session_of(trials, tmp_path, attempt=2, recorded_through=1)
-    again = [(each.trial.key, said) for each, said in resumed.next_words()]
+    again = [(each.trial.key, said) for each, said in resumed.next_events()]
     resumed.close()
     before = [(each.trial.key, said) for each, said in first]
     assert sorted(again, key=repr) == sorted(
@@ -378,10 +378,10 @@ def test_no_more_of_all_trials_time_is_at_risk_than_of_one(
 ) -> None:
     trials = replicates(4, task=TimedTask(), budget=epochs(4))
     session = timed_session(trials, tmp_path, monkeypatch, limit=32.0)
-    session.next_words()
+    session.next_events()
     # An epoch took 16 seconds of which 4 are a trial's; after two of them 32 would be at risk.
     assert not list(tmp_path.rglob("*.pt"))
-    session.next_words()
+    session.next_events()
     for each in session._replicates:
         each.state.close()
     assert {file.name[:9] for file in tmp_path.rglob("*.pt")} == {"000000002"}
@@ -402,12 +402,11 @@ def test_a_trial_whose_checkpoint_cannot_be_written_says_so_and_the_others_go_on
     monkeypatch.setattr(CheckpointStore, "save", full)
     session = session_of(trials, tmp_path, checkpoint_seconds=0.0)
     said: dict[str, list[Any]] = {}
-    while words := session.next_words():
+    while words := session.next_events():
         for assignment, word in words:
             said.setdefault(assignment.trial.key, []).append(word)
-    setback = said[trials[1].key][-1]
-    assert isinstance(setback, Setback)
-    assert (setback.kind, setback.message) == ("storage", "the disk is full")
+    ending = said[trials[1].key][-1]
+    assert ending == StorageFailure("the disk is full")
     assert [len(said[trial.key]) for trial in trials] == [4, 2, 4]
     assert session.left == []
 
@@ -485,7 +484,7 @@ def test_a_trial_in_parts_of_batches_stays_separate(tmp_path: Path) -> None:
 
 
 def bundle_of(trials: Sequence[Trial], folder: Path, **settings: Any) -> SeveralSession:
-    return SeveralSession(assignments_of(trials, folder, **settings), is_settled=True)
+    return SeveralSession(assignments_of(trials, folder, **settings), always=True)
 
 
 @pytest.mark.parametrize(
@@ -544,11 +543,11 @@ def test_what_one_trial_raises_is_raised_as_its_own(tmp_path: Path) -> None:
     trials = replicates(task=TinyTask(raises_at=6, raises=3, folder=str(tmp_path)))
     bundle = bundle_of(trials, tmp_path)
     for _ in trials:
-        assert bundle.next_words()[0][1].unit == 1  # type: ignore[union-attr]
+        assert bundle.next_events()[0][1].unit == 1  # type: ignore[union-attr]
         if bundle.current is not None:
             break
     with pytest.raises(RuntimeError, match="raised on purpose before update 6"):
-        bundle.next_words()
+        bundle.next_events()
     assert bundle.current is not None
     bundle.close()
 
@@ -566,7 +565,7 @@ def test_the_quicker_way_is_taken(
     taken = iter([stacked, separate])
     monkeypatch.setattr(StackedSession, "_timed", lambda *_: next(taken))
     session = StackedSession(assignments_of(replicates(16, budget=epochs(1)), tmp_path))
-    words = session.next_words()
+    words = session.next_events()
     if is_stacked:
         assert (len(words), session.left) == (16, [])
     else:

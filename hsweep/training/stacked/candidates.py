@@ -5,7 +5,8 @@ be measured; here are the candidates.
 """
 
 import functools
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from itertools import islice
 from typing import Final
 
 from hsweep.design.recipe import Recipe
@@ -44,6 +45,15 @@ def kind_of(trial: Trial) -> Hashable | None:
         trial.resources,
         trial.stratum,
     )
+
+
+def joining(first: Trial, waiting: Iterable[Trial], most: int) -> list[Trial]:
+    """Return those of the waiting trials that may be stacked with the first, ``most`` of them."""
+    kind = kind_of(first) if most > 0 else None
+    if kind is None:
+        return []
+    alike = (trial for trial in waiting if trial is not first and kind_of(trial) == kind)
+    return list(islice(alike, min(most, MOST_STACKED - 1)))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -4,14 +4,14 @@ from collections import deque
 from collections.abc import Sequence
 
 from hsweep.design.trial import Assignment
-from hsweep.training.worker import Said, Session, TrialSession
+from hsweep.training.session import Session, TrialEvent, TrialSession
 
 
 def open_session(assignments: Sequence[Assignment]) -> Session:
     """Begin trials: one, or several of one kind, which may be trained as one program."""
     if len(assignments) == 1:
         return TrialSession(assignments[0])
-    return SeveralSession(assignments, is_settled=assignments[0].is_settled)
+    return SeveralSession(assignments, always=assignments[0].always_stacked)
 
 
 class SeveralSession:
@@ -20,14 +20,14 @@ class SeveralSession:
 
     Args:
         assignments: the trials, and where their checkpoints lie.
-        is_settled: stack them wherever it is possible; else where a short trial run shows that it
+        always: stack them wherever it is possible; else where a short trial run shows that it
             is quicker.
 
     Attributes:
         reason: why some or all of them are trained separately; empty while none are.
     """
 
-    def __init__(self, assignments: Sequence[Assignment], *, is_settled: bool = False) -> None:
+    def __init__(self, assignments: Sequence[Assignment], *, always: bool = False) -> None:
         from hsweep.training.stacked.candidates import CannotStackError
         from hsweep.training.stacked.session import StackedSession
 
@@ -35,7 +35,7 @@ class SeveralSession:
         self._training: StackedSession | TrialSession | None = None
         self.reason = ""
         try:
-            self._training = StackedSession(assignments, is_settled=is_settled)
+            self._training = StackedSession(assignments, always=always)
         except CannotStackError as error:
             self.reason = error.reason
             self._waiting.extend(assignments)
@@ -46,7 +46,7 @@ class SeveralSession:
         raised then is this one's failure."""
         return self._training.assignment if isinstance(self._training, TrialSession) else None
 
-    def next_words(self) -> Sequence[Said]:
+    def next_events(self) -> Sequence[TrialEvent]:
         """Train up to the next reports, and return them; nothing after the last.
 
         Raises:
@@ -55,8 +55,8 @@ class SeveralSession:
         while self._training is not None or self._waiting:
             if self._training is None:
                 self._training = TrialSession(self._waiting.popleft())
-            if words := self._training.next_words():
-                return words
+            if events := self._training.next_events():
+                return events
             self._end()
         return []
 

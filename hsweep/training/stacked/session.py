@@ -17,15 +17,15 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from hsweep.design.trial import Assignment, Setback
+from hsweep.design.trial import Assignment, StorageFailure
 from hsweep.training.memory import DoesNotFitError, is_out_of_memory, measure_peak, release
 from hsweep.training.micro_batches import has_batch_statistics
 from hsweep.training.process_state import ProcessState
+from hsweep.training.session import TrialEvent
 from hsweep.training.stacked.candidates import CannotStackError, kind_of
 from hsweep.training.stacked.replicate import Replicate
 from hsweep.training.stacked.stack import Stack, own_gradients
 from hsweep.training.stacked.updates import Member
-from hsweep.training.worker import Said
 from tasks.base import Batch, Stackable
 
 _WARM_UP: Final = 1
@@ -47,7 +47,7 @@ class StackedSession:
 
     Args:
         assignments: the trials, and where their checkpoints lie.
-        is_settled: stack them in any case; else a few gradients are computed both ways, and the
+        always: stack them in any case; else a few gradients are computed both ways, and the
             quicker way is taken.
 
     Attributes:
@@ -58,7 +58,7 @@ class StackedSession:
         CannotStackError: what the trials are does not allow it; nothing has been trained.
     """
 
-    def __init__(self, assignments: Sequence[Assignment], *, is_settled: bool = False) -> None:
+    def __init__(self, assignments: Sequence[Assignment], *, always: bool = False) -> None:
         kinds = {kind_of(assignment.trial) for assignment in assignments}
         if len(kinds) != 1 or None in kinds:
             raise CannotStackError("they are not of one kind")
@@ -68,7 +68,7 @@ class StackedSession:
         self._budget = first.budget
         self._precision = first.recipe.precision
         self._clip_norm = first.recipe.clip_norm
-        self._is_settled = is_settled
+        self._always = always
         self._is_verified = False
         self._is_untouched = True
         self._stack: Stack | None = None
@@ -85,20 +85,20 @@ class StackedSession:
             raise CannotStackError("their epochs are of different length")
         self._steps_per_unit = lengths.pop() if self._budget.unit == "epochs" else 1
 
-    def next_words(self) -> Sequence[Said]:
+    def next_events(self) -> Sequence[TrialEvent]:
         """Train up to the next report of those that have come least far.
 
         Returns:
-            Reports and setbacks, in the order of the trials; nothing once all is reported here,
+            Reports, or why a trial cannot go on, in the order of the trials; nothing once all is reported here,
             which for those that are ``left`` is not everything.
         """
         while self._replicates:
-            words = self._without_training()
-            if self._replicates and not words:
+            events = self._without_training()
+            if self._replicates and not events:
                 behind = min(each.state.unit for each in self._replicates)
-                words = self._advance([e for e in self._replicates if e.state.unit == behind])
-            if words:
-                return words
+                events = self._advance([e for e in self._replicates if e.state.unit == behind])
+            if events:
+                return events
         return []
 
     def drop(self, key: str) -> None:
@@ -142,23 +142,23 @@ class StackedSession:
             self._process.restore()
             raise CannotStackError(f"one of them changes {' and '.join(changed)}")
 
-    def _without_training(self) -> list[Said]:
-        """Return the reports that the record lacks, and setbacks."""
-        words: list[Said] = []
+    def _without_training(self) -> list[TrialEvent]:
+        """Return the reports that the record lacks, and why a trial cannot go on."""
+        events: list[TrialEvent] = []
         for each in list(self._replicates):
             for report in each.unsent:
-                words.append((each.assignment, report))
+                events.append((each.assignment, report))
                 each.sent_through = report.unit
             each.unsent = []
             each.problem = each.problem or each.state.problem()
             if each.state.is_over:
                 self._remove(each)
             elif each.problem is not None:
-                words.append((each.assignment, Setback("storage", str(each.problem))))
+                events.append((each.assignment, StorageFailure(str(each.problem))))
                 self._remove(each)
-        return words
+        return events
 
-    def _advance(self, group: list[Replicate]) -> list[Said]:
+    def _advance(self, group: list[Replicate]) -> list[TrialEvent]:
         """Train some trials that have come equally far up to their next report."""
         begun_at = group[0].step
         units = self._budget.report_units()
@@ -172,14 +172,14 @@ class StackedSession:
         except Exception as error:
             self._dissolve(_why(error), keep=self._is_untouched)
             return []
-        words: list[Said] = []
+        events: list[TrialEvent] = []
         for number, each in enumerate(group):
             own = [row[number] for row in losses]
             try:
-                words.append((each.assignment, each.report(unit, begun_at, end, own, stack)))
+                events.append((each.assignment, each.report(unit, begun_at, end, own, stack)))
             except Exception as error:
                 self._leave(each, _why(error))
-        return words
+        return events
 
     def _updated(
         self, stack: Stack, group: Sequence[Replicate], begun_at: int, end: int
@@ -246,7 +246,7 @@ class StackedSession:
             loss, gradients = self._separately(group[number])
             self._check_equal(loss, gradients, losses[number], stack.gradient_of(number))
         self._refuse_changes()
-        if not self._is_settled:
+        if not self._always:
             stacked = self._timed(lambda: stack.gradients(batches))
             stack.clear()
             separate = self._timed(lambda: self._separately(group[0])) * len(group)

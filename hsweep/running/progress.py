@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.standing import Snapshot
+from hsweep.coordination.trial_table import Overview
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.record.endings import first_line
@@ -77,7 +77,7 @@ class Progress:
         self._units_before: int | None = None
         self._coordinator: Coordinator | None = None
         self.is_live = False
-        self._begun: set[str] = set()
+        self._seen: set[str] = set()
         self._tried_again: set[str] = set()
         self._micro_batches: dict[str, int | None] = {}
 
@@ -85,7 +85,7 @@ class Progress:
     def showing(self, coordinator: Coordinator) -> Iterator[None]:
         """Show the study while the block runs."""
         self._coordinator = coordinator
-        self._units_before = coordinator.snapshot().units_done
+        self._units_before = coordinator.overview().units_done
         if not self._console.is_terminal:
             yield
             return
@@ -108,8 +108,8 @@ class Progress:
 
         A first start shows in the table, and one that waited at a rung just goes on.
         """
-        is_news = trial.key in self._tried_again or trial.key not in self._begun
-        self._begun.add(trial.key)
+        is_news = trial.key in self._tried_again or trial.key not in self._seen
+        self._seen.add(trial.key)
         if attempt > 1 and is_news and not self.is_live:
             self._line(trial, f"attempt {attempt} starts")
 
@@ -142,7 +142,7 @@ class Progress:
 
     def _line(self, trial: Trial, what: str, style: str = "default") -> None:
         assert self._coordinator is not None
-        counts = self._coordinator.snapshot().counts
+        counts = self._coordinator.overview().counts
         done = sum(number for status, number in counts.items() if status.is_final)
         total = sum(counts.values()) + self._coordinator.num_to_come
         label = f"{point_label(trial.point, self._varying)} #{trial.replicate}"
@@ -151,27 +151,27 @@ class Progress:
 
     def _render(self) -> Group:
         assert self._coordinator is not None
-        snapshot = self._coordinator.snapshot()
-        parts: list[Any] = [self._summary(snapshot)]
+        overview = self._coordinator.overview()
+        parts: list[Any] = [self._summary(overview)]
         if self._coordinator.stop_requested:
             parts.insert(0, Text(ENDING))
-        if snapshot.running:
-            parts.append(self._running_table(snapshot))
-        if snapshot.best:
-            parts.append(self._best_table(snapshot))
+        if overview.running:
+            parts.append(self._running_table(overview))
+        if overview.best:
+            parts.append(self._best_table(overview))
         return Group(*parts)
 
-    def _summary(self, snapshot: Snapshot) -> Text:
+    def _summary(self, overview: Overview) -> Text:
         """Return how the study stands in one line, without what the terminal has no room for."""
         assert self._coordinator is not None
         elapsed = time.monotonic() - self._started
         remaining = ""
-        since = snapshot.units_done - (self._units_before or 0)
+        since = overview.units_done - (self._units_before or 0)
         if since > 0:
             left = self._coordinator.units_left()
             remaining = f"remaining about {duration(elapsed * left / since)}"
-        waiting = snapshot.counts[TrialStatus.PLANNED] + self._coordinator.num_to_come
-        counts = {**snapshot.counts, TrialStatus.PLANNED: waiting}
+        waiting = overview.counts[TrialStatus.PLANNED] + self._coordinator.num_to_come
+        counts = {**overview.counts, TrialStatus.PLANNED: waiting}
         parts = [
             (f"{counts[status]} {name}", STATUS_STYLES[status], is_dear)
             for status, name, is_dear in _SUMMARY
@@ -189,14 +189,14 @@ class Progress:
         line.no_wrap, line.overflow = True, "ellipsis"
         return line
 
-    def _running_table(self, snapshot: Snapshot) -> Table:
+    def _running_table(self, overview: Overview) -> Table:
         assert self._coordinator is not None
         trials = {trial.key: trial for trial in self._coordinator.planned_trials()}
         table = Table(box=None, pad_edge=False)
         for heading in ("running", "done", self._metric):
             left = heading == "running"
             table.add_column(heading, justify="left" if left else "right", no_wrap=True)
-        for key, unit in snapshot.running.items():
+        for key, unit in overview.running.items():
             trial = trials[key]
             table.add_row(
                 f"{point_label(trial.point, self._varying)} #{trial.replicate}",
@@ -205,11 +205,11 @@ class Progress:
             )
         return table
 
-    def _best_table(self, snapshot: Snapshot) -> Table:
+    def _best_table(self, overview: Overview) -> Table:
         table = Table(box=None, pad_edge=False)
         table.add_column("best so far, by stratum", no_wrap=True)
         table.add_column(self._metric, justify="right", no_wrap=True)
-        strata = sorted(snapshot.best.items(), key=lambda item: _natural(item[0]))
+        strata = sorted(overview.best.items(), key=lambda item: _natural(item[0]))
         for stratum, (value, _) in strata[:_MAX_STRATA]:
             table.add_row(stratum or "all", number(value))
         if len(strata) > _MAX_STRATA:

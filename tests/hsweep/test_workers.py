@@ -1,6 +1,7 @@
-"""Many lanes at once leave the record that one trial after another leaves, whatever dies.
+"""Many workers at once leave the record that one trial after another leaves, whatever dies.
 
-Ray and Tune are played by threads of this process; coordinator, record and lanes are the real ones.
+Ray and Tune are played by threads of this process; coordinator, record and workers' queues are the
+real ones.
 """
 
 import random
@@ -21,19 +22,21 @@ from hsweep import Asha, Sweep, epochs, grid
 from hsweep.coordination import runner as inline
 from hsweep.design.trial import Assignment, Report, Resources
 from hsweep.ray_tune.environment import prepare_ray
-from hsweep.training import lane as training_lane
-from hsweep.training.lane import BrokenLaneError, Failure, Lane
-from hsweep.training.worker import Said
+from hsweep.training import worker_queue
+from hsweep.training.session import TrialEvent
+from hsweep.training.worker_queue import BrokenWorkerError, TrialError, WorkerQueue
 
 prepare_ray()
 
 import ray  # noqa: E402
 from ray.exceptions import RayActorError  # noqa: E402
+from ray.tune.schedulers import TrialScheduler  # noqa: E402
 
-from hsweep.ray_tune import dispatch as ray_dispatch  # noqa: E402
-from hsweep.ray_tune import link as ray_link  # noqa: E402
-from hsweep.ray_tune.actor import PARCEL, WORDS, Parcel  # noqa: E402
-from hsweep.ray_tune.link import Link  # noqa: E402
+from hsweep.ray_tune import scheduler as ray_scheduler  # noqa: E402
+from hsweep.ray_tune import workers as ray_workers  # noqa: E402
+from hsweep.ray_tune.actor import MESSAGES, PLACE, START, WorkerStart  # noqa: E402
+from hsweep.ray_tune.scheduler import CoordinatedScheduler  # noqa: E402
+from hsweep.ray_tune.workers import Workers  # noqa: E402
 
 BUDGET = 8
 
@@ -67,7 +70,7 @@ class Scripted:
             is_last=self.unit == BUDGET, train_seconds=0.001 * self.unit,
         )  # fmt: skip
 
-    def next_words(self) -> Sequence[Said]:
+    def next_events(self) -> Sequence[TrialEvent]:
         try:
             return [(self.assignment, self.next_report())]
         except StopIteration:
@@ -88,40 +91,41 @@ class Remote:
 
 
 class Actor:
-    """A worker process: a lane, and the names by which the driver calls it."""
+    """A worker process: a queue, and the names by which the driver calls it."""
 
     def __init__(self, sessions: Any) -> None:
-        self.lane = Lane(opening=lambda given: sessions(*given))
-        self.give = Remote(self.lane.give)
-        self.drop = Remote(self.lane.drop)
-        self.where = Remote(lambda: None)
+        self.queue = WorkerQueue(open_trials=lambda given: sessions(*given))
+        self.give = Remote(self.queue.give)
+        self.drop = Remote(self.queue.drop)
 
 
 class Tune:
-    """Asks a link what to run, in as many lanes as there are slots, in an order of its own.
+    """Asks a scheduler what to run, in as many workers as there are slots, in an order of its own.
 
     Args:
-        link: to the coordinator.
-        slots: lanes at once.
-        seed: of the order in which lanes are heard and killed.
-        kills: how many lanes to kill.
+        scheduler: asks the coordinator.
+        slots: workers at once.
+        seed: of the order in which workers are heard and killed.
+        kills: how many workers to kill.
     """
 
-    def __init__(self, link: Link, sessions: Any, slots: int, seed: int, kills: int = 0) -> None:
-        self.link, self.sessions, self.slots, self.kills = link, sessions, slots, kills
+    def __init__(
+        self, scheduler: CoordinatedScheduler, sessions: Any, slots: int, seed: int, kills: int = 0
+    ) -> None:
+        self.scheduler, self.sessions, self.slots, self.kills = scheduler, sessions, slots, kills
         self.random = random.Random(seed)
         self.trials: dict[str, Any] = {}
-        self.num_lanes = 0
+        self.num_workers = 0
         self.largest = 0
 
     def run(self) -> None:
-        while not self.link.coordinator.is_exhausted:
+        while not self.scheduler.coordinator.is_exhausted:
             while len(self.trials) < self.slots and self._start():
                 pass
             assert self.trials, "something waits and nothing runs"
             trial = self.random.choice(list(self.trials.values()))
             # Trials that all end alike before any reports would pause the study.
-            has_reported = self.link.coordinator.snapshot().units_done > 0
+            has_reported = self.scheduler.coordinator.overview().units_done > 0
             if self.kills and has_reported and self.random.random() < 0.3:
                 self.kills -= 1
                 self._end(trial, RayActorError(error_msg="killed"))
@@ -129,55 +133,55 @@ class Tune:
                 self._hear(trial)
 
     def _start(self) -> bool:
-        trial_id = f"lane-{self.num_lanes}"
-        parcel: Parcel | None = self.link.next_parcel(trial_id)
-        if parcel is None:
+        trial_id = f"worker-{self.num_workers}"
+        start: WorkerStart | None = self.scheduler.workers.open(trial_id)
+        if start is None:
             return False
-        self.num_lanes += 1
+        self.num_workers += 1
         actor = Actor(self.sessions)
         trial: Any = SimpleNamespace(
             trial_id=trial_id,
-            config={PARCEL: parcel},
+            config={START: start},
             storage=None,
             temporary_state=SimpleNamespace(ray_actor=actor),
         )
         self.trials[trial_id] = trial
-        self.link.began(trial)
-        actor.lane.give(parcel.assignments)
+        self.scheduler.on_trial_add(None, trial)
+        actor.queue.give(start.assignments)
         return True
 
     def _hear(self, trial: Any) -> None:
         try:
-            words = trial.temporary_state.ray_actor.lane.next_words()
-        except BrokenLaneError as error:
+            messages = trial.temporary_state.ray_actor.queue.next_messages()
+        except BrokenWorkerError as error:
             self._end(trial, error)
             return
-        goes_on = self.link.said(trial, {WORDS: words})
+        found = self.scheduler.on_trial_result(None, trial, {MESSAGES: messages, PLACE: None})
         self.largest = max(self.largest, len(self.undone(trial)))
-        if not goes_on:
-            self.link.ended(trial)
+        if found == TrialScheduler.STOP:
+            self.scheduler.on_trial_complete(None, trial, {})
             del self.trials[trial.trial_id]
 
     def undone(self, trial: Any) -> dict[str, Assignment]:
-        return self.link._lanes[trial.trial_id].undone
+        return self.scheduler.workers.by_id[trial.trial_id].undone
 
     def _end(self, trial: Any, error: BaseException) -> None:
         del self.trials[trial.trial_id]
-        ray_link_heard[trial.trial_id] = error
-        trial.temporary_state.ray_actor.lane.stop()
-        self.link.failed(trial)
+        raised[trial.trial_id] = error
+        trial.temporary_state.ray_actor.queue.stop()
+        self.scheduler.on_trial_error(None, trial)
 
 
-ray_link_heard: dict[str, BaseException] = {}
+raised: dict[str, BaseException] = {}
 
 
 @pytest.fixture(autouse=True)
 def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_link, "heard_of", lambda trial: ray_link_heard.pop(trial.trial_id))
+    monkeypatch.setattr(ray_scheduler, "error_of", lambda trial: raised.pop(trial.trial_id))
     monkeypatch.setattr(ray, "wait", lambda references, timeout: (references, []))
     monkeypatch.setattr(ray, "nodes", list)
     monkeypatch.setattr(inline, "open_session", lambda given: Scripted(*given))
-    monkeypatch.setattr(training_lane, "PARCEL_SECONDS", 0.0)
+    monkeypatch.setattr(worker_queue, "MESSAGE_SECONDS", 0.0)
 
 
 def sweep_of(stopping: Asha | None, **changes: Any) -> Sweep:
@@ -190,19 +194,19 @@ def sweep_of(stopping: Asha | None, **changes: Any) -> Sweep:
     )
 
 
-TOGETHER = Asha(grace=1, reduction_factor=2, min_survivors=3)
+ASHA = Asha(grace=1, reduction_factor=2, min_survivors=3)
 
 
 @contextmanager
 def trained(sweep: Sweep, folder: Path, slots: int, seed: int, **more: Any) -> Iterator[Tune]:
     sessions = more.pop("sessions", Scripted)
     with coordinating(sweep, folder) as coordinator:
-        tune = Tune(Link(coordinator, slots), sessions, slots, seed, **more)
+        tune = Tune(CoordinatedScheduler(coordinator, slots), sessions, slots, seed, **more)
         tune.run()
         yield tune
 
 
-def alone(sweep: Sweep, folder: Path) -> None:
+def one_by_one(sweep: Sweep, folder: Path) -> None:
     with coordinating(sweep, folder) as coordinator:
         inline.InlineRunner().run(coordinator)
 
@@ -211,7 +215,7 @@ def alone(sweep: Sweep, folder: Path) -> None:
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    stopping=st.sampled_from([None, TOGETHER]),
+    stopping=st.sampled_from([None, ASHA]),
     slots=st.integers(1, 5),
     kills=st.integers(0, 6),
     seed=st.integers(0, 999),
@@ -223,22 +227,22 @@ def test_the_record_is_what_one_trial_after_another_leaves(
     kills: int,
     seed: int,
 ) -> None:
-    folder, sweep = tmp_path_factory.mktemp("lanes"), sweep_of(stopping, max_failures=9)
-    alone(sweep, folder / "alone")
-    with trained(sweep, folder / "lanes", slots, seed, kills=kills):
+    folder, sweep = tmp_path_factory.mktemp("workers"), sweep_of(stopping, max_failures=9)
+    one_by_one(sweep, folder / "one by one")
+    with trained(sweep, folder / "workers", slots, seed, kills=kills):
         pass
-    assert histories(folder / "lanes") == histories(folder / "alone")
-    assert statuses(folder / "lanes") == statuses(folder / "alone")
+    assert histories(folder / "workers") == histories(folder / "one by one")
+    assert statuses(folder / "workers") == statuses(folder / "one by one")
 
 
-def test_short_trials_travel_together_and_long_ones_do_not(
+def test_short_trials_are_given_out_several_at_once_and_long_ones_are_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     sweep = tiny_sweep(space=grid(width=list(range(1, 60))), budget=epochs(BUDGET))
     with trained(sweep, tmp_path / "short", 2, 0) as tune:
-        assert tune.num_lanes <= 4
+        assert tune.num_workers <= 4
         assert tune.largest > 3
-    monkeypatch.setattr(ray_dispatch, "AHEAD_SECONDS", 0.001)
+    monkeypatch.setattr(ray_workers, "AHEAD_SECONDS", 0.001)
     with trained(sweep, tmp_path / "long", 2, 0) as tune:
         assert tune.largest == 1
 
@@ -261,14 +265,14 @@ def test_work_ahead_is_half_a_second_and_what_is_left_is_divided_down_to_a_tenth
     seconds: float, ended: int, waiting: int, ahead: int
 ) -> None:
     coordinator: Any = SimpleNamespace(num_waiting=waiting)
-    dispatch = ray_dispatch.Dispatch(coordinator, has_happened=lambda reference: True, places=2)
-    assert dispatch.num_ahead() == 0
+    workers = Workers(coordinator, most=2)
+    assert workers.num_ahead() == 0
     for _ in range(ended):
-        dispatch.note_duration(seconds)
-    assert dispatch.num_ahead() == ahead
+        workers.note_duration(seconds)
+    assert workers.num_ahead() == ahead
 
 
-def test_a_failure_is_its_own_trials_and_costs_the_others_of_its_lane_nothing(
+def test_a_failure_is_its_own_trials_and_costs_the_others_of_its_worker_nothing(
     tmp_path: Path,
 ) -> None:
     sweep = sweep_of(None, max_failures=1)
@@ -278,7 +282,7 @@ def test_a_failure_is_its_own_trials_and_costs_the_others_of_its_lane_nothing(
         def sessions(assignment: Assignment) -> Scripted:
             return Scripted(assignment, raises=assignment.trial.key == bad)
 
-        Tune(Link(coordinator), sessions, 1, 0).run()
+        Tune(CoordinatedScheduler(coordinator), sessions, 1, 0).run()
         rows = {row.key: row for row in coordinator.journal.trials()}
     assert rows[bad].status == "failed"
     assert rows[bad].failures == 2
@@ -292,17 +296,17 @@ def test_a_process_that_another_trial_broke_unheard_is_no_failure_of_the_next(
 ) -> None:
     """The driver had ended that trial; it raised before it learned so, and its process went on."""
     with coordinating(sweep_of(None), tmp_path / "study") as coordinator:
-        tune = Tune(Link(coordinator), Scripted, 1, 0)
+        tune = Tune(CoordinatedScheduler(coordinator), Scripted, 1, 0)
         tune._start()
-        tune._end(next(iter(tune.trials.values())), BrokenLaneError("a trial failed here"))
+        tune._end(next(iter(tune.trials.values())), BrokenWorkerError("a trial failed here"))
         tune.run()
         rows = coordinator.journal.trials()
     assert {(row.status, row.failures) for row in rows} == {("finished", 0)}
     assert sorted({row.attempt for row in rows}) == [1, 2]
 
 
-def test_a_trial_that_kills_its_process_is_found_among_those_of_its_lane(tmp_path: Path) -> None:
-    """Whoever is in a lane that dies goes on alone; only the one that kills again is blamed."""
+def test_a_trial_that_kills_its_process_is_found_among_those_of_its_worker(tmp_path: Path) -> None:
+    """Each trial of a worker that dies goes on in one of its own; one that kills again failed."""
     sweep = tiny_sweep(space=grid(width=list(range(1, 41))), budget=epochs(BUDGET), max_failures=1)
     with coordinating(sweep, tmp_path / "study") as coordinator:
         bad = coordinator.planned_trials()[25].key
@@ -310,28 +314,28 @@ def test_a_trial_that_kills_its_process_is_found_among_those_of_its_lane(tmp_pat
         def sessions(assignment: Assignment) -> Scripted:
             return Scripted(assignment, raises=assignment.trial.key == bad)
 
-        tune = Tune(Link(coordinator), sessions, 1, 0)
-        hear, together = tune._hear, []
+        tune = Tune(CoordinatedScheduler(coordinator), sessions, 1, 0)
+        hear, num_undone = tune._hear, []
 
         def dying(trial: Any) -> None:
-            lane, undone = trial.temporary_state.ray_actor.lane, tune.undone(trial)
-            words = lane.next_words()
-            is_dying = any(isinstance(word.said, Failure) for word in words)
-            # What it says when it raises is not said by a process that is killed.
-            heard = [word for word in words if not isinstance(word.said, Failure)]
-            lane.next_words = lambda: heard
+            queue, undone = trial.temporary_state.ray_actor.queue, tune.undone(trial)
+            messages = queue.next_messages()
+            is_dying = any(isinstance(each.event, TrialError) for each in messages)
+            # A process that is killed does not say what raised.
+            heard = [each for each in messages if not isinstance(each.event, TrialError)]
+            queue.next_messages = lambda: heard
             if heard:
                 hear(trial)
-            del lane.next_words
+            del queue.next_messages
             if is_dying and trial.trial_id in tune.trials:
-                together.append(len(undone))
+                num_undone.append(len(undone))
                 tune._end(trial, RayActorError(error_msg="killed"))
 
         tune._hear = dying  # type: ignore[method-assign]
         tune.run()
         rows = {row.key: row for row in coordinator.journal.trials()}
-    assert together[0] > 1, "it was not alone at first"
-    assert together[1:] == [1, 1]
+    assert num_undone[0] > 1, "it was one of several at first"
+    assert num_undone[1:] == [1, 1]
     assert rows[bad].status == "failed"
     assert rows[bad].failures == 2
     others = [row for row in rows.values() if row.key != bad]
@@ -353,9 +357,9 @@ def test_a_larger_trial_is_not_overtaken_for_ever(tmp_path: Path) -> None:
             started.append(assignment.trial.point["width"])
             return Scripted(assignment)
 
-        tune = Tune(Link(coordinator), sessions, 1, 0)
+        tune = Tune(CoordinatedScheduler(coordinator), sessions, 1, 0)
         tune.run()
-    assert tune.num_lanes == 3
+    assert tune.num_workers == 3
     # Expensive ones first.
     assert started == sorted(order, reverse=True)
 
@@ -371,7 +375,7 @@ def test_a_trial_that_ends_without_a_last_report_has_failed(tmp_path: Path) -> N
                     raise StopIteration
                 return super().next_report()
 
-        Tune(Link(coordinator), Silent, 2, 0).run()
+        Tune(CoordinatedScheduler(coordinator), Silent, 2, 0).run()
         rows = {row.key: row for row in coordinator.journal.trials()}
     assert rows[silent].status == "failed"
     assert rows[silent].reason == "the trial ended without its last report"

@@ -1,4 +1,4 @@
-"""What the Ray runner knows of devices before it shares them out.
+"""What the Ray runner knows of nodes and their devices before it shares them out.
 
 There is no device here: nodes only say that they have some.
 """
@@ -18,7 +18,7 @@ prepare_ray()
 
 import ray  # noqa: E402
 
-from hsweep.ray_tune import devices, link  # noqa: E402
+from hsweep.ray_tune import nodes as ray_nodes  # noqa: E402
 from hsweep.ray_tune.runner import RayRunner  # noqa: E402
 
 GIB = 2**30
@@ -44,7 +44,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, said: Mapping[str, int | Exception 
                 raise each
         return found
 
-    monkeypatch.setattr(devices, "_ask", lambda name: name)
+    monkeypatch.setattr(ray_nodes, "_ask", lambda name: name)
     monkeypatch.setattr(ray, "wait", wait)
     monkeypatch.setattr(ray, "get", get)
     monkeypatch.setattr(ray, "cancel", lambda reference: None)
@@ -55,7 +55,7 @@ def test_the_smallest_device_counts_and_a_busy_node_does_not(
 ) -> None:
     answers(monkeypatch, {"a": 80 * GIB, "b": 24 * GIB, "c": None})
     nodes = [node("a"), node("b"), node("c"), node("cpus", gpus=0)]
-    assert devices.smallest_device_bytes(nodes) == 24 * GIB
+    assert ray_nodes.smallest_device_bytes(nodes) == 24 * GIB
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_where_no_device_can_be_asked_that_is_said_and_what_to_do(
 ) -> None:
     answers(monkeypatch, said)
     with pytest.raises(UserError, match=rf"{why}\. Give every trial a fixed share instead"):
-        devices.smallest_device_bytes(nodes)
+        ray_nodes.smallest_device_bytes(nodes)
 
 
 def test_a_share_that_is_open_needs_a_node_with_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,20 @@ def test_as_many_trials_may_run_as_the_smallest_shares_allow(
 
 def test_ray_is_asked_for_the_share_that_the_coordinator_gives(tmp_path: Path) -> None:
     with coordinating(tiny_sweep(resources=AUTO), tmp_path) as coordinator:
-        coordinator.pack(80 * GIB)
+        coordinator.share_devices(80 * GIB)
         assignment = take_one(coordinator)
         assert assignment is not None
-        assert link.slots_of({"CPU": 64, "GPU": 1}, assignment.resources) == 8
+        assert ray_nodes.slots_of({"CPU": 64, "GPU": 1}, assignment.resources) == 8
+
+
+def test_a_node_that_killed_is_avoided_only_where_another_has_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dead = {**node("c"), "Alive": False}
+    nodes = [node("a"), node("b"), dead]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    assert ray_nodes.avoidable({"a"}, Resources(cpus=1)) == {"a"}
+    assert ray_nodes.avoidable({"a", "c"}, Resources(cpus=1)) == {"a"}
+    assert ray_nodes.avoidable({"a", "b"}, Resources(cpus=1)) == frozenset()
+    nodes[:] = [node("a", cpus=8), node("b", cpus=1)]
+    assert ray_nodes.avoidable({"a"}, Resources(cpus=4)) == frozenset()

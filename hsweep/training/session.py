@@ -1,12 +1,12 @@
-"""One trial in one process, as every runner drives it."""
+"""Trials in training, as every runner drives them."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from hsweep.design.trial import Assignment, Report, Setback
+from hsweep.design.trial import Assignment, Event
 
-Said = tuple[Assignment, Report | Setback]
-"""A trial, and what it says."""
+TrialEvent = tuple[Assignment, Event]
+"""A trial, and what it tells its driver."""
 
 
 class Session(Protocol):
@@ -17,8 +17,8 @@ class Session(Protocol):
         """The trial whose failure it is if something is raised; None if that cannot be told."""
         ...
 
-    def next_words(self) -> Sequence[Said]:
-        """Train up to the next reports; nothing once all has been said."""
+    def next_events(self) -> Sequence[TrialEvent]:
+        """Train up to the next reports; nothing after the last."""
         ...
 
     def drop(self, key: str) -> None:
@@ -56,17 +56,9 @@ class TrialSession:
         """The trial."""
         return self.assignment
 
-    def next_report(self) -> Report | Setback:
-        """Train up to the next report, or to where the trial cannot go on; then close it.
-
-        Raises:
-            StopIteration: the trial has said everything.
-        """
-        return next(self._reports)
-
-    def next_words(self) -> Sequence[Said]:
-        """Return the next report, or where the trial cannot go on; nothing after the last."""
-        return [(self.assignment, said) for said in (next(self._reports, None),) if said]
+    def next_events(self) -> Sequence[TrialEvent]:
+        """Return the next report, or why the trial cannot go on; nothing after the last."""
+        return [(self.assignment, event) for event in (next(self._reports, None),) if event]
 
     def drop(self, key: str) -> None:
         """End the trial, which is the only one."""

@@ -17,13 +17,13 @@ from tiny_runs import histories, statuses
 from tiny_searches import SPACE, adaptive, searching
 
 from hsweep import Asha, Recipe, choice, epochs, int_range, lean, optuna_search
+from hsweep.coordination import search
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
+from hsweep.coordination.search import OptunaProposer
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.ray_tune import search
-from hsweep.ray_tune.search import OptunaProposer
 from hsweep.record.endings import SEARCH_END
 from hsweep.record.journal import Journal
 from models.conditioning import Conditioning
@@ -32,7 +32,7 @@ from models.conditioning import Conditioning
 def told(coordinator: Coordinator) -> list[FrozenTrial]:
     proposer = coordinator.proposer
     assert isinstance(proposer, OptunaProposer)
-    trials: list[FrozenTrial] = proposer._search._ot_study.trials
+    trials: list[FrozenTrial] = proposer.study.trials
     return trials
 
 

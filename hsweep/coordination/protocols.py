@@ -1,4 +1,4 @@
-"""Who takes part in a study beside its coordinator: what proposes trials, and what watches."""
+"""What a coordinator talks to: a search that proposes trials, and a display."""
 
 from typing import Protocol
 
@@ -17,13 +17,13 @@ class Proposer(Protocol):
         """Return new trials; none when there will be no more."""
         ...
 
-    def tell(self, trial: Trial, status: TrialStatus, value: float | None) -> None:
-        """Learn how a trial ended."""
+    def tell(self, trial: Trial, status: TrialStatus, unit: int, value: float | None) -> None:
+        """Learn how a trial ended, and the unit and value of its last report."""
         ...
 
 
 class Observer(Protocol):
-    """Is told of everything that happens, for display; must not take long."""
+    """Is told of every start, report and end, for display; must not take long."""
 
     def started(self, trial: Trial, attempt: int) -> None:
         """A trial was handed to a worker."""

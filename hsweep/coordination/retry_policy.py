@@ -1,8 +1,9 @@
-"""Whose fault it is when a trial does not get on: its own, its place's, or the whole study's."""
+"""Whether a failed trial is tried again, and when the fault is the whole study's."""
 
 from dataclasses import dataclass, field
 from typing import Final
 
+from hsweep.coordination.trial_table import ScheduledTrial
 from hsweep.record.endings import first_line
 
 _MAX_LOST: Final = 5
@@ -13,24 +14,23 @@ _SAME_FAILURES: Final = 3
 
 
 @dataclass(slots=True)
-class Blame:
-    """What has gone wrong in one run of a study, as far as it bears on the next time."""
+class RetryPolicy:
+    """What has gone wrong in one run of a study, as far as it bears on the next attempts."""
 
-    _lost: dict[str, int] = field(default_factory=dict)
     _alike: dict[str, set[str]] | None = field(default_factory=dict)
 
-    def has_reported(self, key: str) -> None:
+    def has_reported(self, row: ScheduledTrial) -> None:
         """Note a report: what this trial could do the others can, so from here on a failure is a
         trial's own."""
-        self._lost.pop(key, None)
+        row.num_lost = 0
         self._alike = None
 
-    def counts_as_lost(self, key: str) -> bool:
-        """Note that a trial lost its place, and return whether that is no more than bad luck."""
-        self._lost[key] = self._lost.get(key, 0) + 1
-        return self._lost[key] <= _MAX_LOST
+    def is_bad_luck(self, row: ScheduledTrial) -> bool:
+        """Note that a trial lost its place, and return whether that does not count against it."""
+        row.num_lost += 1
+        return row.num_lost <= _MAX_LOST
 
-    def studys_own(self, key: str, reason: str) -> str:
+    def reason_to_pause(self, row: ScheduledTrial, reason: str) -> str:
         """Note a trial's failure; return why the study should pause, empty if it should not.
 
         A missing module or data set is no trial's fault, and going on would use up every trial's
@@ -40,7 +40,7 @@ class Blame:
             return ""
         cause = first_line(reason) or "unknown"
         alike = self._alike.setdefault(cause, set())
-        alike.add(key)
+        alike.add(row.trial.key)
         if len(alike) < _SAME_FAILURES:
             return ""
         return (

@@ -1,4 +1,4 @@
-"""What stands between Tune and the coordinator, where no Ray is needed to see it."""
+"""What stands between Tune and the coordinator, as far as it shows without a Ray."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from tiny import tiny_sweep
 from tiny_runs import assignment_of, planned
 
-from hsweep.design.trial import Assignment, Resources
+from hsweep.design.trial import Resources
 from hsweep.ray_tune.environment import prepare_ray
 
 prepare_ray()
@@ -17,12 +17,12 @@ prepare_ray()
 import ray  # noqa: E402
 
 from hsweep.ray_tune import health as ray_health  # noqa: E402
-from hsweep.ray_tune import link as ray_link  # noqa: E402
 from hsweep.ray_tune import runner as ray_runner  # noqa: E402
-from hsweep.ray_tune.actor import PARCEL, START_SECONDS, Parcel, TrialActor  # noqa: E402
-from hsweep.ray_tune.dispatch import Lane  # noqa: E402
+from hsweep.ray_tune import scheduler as ray_scheduler  # noqa: E402
+from hsweep.ray_tune.actor import START, START_SECONDS, TrialActor, WorkerStart  # noqa: E402
 from hsweep.ray_tune.health import HEAD_SECONDS, RayHealth  # noqa: E402
-from hsweep.ray_tune.link import GRACE_SECONDS, Link  # noqa: E402
+from hsweep.ray_tune.scheduler import GRACE_SECONDS, CoordinatedScheduler  # noqa: E402
+from hsweep.ray_tune.workers import Worker  # noqa: E402
 
 TRIAL = planned(tiny_sweep())[0]
 
@@ -31,37 +31,20 @@ def node(name: str, cpus: float = 1, gpus: float = 0, *, alive: bool = True) -> 
     return {"NodeID": name, "Alive": alive, "Resources": {"CPU": cpus, "GPU": gpus}}
 
 
-def parcel(avoided: frozenset[str] = frozenset(), **changes: Any) -> Parcel:
-    return Parcel([replace(assignment_of(TRIAL, Path("/nowhere")), **changes)], avoided)
-
-
-def nodes_are(monkeypatch: pytest.MonkeyPatch, nodes: list[dict[str, Any]]) -> None:
-    monkeypatch.setattr(ray, "nodes", lambda: nodes)
-
-
-def test_a_node_that_killed_is_avoided_only_where_another_has_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    nodes_are(monkeypatch, [node("a"), node("b"), node("c", alive=False)])
-    assert ray_link._avoidable({"a"}, Resources(cpus=1)) == {"a"}
-    assert ray_link._avoidable({"a", "c"}, Resources(cpus=1)) == {"a"}
-    assert ray_link._avoidable({"a", "b"}, Resources(cpus=1)) == frozenset()
-    nodes_are(monkeypatch, [node("a", cpus=8), node("b", cpus=1)])
-    assert ray_link._avoidable({"a"}, Resources(cpus=4)) == frozenset()
-
-
 def test_an_attempt_asks_for_what_it_occupies_not_what_its_trial_usually_does() -> None:
     share = replace(TRIAL, resources=Resources(cpus=1, gpus=0.25))
 
     def bundles(**changes: Any) -> Any:
-        return TrialActor.default_resource_request({PARCEL: parcel(trial=share, **changes)}).bundles
+        start = WorkerStart([replace(assignment_of(share, Path("/nowhere")), **changes)])
+        return TrialActor.default_resource_request({START: start}).bundles
 
     assert bundles() == [{"CPU": 1, "GPU": 0.25}]
-    assert bundles(is_alone=True) == [{"CPU": 1, "GPU": 1}]
+    assert bundles(is_exclusive=True) == [{"CPU": 1, "GPU": 1}]
 
 
 def test_only_a_cluster_without_any_fitting_node_has_no_room() -> None:
-    waiting = [parcel(), parcel(frozenset({"b"}))]
+    one = Resources(cpus=1)
+    waiting = [Worker(one), Worker(one, avoided=frozenset({"b"}))]
     assert ray_runner._fits_somewhere(waiting, [node("a", cpus=4)])
     assert not ray_runner._fits_somewhere(waiting, [node("a", cpus=0.5)])
     assert not ray_runner._fits_somewhere(waiting, [node("a", alive=False)])
@@ -79,49 +62,31 @@ class Clock:
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
 
 
-class OneTrial:
-    """Tune's controller with one trial that has a process, as far as a tick looks at it."""
-
-    def __init__(self, timeout: float | None) -> None:
-        config = {PARCEL: parcel(report_timeout=timeout)}
-        state = SimpleNamespace(ray_actor=SimpleNamespace(where=SimpleNamespace(remote=object)))
-        self.trial: Any = SimpleNamespace(trial_id="t", config=config, temporary_state=state)
-        self._trial_to_actor = {OnlyKey(self.trial): "tracked"}
-        self._actor_manager = SimpleNamespace(
-            _live_actors_to_ray_actors_resources={"tracked": ("the process", None)}
-        )
-
-
-class OnlyKey:
-    """A trial that can be a key."""
-
-    def __init__(self, trial: Any) -> None:
-        self.__dict__.update(vars(trial))
-
-
 def seconds_until_killed(
-    monkeypatch: pytest.MonkeyPatch, timeout: float | None, *, begun: bool, tick: float = 0.5
+    monkeypatch: pytest.MonkeyPatch, timeout: float | None, *, started: bool, tick: float = 0.5
 ) -> float | None:
     killed: list[Any] = []
     monkeypatch.setattr(ray, "kill", killed.append)
-    clock = Clock(monkeypatch, ray_link)
-    link, controller = Link(None), OneTrial(timeout)  # type: ignore[arg-type]
-    link._ticked = clock.now
-    lane = link._lane(controller.trial)
-    if begun:
-        link.began(controller.trial)
-        lane.begun.add(TRIAL.key)
+    clock = Clock(monkeypatch, ray_scheduler)
+    scheduler, process = CoordinatedScheduler(None), object()  # type: ignore[arg-type]
+    worker = scheduler.workers.by_id["t"] = Worker(TRIAL.resources)
+    worker.add([replace(assignment_of(TRIAL, Path("/nowhere")), report_timeout=timeout)])
+    state = SimpleNamespace(ray_actor=process)
+    trial: Any = SimpleNamespace(trial_id="t", temporary_state=state)
+    scheduler.on_trial_add(None, trial)
+    if started:
+        worker.started.add(TRIAL.key)
     for _ in range(2000):
-        link.tick(controller)
+        scheduler.tick()
         if killed:
-            assert killed == ["the process"]
+            assert killed == [process]
             return clock.now - 1000.0
         clock.now += tick
     return None
 
 
 @pytest.mark.parametrize(
-    ("timeout", "begun", "expected"),
+    ("timeout", "started", "expected"),
     [
         (None, True, None),
         (30.0, True, 30.0 + GRACE_SECONDS),
@@ -130,37 +95,35 @@ def seconds_until_killed(
     ],
 )
 def test_a_silent_process_is_ended_after_its_own_watch_would_have_done_it(
-    monkeypatch: pytest.MonkeyPatch, timeout: float | None, begun: bool, expected: float | None
+    monkeypatch: pytest.MonkeyPatch, timeout: float | None, started: bool, expected: float | None
 ) -> None:
-    killed_after = seconds_until_killed(monkeypatch, timeout, begun=begun)
+    killed_after = seconds_until_killed(monkeypatch, timeout, started=started)
     assert killed_after == (None if expected is None else pytest.approx(expected, abs=1.0))
 
 
 def test_a_process_between_two_trials_has_the_time_of_one_that_starts() -> None:
     """The one before may still be writing what it keeps."""
-    first, second = (replace(each, report_timeout=30.0) for each in parcels_of_two())
-    lane = Lane(first.resources)
-    lane.has_begun = True
-    lane.add([first, second])
-    lane.begun.add(first.trial.key)
-    assert lane.patience == 30.0
-    lane.is_done_with(first.trial.key)
-    assert lane.patience == START_SECONDS
-    lane.begun.add(second.trial.key)
-    assert lane.patience == 30.0
-    lane.is_done_with(second.trial.key)
-    assert lane.patience is None
-
-
-def parcels_of_two() -> list[Assignment]:
-    return [assignment_of(trial, Path("/nowhere")) for trial in planned(tiny_sweep())[:2]]
+    trials = planned(tiny_sweep())[:2]
+    first, second = (
+        replace(assignment_of(trial, Path("/nowhere")), report_timeout=30.0) for trial in trials
+    )
+    worker = Worker(first.resources)
+    worker.add([first, second])
+    worker.started.add(first.trial.key)
+    assert worker.patience == 30.0
+    worker.is_done_with(first.trial.key)
+    assert worker.patience == START_SECONDS
+    worker.started.add(second.trial.key)
+    assert worker.patience == 30.0
+    worker.is_done_with(second.trial.key)
+    assert worker.patience is None
 
 
 def test_time_in_which_the_driver_itself_was_stopped_is_nobodys_silence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An hour between two looks counts as one second."""
-    killed_after = seconds_until_killed(monkeypatch, 30.0, begun=True, tick=3600.0)
+    killed_after = seconds_until_killed(monkeypatch, 30.0, started=True, tick=3600.0)
     assert killed_after is not None
     assert killed_after >= 3600.0 * 30
 

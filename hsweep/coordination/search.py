@@ -1,10 +1,9 @@
-"""Adaptive search through Tune's OptunaSearch, corrected where it misleads the sampler.
+"""Adaptive search by Optuna's ask and tell.
 
-Left to itself OptunaSearch tells a trial that was stopped early as complete with its low-budget
-value, and leaves a trial that ends in NaN running for ever, which repels the sampler. Here a
-stopped trial is told as pruned at its rung and a diverged or failed one as failed. A point is told
-once, by the mean over its replicates. Proposals are part of the study's record, so a resumed
-search knows everything the interrupted one knew.
+A trial that was stopped early is told as pruned at its rung and a diverged or failed one as failed,
+since the sampler takes a value of a small budget, or a trial that never ends, for what it is not. A
+point is told once, by the mean over its replicates. Proposals are part of the study's record, so a
+resumed search knows everything the interrupted one knew.
 """
 
 import json
@@ -17,11 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import optuna
-from ray import tune
-from ray.tune.search.optuna import OptunaSearch
+from optuna.trial import TrialState
 
-from hsweep.design.domain import Choice, Domain, IntRange
-from hsweep.design.space import Point, Space
+from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
@@ -32,45 +29,6 @@ from hsweep.record.journal import Journal
 
 _MAX_REJECTIONS: Final = 1_000
 _NUMBER: Final = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
-
-
-def tune_space(space: Space) -> dict[str, Any]:
-    """Return Ray Tune's domains of the space's parameters; ``Space.decode`` reads their values."""
-
-    def domain_of(domain: Domain) -> Any:
-        if isinstance(domain, Choice):
-            return tune.choice(list(domain.values))
-        if isinstance(domain, IntRange):
-            if domain.step == 1:
-                return tune.randint(domain.low, domain.high + 1)
-            return tune.choice(list(domain.finite()))
-        return (tune.loguniform if domain.log else tune.uniform)(domain.low, domain.high)
-
-    return {name: domain_of(domain) for name, domain in space.parameters().items()}
-
-
-class _HonestOptunaSearch(OptunaSearch):
-    """OptunaSearch that tells its study what really happened."""
-
-    def tell_complete(self, trial_id: str, values: list[float]) -> None:
-        """Tell a point's objectives."""
-        self._ot_study.tell(self._ot_trials[trial_id], values)
-
-    def tell_pruned(self, trial_id: str, value: float, unit: int) -> None:
-        """Tell a point whose replicates were all stopped early, at the last one's rung."""
-        trial = self._ot_trials[trial_id]
-        trial.report(value, step=unit)
-        self._ot_study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-
-    def tell_failed(self, trial_id: str) -> None:
-        """Tell a point that gave no value."""
-        self._ot_study.tell(self._ot_trials[trial_id], state=optuna.trial.TrialState.FAIL)
-
-    def suggest_again(self, trial_id: str, parameters: Mapping[str, Any]) -> None:
-        """Take up given parameters: a proposal of an earlier run, or the first of a study."""
-        self._ot_study.enqueue_trial(dict(parameters))
-        suggested = self.suggest(trial_id)
-        assert suggested is not None
 
 
 @dataclass(slots=True)
@@ -100,14 +58,14 @@ class _Refusals:
 class _Proposal:
     """One proposed point: its trials, and how each ended."""
 
-    name: str
+    asked: optuna.Trial
     open_keys: set[str]
     finished: list[list[float]] = field(default_factory=list)
     stopped: list[tuple[int, float]] = field(default_factory=list)
 
 
 class OptunaProposer:
-    """Proposes points through OptunaSearch, and tells it how they ended.
+    """Proposes points of an Optuna study, and tells it how they ended.
 
     Args:
         sweep: with an ``optuna`` search.
@@ -116,6 +74,7 @@ class OptunaProposer:
         seed: of the sampler.
 
     Attributes:
+        study: Optuna's, in memory.
         known_trials: trials of proposals made by earlier runs of the study.
 
     Raises:
@@ -125,18 +84,15 @@ class OptunaProposer:
     def __init__(self, sweep: Sweep, planner: Planner, journal: Journal, seed: int) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         objectives = [(sweep.metric, sweep.goal), *sweep.search.also]
-        is_single = len(objectives) == 1
         self._sweep, self._planner, self._journal = sweep, planner, journal
         self._objectives = objectives
         try:
-            space = sweep.space.to_optuna()
+            self._space = sweep.space.to_optuna()
         except ValueError as error:
             raise UserError(f"Optuna cannot search this space: {error}") from error
-        self._search = _HonestOptunaSearch(
-            space=space,
-            metric=sweep.metric if is_single else [name for name, _ in objectives],
-            mode=sweep.goal if is_single else [goal for _, goal in objectives],
-            seed=seed % 2**32,
+        self.study = optuna.create_study(
+            sampler=optuna.samplers.TPESampler(seed=seed % 2**32),
+            directions=["minimize" if goal == "min" else "maximize" for _, goal in objectives],
         )
         self._by_key: dict[str, _Proposal] = {}
         self._num_proposed = 0
@@ -168,13 +124,8 @@ class OptunaProposer:
             if refusals.numbers.total() >= _MAX_REJECTIONS:
                 self._give_up(refusals)
                 return []
-            name = f"{self._num_proposed}:{refusals.numbers.total()}"
-            if self._first:
-                parameters = self._first.pop(0)
-                self._search.suggest_again(name, parameters)
-            else:
-                parameters = self._search.suggest(name)
-            decoded = self._sweep.space.decode(parameters)
+            asked = self._ask(self._first.pop(0) if self._first else None)
+            decoded = self._sweep.space.decode(asked.params)
             trials: list[Trial] = []
             if decoded is None:
                 refusals.note("excluded by a where(...) of the space")
@@ -186,13 +137,19 @@ class OptunaProposer:
                     refusals.note(skipped[0].reason if skipped else "the same as a point before")
             if not trials:
                 # Nothing to learn from again.
-                self._search.tell_failed(name)
+                self.study.tell(asked, state=TrialState.FAIL)
                 continue
-            record = {"id": name, "parameters": parameters, "point": decoded}
+            record = {"parameters": asked.params, "point": decoded}
             self._journal.set_meta(f"{PROPOSALS}{self._num_proposed:06d}", json.dumps(record))
-            self._enter(name, trials)
+            self._enter(asked, trials)
             return trials
         return []
+
+    def _ask(self, parameters: Mapping[str, Any] | None = None) -> optuna.Trial:
+        """Ask for a point, or for one of given parameters."""
+        if parameters is not None:
+            self.study.enqueue_trial(dict(parameters))
+        return self.study.ask(self._space)
 
     def _give_up(self, refusals: _Refusals) -> None:
         self._is_over = True
@@ -202,7 +159,7 @@ class OptunaProposer:
             f"points: {refusals}; widen the space, or lower num_points",
         )
 
-    def tell(self, trial: Trial, status: TrialStatus, value: float | None) -> None:
+    def tell(self, trial: Trial, status: TrialStatus, unit: int, value: float | None) -> None:
         """Learn how a trial ended; the point is told when all its replicates have."""
         proposal = self._by_key.pop(trial.key, None)
         if proposal is None:
@@ -213,21 +170,21 @@ class OptunaProposer:
                 [self._objective(trial, name, value) for name, _ in self._objectives]
             )
         elif status is TrialStatus.STOPPED_EARLY and value is not None:
-            rows = {row.key: row.unit for row in self._journal.trials()}
-            proposal.stopped.append((rows[trial.key], value))
+            proposal.stopped.append((unit, value))
         if proposal.open_keys:
             return
         if proposal.finished:
             means = [statistics.fmean(column) for column in zip(*proposal.finished, strict=True)]
             if all(map(math.isfinite, means)):
-                self._search.tell_complete(proposal.name, means)
+                self.study.tell(proposal.asked, means)
                 return
         elif proposal.stopped:
-            unit = max(unit for unit, _ in proposal.stopped)
-            at_rung = [value for reached, value in proposal.stopped if reached == unit]
-            self._search.tell_pruned(proposal.name, statistics.fmean(at_rung), unit)
+            last = max(reached for reached, _ in proposal.stopped)
+            at_rung = [each for reached, each in proposal.stopped if reached == last]
+            proposal.asked.report(statistics.fmean(at_rung), step=last)
+            self.study.tell(proposal.asked, state=TrialState.PRUNED)
             return
-        self._search.tell_failed(proposal.name)
+        self.study.tell(proposal.asked, state=TrialState.FAIL)
 
     def _objective(self, trial: Trial, name: str, value: float) -> float:
         if name == self._sweep.metric:
@@ -241,8 +198,8 @@ class OptunaProposer:
                 return math.nan if found is None else float(found)
         return math.nan
 
-    def _enter(self, name: str, trials: list[Trial]) -> None:
-        proposal = _Proposal(name, {trial.key for trial in trials})
+    def _enter(self, asked: optuna.Trial, trials: list[Trial]) -> None:
+        proposal = _Proposal(asked, {trial.key for trial in trials})
         self._by_key.update(dict.fromkeys(proposal.open_keys, proposal))
         self._num_proposed += 1
 
@@ -255,13 +212,12 @@ class OptunaProposer:
             point = Point({name: _plain(value) for name, value in record["point"].items()})
             trials = self._planner.plan_point(point)
             parameters = {name: _plain(value) for name, value in record["parameters"].items()}
-            self._search.suggest_again(record["id"], parameters)
-            self._enter(record["id"], trials)
+            self._enter(self._ask(parameters), trials)
             self.known_trials.extend(trials)
             for trial in trials:
                 row = rows.get(trial.key)
                 if row is not None and row.status.is_final:
-                    self.tell(trial, row.status, row.value)
+                    self.tell(trial, row.status, row.unit, row.value)
             number += 1
 
 

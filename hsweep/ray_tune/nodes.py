@@ -1,4 +1,4 @@
-"""How much memory the devices of a cluster have."""
+"""The nodes of a cluster: what they have room for, and how much memory their devices have."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -6,6 +6,7 @@ from typing import Any, Final
 import ray
 from ray.exceptions import RayError
 
+from hsweep.design.trial import Resources
 from hsweep.errors import UserError
 
 _A_LITTLE: Final = 0.0001
@@ -14,11 +15,35 @@ _A_LITTLE: Final = 0.0001
 _SECONDS: Final = 60.0
 
 
+def alive_nodes() -> list[dict[str, Any]]:
+    """Return Ray's description of every node that is there."""
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def slots_of(available: Mapping[str, float], request: Resources) -> int:
+    """Return how many trials of this size fit one node."""
+    fits = []
+    if request.cpus > 0:
+        fits.append(int(available.get("CPU", 0) / request.cpus + 1e-9))
+    if request.devices > 0:
+        # A share never spans two devices.
+        fits.append(int(available.get("GPU", 0)) * int(1 / request.devices + 1e-9))
+    return min(fits)
+
+
+def avoidable(failed: Iterable[str], request: Resources) -> frozenset[str]:
+    """Return those of the ``failed`` nodes that are there, if another has room for the request."""
+    nodes = {node["NodeID"]: node["Resources"] for node in alive_nodes()}
+    avoided = nodes.keys() & set(failed)
+    has_room = any(slots_of(nodes[node], request) for node in nodes.keys() - avoided)
+    return frozenset(avoided) if has_room else frozenset()
+
+
 def smallest_device_bytes(nodes: Iterable[Mapping[str, Any]]) -> int:
     """Return the memory of a device, of the smallest where nodes have different ones.
 
     One device of each node is asked, since those of a node are alike as a rule. A node whose
-    devices are all taken for a minute is left out.
+    devices are all taken for a minute is passed over.
 
     Args:
         nodes: Ray's descriptions of them.

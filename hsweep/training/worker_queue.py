@@ -1,8 +1,8 @@
-"""A lane: trials that one process trains one after another, without waiting for its driver.
+"""The trials that one worker process trains one after another, without waiting for its driver.
 
-A thread trains what the lane was given. What trials say is kept until it is asked for, so training
-goes on while the driver writes the record and decides; a trial waits for the driver's word only
-where the driver may have one, at the rungs (``Assignment.waits_at``).
+A thread trains what the queue holds. What trials report is kept until it is asked for, so training
+goes on while the driver writes the record and decides; a trial waits for the driver only where the
+driver may stop it, at the rungs (``Assignment.waits_at``).
 """
 
 import contextlib
@@ -13,37 +13,37 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hsweep.design.trial import Assignment, Report, Setback
+from hsweep.design.trial import Assignment, Event, Report
 from hsweep.errors import failure_text
 from hsweep.redaction import redact
+from hsweep.training.session import Session
 from hsweep.training.stacked.door import open_session
-from hsweep.training.worker import Session
 
-PARCEL_SECONDS: Final = 0.2
-"""The least time between two parcels of words from a lane that has more to do."""
+MESSAGE_SECONDS: Final = 0.2
+"""The least time between two deliveries of messages from a worker that has more to do."""
 
-_BACKLOG: Final = 256
-"""How many words may wait until training waits as well."""
+_MAX_UNSENT: Final = 256
+"""How many messages may wait until training waits as well."""
 
 Watch = Callable[[Assignment, bool], contextlib.AbstractContextManager[None]]
 """Watches over a piece of work for a trial; the flag says that it starts or ends the trial."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """What is said of a trial that raised."""
+class Started:
+    """The worker has come to this trial: from here on it may end the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialError:
+    """The trial raised; the text is the traceback, headed by a line that says what happened."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """What is said of a trial that the lane has come to: from here on it may end the process."""
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """What one trial of a lane says.
+class Message:
+    """What happened to one trial of a worker.
 
     Attributes:
         key: the trial.
@@ -52,10 +52,10 @@ class Word:
 
     key: str
     attempt: int
-    said: Report | Setback | Failure | Begun
+    event: Event | TrialError | Started
 
 
-class BrokenLaneError(RuntimeError):
+class BrokenWorkerError(RuntimeError):
     """A trial raised here: what it left behind in the process is not known, so it ends."""
 
 
@@ -64,31 +64,31 @@ def unwatched(_assignment: Assignment, _is_turn: bool) -> contextlib.AbstractCon
     return contextlib.nullcontext()
 
 
-class Lane:
+class WorkerQueue:
     """Trains trials in a thread of its own.
 
-    It begins when it is first asked for words: until then a process may be given up, and its trials
-    be trained elsewhere. Trials that follow one another and are of one bundle are begun together.
-    Methods may be called from one other thread.
+    It begins when it is first asked for messages: until then a process may be given up, and its
+    trials be trained elsewhere. Trials that follow one another and are of one stack are begun at
+    once. Methods may be called from one other thread.
 
     Args:
         watch: put around every piece of work that could hang.
-        opening: begins trials.
+        open_trials: begins trials.
     """
 
     def __init__(
         self,
         watch: Watch = unwatched,
-        opening: Callable[[Sequence[Assignment]], Session] = open_session,
+        open_trials: Callable[[Sequence[Assignment]], Session] = open_session,
     ) -> None:
         self._watch = watch
-        self._opening = opening
+        self._open_trials = open_trials
         self._changed = threading.Condition()
         self._queue: deque[Assignment] = deque()
-        self._words: list[Word] = []
+        self._messages: list[Message] = []
         self._training: dict[str, Assignment] = {}
         self._to_drop: set[str] = set()
-        self._is_awaiting = False
+        self._waits_for_driver = False
         self._is_broken = False
         self._delivered = 0.0
         self._thread: threading.Thread | None = None
@@ -99,43 +99,44 @@ class Lane:
             self._queue.extend(assignments)
             self._changed.notify_all()
 
-    def next_words(self) -> list[Word]:
-        """Return what trials said since the last time, as soon as there is something.
+    def next_messages(self) -> list[Message]:
+        """Return what happened since the last time, as soon as there is something.
 
         Asking again means that everything returned before was judged: a trial that waits at a
         rung and was not dropped goes on. Nothing is returned where nothing is left to train.
 
         Raises:
-            BrokenLaneError: a trial has raised, and that was returned already.
+            BrokenWorkerError: a trial has raised, and that was returned already.
         """
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="lane", daemon=True)
+            self._thread = threading.Thread(target=self._work, name="worker-queue", daemon=True)
             self._thread.start()
         with self._changed:
-            if self._is_awaiting and not self._words:
-                self._is_awaiting = False
+            if self._waits_for_driver and not self._messages:
+                self._waits_for_driver = False
                 self._changed.notify_all()
-            self._changed.wait_for(lambda: self._words or self._is_idle)
-            if self._is_broken and not self._words:
-                raise BrokenLaneError("a trial failed in this process")
-            # Many quick reports travel together; a lane that waits or has run dry is not kept.
-            pause = self._delivered + PARCEL_SECONDS - time.monotonic()
+            self._changed.wait_for(lambda: self._messages or self._is_idle)
+            if self._is_broken and not self._messages:
+                raise BrokenWorkerError("a trial failed in this process")
+            # Many quick reports travel at once; a worker that waits or is idle is not kept.
+            pause = self._delivered + MESSAGE_SECONDS - time.monotonic()
             if pause > 0:
                 self._changed.wait_for(lambda: self._is_urgent or self._is_idle, timeout=pause)
-            words, self._words = self._words, []
+            messages, self._messages = self._messages, []
             self._delivered = time.monotonic()
             self._changed.notify_all()
-            return words
+            return messages
 
     def drop(self, key: str) -> None:
         """End a trial; return when what it has to keep is on disk."""
         with self._changed:
-            for waiting in [each for each in self._queue if each.trial.key == key]:
-                self._queue.remove(waiting)
-            self._await_end([key])
+            self._queue = deque(each for each in self._queue if each.trial.key != key)
+            self._to_drop.update(self._training.keys() & {key})
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: key not in self._training)
 
     def halt(self) -> None:
-        """End all trials at their next reports, without waiting for that; what they have said by
+        """End all trials at their next reports, without waiting for that; what they report until
         then can still be asked for."""
         with self._changed:
             self._queue.clear()
@@ -145,21 +146,16 @@ class Lane:
     def stop(self) -> None:
         """End all trials; return when what they have to keep is on disk."""
         with self._changed:
-            self._queue.clear()
-            self._await_end(list(self._training))
-            self._words.clear()
-
-    def _await_end(self, keys: Sequence[str]) -> None:
-        self._to_drop.update(self._training.keys() & set(keys))
-        self._changed.notify_all()
-        self._changed.wait_for(lambda: not self._training.keys() & set(keys))
+            self.halt()
+            self._changed.wait_for(lambda: not self._training)
+            self._messages.clear()
 
     @property
     def _is_urgent(self) -> bool:
-        """Whether a trial waits for its driver, or the last one there is has begun, which the
+        """Whether a trial waits for its driver, or the last one there is has started, which the
         driver should know before it does anything to the process."""
-        has_begun = any(isinstance(word.said, Begun) for word in self._words)
-        return self._is_awaiting or (has_begun and not self._queue)
+        has_started = any(isinstance(message.event, Started) for message in self._messages)
+        return self._waits_for_driver or (has_started and not self._queue)
 
     @property
     def _is_idle(self) -> bool:
@@ -170,27 +166,27 @@ class Lane:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue and not self._is_broken)
                 group = [self._queue.popleft()]
-                while self._queue and group[0].bundle and self._queue[0].bundle == group[0].bundle:
+                while self._queue and group[0].stack and self._queue[0].stack == group[0].stack:
                     group.append(self._queue.popleft())
                 self._training = {each.trial.key: each for each in group}
-                self._words += [_word(each, Begun()) for each in group]
+                self._messages += [_message(each, Started()) for each in group]
                 self._changed.notify_all()
-            failed = self._failed(group)
+            error = self._train(group)
             with self._changed:
-                if failed is not None:
-                    self._words.append(failed)
+                if error is not None:
+                    self._messages.append(error)
                     self._is_broken = True
                 self._to_drop.clear()
-                self._training, self._is_awaiting = {}, False
+                self._training, self._waits_for_driver = {}, False
                 self._changed.notify_all()
 
-    def _failed(self, group: Sequence[Assignment]) -> Word | None:
-        """Train some trials; return the last word of the one that raised, if one did."""
+    def _train(self, group: Sequence[Assignment]) -> Message | None:
+        """Train some trials; return the error of the one that raised, if one did."""
         session: Session | None = None
         try:
             try:
                 with self._watch(group[0], True):
-                    session = self._opening(group)
+                    session = self._open_trials(group)
                 while self._advances(session, group[0]):
                     pass
             finally:
@@ -198,27 +194,30 @@ class Lane:
                     with self._watch(group[0], True):
                         session.close()
         except BaseException as error:
-            # Even what would end a process: this thread must live to say so.
+            # Even what would end a process: this thread must live to report it.
             current = session.current if session is not None else None
-            return _word(current or group[0], Failure(redact(failure_text(error))))
+            return _message(current or group[0], TrialError(redact(failure_text(error))))
         return None
 
     def _advances(self, session: Session, first: Assignment) -> bool:
-        """Train up to the next words, and return whether there can be more."""
+        """Train up to the next reports, and return whether there can be more."""
         with self._watch(first, False):
-            words = session.next_words()
-        if not words:
+            events = session.next_events()
+        if not events:
             return False
         with self._changed:
-            for assignment, said in words:
-                self._words.append(_word(assignment, said))
-                if isinstance(said, Report) and said.unit in assignment.waits_at:
-                    self._is_awaiting = True
+            for assignment, event in events:
+                self._messages.append(_message(assignment, event))
+                if isinstance(event, Report) and event.unit in assignment.waits_at:
+                    self._waits_for_driver = True
             self._changed.notify_all()
             while True:
-                # The driver may have a word here, and may have fallen behind.
+                # The driver may stop a trial here, and may have fallen behind.
                 self._changed.wait_for(
-                    lambda: self._to_drop or not (self._is_awaiting or len(self._words) >= _BACKLOG)
+                    lambda: (
+                        self._to_drop
+                        or not (self._waits_for_driver or len(self._messages) >= _MAX_UNSENT)
+                    )
                 )
                 dropped = set(self._to_drop)
                 if not dropped:
@@ -234,5 +233,5 @@ class Lane:
                 self._changed.notify_all()
 
 
-def _word(assignment: Assignment, said: Report | Setback | Failure | Begun) -> Word:
-    return Word(assignment.trial.key, assignment.attempt, said)
+def _message(assignment: Assignment, event: Event | TrialError | Started) -> Message:
+    return Message(assignment.trial.key, assignment.attempt, event)

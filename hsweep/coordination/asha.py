@@ -1,0 +1,293 @@
+"""Early stopping that fits the question: successive halving within strata.
+
+Asynchronous successive halving (ASHA; Li et al. 2020, "A System for Massively Parallel
+Hyperparameter Tuning", section 3.2) with five changes. Trials compete only within their stratum:
+in a study of head counts a one-head model is supposed to lose, and its final error is the
+measurement. Every stratum keeps a minimum of contenders that run to the full budget. Where shapes
+are compared, a contender is a shape with all its replicates, judged by their mean and stopped or
+kept as a whole: stopping single unlucky seeds would leave the lucky ones and flatter the shape. A
+rung takes a trial's value exactly at the rung's milestone: a value from later training never
+enters an earlier rung, and a value that is not finite never enters one. And a rung is decided when
+all its contenders are there: a trial that comes early waits on disk while its worker trains
+others, so which trials are stopped depends on their values alone, never on how many run at once or
+which is done first.
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Set
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Final
+
+from hsweep.coordination.trial_table import ScheduledTrial
+from hsweep.design.budget import Budget
+from hsweep.design.early_stopping import PROTECTED, Asha
+from hsweep.design.question import Goal
+from hsweep.design.trial import TrialStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a trial does after a report, and why: stop, wait for others, or else go on."""
+
+    stop: bool
+    reason: str = ""
+    wait: bool = False
+
+
+_GO_ON: Final = Verdict(False)
+
+
+@dataclass(slots=True)
+class _Stratum:
+    """One group's rungs.
+
+    Attributes:
+        members: its trials.
+        contenders: what each of them competes as, by its key.
+        values: at each milestone, each contender's finite values by trial.
+        arrived: at each milestone, the trials that reported there, whatever their value.
+        waiting: the trials that wait at a rung, which is that of their last report.
+        stopped: contenders that lost at a rung, and why.
+        exempt: contenders that are never stopped: they count as rivals, not as survivors.
+    """
+
+    members: dict[str, ScheduledTrial] = field(default_factory=dict)
+    contenders: dict[str, str] = field(default_factory=dict)
+    values: dict[int, dict[str, dict[str, float]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(dict))
+    )
+    arrived: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    waiting: dict[str, ScheduledTrial] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
+    exempt: set[str] = field(default_factory=set)
+
+    def to_come(self, unit: int) -> set[str]:
+        """Return the contenders of trials that may still report at a milestone for the first
+        time."""
+        arrived = self.arrived[unit]
+        return {
+            self.contenders[key]
+            for key, member in self.members.items()
+            if key not in arrived and not member.is_done
+        }
+
+    def means(self, unit: int) -> dict[str, float]:
+        """Return what each contender is judged by at a milestone, smaller being better."""
+        return {name: fmean(values.values()) for name, values in self.values[unit].items()}
+
+
+class StratifiedAsha:
+    """The rungs of one study.
+
+    Feeding it the recorded reports in their order rebuilds it exactly, so nothing of it needs to
+    be saved: after a crash the record is replayed.
+
+    Args:
+        settings: None never stops a trial.
+        budget: the trials' common budget.
+        goal: whether smaller or larger is better.
+        knows_all: whether every trial is entered before the first report; if not, rungs are
+            decided on arrival.
+    """
+
+    def __init__(
+        self, settings: Asha | None, budget: Budget, goal: Goal, *, knows_all: bool = True
+    ) -> None:
+        self._settings = settings
+        self._milestones = frozenset(settings.milestones(budget) if settings else ())
+        self._waits = settings is not None and settings.decide == "together" and knows_all
+        self._by_points = settings is not None and settings.compete == "points"
+        self._sign = 1.0 if goal == "min" else -1.0
+        self._strata: defaultdict[str, _Stratum] = defaultdict(_Stratum)
+
+    def enter(self, row: ScheduledTrial) -> None:
+        """Announce a planned trial: what it competes as is a possible survivor."""
+        if self._settings is None:
+            return
+        trial, group = row.trial, self._strata[row.trial.stratum]
+        group.members[trial.key] = row
+        # A point competes with all its replicates.
+        point = json.dumps(dict(trial.point), default=str) if self._by_points else trial.key
+        group.contenders[trial.key] = point
+        if row.is_exempt and not self._by_points:
+            group.exempt.add(trial.key)
+
+    def end(self, row: ScheduledTrial, reason: str) -> None:
+        """Note why a trial has ended: the replicates of a point that was stopped end as well."""
+        if self._settings is not None and row.status is TrialStatus.STOPPED_EARLY:
+            group = self._strata[row.trial.stratum]
+            group.stopped.setdefault(group.contenders[row.trial.key], reason)
+
+    def record(self, row: ScheduledTrial, unit: int, value: float | None) -> None:
+        """Enter a recorded report without asking for a decision."""
+        if unit not in self._milestones:
+            return
+        key, group = row.trial.key, self._strata[row.trial.stratum]
+        group.arrived[unit].add(key)
+        if value is not None and math.isfinite(value):
+            group.values[unit][group.contenders[key]].setdefault(key, self._sign * value)
+
+    def milestones(self, row: ScheduledTrial) -> frozenset[int]:
+        """Return the units after which a trial may be stopped or have to wait."""
+        is_safe = row.is_exempt or row.trial.stratum == PROTECTED
+        return frozenset() if is_safe else self._milestones
+
+    def lost(self, row: ScheduledTrial) -> str:
+        """Return why a trial will be stopped at its next rung, empty if nothing is known yet."""
+        if self._settings is None or row.is_exempt:
+            return ""
+        group = self._strata[row.trial.stratum]
+        return group.stopped.get(group.contenders[row.trial.key], "")
+
+    def verdict(self, row: ScheduledTrial, unit: int) -> Verdict:
+        """Say whether a trial that has reported at ``unit`` goes on, waits or is stopped.
+
+        Where a rung waits for all its contenders, those go on that are among the best
+        1/reduction_factor (at least ``min_survivors``) by their values there. Decided on arrival,
+        a contender is stopped if it is not among the best 1/reduction_factor of those its stratum
+        has there so far (at least one always is), and if enough others are left to meet
+        ``min_survivors``. A trial whose contender was stopped is stopped at its next milestone; one
+        that is exempt or of the protected stratum never is.
+        """
+        if unit not in self.milestones(row):
+            return _GO_ON
+        if reason := self.lost(row):
+            return Verdict(True, reason)
+        group, stratum = self._strata[row.trial.stratum], row.trial.stratum
+        if not self._waits:
+            return self._verdict_on_arrival(group, unit, row)
+        return self._verdict_at_rung(row, unit, self._losers(group, stratum, unit))
+
+    def wait(self, row: ScheduledTrial) -> None:
+        """Let a trial wait at the rung of its last report."""
+        self._strata[row.trial.stratum].waiting[row.trial.key] = row
+
+    def may_wait(self, row: ScheduledTrial) -> bool:
+        """Whether a trial may have to wait where its last report is."""
+        return self._waits and not row.is_exempt and row.unit in self._milestones
+
+    @property
+    def any_waits(self) -> bool:
+        """Whether a trial waits at a rung."""
+        return any(group.waiting for group in self._strata.values())
+
+    def release(self, stratum: str) -> list[tuple[ScheduledTrial, Verdict]]:
+        """Return the trials of a stratum that need not wait any longer, and their verdicts."""
+        group = self._strata.get(stratum)
+        if group is None or not group.waiting:
+            return []
+        units = {row.unit for row in group.waiting.values()}
+        losers = {unit: self._losers(group, stratum, unit) for unit in units}
+        released = []
+        for row in group.waiting.values():
+            lost = self.lost(row)
+            verdict = (
+                Verdict(True, lost)
+                if lost
+                else self._verdict_at_rung(row, row.unit, losers[row.unit])
+            )
+            if not verdict.wait:
+                released.append((row, verdict))
+        for row, _ in released:
+            del group.waiting[row.trial.key]
+        return released
+
+    def _verdict_at_rung(
+        self, row: ScheduledTrial, unit: int, losers: dict[str, str] | None
+    ) -> Verdict:
+        stratum = row.trial.stratum
+        if losers is None:
+            return Verdict(False, f"waits at {_rung(unit, stratum)} for the others", wait=True)
+        reason = losers.get(self._strata[stratum].contenders[row.trial.key], "")
+        return Verdict(True, reason) if reason else _GO_ON
+
+    def _losers(self, group: _Stratum, stratum: str, unit: int) -> dict[str, str] | None:
+        """Return who loses at a rung and why, None while that cannot be decided."""
+        to_come = group.to_come(unit)
+        rivals = group.values[unit].keys() | to_come
+        if self._num_stops(group, rivals) == 0:
+            return {}
+        if to_come:
+            return None
+        means = group.means(unit)
+        ranked = sorted(means.keys() - group.exempt, key=lambda name: (-means[name], name))
+        losers = ranked[: self._num_stops(group, means.keys())]
+        where, kept = _rung(unit, stratum), len(means) - len(losers)
+        return {
+            name: f"rank {sum(other < means[name] for other in means.values()) + 1} of "
+            f"{len(means)} at {where}; the best {kept} go on"
+            for name in losers
+        }
+
+    def _num_stops(self, group: _Stratum, rivals: Set[str], num_gone: int = 0) -> int:
+        """Return how many of a rung's contenders do not go on.
+
+        Args:
+            group: their stratum.
+            rivals: the contenders.
+            num_gone: how many of them will have been stopped at an earlier rung.
+        """
+        assert self._settings is not None
+        present = len(rivals) - num_gone
+        survivors = self._settings.min_survivors + len(group.exempt & rivals)
+        return max(0, present - max(1, present // self._settings.reduction_factor, survivors))
+
+    def _verdict_on_arrival(self, group: _Stratum, unit: int, row: ScheduledTrial) -> Verdict:
+        assert self._settings is not None
+        means, contender = group.means(unit), group.contenders[row.trial.key]
+        if contender not in means:
+            return _GO_ON
+        rank = sum(other < means[contender] for other in means.values())
+        kept = max(1, len(means) // self._settings.reduction_factor)
+        if rank < kept:
+            return _GO_ON
+        if len(self._survivors(group) - {contender}) < self._settings.min_survivors:
+            return _GO_ON
+        where = _rung(unit, row.trial.stratum)
+        return Verdict(True, f"rank {rank + 1} of {len(means)} at {where}; the best {kept} go on")
+
+    def _survivors(self, group: _Stratum) -> Set[str]:
+        """Return the contenders that have reached the full budget or may reach it."""
+        gone = group.stopped.keys() | group.exempt
+        return {
+            contender
+            for key, contender in group.contenders.items()
+            # A point whose replicate failed or diverged goes on with the others.
+            if contender not in gone and (self._by_points or _may_finish(group.members[key]))
+        }
+
+    def units_spared(self, budget: int) -> int:
+        """Return the budget units that stops at rungs still to be decided will spare if no trial
+        fails before; 0 where rungs are decided on arrival.
+
+        Args:
+            budget: units of a full budget.
+        """
+        if not self._waits:
+            return 0
+        spared = 0
+        for stratum, group in self._strata.items():
+            if stratum == PROTECTED:
+                continue
+            stopped = 0
+            for unit in sorted(self._milestones):
+                to_come = group.to_come(unit)
+                if not to_come:
+                    continue
+                rivals = group.values[unit].keys() | to_come
+                stops = self._num_stops(group, rivals, stopped)
+                stopped += stops
+                members = sum(name in rivals for name in group.contenders.values())
+                spared += round(stops * members / len(rivals)) * max(0, budget - unit)
+        return spared
+
+
+def _may_finish(row: ScheduledTrial) -> bool:
+    return not row.status.is_final or row.status is TrialStatus.FINISHED
+
+
+def _rung(unit: int, stratum: str) -> str:
+    return f"rung {unit} of stratum [{stratum or 'all'}]"

@@ -1,0 +1,63 @@
+"""Which of the trials that wait for a worker is next."""
+
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from hsweep.coordination.trial_table import ScheduledTrial
+
+
+@dataclass(slots=True)
+class TrialQueue:
+    """The trials that could be handed out, those that need everything for themselves apart."""
+
+    _shared: deque[ScheduledTrial] = field(default_factory=deque)
+    _exclusive: deque[ScheduledTrial] = field(default_factory=deque)
+
+    def add(self, row: ScheduledTrial, *, first: bool = False) -> None:
+        """Let a trial wait, behind all others unless it shall be ``first``."""
+        queue = self._exclusive if row.is_exclusive else self._shared
+        if first:
+            queue.appendleft(row)
+        else:
+            queue.append(row)
+
+    def next(
+        self,
+        running: Collection[ScheduledTrial],
+        is_ready: Callable[[ScheduledTrial], bool],
+    ) -> ScheduledTrial | None:
+        """Return the trial that would be handed out next, None if there is none for now.
+
+        Args:
+            running: the trials in training. While an exclusive one is among them nothing starts
+                beside it, and none starts before the last of the others has ended.
+            is_ready: whether a trial can be handed out at once; others are passed over.
+        """
+        if any(row.is_exclusive for row in running):
+            return None
+        shared = next((row for row in self._shared if is_ready(row)), None)
+        if shared is not None or self._shared or running:
+            return shared
+        return next((row for row in self._exclusive if is_ready(row)), None)
+
+    def remove(self, row: ScheduledTrial, *others: ScheduledTrial) -> None:
+        """Take trials out of the queue, several only of those that may train beside others."""
+        queue = self._exclusive if row.is_exclusive else self._shared
+        if queue[0] is row:
+            queue.popleft()
+        else:
+            queue.remove(row)
+        if others:
+            keys = {other.trial.key for other in others}
+            self._shared = deque(each for each in self._shared if each.trial.key not in keys)
+
+    @property
+    def shared(self) -> Collection[ScheduledTrial]:
+        """The trials that may train beside others, in the order in which they are handed out."""
+        return self._shared
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no trial waits."""
+        return not (self._shared or self._exclusive)

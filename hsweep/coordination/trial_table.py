@@ -1,0 +1,139 @@
+"""The state of every trial of a study, kept once, with sums that cost nothing to ask for."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hsweep.design.question import Goal
+from hsweep.design.trial import Trial, TrialStatus
+
+
+@dataclass(slots=True, eq=False)
+class ScheduledTrial:
+    """A trial and its state; only ``TrialTable`` changes status, unit and value.
+
+    Attributes:
+        trial: what is trained.
+        is_wanted: this run trains it unless it has ended.
+        is_exempt: early stopping never ends it, since its full-budget value was asked for.
+        unit: budget units of the last report.
+        value: of the study's metric in the last report; None if it was not finite.
+        attempt: number of the current attempt, 0 before the first.
+        continues: key of the shorter training that it goes on from.
+        is_exclusive: it trains with nothing beside it, because it did not fit beside others.
+        needs_new_worker: it is trained in a process that trains nothing else.
+        num_lost: how often in a row its place was lost without a report.
+    """
+
+    trial: Trial
+    is_wanted: bool = True
+    is_exempt: bool = False
+    status: TrialStatus = TrialStatus.PLANNED
+    unit: int = 0
+    value: float | None = None
+    attempt: int = 0
+    continues: str | None = None
+    is_exclusive: bool = False
+    needs_new_worker: bool = False
+    num_lost: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it reports no more in this run."""
+        return self.status.is_final or not self.is_wanted
+
+    @property
+    def units_left(self) -> int:
+        """Budget units that this run may still train."""
+        return 0 if self.is_done else self.trial.budget.amount - self.unit
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """How far a study has come.
+
+    Attributes:
+        counts: trials by status.
+        units_done: budget units on record.
+        best: by stratum, the best value of the metric so far and the trial that reached it.
+        running: units done by the trials in training, in the order of the plan.
+    """
+
+    counts: Mapping[TrialStatus, int]
+    units_done: int
+    best: Mapping[str, tuple[float, str]]
+    running: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class TrialTable:
+    """All trials of a study, by key and in the order they were planned.
+
+    Args:
+        goal: whether smaller or larger values of the metric are better.
+        only: keys of the trials that are trained; None for all.
+        exempt: keys of the trials that early stopping never ends.
+
+    Attributes:
+        running: the trials in training, by key.
+        units_left: budget units that may still be trained.
+    """
+
+    goal: Goal
+    only: frozenset[str] | None
+    exempt: Collection[str]
+    rows: dict[str, ScheduledTrial] = field(default_factory=dict)
+    running: dict[str, ScheduledTrial] = field(default_factory=dict)
+    units_left: int = 0
+    _counts: Counter[TrialStatus] = field(default_factory=Counter)
+    _best: dict[str, tuple[float, str]] = field(default_factory=dict)
+    _units_done: int = 0
+
+    def add(self, trials: Iterable[Trial]) -> list[ScheduledTrial]:
+        """Add planned trials; return those that are new."""
+        new = []
+        for trial in trials:
+            if trial.key not in self.rows:
+                is_wanted = self.only is None or trial.key in self.only
+                row = ScheduledTrial(trial, is_wanted, is_exempt=trial.key in self.exempt)
+                self.rows[trial.key] = row
+                self._counts[row.status] += 1
+                self.units_left += row.units_left
+                new.append(row)
+        return new
+
+    def move(self, row: ScheduledTrial, status: TrialStatus) -> None:
+        """Give a trial a new status."""
+        self._counts[row.status] -= 1
+        self._counts[status] += 1
+        self.units_left -= row.units_left
+        row.status = status
+        self.units_left += row.units_left
+        if status is TrialStatus.RUNNING:
+            self.running[row.trial.key] = row
+        else:
+            self.running.pop(row.trial.key, None)
+
+    def reach(self, row: ScheduledTrial, unit: int, value: float | None) -> None:
+        """Note a trial's report; a trial never goes back."""
+        self.units_left -= row.units_left
+        self._units_done += max(0, unit - row.unit)
+        row.unit = max(row.unit, unit)
+        self.units_left += row.units_left
+        row.value = value
+        if value is None:
+            return
+        best = self._best.get(row.trial.stratum)
+        sign = 1 if self.goal == "min" else -1
+        if best is None or sign * value < sign * best[0]:
+            self._best[row.trial.stratum] = (value, row.trial.key)
+
+    def overview(self) -> Overview:
+        """Return how far the study has come."""
+        running = sorted(self.running.values(), key=lambda row: row.trial.ordinal)
+        return Overview(
+            counts={status: self._counts[status] for status in TrialStatus},
+            units_done=self._units_done,
+            best=dict(self._best),
+            running={row.trial.key: row.unit for row in running},
+        )

@@ -1,0 +1,91 @@
+"""Every name of Ray that is not part of its public interface.
+
+Ray may change them with any release, so it is bounded to the minor version they were tested with,
+and ``tests/hsweep/test_ray_private.py`` fails where one of them is another.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray.air.execution._internal.actor_manager import RayActorManager
+from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.tune.experiment import Trial as TuneTrial
+
+_errors: dict[str, BaseException] = {}
+
+
+def actor_of(trial: TuneTrial) -> Any:
+    """Return the handle of a Tune trial's process, None while it has none.
+
+    Tune's callbacks and schedulers are given trials and never their processes.
+    """
+    return trial.temporary_state.ray_actor
+
+
+def working_folder(trial: TuneTrial) -> str | None:
+    """Return the folder of a Tune trial's process on its node, which is the process's ``logdir``.
+
+    The driver has no public way to it.
+    """
+    return trial.storage.trial_working_directory if trial.storage else None
+
+
+def dead_processes() -> list[str]:
+    """Return the names of those processes of a Ray started here that have died.
+
+    Where its head has died every public call blocks for as long as the client tries to reconnect.
+    """
+    node = ray._private.worker._global_node
+    return [name for name, _ in node.dead_processes()] if node is not None else []
+
+
+def error_of(trial: TuneTrial) -> BaseException | None:
+    """Return what Ray raised for a trial, and forget it."""
+    return _errors.pop(trial.trial_id, None)
+
+
+def repair_tune() -> None:
+    """Let a trial's error stay its own, and be known without a file.
+
+    Tune's actor manager aborts the whole experiment on every error of Ray but that of an actor or a
+    task: a kill by the memory monitor, a removed placement group, a full object store. Wrapped in
+    the error of a dead actor, which is what they come to, they take the ordinary way.
+
+    A trial's error is known afterwards only from a file of Tune's, and where that cannot be written
+    the experiment ends too (https://github.com/ray-project/ray/issues/32481).
+    """
+    _repair(RayActorManager, "_actor_task_failed", _wrap_errors)
+    _repair(TuneTrial, "handle_error", _keep_error)
+
+
+def _repair(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    original = getattr(owner, name)
+    if not hasattr(original, "__wrapped__"):
+        setattr(owner, name, wrap(original))
+
+
+def _wrap_errors(original: Any) -> Any:
+    @functools.wraps(original)
+    def actor_task_failed(self: Any, tracked_actor_task: Any, exception: BaseException) -> None:
+        is_known = isinstance(exception, (RayActorError, RayTaskError))
+        if isinstance(exception, RayError) and not is_known:
+            wrapped = RayActorError(error_msg=str(exception))
+            wrapped.__cause__ = exception
+            exception = wrapped
+        original(self, tracked_actor_task=tracked_actor_task, exception=exception)
+
+    return actor_task_failed
+
+
+def _keep_error(original: Any) -> Any:
+    @functools.wraps(original)
+    def handle_error(self: TuneTrial, exc: BaseException | None = None) -> None:
+        if exc is not None:
+            _errors[self.trial_id] = exc
+        with contextlib.suppress(Exception):
+            original(self, exc)
+
+    return handle_error

@@ -1,0 +1,219 @@
+"""Between the coordinator and the worker processes, as a scheduler in the thread that runs Tune.
+
+It decides nothing: it passes on what happens in workers, and what the coordinator says of that.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import ray
+from ray.exceptions import RayActorError
+from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.design.trial import Assignment, Report
+from hsweep.ray_tune.actor import MESSAGES, PLACE
+from hsweep.ray_tune.failures import failure_of, hang_trace
+from hsweep.ray_tune.nodes import alive_nodes
+from hsweep.ray_tune.private import error_of, working_folder
+from hsweep.ray_tune.workers import Worker, Workers
+from hsweep.training.worker_queue import BrokenWorkerError, Message, Started, TrialError
+
+GRACE_SECONDS: Final = 15.0
+"""How much later than a worker's own watch the driver ends it: its watch can say where it was."""
+
+_LONGEST_TICK: Final = 1.0
+_HALTING_SECONDS: Final = 60.0
+"""How long a run that was asked to end waits for what its workers are at."""
+
+_EXPLAINING_SECONDS: Final = 0.5
+
+
+class CoordinatedScheduler(FIFOScheduler):
+    """Asks the coordinator, and so the rungs, what becomes of trials.
+
+    Args:
+        coordinator: of this run.
+        most_workers: that there can be at once.
+    """
+
+    def __init__(self, coordinator: Coordinator, most_workers: int = 1) -> None:
+        super().__init__()
+        self.coordinator = coordinator
+        self.workers = Workers(coordinator, most_workers)
+        self._explaining: list[threading.Thread] = []
+        self._ticked = time.monotonic()
+        self._halting_since: float | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Tune pickles it into files that are never read.
+        return FIFOScheduler, ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CoordinatedScheduler":
+        return self
+
+    def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
+        """Note what a worker is to Tune."""
+        self.workers.by_id[trial.trial_id].tune_trial = trial
+
+    def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: Any) -> None:
+        """Forget a worker."""
+        self.workers.by_id.pop(trial.trial_id, None)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
+        """Look after the running processes: Tune asks this at every turn, many times a second."""
+        self.tick()
+        chosen: TuneTrial | None = super().choose_trial_to_run(tune_controller)
+        return chosen
+
+    def tick(self) -> None:
+        """End processes that have been silent for too long.
+
+        Only time in which this process ran counts: a driver that was stopped itself hears first
+        what was sent meanwhile.
+        """
+        now = time.monotonic()
+        passed, self._ticked = min(now - self._ticked, _LONGEST_TICK), now
+        for worker in self.workers.with_process():
+            worker.silent_seconds += passed
+            patience = worker.patience
+            is_silent = patience is not None and worker.silent_seconds > patience + GRACE_SECONDS
+            if is_silent and not worker.was_silenced:
+                worker.was_silenced = True
+                ray.kill(worker.actor)
+
+    def on_trial_result(
+        self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]
+    ) -> str:
+        """Pass on what happened in a worker, and return whether it goes on."""
+        worker = self.workers.by_id.get(trial.trial_id)
+        if worker is None:
+            return str(TrialScheduler.STOP)
+        worker.silent_seconds, worker.place = 0.0, result[PLACE]
+        actor = worker.actor
+        ended: list[str] = []
+        more: list[Assignment] = []
+        with self.coordinator.recording():
+            for message in result[MESSAGES]:
+                if self._ends_trial(worker, message):
+                    ended.append(message.key)
+            if not result[MESSAGES]:
+                # It is idle, so whatever is not done with there is not trained there either.
+                if not self.coordinator.stop_requested:
+                    self.coordinator.no_more_events(worker.undone.values())
+                worker.undone.clear()
+            # A broken worker ends when it is asked once more; others train what it had not begun.
+            if actor is not None and not worker.is_broken:
+                more = self.workers.more(worker)
+        if actor is not None:
+            for key in ended:
+                # It may be handed out again, and must not before its checkpoint is there.
+                self.workers.close(key, actor.drop.remote(key))
+            if more:
+                actor.give.remote(more)
+            if self._halting_since is not None:
+                actor.halt.remote()
+        goes_on = worker.is_broken or bool(worker.undone)
+        return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
+
+    def _ends_trial(self, worker: Worker, message: Message) -> bool:
+        """Pass on what happened to a trial; return whether its worker must be told to end it."""
+        assignment = worker.undone.get(message.key)
+        if assignment is None or assignment.attempt != message.attempt:
+            # It was ended here, and had reported more before it learned so.
+            return False
+        event = message.event
+        if isinstance(event, Started):
+            worker.started.add(message.key)
+            return False
+        if isinstance(event, TrialError):
+            worker.is_done_with(message.key)
+            worker.is_broken = True
+            self.coordinator.failed(assignment, event.text)
+            return False
+        if self.coordinator.report(assignment, event):
+            return False
+        worker.is_done_with(message.key)
+        if isinstance(event, Report) and event.is_last:
+            self.workers.note_duration(event.wall_seconds)
+            return False
+        return True
+
+    def may_stop(self) -> bool:
+        """Return whether the run can end now that it was asked to.
+
+        Workers are told to end first, and what they report until then is recorded: a report that
+        was not heard would be lost, and with it a trial's end. Where something does not work the
+        run does not wait for that.
+        """
+        if not self.coordinator.stop_requested:
+            return False
+        at_work = self.workers.with_process()
+        if self._halting_since is None:
+            self._halting_since = time.monotonic()
+            for worker in at_work:
+                worker.actor.halt.remote()
+        waited = time.monotonic() - self._halting_since
+        return self.coordinator.is_in_trouble or not at_work or waited > _HALTING_SECONDS
+
+    def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
+        """Find out why a worker's process failed; the coordinator decides on other attempts."""
+        error = error_of(trial)
+        worker = self.workers.by_id.pop(trial.trial_id, None)
+        if worker is None:
+            return
+        if worker.is_broken or isinstance(error, BrokenWorkerError):
+            # The trial that broke it has reported so, or had ended: these did nothing. Of a trial
+            # that ended the error may not have been heard before others came into its process.
+            for assignment in reversed(worker.undone.values()):
+                self.coordinator.requeue(assignment)
+        elif isinstance(error, RayActorError):
+            # Asking other machines takes time that other trials shall not wait.
+            arguments = (worker, error, working_folder(trial))
+            thread = threading.Thread(target=self._explain, args=arguments, daemon=True)
+            self._explaining = [each for each in self._explaining if each.is_alive()] + [thread]
+            thread.start()
+            thread.join(_EXPLAINING_SECONDS)
+        else:
+            self._explain(worker, error, None)
+
+    def _explain(self, worker: Worker, error: BaseException | None, folder: str | None) -> None:
+        place, undone = worker.place, list(worker.undone.values())
+        traces: dict[str, str] = {}
+        is_alive = True
+        try:
+            is_alive = place is None or place.node in {node["NodeID"] for node in alive_nodes()}
+            if folder and is_alive:
+                traces = {
+                    each.trial.key: hang_trace(folder, each, place)
+                    for each in undone
+                    if each.report_timeout is not None
+                }
+        except Exception:
+            # Ray itself does not answer.
+            is_alive = False
+        for assignment in undone:
+            key = assignment.trial.key
+            trace = traces.get(key, "")
+            failure = failure_of(worker, assignment, error, is_node_alive=is_alive, trace=trace)
+            leaves_node = False
+            if failure.leaves_node and place is not None:
+                leaves_node = True
+                self.workers.failed_nodes.setdefault(key, set()).add(place.node)
+            # One of several did it, or none. Each goes on in a worker of its own, which tells.
+            is_suspect = failure.is_own_fault and len(undone) > 1 and not trace
+            self.coordinator.failed(
+                assignment,
+                failure.text,
+                is_own_fault=failure.is_own_fault and not is_suspect,
+                needs_new_worker=leaves_node or is_suspect,
+            )
+
+    def wait_for_explanations(self, seconds: float) -> None:
+        """Wait until every failure so far has been passed on."""
+        deadline = time.monotonic() + seconds
+        for thread in self._explaining:
+            thread.join(max(0.0, deadline - time.monotonic()))

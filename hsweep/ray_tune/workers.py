@@ -1,0 +1,186 @@
+"""The worker processes of a run: which has which trials, and what it gets next.
+
+A worker is a trial to Tune: one process that trains one trial of ours after another and is given
+more while it is at work. Long trials are given out one by one, each to the worker that is free
+first; short ones several at once, so that a worker never waits for its driver.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import ray
+
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.design.trial import Assignment, Resources
+from hsweep.ray_tune.actor import START_SECONDS, Place, WorkerStart
+from hsweep.ray_tune.nodes import avoidable
+from hsweep.ray_tune.private import actor_of
+
+AHEAD_SECONDS: Final = 0.5
+"""How much work a worker has ahead."""
+
+_LEAST_SECONDS: Final = 0.1
+"""How much work is not divided among workers any further, once so many trials have ended that it is
+known how long they take."""
+
+_MOST_AHEAD: Final = 64
+_NEWS: Final = 0.2
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A process, or the place for one, and the trials it was given and has not ended yet.
+
+    Attributes:
+        resources: what each of its trials occupies.
+        avoided: ids of nodes on which it shall not run.
+        isolates: its first trial is its last.
+        undone: by key, in the order they were given.
+        started: keys of those that the process has come to.
+        tune_trial: what it is to Tune.
+        place: where it runs; None before its first message.
+        silent_seconds: since its last message, as far as this process was awake to hear one.
+        was_silenced: it was ended because of that.
+        is_broken: a trial failed in it, and it ends.
+    """
+
+    resources: Resources
+    avoided: frozenset[str] = frozenset()
+    isolates: bool = False
+    undone: dict[str, Assignment] = field(default_factory=dict)
+    started: set[str] = field(default_factory=set)
+    tune_trial: Any = None
+    place: Place | None = None
+    silent_seconds: float = 0.0
+    was_silenced: bool = False
+    is_broken: bool = False
+
+    @property
+    def actor(self) -> Any:
+        """Ray's handle of the process, None before it is there and after it has ended."""
+        return None if self.tune_trial is None else actor_of(self.tune_trial)
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds without a message after which the process hangs; None for no matter how many.
+
+        Starting a process takes its time, and so may ending a trial before the next one begins.
+        """
+        timeouts = [each.report_timeout for each in self.undone.values() if each.report_timeout]
+        if not timeouts:
+            return None
+        return max(timeouts) if self.started else max(*timeouts, START_SECONDS)
+
+    def may_have_started(self, key: str) -> bool:
+        """Whether the process had come to a trial; of several it is not known how far it was."""
+        return key in self.started or (len(self.undone) > 1 and self.place is not None)
+
+    def add(self, assignments: Iterable[Assignment]) -> None:
+        """Note what the process is given."""
+        self.undone.update((each.trial.key, each) for each in assignments)
+
+    def is_done_with(self, key: str) -> None:
+        """Note that a trial has ended there."""
+        del self.undone[key]
+        self.started.discard(key)
+
+
+@dataclass(slots=True)
+class Workers:
+    """Takes trials from the coordinator for workers.
+
+    Args:
+        coordinator: hands out trials.
+        most: workers that there can be at once.
+
+    Attributes:
+        by_id: the workers, by the id that Tune gives each.
+        failed_nodes: by trial, the nodes on which a process died that trained it.
+    """
+
+    coordinator: Coordinator
+    most: int = 1
+    by_id: dict[str, Worker] = field(default_factory=dict)
+    failed_nodes: dict[str, set[str]] = field(default_factory=dict)
+    _closing: dict[str, Any] = field(default_factory=dict)
+    _trial_seconds: float | None = None
+    _num_ended: int = 0
+
+    def open(self, trial_id: str) -> WorkerStart | None:
+        """Return what a new worker starts with, None if there is nothing for it now."""
+        first = self._next(None)
+        if not first:
+            return None
+        worker = Worker(first[0].resources, isolates=first[0].isolate)
+        if failed := self.failed_nodes.get(first[0].trial.key):
+            worker.avoided = avoidable(failed, worker.resources)
+        worker.add(first)
+        self.more(worker)
+        self.by_id[trial_id] = worker
+        return WorkerStart(tuple(worker.undone.values()), worker.avoided)
+
+    def more(self, worker: Worker) -> list[Assignment]:
+        """Give a worker enough to be busy until it is heard again, and return that.
+
+        No trial is overtaken for ever: a worker gets nothing while another of a different size
+        waits for its process, for the room it waits for would never become free.
+        """
+        if worker.isolates:
+            return []
+        if any(each.resources != worker.resources for each in self.without_process()):
+            return []
+        ahead = self.num_ahead()
+        if len(worker.undone) > ahead // 2 > 0:
+            # Every hand-out has its price, however much is in it.
+            return []
+        given: list[Assignment] = []
+        while len(worker.undone) <= ahead and (assignments := self._next(worker.resources)):
+            worker.add(assignments)
+            given += assignments
+        return given
+
+    def without_process(self) -> list[Worker]:
+        """Return the workers that wait for a process."""
+        return [worker for worker in list(self.by_id.values()) if worker.actor is None]
+
+    def with_process(self) -> list[Worker]:
+        """Return the workers that have a process."""
+        return [worker for worker in list(self.by_id.values()) if worker.actor is not None]
+
+    def close(self, key: str, reference: Any) -> None:
+        """Note that a worker was told to end a trial, which is done when the reference is: only
+        then it can be begun elsewhere."""
+        closing = self._closing.items()
+        self._closing = {each: other for each, other in closing if not _is_done(other)}
+        self._closing[key] = reference
+
+    def note_duration(self, seconds: float) -> None:
+        """Learn how long a trial takes."""
+        before = self._trial_seconds if self._trial_seconds is not None else seconds
+        self._trial_seconds = (1 - _NEWS) * before + _NEWS * seconds
+        self._num_ended += 1
+
+    def num_ahead(self) -> int:
+        """Return how many trials a worker may have beside the one it trains."""
+        if self._trial_seconds is None:
+            return 0
+        trial_seconds = max(self._trial_seconds, 1e-4)
+        # The last trials shall not all be one worker's, unless they take next to no time.
+        fair = self.coordinator.num_waiting // (4 * max(1, self.most))
+        least = int(_LEAST_SECONDS / trial_seconds) if self._num_ended >= _MOST_AHEAD else 0
+        return min(_MOST_AHEAD, int(AHEAD_SECONDS / trial_seconds), max(fair, least))
+
+    def _next(self, size: Resources | None) -> list[Assignment]:
+        """Return the next trials for a worker of this size, or for a new one."""
+        return self.coordinator.next_assignments(
+            size,
+            self.most,
+            lambda key: key not in self._closing or _is_done(self._closing[key]),
+        )
+
+
+def _is_done(reference: Any) -> bool:
+    """Whether the call that a reference stands for has returned."""
+    ready, _ = ray.wait([reference], timeout=0)
+    return bool(ready)

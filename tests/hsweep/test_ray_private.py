@@ -1,0 +1,119 @@
+"""Where an upgrade of Ray changed one of the names that are not public, these tests fail."""
+
+import inspect
+import re
+import tomllib
+from typing import Any
+
+import pytest
+
+from hsweep.errors import ROOT
+from hsweep.ray_tune.environment import prepare_ray
+
+prepare_ray()
+
+import ray  # noqa: E402
+from packaging.requirements import Requirement  # noqa: E402
+from ray._private.node import Node  # noqa: E402
+from ray.air.execution._internal.actor_manager import RayActorManager  # noqa: E402
+from ray.exceptions import (  # noqa: E402
+    ObjectStoreFullError,
+    OutOfMemoryError,
+    RayActorError,
+    RayTaskError,
+)
+from ray.train._internal.storage import StorageContext  # noqa: E402
+from ray.tune.experiment import Trial as TuneTrial  # noqa: E402
+
+from hsweep.ray_tune import private  # noqa: E402
+
+LOW_MEMORY = OutOfMemoryError("killed due to the node running low on memory")
+
+
+def test_ray_is_bounded_to_the_one_minor_version_that_this_was_tested_with() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (bound,) = (Requirement(each) for each in project["dependencies"] if each.startswith("ray["))
+    major, minor, _ = ray.__version__.split(".")
+    assert bound.specifier.contains(ray.__version__)
+    assert not bound.specifier.contains(f"{major}.{int(minor) + 1}.0")
+
+
+def test_tune_still_ends_the_run_for_what_is_wrapped() -> None:
+    """Where this fails, wrapping is no longer needed."""
+    unwrapped = inspect.unwrap(RayActorManager._actor_task_failed)
+    assert list(inspect.signature(unwrapped).parameters) == [
+        "self", "tracked_actor_task", "exception",
+    ]  # fmt: skip
+    task: Any = type("Task", (), {"_tracked_actor": None})()
+    with pytest.raises(RuntimeError, match="Caught unexpected exception"):
+        unwrapped(object.__new__(RayActorManager), task, LOW_MEMORY)
+
+
+@pytest.mark.parametrize(
+    ("raised", "arrives_as"),
+    [
+        (LOW_MEMORY, RayActorError),
+        (ObjectStoreFullError("no room for a result"), RayActorError),
+        (RayActorError(error_msg="died"), RayActorError),
+        (RayTaskError("f", "traceback", ValueError("x")), RayTaskError),
+        (ValueError("something else"), ValueError),
+    ],
+)
+def test_what_tune_would_end_the_run_for_arrives_as_a_dead_actor(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception, arrives_as: type[Exception]
+) -> None:
+    arrived: list[Exception] = []
+
+    def original(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
+        arrived.append(exception)
+
+    monkeypatch.setattr(RayActorManager, "_actor_task_failed", original)
+    for _ in range(2):
+        private.repair_tune()
+    manager = object.__new__(RayActorManager)
+    RayActorManager._actor_task_failed(manager, tracked_actor_task=None, exception=raised)
+    assert [type(error) for error in arrived] == [arrives_as]
+    assert str(raised).splitlines()[-1] in str(arrived[0])
+
+
+def test_an_error_is_known_although_tune_cannot_write_its_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unwrapped = inspect.unwrap(TuneTrial.handle_error)
+    assert list(inspect.signature(unwrapped).parameters) == ["self", "exc"]
+
+    def failing(self: Any, exc: BaseException | None = None) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(TuneTrial, "handle_error", failing)
+    private.repair_tune()
+    trial = TuneTrial("stub", stub=True)
+    error = RayActorError(error_msg="died")
+    trial.handle_error(error)
+    assert private.error_of(trial) is error
+    assert private.error_of(trial) is None, "it is forgotten"
+
+
+def test_a_tune_trial_knows_its_process_and_its_folder() -> None:
+    trial = TuneTrial("stub", stub=True)
+    assert private.actor_of(trial) is None
+    trial.temporary_state.ray_actor = process = object()
+    assert private.actor_of(trial) is process
+    assert private.working_folder(trial) is None, "before it has one"
+    assert isinstance(StorageContext.trial_working_directory, property)
+
+
+def test_a_local_ray_tells_which_of_its_processes_have_died() -> None:
+    assert hasattr(ray._private.worker, "_global_node")
+    assert list(inspect.signature(Node.dead_processes).parameters) == ["self"]
+    if not ray.is_initialized():
+        assert private.dead_processes() == []
+
+
+def test_no_other_file_uses_a_private_name_of_ray() -> None:
+    private_names = re.compile(
+        r"\bray(\.\w+)*\._[a-z]|temporary_state|trial\.storage|controller\._"
+    )
+    files = (ROOT / "hsweep").rglob("*.py")
+    users = {path.name for path in files if private_names.search(path.read_text("utf-8"))}
+    assert users == {"private.py"}
