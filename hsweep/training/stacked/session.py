@@ -89,7 +89,8 @@ class StackedSession:
         """Train up to the next report of those that have come least far.
 
         Returns:
-            Reports, or why a trial cannot go on, in the order of the trials; nothing once all is reported here,
+            Reports, or why a trial cannot go on, in the order of the trials; nothing once all is
+            reported here,
             which for those that are ``left`` is not everything.
         """
         while self._replicates:
