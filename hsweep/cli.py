@@ -20,9 +20,9 @@ from hsweep.interrupts import (
     said_of,
 )
 from hsweep.paths import Home
-from hsweep.verbs.data import data_verbs
-from hsweep.verbs.evidence import compare
-from hsweep.verbs.options import (
+from hsweep.commands.data import data_verbs
+from hsweep.commands.evidence import compare
+from hsweep.commands.options import (
     RUN_OPTIONS,
     console_for,
     edit_options,
@@ -34,8 +34,8 @@ from hsweep.verbs.options import (
     sweep_options,
     tracking_option,
 )
-from hsweep.verbs.recover import recover
-from hsweep.verbs.sync import sync
+from hsweep.commands.recover import recover
+from hsweep.commands.sync import sync
 
 EXIT_NOTHING_USABLE: Final = 1
 EXIT_USAGE: Final = 2
@@ -156,8 +156,8 @@ def plan(
     from hsweep.planning.checking import check_trials
     from hsweep.planning.prepare import prepare, refuse_unread_data
     from hsweep.running import request
-    from hsweep.verbs.evidence import show_power
-    from hsweep.verbs.render import print_json, show_checked, show_plan
+    from hsweep.commands.evidence import show_power
+    from hsweep.commands.render import print_json, show_checked, show_plan
 
     if not power and (study_name is not None or jumps):
         raise UserError("--study and --jump belong to --power")
@@ -213,7 +213,7 @@ def run(
     from hsweep.planning.answerable import concerns_json
     from hsweep.planning.prepare import prepare
     from hsweep.running import request
-    from hsweep.verbs.conclusion import Conclusion, fill_missing, finish
+    from hsweep.commands.conclusion import Conclusion, fill_missing, finish
 
     console = console_for(as_json=as_json)
     how = {name: given.pop(name) for name in RUN_OPTIONS}
@@ -264,8 +264,8 @@ def resume(
     from hsweep.record.study import Study
     from hsweep.running import request
     from hsweep.running.edit import Asked, go_on_edited
-    from hsweep.verbs.conclusion import Conclusion, finish
-    from hsweep.verbs.render import print_json
+    from hsweep.commands.conclusion import Conclusion, finish
+    from hsweep.commands.render import print_json
 
     console = console_for(as_json=as_json)
     study = Study.open(home, study_name) if dry_run else open_whole(home, study_name, console.print)
@@ -291,7 +291,7 @@ def resume(
 def list_(home: Home, as_json: bool) -> None:
     """List the studies of the home."""
     from hsweep.record.study import Study, list_studies
-    from hsweep.verbs.render import print_json, show_studies
+    from hsweep.commands.render import print_json, show_studies
 
     rows: list[dict[str, Any]] = []
     for paths in list_studies(home):
@@ -323,8 +323,8 @@ def show(study_name: str, every: bool, errors: bool, home: Home, as_json: bool) 
     """
     from hsweep.record.reading import reading
     from hsweep.record.study import Study
-    from hsweep.verbs.failed_attempts import failed_attempts, show_failed_attempts
-    from hsweep.verbs.render import print_json, show_study
+    from hsweep.commands.failed_attempts import failed_attempts, show_failed_attempts
+    from hsweep.commands.render import print_json, show_study
 
     study = Study.open(home, study_name)
     if errors:
@@ -420,8 +420,8 @@ def analyze(
     from hsweep.record.study import Study, write_json
     from hsweep.running import request
     from hsweep.tracking.tracker import tracking_target
-    from hsweep.verbs.conclusion import write_study_report
-    from hsweep.verbs.render import print_json
+    from hsweep.commands.conclusion import write_study_report
+    from hsweep.commands.render import print_json
 
     if (study_name is None) == (table is None):
         raise UserError("give the name of a study, or a table with --table FILE --kind KIND")
@@ -471,7 +471,7 @@ def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str 
     from hsweep.record.study import Study
     from hsweep.running import request
     from hsweep.tracking.tracker import tracking_target
-    from hsweep.verbs.conclusion import write_study_report
+    from hsweep.commands.conclusion import write_study_report
 
     study = Study.open(home, study_name)
     uri = tracking_uri or request.recorded_tracking_uri(study)
@@ -541,8 +541,8 @@ def doctor(quick: bool, home: Home, tracking_uri: str | None, as_json: bool) -> 
     """Check this machine, and say what to do about each problem."""
     from dataclasses import asdict
 
-    from hsweep.verbs.doctor import diagnose
-    from hsweep.verbs.render import print_json, show_checks
+    from hsweep.commands.doctor import diagnose
+    from hsweep.commands.render import print_json, show_checks
 
     checks = diagnose(home, quick=quick, tracking_uri=tracking_uri)
     if as_json:
@@ -573,7 +573,7 @@ def paper(
     Without STUDY: the lean paper's parameter counts beside those of the models built here.
     """
     from hsweep.record.study import Study
-    from hsweep.verbs.paper import (
+    from hsweep.commands.paper import (
         compare,
         published_presets,
         rows_of,
@@ -581,7 +581,7 @@ def paper(
         show_paper,
         study_beside_paper,
     )
-    from hsweep.verbs.render import print_json
+    from hsweep.commands.render import print_json
 
     if study_name is not None:
         if table is not None:

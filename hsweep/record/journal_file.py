@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hsweep.commands import command
+from hsweep.command_line import command
 from hsweep.errors import UserError
 from hsweep.record.text_copy import copy_of
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from hsweep.commands import command
+from hsweep.command_line import command
 from hsweep.errors import UserError
 from hsweep.paths import Home, StudyPaths
 from hsweep.record.journal import Journal

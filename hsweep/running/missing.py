@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from hsweep.commands import command
+from hsweep.command_line import command
 from hsweep.design.sweep import DEFAULT_PRESET
 from hsweep.errors import UserError
 from hsweep.paths import Home

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hsweep.commands import command
+from hsweep.command_line import command
 from hsweep.coordination.progress import duration
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import TrialStatus

@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from hsweep.commands import command
+from hsweep.command_line import command
 from hsweep.coordination.coordinator import planned_row
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError

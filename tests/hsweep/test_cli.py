@@ -18,7 +18,7 @@ from click.testing import Result
 from tiny_runs import take_one
 from tiny_studies import SWEEP_FILE, finish, new_study, recording
 
-from hsweep.commands import command
+from hsweep.command_line import command
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.errors import UserError
@@ -505,7 +505,7 @@ class TestStudies:
         whole = hsweep("show", "mine").stdout
         before = json.loads(hsweep("show", "mine", "--json").stdout)
         monkeypatch.setattr("hsweep.record.study.CLOSELY", 2)
-        monkeypatch.setattr("hsweep.verbs.render.CLOSELY", 2)
+        monkeypatch.setattr("hsweep.commands.render.CLOSELY", 2)
         shown = hsweep("show", "mine").stdout
         assert "the best by nmse:" in shown
         assert shown.count("finished") == 2

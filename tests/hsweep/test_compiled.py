@@ -24,7 +24,7 @@ from hsweep.training import train as training
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.compiled import compiled, is_graphed
 from hsweep.training.train import train
-from hsweep.verbs import checks
+from hsweep.commands import checks
 from models.retrieval import RetrievalTransformer
 from tasks.synthetic.retrieval import Retrieval
 

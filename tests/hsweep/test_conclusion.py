@@ -13,8 +13,8 @@ from hsweep.paths import Home
 from hsweep.tracking.mlflow_api import MlflowClient
 from hsweep.tracking.target import TrackingTarget
 from hsweep.tracking.tracker import pending_rows, tracking_target
-from hsweep.verbs import conclusion
-from hsweep.verbs.conclusion import Conclusion
+from hsweep.commands import conclusion
+from hsweep.commands.conclusion import Conclusion
 
 ROOT = Path(__file__).parents[2]
 TARGET = TrackingTarget("sqlite:////nowhere/mlflow.db", None, "tiny")
@@ -50,7 +50,7 @@ def test_the_analysis_is_there_without_having_been_called() -> None:
     program = """
 import sys
 from hsweep.tracking.target import TrackingTarget
-from hsweep.verbs.conclusion import Conclusion
+from hsweep.commands.conclusion import Conclusion
 assert "analysis.answer" not in sys.modules
 assert "mlflow" not in sys.modules
 Conclusion(TrackingTarget("sqlite:////nowhere/mlflow.db", None, "tiny")).import_ahead()

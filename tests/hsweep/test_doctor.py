@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from hsweep.paths import Home
-from hsweep.verbs import checks, doctor, probes
-from hsweep.verbs.checks import Check
-from hsweep.verbs.probes import Probe
+from hsweep.commands import checks, doctor, probes
+from hsweep.commands.checks import Check
+from hsweep.commands.probes import Probe
 
 HANG = "import json, threading; print(json.dumps({}), flush=True); threading.Event().wait()"
 

@@ -17,7 +17,7 @@ from hsweep.paths import Home
 from hsweep.redaction import HIDDEN, redact, refuse_secrets
 from hsweep.tracking.target import TrackingTarget, tracking_target
 from hsweep.tracking.tracker import serve_ui
-from hsweep.verbs import probes
+from hsweep.commands import probes
 
 ENVIRONMENT = {
     "MLFLOW_TRACKING_PASSWORD": "canary-mlflow",

@@ -11,7 +11,7 @@ from analysis.papers.published import PUBLISHED_ROWS
 from hsweep.design.domain import AxisValue
 from hsweep.planning.plan import Plan
 from hsweep.planning.prepare import prepare
-from hsweep.verbs.paper import published_presets
+from hsweep.commands.paper import published_presets
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 

@@ -13,7 +13,7 @@ from hsweep import UserError
 from hsweep.design.domain import AxisValue
 from hsweep.planning.plan import Plan
 from hsweep.planning.prepare import prepare
-from hsweep.verbs.paper import published_presets
+from hsweep.commands.paper import published_presets
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 FILES = {"vision_families": "T4", "vision_large": "T5"}

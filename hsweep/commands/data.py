@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hsweep.errors import UserError
-from hsweep.verbs.options import (
+from hsweep.commands.options import (
     console_for,
     data_root_option,
     exit_with,
@@ -39,7 +39,7 @@ def data_verbs() -> None:
 @json_option
 def list_data(names: tuple[str, ...], fingerprint: bool, as_json: bool) -> None:
     """List the data sets that tasks know, which tasks need them, and where they were found."""
-    from hsweep.verbs.render import print_json, show_data_sets
+    from hsweep.commands.render import print_json, show_data_sets
     from tasks.base import DataError
     from tasks.sources.catalogue import CATALOGUE, by_name, find
     from tasks.sources.hub import data_root, downloads_allowed
@@ -78,7 +78,7 @@ def list_data(names: tuple[str, ...], fingerprint: bool, as_json: bool) -> None:
 def check(sweep_file: Path, as_json: bool, **chosen: Any) -> None:
     """Read what SWEEP's trials learn from, as far as planning does, and fingerprint it."""
     from hsweep.planning.prepare import prepare as prepare_sweep
-    from hsweep.verbs.render import print_json, show_task_data
+    from hsweep.commands.render import print_json, show_task_data
 
     rows = [_checked(task) for task, _ in _tasks(prepare_sweep(sweep_file, **chosen).plan)]
     if as_json:

@@ -8,7 +8,7 @@ import click
 
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.verbs.options import console_for, exit_with, home_option, json_option
+from hsweep.commands.options import console_for, exit_with, home_option, json_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,7 +96,7 @@ def sync(names: tuple[str, ...], home: Home, tracking_uri: str | None, as_json: 
     """
     from hsweep.record.recovery import open_readable
     from hsweep.record.study import list_studies
-    from hsweep.verbs.render import print_json
+    from hsweep.commands.render import print_json
 
     console = console_for(as_json=as_json)
     for name in names:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError, unknown_name
-from hsweep.verbs.render import quantity
+from hsweep.commands.render import quantity
 from models.base import Counts, ModelConfig
 from models.counts import checked_build, train_memory_bytes
 

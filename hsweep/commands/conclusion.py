@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hsweep.commands import command
+from hsweep.command_line import command
 from hsweep.errors import UserError
 from hsweep.interrupts import EXIT_INTERRUPTED
 from hsweep.paths import Home
 from hsweep.redaction import redact
 from hsweep.tracking.store import import_client
-from hsweep.verbs.options import exit_with
+from hsweep.commands.options import exit_with
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,7 +98,7 @@ def finish(
     """
     from hsweep.running.outcome import closing_lines
     from hsweep.running.request import browse_line
-    from hsweep.verbs.render import print_json
+    from hsweep.commands.render import print_json
 
     answer = conclusion.answer
     for line in closing_lines(outcome, study, conclusion.target):
@@ -158,7 +158,7 @@ def fill_missing(
     """
     from analysis.answer import answer_study
     from hsweep.running import missing, request
-    from hsweep.verbs.render import print_json
+    from hsweep.commands.render import print_json
 
     if storage is not None:
         raise UserError("--storage is chosen when a study begins; leave it out")

@@ -8,7 +8,7 @@ import click
 
 from hsweep.errors import UserError
 from hsweep.paths import Home, StudyPaths
-from hsweep.verbs.options import console_for, home_option, json_option
+from hsweep.commands.options import console_for, home_option, json_option
 
 if TYPE_CHECKING:
     from analysis.findings.power_results import LeanPowerResult, PowerResult
@@ -38,7 +38,7 @@ def show_power(
     )
     from analysis.words.summary import print_table
     from hsweep.record.study import Study
-    from hsweep.verbs.render import print_json
+    from hsweep.commands.render import print_json
 
     study = None if study_name is None else Study.open(home, study_name)
     found = _power(plan, study, jumps, sweeps)
@@ -185,7 +185,7 @@ def compare(
     from analysis.findings.compare_results import CompareSettings
     from analysis.words.compare_words import comparison_sentences, comparison_tables
     from analysis.words.summary import print_table
-    from hsweep.verbs.render import print_json
+    from hsweep.commands.render import print_json
 
     studies = [_study(home, name) for name in names]
     found = compare_studies(studies, costs=costs, settings=CompareSettings(draws=draws))

@@ -3,7 +3,7 @@
 import click
 
 from hsweep.paths import Home
-from hsweep.verbs.options import console_for, home_option, json_option
+from hsweep.commands.options import console_for, home_option, json_option
 
 
 @click.command()
@@ -18,7 +18,7 @@ def recover(study_name: str, home: Home, as_json: bool) -> None:
     are kept under other names.
     """
     from hsweep.record.recovery import recover as restore
-    from hsweep.verbs.render import print_json
+    from hsweep.commands.render import print_json
 
     said = restore(home, study_name)
     if as_json:

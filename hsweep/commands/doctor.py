@@ -9,8 +9,8 @@ from typing import Final
 
 from hsweep.paths import Home
 from hsweep.quiet import HUB_SWITCH
-from hsweep.verbs import checks, probes
-from hsweep.verbs.checks import Check, Status
+from hsweep.commands import checks, probes
+from hsweep.commands.checks import Check, Status
 
 __all__ = ["Check", "Status", "diagnose"]
 

@@ -25,7 +25,7 @@ from hsweep.quiet import no_calls_home
 from hsweep.ray_tune.environment import LOOPBACK_ONLY
 from hsweep.record.provenance import usable_cores
 from hsweep.redaction import redact
-from hsweep.verbs.checks import Check
+from hsweep.commands.checks import Check
 
 _GIB: Final = 2**30
 _REINSTALL: Final = "install again: pip install -c constraints.txt -e ."
