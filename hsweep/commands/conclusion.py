@@ -1,33 +1,28 @@
-"""How a verb that trains ends: the answer, the report, and where everything is."""
+"""How a command that trains ends: the answer, the report, and where everything is."""
 
 import contextlib
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-import click
+from typing import TYPE_CHECKING, Any
 
 from hsweep.command_line import command
-from hsweep.errors import UserError
+from hsweep.commands.output import EXIT_NOTHING_USABLE, exit_with, print_json
 from hsweep.interrupts import EXIT_INTERRUPTED
 from hsweep.paths import Home
 from hsweep.redaction import redact
 from hsweep.tracking.store import import_client
-from hsweep.commands.options import exit_with
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from analysis.answer import Answer
-    from analysis.findings.results import LeanResult
-    from hsweep.planning.extension import Extension, Wanted
     from hsweep.record.reading import StudyTables
     from hsweep.record.study import Study
+    from hsweep.running.options import RunOptions
     from hsweep.running.outcome import Outcome
+    from hsweep.running.run import Job
     from hsweep.tracking.tracker import TrackingTarget
-
-EXIT_NOTHING_USABLE: Final = 1
 
 
 class Conclusion:
@@ -83,22 +78,38 @@ def write_study_report(
     return write_report(report_input(study, answer, urls, tables), study.paths.report)
 
 
-def finish(
-    study: "Study",
-    outcome: "Outcome",
-    conclusion: Conclusion,
+def run_and_conclude(
+    job: "Job",
+    options: "RunOptions",
     home: Home,
-    as_json: bool,
     console: "Console",
+    as_json: bool,
     besides: Mapping[str, Any] | None = None,
 ) -> None:
-    """Say the answer and where everything is, and choose the exit code.
+    """Do a job, print the answer and where everything is, and choose the exit code.
 
     ``besides`` is added to what is printed as JSON.
     """
-    from hsweep.running.outcome import closing_lines
-    from hsweep.running.request import browse_line
-    from hsweep.commands.render import print_json
+    from hsweep.running.run import run
+
+    conclusion = Conclusion(job.target)
+    study, outcome = run(job, options, home, console, conclusion)
+    _print_end(console, study, outcome, conclusion, home)
+    if as_json:
+        answer = conclusion.answer
+        content = answer.to_json() if answer is not None else {"problem": conclusion.problem}
+        report = {"report": str(study.paths.report)}
+        print_json({**study.status(), **content, **report, **(besides or {})})
+    if outcome.was_interrupted:
+        exit_with(EXIT_INTERRUPTED)
+    if outcome.is_in_trouble or not outcome.has_results:
+        exit_with(EXIT_NOTHING_USABLE)
+
+
+def _print_end(
+    console: "Console", study: "Study", outcome: "Outcome", conclusion: Conclusion, home: Home
+) -> None:
+    from hsweep.running.outcome import browse_line, closing_lines
 
     answer = conclusion.answer
     for line in closing_lines(outcome, study, conclusion.target):
@@ -108,7 +119,7 @@ def finish(
         if not outcome.is_complete:
             total = sum(outcome.counts.values())
             console.print(f"so far, with {outcome.num_ended} of {total} trials ended:")
-        _say_answer(console, answer)
+        print_answer(console, answer)
         console.print()
         if answer.settle_command is not None:
             console.print(f"settle   {answer.settle_command}", soft_wrap=True)
@@ -122,126 +133,12 @@ def finish(
     if not conclusion.target.is_server:
         how = browse_line(conclusion.target, home)
         console.print(f"         browse it with: {how}", soft_wrap=True)
-    if as_json:
-        said = answer.to_json() if answer is not None else {"problem": conclusion.problem}
-        content = {**study.status(), **said, "report": str(study.paths.report)}
-        print_json({**content, **(besides or {})})
-    if outcome.was_interrupted:
-        exit_with(EXIT_INTERRUPTED)
-    if outcome.is_in_trouble or not outcome.has_results:
-        exit_with(EXIT_NOTHING_USABLE)
 
 
-def _say_answer(console: "Console", answer: "Answer") -> None:
+def print_answer(console: "Console", answer: "Answer") -> None:
     """Print an answer and, right below it, what limits it."""
     from analysis.words.wording import sentence
 
     console.print(answer.sentence, style="bold", soft_wrap=True)
     for text in answer.qualifications:
         console.print(sentence(text), soft_wrap=True)
-
-
-def fill_missing(
-    sweep_file: Path,
-    study_name: str | None,
-    storage: str | None,
-    home: Home,
-    how: dict[str, Any],
-    given: Mapping[str, Any],
-    console: "Console",
-    as_json: bool,
-) -> None:
-    """Run what the analysis of a study lists as missing, and answer its question again.
-
-    Raises:
-        UserError: a study of another sweep or request, or one that is running.
-    """
-    from analysis.answer import answer_study
-    from hsweep.running import missing, request
-    from hsweep.commands.render import print_json
-
-    if storage is not None:
-        raise UserError("--storage is chosen when a study begins; leave it out")
-    study = missing.study_of(sweep_file, study_name, home, _only_given(given), console)
-    how["tracking_uri"] = how["tracking_uri"] or request.recorded_tracking_uri(study)
-    options = request.run_options(home, study.manifest.sweep, **how)
-    answer = answer_study(study)
-    wanted = _wanted(study, answer)
-    if not wanted:
-        console.print(f"{study.name} lacks no trial; there is nothing to run.", soft_wrap=True)
-        _say_answer(console, answer)
-        if as_json:
-            print_json({**study.status(), **answer.to_json(), "added": None})
-        return
-    prepared, extension = missing.plan_missing(study, wanted)
-    _announce(console, study, answer, extension)
-    if not extension.additions:
-        raise UserError("none of the missing trials can be run; the reasons are above")
-    conclusion = Conclusion(options.target)
-    outcome = missing.run_missing(study, prepared, extension, options, home, console, conclusion)
-    added = {"added": extension.to_json()}
-    finish(study, outcome, conclusion, home, as_json, console, added)
-
-
-def _only_given(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that stand on the command line, their defaults left out."""
-    context = click.get_current_context()
-    default = click.core.ParameterSource.DEFAULT
-    return {
-        name: value
-        for name, value in given.items()
-        if context.get_parameter_source(name) is not default
-    }
-
-
-def _wanted(study: "Study", answer: "Answer") -> "list[Wanted]":
-    from hsweep.planning.extension import Wanted
-
-    found = answer.transition
-    if found is None:
-        return _wanted_shapes(study, answer)
-    return [
-        Wanted(
-            {found.x: cell.x}
-            if found.by is None or cell.by is None
-            else {found.x: cell.x, found.by: cell.by},
-            cell.trials,
-            cell.why,
-        )
-        for cell in found.missing
-    ]
-
-
-def _wanted_shapes(study: "Study", answer: "Answer") -> "list[Wanted]":
-    """Return the runs that a study's lean comparisons lack, by the axis values on record."""
-    from analysis.confirmation import recorded_values
-    from hsweep.planning.extension import Wanted
-
-    results: list[tuple[LeanResult, dict[str, str]]] = []
-    if answer.lean is not None:
-        results.append((answer.lean, {}))
-    groups = answer.lean_groups
-    if groups is not None:
-        results += [(result, {groups.within: value}) for value, result in groups.found.items()]
-    with study.journal() as journal:
-        points = [dict(point) for point in journal.points()]
-    wanted = []
-    for result, where in results:
-        for each in result.missing:
-            at = recorded_values(points, each.config, where)
-            if at is not None:
-                wanted.append(Wanted(at, each.trials, each.why))
-    return wanted
-
-
-def _announce(console: "Console", study: "Study", answer: "Answer", extension: "Extension") -> None:
-    number = len(extension.additions)
-    console.print(answer.text, soft_wrap=True)
-    console.print(
-        f"{number} trial{'' if number == 1 else 's'} will be run in {study.name}, each to its full "
-        "budget; what has finished stays:",
-        style="bold",
-        soft_wrap=True,
-    )
-    for line in extension.lines():
-        console.print(f"  {line}", soft_wrap=True)

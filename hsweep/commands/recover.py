@@ -1,9 +1,10 @@
-"""The verb that makes a damaged study whole again."""
+"""``hsweep recover``: what makes a damaged study whole again."""
 
 import click
 
+from hsweep.commands.options import home_option, json_option
+from hsweep.commands.output import console_for, print_json
 from hsweep.paths import Home
-from hsweep.commands.options import console_for, home_option, json_option
 
 
 @click.command()
@@ -18,7 +19,6 @@ def recover(study_name: str, home: Home, as_json: bool) -> None:
     are kept under other names.
     """
     from hsweep.record.recovery import recover as restore
-    from hsweep.commands.render import print_json
 
     said = restore(home, study_name)
     if as_json:

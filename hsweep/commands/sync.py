@@ -1,4 +1,4 @@
-"""The verb that brings a tracking store up to date with what studies recorded."""
+"""``hsweep sync``: bringing a tracking store up to date with what studies recorded."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from hsweep.commands.options import home_option, json_option
+from hsweep.commands.output import console_for, exit_with, print_json
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.commands.options import console_for, exit_with, home_option, json_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,7 +97,6 @@ def sync(names: tuple[str, ...], home: Home, tracking_uri: str | None, as_json: 
     """
     from hsweep.record.recovery import open_readable
     from hsweep.record.study import list_studies
-    from hsweep.commands.render import print_json
 
     console = console_for(as_json=as_json)
     for name in names:
@@ -121,15 +121,15 @@ def sync(names: tuple[str, ...], home: Home, tracking_uri: str | None, as_json: 
 def _sync(home: Home, name: str, uri: str | None, console: "Console") -> Synced:
     """Deliver one study; what is wrong with it must not keep the others from theirs."""
     from hsweep.record.recovery import open_readable
-    from hsweep.running.request import recorded_tracking_uri
-    from hsweep.tracking.tracker import study_tags, sync, tracking_target
+    from hsweep.running.resume import target_of
+    from hsweep.tracking.tracker import study_tags, sync
 
     store, is_running = "", False
     try:
         study = open_readable(home, name, console.print)
         is_running = study.is_running()
         manifest = study.manifest
-        target = tracking_target(uri or recorded_tracking_uri(study), home, manifest.sweep)
+        target = target_of(study, home, uri)
         store = target.shown_uri
         with console.status(f"{name}: delivering to {store}") as status:
             summary = sync(

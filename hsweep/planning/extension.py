@@ -14,7 +14,7 @@ from hsweep.design.space import Point
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.planning.identity import content_hash
-from hsweep.planning.plan import Limits, Plan, Planner
+from hsweep.planning.plan import Plan, Planner
 from hsweep.record.journal import TrialRow
 from hsweep.record.manifest import NEW_SEED
 
@@ -120,9 +120,7 @@ class Extension:
         }
 
 
-def plan_extension(
-    plan: Plan, limits: Limits, recorded: Sequence[TrialRow], wanted: Iterable[Wanted]
-) -> Extension:
+def plan_extension(plan: Plan, recorded: Sequence[TrialRow], wanted: Iterable[Wanted]) -> Extension:
     """Find the trials that give every wanted cell its full-budget runs.
 
     Where several points lie in a cell (settings that compete in it), each is given as many runs:
@@ -130,7 +128,6 @@ def plan_extension(
 
     Args:
         plan: everything planned so far, earlier extensions included.
-        limits: the study's bounds on what a trial may cost.
         recorded: the study's record.
         wanted: the cells.
 
@@ -143,7 +140,7 @@ def plan_extension(
             "can be filled in a sweep that lists or draws its points"
         )
     wanted = tuple(wanted)
-    planner = Planner.following(plan, limits)
+    planner = Planner.following(plan)
     trials = {trial.key: trial for trial in plan.trials}
     finder = _Finder(plan, recorded)
     additions: list[Addition] = []
@@ -163,15 +160,14 @@ def plan_extension(
     return Extension(_grown(plan, planner, added), wanted, tuple(additions), tuple(problems))
 
 
-def with_extensions(plan: Plan, limits: Limits, extensions: Iterable[Mapping[str, Any]]) -> Plan:
+def with_extensions(plan: Plan, extensions: Iterable[Mapping[str, Any]]) -> Plan:
     """Return a study's plan with the trials of its recorded extensions.
 
     Args:
         plan: of the sweep alone.
-        limits: the study's bounds on what a trial may cost.
         extensions: as ``Extension.to_json`` wrote them, oldest first.
     """
-    planner = Planner.following(plan, limits)
+    planner = Planner.following(plan)
     known = {trial.key for trial in plan.trials}
     added: list[Trial] = []
     for extension in extensions:

@@ -1,10 +1,9 @@
 """Every trial before any trains: keys, counts, memory, what is impossible and what is double."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from hsweep.design.domain import AxisValue
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.design.question import Lean
 from hsweep.design.recipe import Recipe
@@ -22,12 +21,14 @@ from hsweep.planning.identity import (
     identity_of,
     key_of,
 )
+from hsweep.planning.options import Limits
 from hsweep.seeding import Seeds, replicate_seeds
 from models.base import AnyModelConfig, Counts, ModelConfig
 from models.conditioning import is_probed
 from models.counts import checked_build, counts_of, train_memory_bytes
 from tasks.base import DataError, Task
 
+_UNLIMITED: Final = Limits()
 _MAX_CHECKED_BUILDS: Final = 300
 _KEPT_DESCRIPTIONS: Final = 256
 UNREAD_DATA: Final = "unread"
@@ -36,36 +37,6 @@ _METRIC_SCALES: Final = ("error", "accuracy", "loss", "count")
 _MAX_LOOKED_AT: Final = 1_000_000
 MAX_TRIALS: Final = 100_000
 """More could not be run, shown or told apart; a slip of the keyboard asks for them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds on what a planned trial may cost; None does not bound.
-
-    Attributes:
-        max_params, min_params: parameters.
-        max_memory: estimated peak training memory, bytes.
-        max_flops: forward operations for one example.
-    """
-
-    max_params: int | None = None
-    min_params: int | None = None
-    max_memory: int | None = None
-    max_flops: int | None = None
-
-    def violation(self, counts: Counts, memory: int) -> str | None:
-        """Return why a trial is out of bounds, None if it is not."""
-        checks = (
-            ("num_params", counts.num_params, self.min_params, self.max_params, "params"),
-            ("train_memory_bytes", memory, None, self.max_memory, "memory"),
-            ("flops_per_example", counts.forward_flops, None, self.max_flops, "flops"),
-        )
-        for name, value, low, high, option in checks:
-            if high is not None and value > high:
-                return f"{name} {value:,} is above --max-{option} {high:,}"
-            if low is not None and value < low:
-                return f"{name} {value:,} is below --min-{option} {low:,}"
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +60,7 @@ class Plan:
             orientation.
         sweep_module: name of the imported sweep file; empty for a sweep that is in none.
         accepted: code that is taken for other code in keys.
+        limits: bounds on what a trial may cost.
     """
 
     sweep: Sweep
@@ -101,6 +73,7 @@ class Plan:
     is_adaptive: bool = False
     sweep_module: str = ""
     accepted: Accepted = field(default_factory=dict)
+    limits: Limits = _UNLIMITED
 
     def totals(self) -> dict[str, int | float]:
         """Return sums and extremes over the trials."""
@@ -118,6 +91,16 @@ class Plan:
             "max_train_memory_bytes": max(memory, default=0),
             "budget": self.sweep.budget.amount * len(self.trials),
         }
+
+    def accepting(self, code: Accepted) -> "Plan":
+        """Return the plan with further code taken for other code in its trials' keys."""
+        accepted = {**self.accepted, **code}
+        trials: dict[str, Trial] = {}
+        for trial in self.trials:
+            key = key_of(trial.parts, accepted)
+            trials.setdefault(key, replace(trial, key=key, ordinal=len(trials)))
+        merged = self.merged + len(self.trials) - len(trials)
+        return replace(self, trials=tuple(trials.values()), merged=merged, accepted=accepted)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain JSON content."""
@@ -160,7 +143,7 @@ class Planner:
 
     sweep: Sweep
     study_seed: int
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = _UNLIMITED
     sweep_module: str = ""
     accepted: Accepted = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
@@ -175,14 +158,14 @@ class Planner:
     _num_planned: int = 0
 
     @classmethod
-    def like(cls, plan: "Plan", limits: Limits) -> "Planner":
+    def like(cls, plan: "Plan") -> "Planner":
         """Return a planner that plans what ``plan`` holds, from the beginning."""
-        return cls(plan.sweep, plan.study_seed, limits, plan.sweep_module, plan.accepted)
+        return cls(plan.sweep, plan.study_seed, plan.limits, plan.sweep_module, plan.accepted)
 
     @classmethod
-    def following(cls, plan: "Plan", limits: Limits) -> "Planner":
+    def following(cls, plan: "Plan") -> "Planner":
         """Return a planner that goes on after ``plan`` and never plans one of its trials again."""
-        planner = cls.like(plan, limits)
+        planner = cls.like(plan)
         planner._keys.update(trial.key for trial in plan.trials)
         planner._num_planned = 1 + max((trial.ordinal for trial in plan.trials), default=-1)
         return planner
@@ -388,7 +371,7 @@ def make_plan(
     *,
     preset: str,
     study_seed: int,
-    limits: Limits | None = None,
+    limits: Limits = _UNLIMITED,
     sweep_module: str = "",
     accepted: Accepted | None = None,
 ) -> Plan:
@@ -405,7 +388,7 @@ def make_plan(
     Raises:
         UserError: the space or the sweep's functions cannot be used, or no trial is left.
     """
-    planner = Planner(sweep, study_seed, limits or Limits(), sweep_module, accepted or {})
+    planner = Planner(sweep, study_seed, limits, sweep_module, accepted or {})
     points = list(_points(sweep, study_seed))
     # Said at once where no doubles and no limits could bring so many down to what is allowed.
     if sweep.replicates > MAX_TRIALS or len(points) * sweep.replicates > _MAX_LOOKED_AT:
@@ -429,6 +412,7 @@ def make_plan(
         is_adaptive=sweep.search.method == "optuna",
         sweep_module=planner.sweep_module,
         accepted=planner.accepted,
+        limits=limits,
     )
 
 
@@ -451,13 +435,3 @@ def _points(sweep: Sweep, study_seed: int) -> Iterable[Point]:
         return list(dict.fromkeys([*first, *sweep.space.sample(num_points, study_seed)]))
 
     return listed(drawn)[:num_points]
-
-
-def apply_settings(
-    sweep: Sweep, preset_name: str | None, settings: Sequence[tuple[str, Sequence[AxisValue]]]
-) -> Sweep:
-    """Return the sweep's variant with single axes or budgets replaced."""
-    chosen = sweep.with_preset(preset_name)
-    for name, values in settings:
-        chosen = chosen.with_setting(name, values)
-    return chosen

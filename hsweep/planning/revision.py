@@ -17,7 +17,7 @@ from hsweep.design.trial import Trial
 from hsweep.planning.code_changes import Files, changed_code, part_in_words
 from hsweep.planning.continuation import Continued, Shorter
 from hsweep.planning.identity import CONTENT_PARTS, content_hash
-from hsweep.planning.plan import Limits, Plan, Planner
+from hsweep.planning.plan import Plan, Planner
 from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal, TrialRow
 
@@ -262,9 +262,12 @@ def with_keys_of(extensions: Sequence[Mapping[str, Any]], plan: Plan) -> list[di
     ]
 
 
-def proposed_trials(plan: Plan, limits: Limits, journal: Journal) -> list[Trial]:
-    """Return the trials that an adaptive search's recorded proposals lead to."""
-    planner = Planner.like(plan, limits)
+def proposed_trials(plan: Plan, journal: Journal) -> list[Trial]:
+    """Return the trials that an adaptive search's recorded proposals lead to; none of a search
+    that lists or draws its points."""
+    if not plan.is_adaptive:
+        return []
+    planner = Planner.like(plan)
     trials: list[Trial] = []
     for _, text in sorted(journal.metas(PROPOSALS).items()):
         point = json.loads(text)["point"]

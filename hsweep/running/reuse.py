@@ -58,16 +58,16 @@ class _Candidate:
     """A finished trial of another study.
 
     Attributes:
+        trained_by: the study that trained it.
         changed: files that differ from those a trial would run here, by the part of the code.
         reports: that this study would take.
         origins: what it was trained with, as texts.
-        obstacle: why it is not taken, whatever the user accepts; empty if nothing speaks against.
     """
 
+    trained_by: str
     changed: Mapping[str, Sequence[str]]
     reports: Sequence[LogRow]
     origins: Sequence[str]
-    obstacle: str
 
 
 @dataclass(slots=True)
@@ -170,7 +170,6 @@ class Reuse:
     ) -> set[str]:
         """Take trials from one study; return their keys, and add the reasons for the others."""
         found: dict[str, _Candidate] = {}
-        trained_by: dict[str, str] = {}
         files: dict[str, Mapping[str, str]] = {}
         name = source.paths.name
         try:
@@ -184,17 +183,18 @@ class Reuse:
                 for trial, key, by in there:
                     if trial.key in found:
                         continue
-                    candidate = self._candidate(trial, key, journal, files)
-                    if candidate.obstacle:
-                        reasons.setdefault(trial.key, (name, candidate.obstacle))
-                    elif candidate.changed and not accepting:
-                        verb = "has" if len(candidate.changed) == 1 else "have"
-                        why = f"the {code_in_words(candidate.changed)} {verb} changed since"
-                        more = "; --accept-code takes them all the same"
-                        reasons.setdefault(trial.key, (name, why + more))
-                    elif candidate.reports:
-                        found[trial.key] = candidate
-                        trained_by[trial.key] = by
+                    origins = journal.origins(key).get(key, [])
+                    changed, why_not = _compared(trial, origins, files)
+                    if changed and not (why_not or accepting):
+                        has = "has" if len(changed) == 1 else "have"
+                        why_not = (
+                            f"the {code_in_words(changed)} {has} changed since; --accept-code "
+                            "takes them all the same"
+                        )
+                    if why_not:
+                        reasons.setdefault(trial.key, (name, why_not))
+                    elif reports := self._usable(trial, list(journal.reports(key))):
+                        found[trial.key] = _Candidate(by, changed, reports, origins)
         except _NOT_TO_BE_READ:
             # What was read whole before is sound all the same.
             pass
@@ -204,36 +204,20 @@ class Reuse:
                 candidate.reports,
                 status=TrialStatus.FINISHED,
                 value=candidate.reports[-1].payload["metrics"][self.manifest.metric],
-                reused_from=trained_by[key],
+                reused_from=candidate.trained_by,
                 origins=candidate.origins,
             )
-            self.taken[key] = trained_by[key]
+            self.taken[key] = candidate.trained_by
         if found:
             note_files(self.journal, files)
-        for study in dict.fromkeys(trained_by.values()) if accepting else ():
-            changed = [found[key].changed for key in found if trained_by[key] == study]
-            self.accepted.append(acceptance({}, len(changed), _together(changed), what=study))
+        if accepting:
+            for study in dict.fromkeys(each.trained_by for each in found.values()):
+                changes = [each.changed for each in found.values() if each.trained_by == study]
+                self.accepted.append(acceptance({}, len(changes), _merged(changes), what=study))
         return set(found)
 
-    def _candidate(
-        self, trial: Trial, key: str, journal: Journal, files: Mapping[str, Mapping[str, str]]
-    ) -> _Candidate:
-        mine = Origin.parse(trial.origin)
-        texts = journal.origins(key).get(key, [])
-        origins = [Origin.parse(text) for text in texts]
-        changed: dict[str, Sequence[str]] = {}
-        obstacle = "" if origins else "it is not on record what trained it"
-        for origin in origins:
-            changed |= changed_code(origin.code, mine.code, files.get)
-            if names := differing(mine.versions, origin.versions):
-                there = ", ".join(f"{name} {origin.versions[name]}" for name in names)
-                here = ", ".join(f"{name} {mine.versions[name]}" for name in names)
-                obstacle = f"trained with {there} there, {here} here"
-        reports = self._usable(trial, list(journal.reports(key)))
-        return _Candidate(changed, reports, texts, obstacle if reports else "")
-
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
-        """Return the reports as this study would have recorded them; none if it would not."""
+        """Return the reports as this study would have recorded them; none where one is missing."""
         if [report.unit for report in reports] != trial.budget.report_units():
             return []
         if self.probe is None:
@@ -248,7 +232,7 @@ class Reuse:
             lines.append(
                 f"{len(self.taken)} of {num_trials} trials {'is' if one else 'are'} taken from "
                 f"{studies_in_words(self.taken.values())} (trained there); --no-reuse trains "
-                f"{'it' if one else 'them'} anew"
+                f"{'it' if one else 'them'} again"
             )
         for (study, why), number in self.not_taken.items():
             lines.append(
@@ -306,7 +290,33 @@ def _without_probe(payload: Mapping[str, Any]) -> dict[str, Any]:
     return {**payload, "metrics": metrics}
 
 
-def _together(changed: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
+def _compared(
+    trial: Trial, origins: Sequence[str], files: Mapping[str, Mapping[str, str]]
+) -> tuple[dict[str, Sequence[str]], str]:
+    """Compare what trained a trial elsewhere with what would train it here.
+
+    Args:
+        trial: as planned here.
+        origins: what trained it there, as texts.
+        files: behind digests of code there.
+
+    Returns:
+        The files that differ by the part of the code, and what forbids taking it, whatever the user
+        accepts; empty if nothing does.
+    """
+    mine = Origin.parse(trial.origin)
+    changed: dict[str, Sequence[str]] = {}
+    why_not = "" if origins else "it is not on record what trained it"
+    for origin in map(Origin.parse, origins):
+        changed |= changed_code(origin.code, mine.code, files.get)
+        if names := differing(mine.versions, origin.versions):
+            there = ", ".join(f"{name} {origin.versions[name]}" for name in names)
+            here = ", ".join(f"{name} {mine.versions[name]}" for name in names)
+            why_not = f"trained with {there} there, {here} here"
+    return changed, why_not
+
+
+def _merged(changed: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
     """Return the changed files of several trials, by the part of the code."""
     parts = dict.fromkeys(part for each in changed for part in each)
     return {

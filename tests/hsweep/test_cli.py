@@ -23,7 +23,8 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.running import request
+from hsweep.running import run
+from hsweep.running.options import RunOptions
 from hsweep.tracking.tracker import Tracker
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -204,11 +205,11 @@ class TestRunAndResume:
     ) -> None:
         joined: list[str | None] = []
 
-        def noting(options: request.RunOptions, *_: Any) -> InlineRunner:
-            joined.append(options.address)
+        def noting(options: RunOptions, *_: Any) -> InlineRunner:
+            joined.append(options.cluster)
             raise UserError("seen")
 
-        monkeypatch.setattr(request, "make_runner", noting)
+        monkeypatch.setattr(run, "make_runner", noting)
         monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
         new_study(home, "begun")
         path = write(tmp_path, SWEEP_FILE)
@@ -241,7 +242,7 @@ class TestRunAndResume:
                 seen.append(assignment.report_timeout)
                 coordinator.request_stop("seen")
 
-        monkeypatch.setattr(request, "make_runner", lambda *_: Looking())
+        monkeypatch.setattr(run, "make_runner", lambda *_: Looking())
         source = SWEEP_FILE.replace("tiny_sweep()", "tiny_sweep(report_timeout=7.0)")
         hsweep("run", write(tmp_path, source), *given)
         assert seen == [used]
@@ -505,7 +506,7 @@ class TestStudies:
         whole = hsweep("show", "mine").stdout
         before = json.loads(hsweep("show", "mine", "--json").stdout)
         monkeypatch.setattr("hsweep.record.study.CLOSELY", 2)
-        monkeypatch.setattr("hsweep.commands.render.CLOSELY", 2)
+        monkeypatch.setattr("hsweep.commands.study_tables.CLOSELY", 2)
         shown = hsweep("show", "mine").stdout
         assert "the best by nmse:" in shown
         assert shown.count("finished") == 2

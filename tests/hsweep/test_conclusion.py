@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from tiny_studies import SWEEP_FILE
 
+from hsweep.commands import conclusion
+from hsweep.commands.conclusion import Conclusion
 from hsweep.paths import Home
 from hsweep.tracking.mlflow_api import MlflowClient
 from hsweep.tracking.target import TrackingTarget
 from hsweep.tracking.tracker import pending_rows, tracking_target
-from hsweep.commands import conclusion
-from hsweep.commands.conclusion import Conclusion
 
 ROOT = Path(__file__).parents[2]
 TARGET = TrackingTarget("sqlite:////nowhere/mlflow.db", None, "tiny")

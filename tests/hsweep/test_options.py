@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsweep.commands.options import Bytes, Count, Duration, Setting
+from hsweep.options import Bytes, Count, Duration, Setting
 
 CLAIM = settings(deadline=None, derandomize=True, max_examples=200)
 ANY_TEXT = st.text(max_size=10) | st.text("0123456789.hmskMGTB,_ -=", max_size=8)

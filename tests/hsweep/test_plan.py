@@ -28,7 +28,8 @@ from hsweep import (
 )
 from hsweep.planning.code import code_of, training_code
 from hsweep.planning.identity import content_hash, key_of
-from hsweep.planning.plan import Limits, Plan, make_plan
+from hsweep.planning.options import Limits
+from hsweep.planning.plan import Plan, make_plan
 from hsweep.seeding import replicate_seeds
 from models.base import Counts
 from models.counts import train_memory_bytes

@@ -93,7 +93,8 @@ class TestWhatIsTaken:
         found, reuse = take(home, study, sweep)
         assert found == {one.key, other.key}
         assert reuse.lines(3) == [
-            "2 of 3 trials are taken from study before (trained there); --no-reuse trains them anew"
+            "2 of 3 trials are taken from study before (trained there); --no-reuse trains them "
+            "again"
         ]
         row = rows(study)[one.key]
         assert (row.status, row.reused_from, row.unit) == (TrialStatus.FINISHED, "before", 3)
