@@ -17,19 +17,6 @@ from hsweep.planning.identity import CODE_PARTS, Accepted
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.journal_reader import JournalReader
 
-PART_WORDS: Final = {
-    "model": "model",
-    "task": "task",
-    "data": "data",
-    "recipe": "recipe",
-    "budget": "budget",
-    "seeds": "seeds",
-    "model_code": "model code",
-    "task_code": "task code",
-    "training_code": "training code",
-}
-"""The parts of a key, as they are called."""
-
 _CODE_META: Final = "code:"
 _MOST_FILES: Final = 3
 _DECIDED_BY: Final = {"model_code": "model", "task_code": "task", "training_code": None}
@@ -82,12 +69,13 @@ def changed_code(
 
 def part_in_words(part: str, files: Sequence[str] = ()) -> str:
     """Return what a part of a key is called, up to three changed files behind it."""
+    name = part.replace("_", " ")
     if not files:
-        return PART_WORDS[part]
+        return name
     shown = [*files[:_MOST_FILES]]
     if len(files) > _MOST_FILES:
         shown.append(f"{len(files) - _MOST_FILES} more")
-    return f"{PART_WORDS[part]} ({', '.join(shown)})"
+    return f"{name} ({', '.join(shown)})"
 
 
 def code_in_words(changed: Mapping[str, Sequence[str]]) -> str:

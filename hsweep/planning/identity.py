@@ -6,11 +6,10 @@ that lead to the same model and training are one trial. Nor does it cover fields
 as changing no result (``tasks.base.not_in_key``), or versions of installed packages.
 """
 
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -94,16 +93,13 @@ def content_text(value: Any, *, for_key: bool = False) -> str:
 
 
 def content_hash(value: Any, *, for_key: bool = False) -> str:
-    """Return 20 hexadecimal digits that depend on the description of ``value`` alone.
-
-    Args:
-        value: what to describe.
-        for_key: leave out fields that change no result.
-
-    Raises:
-        UserError: a part with no content to compare, or a number that is not finite.
-    """
+    """Return 20 hexadecimal digits of ``content_text``."""
     return _digest(content_text(value, for_key=for_key))
+
+
+def key_hash(value: Any) -> str:
+    """Return the content hash that a key has of ``value``."""
+    return content_hash(value, for_key=True)
 
 
 def _digest(text: str) -> str:
@@ -130,66 +126,17 @@ def key_of(parts: Mapping[str, str], accepted: Accepted | None = None) -> str:
     return "t" + _digest(_ONE_FORM.encode({"format": _KEY_FORMAT, **taken, **code}))
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """All that determines the results of a point's trials but their seeds, described once.
-
-    Attributes:
-        model, task, recipe, budget: content hashes.
-        data: fingerprint of the task's data.
-        model_code, task_code: see ``hsweep.planning.code``.
-    """
-
-    model: str
-    task: str
-    recipe: str
-    budget: str
-    data: str
-    model_code: Code
-    task_code: Code
-
-    def parts(self, seeds: str) -> dict[str, str]:
-        """Return what a key is made of, part by part, so that two keys can be compared.
-
-        Args:
-            seeds: content hash of them.
-        """
-        return {
-            "model": self.model,
-            "task": self.task,
-            "data": self.data,
-            "recipe": self.recipe,
-            "budget": self.budget,
-            "seeds": seeds,
-            "model_code": self.model_code.digest,
-            "task_code": self.task_code.digest,
-            "training_code": training_code().digest,
-        }
-
-    @property
-    def origin(self) -> str:
-        """What these trials are trained with in this process, see ``hsweep.record.origins``."""
-        return _origin_text(self.model_code, self.task_code)
-
-
-@cache
-def _origin_text(model_code: Code, task_code: Code) -> str:
-    code = (model_code.digest, task_code.digest, training_code().digest)
-    versions = versions_of(model_code.libraries | task_code.libraries)
-    return Origin(dict(zip(CODE_PARTS, code, strict=True)), versions).text()
-
-
-def identity_of(
+def parts_of(
     model: Any,
     task: Any,
     recipe: Any,
     budget: Any,
     fingerprint: str,
     *,
-    hashed: Callable[[Any], str] | None = None,
+    hashed: Callable[[Any], str] = key_hash,
     sweep_module: str = "",
-) -> Identity:
-    """Return what determines the results of trials.
+) -> tuple[dict[str, str], str]:
+    """Return what the keys of a point's trials are made of, part by part, but for their seeds.
 
     Args:
         model, task, recipe, budget: of the trials.
@@ -197,16 +144,30 @@ def identity_of(
         hashed: returns the content hash that a key has of a value, if it is known already.
         sweep_module: name of the imported sweep file; empty for none.
 
+    Returns:
+        The parts, and what the trials are trained with in this process as a text (see
+        ``hsweep.record.origins``).
+
     Raises:
         UserError: a part with no content to compare, or a number that is not finite.
     """
-    hashed = hashed or functools.partial(content_hash, for_key=True)
-    return Identity(
-        model=hashed(model),
-        task=hashed(task),
-        recipe=hashed(recipe),
-        budget=hashed(budget),
-        data=fingerprint,
-        model_code=code_of(model, sweep_module),
-        task_code=code_of(task, sweep_module),
-    )
+    model_code, task_code = code_of(model, sweep_module), code_of(task, sweep_module)
+    content = {
+        "model": hashed(model),
+        "task": hashed(task),
+        "data": fingerprint,
+        "recipe": hashed(recipe),
+        "budget": hashed(budget),
+    }
+    return content | _code_parts(model_code, task_code), _origin_text(model_code, task_code)
+
+
+def _code_parts(model_code: Code, task_code: Code) -> dict[str, str]:
+    digests = (model_code.digest, task_code.digest, training_code().digest)
+    return dict(zip(CODE_PARTS, digests, strict=True))
+
+
+@cache
+def _origin_text(model_code: Code, task_code: Code) -> str:
+    versions = versions_of(model_code.libraries | task_code.libraries)
+    return Origin(_code_parts(model_code, task_code), versions).text()

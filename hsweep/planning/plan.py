@@ -15,11 +15,10 @@ from hsweep.planning.asking import ImpossiblePointError, asked_of, built, check_
 from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.identity import (
     Accepted,
-    Identity,
     content_hash,
     describe,
-    identity_of,
     key_of,
+    parts_of,
 )
 from hsweep.planning.options import Limits
 from hsweep.seeding import Seeds, replicate_seeds
@@ -222,11 +221,11 @@ class Planner:
         numbers = tuple(range(self.sweep.replicates) if replicates is None else replicates)
         if not numbers:
             return []
-        identity = self._identity(model, task, recipe)
+        shared, origin = self._parts_of(model, task, recipe)
         trials = []
         for replicate in numbers:
             seeds, described_seeds = self._seeds_of(replicate)
-            parts = identity.parts(described_seeds)
+            parts = {**shared, "seeds": described_seeds}
             key = key_of(parts, self.accepted)
             if key in self._keys:
                 self.merged += 1
@@ -250,7 +249,7 @@ class Planner:
                     counts=counts,
                     train_memory_bytes=memory,
                     parts=parts,
-                    origin=identity.origin,
+                    origin=origin,
                 )
             )
             self._num_planned += 1
@@ -302,11 +301,13 @@ class Planner:
             self._counts[identity] = counted(counts_of, model)
         return self._counts[identity]
 
-    def _identity(self, model: AnyModelConfig, task: Task, recipe: Recipe) -> Identity:
+    def _parts_of(
+        self, model: AnyModelConfig, task: Task, recipe: Recipe
+    ) -> tuple[dict[str, str], str]:
         fingerprint = self._fingerprint_of(task)
         return asked_of(
             "model, task or recipe",
-            lambda: identity_of(
+            lambda: parts_of(
                 model,
                 task,
                 recipe,
