@@ -21,7 +21,7 @@ import numpy as np
 from hsweep.design.question import Question, Transition, lean
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import Home
-from hsweep.planning.identity import describe
+from hsweep.planning.content import describe
 from hsweep.record.changes import TRIAL_COLUMNS
 from hsweep.record.journal import TrialRow
 from hsweep.record.manifest import Manifest

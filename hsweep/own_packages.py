@@ -18,6 +18,9 @@ from hsweep.errors import ROOT, UserError
 
 SHARED: Final = ("models", "tasks", "analysis", "sweeps")
 """The packages that the user may have, too."""
+PACKAGES: Final = ("hsweep", *SHARED)
+SWEEP_FILE_PREFIX: Final = "hsweep_sweep_"
+"""How the module names of imported sweep files begin."""
 FOLDERS_VARIABLE: Final = "HSWEEP_OWN_FOLDERS"
 """Tells workers in which folders the driver has looked for such packages."""
 

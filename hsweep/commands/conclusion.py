@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from analysis.answer import Answer
     from hsweep.record.reading import StudyTables
     from hsweep.record.study import Study
+    from hsweep.running.job import Job
     from hsweep.running.options import RunOptions
     from hsweep.running.outcome import Outcome
-    from hsweep.running.run import Job
     from hsweep.tracking.tracker import TrackingTarget
 
 

@@ -150,7 +150,7 @@ def prepare(sweep_file: Path, chosen: SweepOptions) -> None:
 
 def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":
     """Return the distinct tasks of a plan, in its order, each with a batch size it is used with."""
-    from hsweep.planning.identity import content_hash
+    from hsweep.planning.content import content_hash
 
     used = {content_hash(trial.task): trial for trial in plan.trials}
     return [(trial.task, trial.recipe.batch_size) for trial in used.values()]

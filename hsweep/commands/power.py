@@ -110,7 +110,7 @@ def _transition_power(
 def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowerResult":
     from analysis.answer import answer_study
     from analysis.power import plan_lean
-    from hsweep.planning.plan import cost_columns
+    from hsweep.design.trial import cost_columns
 
     seen = None
     if study is not None:

@@ -1,7 +1,6 @@
 """``hsweep sync``: bringing a tracking store up to date with what studies recorded."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -19,67 +18,6 @@ if TYPE_CHECKING:
 
 EXIT_NOT_ALL_DELIVERED: Final = 1
 _REFUSALS_SHOWN: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Synced:
-    """How delivery of one study went.
-
-    Attributes:
-        study: its name.
-        store: the store's URI, without secrets; empty if the study could not be read.
-        is_running: whether it is being trained now.
-        summary: what was delivered; None if the study could not be read.
-        problem: why it could not.
-    """
-
-    study: str
-    store: str
-    is_running: bool
-    summary: "TrackingSummary | None"
-    problem: str = ""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether nothing is left."""
-        return self.summary is not None and self.summary.is_complete
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain content."""
-        summary = self.summary
-        return {
-            "study": self.study,
-            "store": self.store,
-            "running": self.is_running,
-            "complete": self.is_complete,
-            "delivered": summary.delivered if summary else 0,
-            "pending": summary.pending if summary else None,
-            "files_left": [str(path) for path in summary.unattached] if summary else None,
-            "refused": [
-                {"trial": each.key, "run": each.run, "why": each.why}
-                for each in (summary.refused if summary else ())
-            ],
-            "error": self.problem or (summary.error if summary else None),
-        }
-
-    def lines(self) -> Iterator[str]:
-        """Say it, what is left last."""
-        summary = self.summary
-        if summary is None:
-            yield f"{self.study}: {self.problem}"
-            return
-        said = f"{summary.delivered} records delivered to {self.store}"
-        if self.is_complete and not summary.delivered:
-            said = f"up to date in {self.store}"
-        yield f"{self.study}: {said}"
-        if summary.pending or summary.unattached or summary.error:
-            files = f" and {len(summary.unattached)} files" if summary.unattached else ""
-            why = f" ({summary.error})" if summary.error else ""
-            yield f"  {summary.pending} records{files} are left{why}"
-        for refused in summary.refused[:_REFUSALS_SHOWN]:
-            yield f"  the store refuses part of {refused.run}: {refused.why}"
-        if len(summary.refused) > _REFUSALS_SHOWN:
-            yield f"  ... {len(summary.refused)} trials in all of which it refuses something"
 
 
 @click.command()
@@ -103,50 +41,92 @@ def sync(names: tuple[str, ...], home: Home, tracking_uri: str | None, as_json: 
         # What is misspelt is said before the first delivery, which may take long.
         open_readable(home, name, console.print)
     wanted = list(dict.fromkeys(names)) or [paths.name for paths in list_studies(home)]
-    found: list[Synced] = []
+    found: list[dict[str, Any]] = []
     for name in wanted:
         found.append(_sync(home, name, tracking_uri, console))
         if not as_json:
-            style = None if found[-1].is_complete else "yellow"
-            for line in found[-1].lines():
+            style = None if found[-1]["complete"] else "yellow"
+            for line in _lines(found[-1]):
                 console.print(line, style=style, soft_wrap=True, markup=False)
     if as_json:
-        print_json([each.to_json() for each in found])
+        print_json(found)
     elif not found:
         click.echo(f"{home.root} holds no study yet; begin one with: hsweep run SWEEP")
-    if not all(each.is_complete for each in found):
+    if not all(each["complete"] for each in found):
         exit_with(EXIT_NOT_ALL_DELIVERED)
 
 
-def _sync(home: Home, name: str, uri: str | None, console: "Console") -> Synced:
-    """Deliver one study; what is wrong with it must not keep the others from theirs."""
+def _sync(home: Home, name: str, uri: str | None, console: "Console") -> dict[str, Any]:
+    """Deliver one study and return how that went; what is wrong with it must not keep the others
+    from theirs."""
     from hsweep.record.recovery import open_readable
     from hsweep.running.resume import target_of
     from hsweep.tracking.tracker import study_tags, sync
 
-    store, is_running = "", False
+    found: dict[str, Any] = {
+        "study": name,
+        "store": "",
+        "running": False,
+        "complete": False,
+        "delivered": 0,
+        "pending": None,
+        "files_left": None,
+        "refused": [],
+        "error": None,
+    }
     try:
         study = open_readable(home, name, console.print)
-        is_running = study.is_running()
-        manifest = study.manifest
+        found["running"] = is_running = study.is_running()
         target = target_of(study, home, uri)
-        store = target.shown_uri
+        found["store"] = store = target.shown_uri
         with console.status(f"{name}: delivering to {store}") as status:
             summary = sync(
                 study.paths.journal,
                 target,
                 study=name,
-                tags=study_tags(manifest),
-                metric=manifest.metric,
+                tags=study_tags(study.manifest),
+                metric=study.manifest.metric,
                 artifacts=_files(study),
                 is_running=is_running,
                 progressed=lambda count: status.update(f"{name}: {count} records delivered"),
             )
     except UserError as error:
-        return Synced(name, store, is_running, None, str(error))
-    return Synced(name, store, is_running, summary)
+        return {**found, "error": str(error)}
+    return {**found, **_delivered(summary)}
 
 
 def _files(study: "Study") -> list[Any]:
     paths = study.paths
     return [path for path in (paths.plan, paths.analysis, paths.report) if path.exists()]
+
+
+def _delivered(summary: "TrackingSummary") -> dict[str, Any]:
+    return {
+        "complete": summary.is_complete,
+        "delivered": summary.delivered,
+        "pending": summary.pending,
+        "files_left": [str(path) for path in summary.unattached],
+        "refused": [
+            {"trial": each.key, "run": each.run, "why": each.why} for each in summary.refused
+        ],
+        "error": summary.error,
+    }
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    """Say how delivery of a study went, what is left last."""
+    study, store, error = found["study"], found["store"], found["error"]
+    pending, files, refused = found["pending"], found["files_left"], found["refused"]
+    if pending is None:
+        yield f"{study}: {error}"
+        return
+    is_new = found["delivered"] or not found["complete"]
+    done = f"{found['delivered']} records delivered to" if is_new else "up to date in"
+    yield f"{study}: {done} {store}"
+    if pending or files or error:
+        more = f" and {len(files)} files" if files else ""
+        yield f"  {pending} records{more} are left{f' ({error})' if error else ''}"
+    for each in refused[:_REFUSALS_SHOWN]:
+        yield f"  the store refuses part of {each['run']}: {each['why']}"
+    if len(refused) > _REFUSALS_SHOWN:
+        yield f"  ... {len(refused)} trials in all of which it refuses something"

@@ -10,7 +10,7 @@ from typing import Final
 
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Trial
-from hsweep.planning.identity import content_hash
+from hsweep.planning.content import content_hash
 
 MOST_TOGETHER: Final = 64
 """Trials of a bundle: more gain nothing, since the device is full by then."""

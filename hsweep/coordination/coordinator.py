@@ -21,9 +21,16 @@ from hsweep.coordination.race import Race
 from hsweep.coordination.sizes import Sizes
 from hsweep.coordination.standing import Snapshot, Standing
 from hsweep.design.sweep import Sweep
-from hsweep.design.trial import Assignment, Report, Resources, Setback, Trial, TrialStatus
+from hsweep.design.trial import (
+    Assignment,
+    Report,
+    Resources,
+    Setback,
+    Trial,
+    TrialStatus,
+    cost_columns,
+)
 from hsweep.planning.code_changes import note_code
-from hsweep.planning.plan import cost_columns
 from hsweep.record.endings import INTERRUPTED
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.redaction import redact

@@ -242,3 +242,13 @@ class Setback:
     kind: Literal["memory", "storage"]
     message: str
     needed_bytes: int | None = None
+
+
+def cost_columns(trial: Trial) -> dict[str, int]:
+    """Return a trial's costs under the names that tables and trackers use."""
+    return {
+        "num_params": trial.counts.num_params,
+        "flops_per_example": trial.counts.forward_flops,
+        "train_flops_per_example": trial.counts.train_flops,
+        "train_memory_bytes": trial.train_memory_bytes,
+    }

@@ -7,10 +7,10 @@ from typing import Any, Final, Literal
 
 from hsweep.design.labels import listed, point_label
 from hsweep.design.question import Lean, Transition
-from hsweep.design.trial import Trial
+from hsweep.design.trial import Trial, cost_columns
 from hsweep.errors import UserError, shown
 from hsweep.planning.baseline import comparison_of, shape_of
-from hsweep.planning.plan import Plan, cost_columns
+from hsweep.planning.plan import Plan
 from tasks.base import DataError, Metric
 
 _ALPHA: Final = 0.05

@@ -24,9 +24,8 @@ from types import FunctionType
 from typing import Any, Final
 
 from hsweep.errors import ROOT, UserError, is_installed
-from hsweep.own_packages import SHARED, bodies_of, is_of_user
+from hsweep.own_packages import PACKAGES, SHARED, SWEEP_FILE_PREFIX, bodies_of, is_of_user
 from hsweep.planning.source import Import, Source, source_of, source_of_part
-from hsweep.workspace import PACKAGES, SWEEP_FILE_PREFIX
 
 SWEEP_FILE: Final = "the sweep file"
 """What the sweep file is called among the files of a trial's code, wherever it lies."""

@@ -83,6 +83,15 @@ def code_in_words(changed: Mapping[str, Sequence[str]]) -> str:
     return listed([part_in_words(part, files) for part, files in changed.items()])
 
 
+def merged_changes(changes: Iterable[Mapping[str, Iterable[str]]]) -> dict[str, list[str]]:
+    """Return all files that changed, by the part of the code."""
+    found: dict[str, set[str]] = {}
+    for each in changes:
+        for part, files in each.items():
+            found.setdefault(part, set()).update(files)
+    return {part: sorted(files) for part, files in found.items()}
+
+
 def accepted_change(
     rows: Sequence[TrialRow], trials: Sequence[Trial], accepted: Accepted, files: Files
 ) -> dict[str, Any] | None:
@@ -98,10 +107,11 @@ def accepted_change(
     code = _taken_for(rows, trials, accepted)
     if not code:
         return None
-    changed: dict[str, list[str]] = {}
-    for part in CODE_PARTS:
-        for new in {trial.parts[part] for trial in trials} & code.keys():
-            changed |= changed_code({part: code[new]}, {part: new}, files)
+    changed = merged_changes(
+        changed_code({part: code[new]}, {part: new}, files)
+        for part in CODE_PARTS
+        for new in {trial.parts[part] for trial in trials} & code.keys()
+    )
     old = set(code.values())
     number = sum(
         any(accepted.get(row.parts[part], row.parts[part]) in old for part in CODE_PARTS)
@@ -141,8 +151,7 @@ def _taken_for(
 def acceptance(
     code: Accepted, number: int, files: Mapping[str, Sequence[str]], *, what: str
 ) -> dict[str, Any]:
-    """Return what is recorded of a change of code that was accepted; time and command are added
-    where it is recorded.
+    """Return what is recorded of a change of code that was accepted, but for time and command.
 
     Args:
         code: what is taken for what in keys.

@@ -13,7 +13,7 @@ from hsweep.design.domain import as_value
 from hsweep.design.space import Point
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
-from hsweep.planning.identity import content_hash
+from hsweep.planning.content import content_hash
 from hsweep.planning.plan import Plan, Planner
 from hsweep.record.journal import TrialRow
 from hsweep.record.manifest import NEW_SEED

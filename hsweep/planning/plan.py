@@ -9,17 +9,12 @@ from hsweep.design.question import Lean
 from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
 from hsweep.design.sweep import RESERVED_AXES, Sweep
-from hsweep.design.trial import Trial
+from hsweep.design.trial import Trial, cost_columns
 from hsweep.errors import UserError, shown, told, unknown_name
 from hsweep.planning.asking import ImpossiblePointError, asked_of, built, check_kinds, counted
 from hsweep.planning.baseline import baseline_proposals
-from hsweep.planning.identity import (
-    Accepted,
-    content_hash,
-    describe,
-    key_of,
-    parts_of,
-)
+from hsweep.planning.content import content_hash, describe
+from hsweep.planning.identity import Accepted, key_of, parts_of
 from hsweep.planning.options import Limits
 from hsweep.seeding import Seeds, replicate_seeds
 from models.base import AnyModelConfig, Counts, ModelConfig
@@ -124,16 +119,6 @@ class Plan:
             "data_problems": list(self.data_problems),
             "totals": self.totals(),
         }
-
-
-def cost_columns(trial: Trial) -> dict[str, int]:
-    """Return a trial's costs under the names that tables and trackers use."""
-    return {
-        "num_params": trial.counts.num_params,
-        "flops_per_example": trial.counts.forward_flops,
-        "train_flops_per_example": trial.counts.train_flops,
-        "train_memory_bytes": trial.train_memory_bytes,
-    }
 
 
 @dataclass(slots=True)

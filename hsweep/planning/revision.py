@@ -15,8 +15,9 @@ from hsweep.design.labels import listed, point_label, varying_axes
 from hsweep.design.space import Point
 from hsweep.design.trial import Trial
 from hsweep.planning.code_changes import Files, changed_code, part_in_words
+from hsweep.planning.content import content_hash
 from hsweep.planning.continuation import Continued, Shorter
-from hsweep.planning.identity import CONTENT_PARTS, content_hash
+from hsweep.planning.identity import CONTENT_PARTS
 from hsweep.planning.plan import Plan, Planner
 from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal, TrialRow

@@ -23,10 +23,10 @@ from ray.tune.search.optuna import OptunaSearch
 from hsweep.design.domain import Choice, Domain, IntRange
 from hsweep.design.space import Point, Space
 from hsweep.design.sweep import Sweep
-from hsweep.design.trial import Trial, TrialStatus
+from hsweep.design.trial import Trial, TrialStatus, cost_columns
 from hsweep.errors import UserError
 from hsweep.planning.baseline import baseline_proposals
-from hsweep.planning.plan import Planner, cost_columns
+from hsweep.planning.plan import Planner
 from hsweep.record.endings import PROPOSALS, SEARCH_END
 from hsweep.record.journal import Journal
 

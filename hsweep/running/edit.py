@@ -18,7 +18,7 @@ from hsweep.design.sweep import Sweep
 from hsweep.errors import UserError
 from hsweep.planning.answerable import refuse_unanswerable
 from hsweep.planning.code_changes import acceptance_line, recorded_files
-from hsweep.planning.continuation import BudgetHistory, CheckpointUnits
+from hsweep.planning.continuation import BudgetHistory
 from hsweep.planning.extension import with_extensions
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import (
@@ -39,11 +39,11 @@ from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal
 from hsweep.record.study import Manifest, Study
 from hsweep.running import pending
+from hsweep.running.job import Job
 from hsweep.running.manifests import new_manifest, sweep_source
 from hsweep.running.options import EditOptions
 from hsweep.running.outcome import resume_line
 from hsweep.running.resume import accepting_code
-from hsweep.running.run import Job
 from hsweep.tracking.target import TrackingTarget
 from hsweep.workspace import load_sweep
 
@@ -151,7 +151,7 @@ def plan_edit(
         history = BudgetHistory(
             [manifest.budget, *(each["before"]["budget"] for each in manifest.revisions)],
             {row.key: row for row in rows},
-            CheckpointUnits(study.checkpoints()),
+            study.checkpoints(),
             same_rungs=old_sweep is not None and old_sweep.early_stopping == sweep.early_stopping,
             accepted=plan.accepted,
         )

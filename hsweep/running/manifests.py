@@ -11,8 +11,8 @@ from typing import Any
 from hsweep.design.trial import Trial
 from hsweep.errors import UserError
 from hsweep.own_packages import folders_in_use
+from hsweep.planning.content import describe
 from hsweep.planning.extension import Extension
-from hsweep.planning.identity import describe
 from hsweep.planning.prepare import Prepared
 from hsweep.record.provenance import collect
 from hsweep.record.study import Manifest

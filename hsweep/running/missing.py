@@ -18,9 +18,9 @@ from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import Prepared, recorded_options, refuse_unread_data
 from hsweep.record.recovery import open_whole
 from hsweep.record.study import Study
+from hsweep.running.job import Job
 from hsweep.running.manifests import extension_entry, sweep_source
 from hsweep.running.resume import replanned
-from hsweep.running.run import Job
 from hsweep.tracking.target import TrackingTarget
 from hsweep.workspace import load_sweep
 

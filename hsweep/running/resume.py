@@ -15,9 +15,9 @@ from hsweep.planning.revision import compare, proposed_trials
 from hsweep.record.journal import Journal
 from hsweep.record.study import Study
 from hsweep.redaction import HIDDEN
+from hsweep.running.job import Job
 from hsweep.running.options import RunOptions
 from hsweep.running.pending import complete, is_pending
-from hsweep.running.run import Job
 from hsweep.tracking.target import TrackingTarget, has_login, tracking_target
 
 

@@ -1,10 +1,9 @@
 """Nothing trained twice: trials that another study of the home has finished are taken from there.
 
-A trial is the same if all that its key covers is the same: what ran to its end elsewhere is the
-same training then, as long as the packages that compute had the same versions. Its reports are
-copied into this study's record, which stays whole without the other study, and the record names
-the study that trained them. What counts is the code that did train it, whatever a study has
-accepted since.
+A trial is the same if its key is, and if the packages that compute had the same versions. Its
+reports are copied into this study's record, which stays whole without the other study, and the
+record names the study that trained them. What counts is the code that trained it, whatever a study
+has accepted since.
 """
 
 import sqlite3
@@ -13,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from hsweep.design.origin import Origin, differing
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home, StudyPaths
@@ -20,13 +20,13 @@ from hsweep.planning.code_changes import (
     acceptance,
     changed_code,
     code_in_words,
+    merged_changes,
     note_files,
     recorded_files,
 )
-from hsweep.planning.identity import CONTENT_PARTS, describe
-from hsweep.planning.versions import differing
+from hsweep.planning.content import describe
+from hsweep.planning.identity import CONTENT_PARTS
 from hsweep.record.journal import Journal, LogRow
-from hsweep.record.origins import Origin
 from hsweep.record.study import Manifest, Study, list_studies
 from hsweep.record.tables import is_probed
 from models.conditioning import Conditioning
@@ -45,8 +45,8 @@ _Content = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Another study: the trials it has finished, by their content, and who trained each (empty:
-    itself). Several are the same but for their code where an edit has set some aside."""
+    """Another study: its finished trials by their content, each with the study that trained it
+    (empty: itself). Several are the same but for their code where an edit has set some aside."""
 
     paths: StudyPaths
     manifest: Manifest
@@ -80,17 +80,14 @@ class Reuse:
     times, which only trials run side by side make comparable. A study that cannot be read is
     passed over.
 
-    Args:
-        journal: this study's record.
+    Attributes:
+        journal, manifest: this study's record.
         home: where the other studies lie.
-        manifest: of this study.
         probe: what this study measures of its models' attention.
         only: keys of the trials to look for; None for all.
         accepts_code: other code counts as the same.
-
-    Attributes:
         taken: the study that trained each trial that was taken, by key.
-        num_left: trials that are finished elsewhere and not taken, since times are compared.
+        num_compared: trials that are finished elsewhere and not taken, since times are compared.
         accepted: what was taken in spite of other code, as it is to be recorded.
         not_taken: how many trials of which study are trained here although it has finished them,
             by the study and the reason.
@@ -103,7 +100,7 @@ class Reuse:
     only: frozenset[str] | None = None
     accepts_code: bool = False
     taken: dict[str, str] = field(default_factory=dict)
-    num_left: int = 0
+    num_compared: int = 0
     accepted: list[dict[str, Any]] = field(default_factory=list)
     not_taken: Counter[tuple[str, str]] = field(default_factory=Counter)
     _sources: list[_Source] | None = None
@@ -126,7 +123,7 @@ class Reuse:
             if row.status is not TrialStatus.PLANNED or row.attempt or row.unit:
                 wanted.pop(row.key, None)
         if compared_times(self.manifest.question):
-            self.num_left += sum(
+            self.num_compared += sum(
                 any(_content(trial.parts) in each.finished for each in sources)
                 for trial in wanted.values()
             )
@@ -213,7 +210,9 @@ class Reuse:
         if accepting:
             for study in dict.fromkeys(each.trained_by for each in found.values()):
                 changes = [each.changed for each in found.values() if each.trained_by == study]
-                self.accepted.append(acceptance({}, len(changes), _merged(changes), what=study))
+                self.accepted.append(
+                    acceptance({}, len(changes), merged_changes(changes), what=study)
+                )
         return set(found)
 
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
@@ -239,9 +238,9 @@ class Reuse:
                 f"{number} of {num_trials} trials {'is' if number == 1 else 'are'} trained "
                 f"although study {study} has finished {'it' if number == 1 else 'them'}: {why}"
             )
-        if self.num_left:
+        if self.num_compared:
             lines.append(
-                f"{self.num_left} of {num_trials} trials are finished in other studies and still "
+                f"{self.num_compared} of {num_trials} trials are finished in other studies and still "
                 f"trained here: the question compares "
                 f"{' and '.join(compared_times(self.manifest.question))}, which is measured side "
                 "by side or not at all"
@@ -314,14 +313,6 @@ def _compared(
             here = ", ".join(f"{name} {mine.versions[name]}" for name in names)
             why_not = f"trained with {there} there, {here} here"
     return changed, why_not
-
-
-def _merged(changed: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
-    """Return the changed files of several trials, by the part of the code."""
-    parts = dict.fromkeys(part for each in changed for part in each)
-    return {
-        part: sorted({file for each in changed for file in each.get(part, ())}) for part in parts
-    }
 
 
 def _content(parts: Mapping[str, str]) -> _Content:

@@ -1,7 +1,6 @@
 """The one path of a study from a plan to its answer, however it was asked for.
 
-What is to be run is a ``Job``. ``hsweep.running.start``, ``resume``, ``edit`` and ``missing`` make
-one; the lines from there are the same for all of them.
+What is to be run is a ``Job``; the lines from there are the same for all of them.
 """
 
 import contextlib
@@ -11,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Protocol
@@ -29,17 +28,17 @@ from hsweep.paths import Home
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.checking import check_trials
 from hsweep.planning.plan import Planner
-from hsweep.planning.prepare import Prepared
 from hsweep.record.journal import Journal
 from hsweep.record.manifest import manifest_text
 from hsweep.record.provenance import hardware
 from hsweep.record.study import MANIFEST_META, Study
+from hsweep.running.job import Job
 from hsweep.running.options import RunOptions
 from hsweep.running.outcome import Outcome, browse_line, resume_line
 from hsweep.running.reuse import Reuse, reuse_for
 from hsweep.running.runners import connect, make_runner
 from hsweep.tracking.farewell import Farewell
-from hsweep.tracking.tracker import Tracker, TrackingTarget, study_tags
+from hsweep.tracking.tracker import Tracker, study_tags
 from hsweep.training.checkpoints import CheckpointStore
 
 _INTERRUPTED: Final = "interrupted"
@@ -55,30 +54,6 @@ class Conclude(Protocol):
 
     def __call__(self, study: Study) -> Sequence[Path]:
         """Write it, and return the files to keep with the study's tracked run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What is to be run of a study, and what its record takes over first.
-
-    Attributes:
-        name: of the study.
-        prepared: its sweep and its plan.
-        target: the MLflow store.
-        record: enters into the record what the job brings, and returns the study; it is called once
-            nothing stands in the way of the first trial.
-        storage: where checkpoints lie; None for the study's own folder.
-        new: trials that are tried out before anything is recorded.
-        only: keys of the trials to run; None for all that are not finished.
-    """
-
-    name: str
-    prepared: Prepared
-    target: TrackingTarget
-    record: Callable[[], Study]
-    storage: str | None = None
-    new: Sequence[Trial] = ()
-    only: frozenset[str] | None = None
 
 
 def run(

@@ -11,9 +11,9 @@ from hsweep.planning.answerable import refuse_unanswerable
 from hsweep.planning.prepare import Prepared, refuse_unread_data
 from hsweep.record.study import Study
 from hsweep.redaction import refuse_secrets
+from hsweep.running.job import Job
 from hsweep.running.manifests import new_manifest, sweep_source
 from hsweep.running.options import RunOptions
-from hsweep.running.run import Job
 from hsweep.tracking.target import tracking_target
 
 

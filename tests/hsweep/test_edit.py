@@ -18,6 +18,7 @@ from tiny_runs import History, histories
 from hsweep import Recipe
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
+from hsweep.design.origin import Origin
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.own_packages import default_folders, let_in
@@ -27,7 +28,6 @@ from hsweep.planning.continuation import length_dependence
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import prepare, prepare_again
 from hsweep.record.journal import Journal, TrialRow
-from hsweep.record.origins import Origin
 from hsweep.record.study import Study
 from hsweep.running import pending
 from hsweep.running.edit import Edit, plan_edit

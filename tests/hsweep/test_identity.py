@@ -18,7 +18,8 @@ from tiny import TinyModel, TinyTask, tiny_sweep
 
 from hsweep import Recipe, UserError, epochs, grid, steps
 from hsweep.planning.code import SWEEP_FILE, changed_files, code_of, training_code
-from hsweep.planning.identity import content_hash, describe, key_of, parts_of
+from hsweep.planning.content import content_hash, describe
+from hsweep.planning.identity import key_of, parts_of
 from hsweep.planning.plan import make_plan
 from hsweep.seeding import replicate_seeds
 from hsweep.workspace import load_sweep

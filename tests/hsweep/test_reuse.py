@@ -18,13 +18,14 @@ from tiny_studies import manifest
 
 from hsweep import Sweep, lean, seconds
 from hsweep.coordination.coordinator import planned_row
+from hsweep.design.origin import Origin
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.planning.code_changes import note_code
-from hsweep.planning.identity import describe
+from hsweep.planning.content import describe
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import LogRow, TrialRow
-from hsweep.record.origins import Origin, mixed_versions_lines
+from hsweep.record.origins import mixed_versions_lines
 from hsweep.record.reading import reading
 from hsweep.record.study import Study
 from hsweep.running.reuse import Reuse
