@@ -25,7 +25,7 @@ from hsweep.commands.sync import sync
 from hsweep.commands.ui import ui
 from hsweep.design.domain import is_text
 from hsweep.errors import UserError, shown
-from hsweep.interrupts import EXIT_INTERRUPTED, leave_quietly, never_lost, said_of
+from hsweep.interrupts import EXIT_INTERRUPTED, leave_quietly, message_of, never_lost
 
 EXIT_USAGE: Final = 2
 
@@ -58,7 +58,7 @@ class _Commands(click.Group):
             from hsweep.terminal import visible
 
             leave_quietly()
-            click.echo(f"\nhsweep: {visible(said_of(interrupt))}", err=True)
+            click.echo(f"\nhsweep: {visible(message_of(interrupt))}", err=True)
             ctx.exit(EXIT_INTERRUPTED)
         except UserError as error:
             from hsweep.redaction import redact
@@ -75,7 +75,7 @@ class _Commands(click.Group):
             )
             ctx.exit(EXIT_USAGE)
         except OSError as error:
-            if error.errno == errno.EPIPE:  # whoever read our output has left: click's to handle
+            if error.errno == errno.EPIPE:  # the reader of our output has gone: click's to handle
                 raise
             from hsweep.terminal import visible
 

@@ -41,7 +41,7 @@ def shown(value: object) -> str:
     """Return any value as an error quotes it: on one line, not at length, and never failing."""
     try:
         text = repr(value)
-    except Exception:  # whoever wrote its class has made a mistake, but not the one to be told
+    except Exception:  # a mistake in its class, but not the one that is reported
         return f"a {type(value).__name__}"
     text = " ".join(text.split())
     if len(text) <= _LONGEST_QUOTED:
@@ -87,9 +87,9 @@ def failure_text(error: BaseException) -> str:
     """Return what a record keeps of an exception: a line that says what was raised and where in
     the user's code, then the traceback."""
     place = user_frame(error)
-    said = " ".join(told(error).split())
+    what = " ".join(told(error).split())
     trace = "".join(traceback.format_exception(error))
-    return f"{said}{f' at {place}' if place else ''}\n{trace}"
+    return f"{what}{f' at {place}' if place else ''}\n{trace}"
 
 
 def is_installed(file: Path) -> bool:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Conclusion:
     """Analyses a study that has just run and writes its analysis and report.
 
-    The study is whole by then: whatever goes wrong here is said, not raised.
+    The study is whole by then: what goes wrong here becomes ``problem``.
     """
 
     def __init__(self, target: "TrackingTarget") -> None:
@@ -38,7 +38,7 @@ class Conclusion:
 
     def import_ahead(self) -> None:
         """Import what tracking and analysis need: seconds of computing in all."""
-        # What goes wrong here goes wrong again where it is called, and is said there.
+        # What goes wrong here goes wrong again where it is called, and becomes the problem there.
         with contextlib.suppress(Exception):
             import_client(self.target)
         with contextlib.suppress(Exception):

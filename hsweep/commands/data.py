@@ -96,7 +96,7 @@ def prepare(sweep_file: Path, chosen: SweepOptions) -> None:
     """Build every cache that SWEEP's trials need, so that none of them waits for it.
 
     What is complete is not built again, so a preparation that was interrupted goes on. It is read
-    whole and held against the hash taken when it was built; what differs is built anew.
+    whole and held against the hash taken when it was built; what differs is built again.
     """
     import torch
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -124,7 +124,7 @@ def prepare(sweep_file: Path, chosen: SweepOptions) -> None:
 
         for task, batch_size in tasks:
             progress.update(bar, now=task.name)
-            # What is generated is generated anew for every replicate.
+            # What is generated is generated again for every replicate.
             for replicate in range(plan.sweep.replicates):
                 seeds = replicate_seeds(plan.study_seed, replicate)
                 try:
@@ -141,7 +141,7 @@ def prepare(sweep_file: Path, chosen: SweepOptions) -> None:
         progress.update(bar, now="")
     for path in inspection.made_anew:
         console.print(
-            f"made anew, as it was damaged or not sealed: {path}", style="yellow", soft_wrap=True
+            f"made again, as it was damaged or not sealed: {path}", style="yellow", soft_wrap=True
         )
     console.print(
         f"ready: {len(tasks)} of {len(tasks)} tasks; caches lie in {cache_folder()}", soft_wrap=True

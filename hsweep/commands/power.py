@@ -59,10 +59,10 @@ def _power(
 
     question = plan.sweep.question
     if study is not None and study.manifest.question is not None:
-        asked = study.manifest.question["type"]
-        if question is not None and asked != type(question).__name__:
+        recorded = study.manifest.question["type"]
+        if question is not None and recorded != type(question).__name__:
             raise UserError(
-                f"the study {study.name!r} asks a {asked} question, this sweep another one; the "
+                f"the study {study.name!r} asks a {recorded} question, this sweep another one; the "
                 "noise of one says nothing about the other"
             )
     if isinstance(question, Transition):

@@ -73,7 +73,7 @@ def show_study(
 
 
 def _code_and_versions(study: Study, journal: Journal, keys: Sequence[str]) -> list[str]:
-    """Return what is to be said of the code and the versions that trained a study's trials."""
+    """Return lines on the code and the versions that trained a study's trials."""
     accepted = [
         f"accepted {time.strftime('%Y-%m-%d %H:%M', time.localtime(entry['time']))}: "
         f"{acceptance_line(entry)}"
@@ -94,9 +94,9 @@ def _show_many(console: Console, study: Study, status: Mapping[str, Any]) -> Non
     if best:
         console.print(f"the best by {study.manifest.metric}:")
         console.print(_trials_table(study, status, best, ends, varying))
-    left = status["trials"] - len(best)
+    num_more = status["trials"] - len(best)
     more = "more trials" if best else "trials"
-    console.print(f"{'... and ' if best else ''}{left} {more} ({_SEE_ALL})")
+    console.print(f"{'... and ' if best else ''}{num_more} {more} ({_SEE_ALL})")
     counts = counts_in_words(
         _counted(status),
         [name for name, number in reused.items() for _ in range(number)],

@@ -142,8 +142,8 @@ def _deciding_metric(plan: Plan) -> Metric | None:
 
 def _of_a_transition(plan: Plan, question: Transition) -> list[Concern]:
     x, by = question.x, question.by
-    asked = {x} if by is None else {x, by}
-    for axis in sorted(asked):
+    axes = {x} if by is None else {x, by}
+    for axis in sorted(axes):
         values = {trial.point.get(axis) for trial in plan.trials}
         if odd := [value for value in values if isinstance(value, bool) or not _is_number(value)]:
             return [

@@ -96,7 +96,7 @@ class Shorter:
     Attributes:
         continued: what it goes on from; None for nothing.
         row: the trial with another budget alone; None if there is none.
-        why: why it is trained from the start all the same; empty if it is continued or there is nothing.
+        why: why it is not continued; empty if it is or there is nothing.
     """
 
     continued: Continued | None = None

@@ -11,11 +11,17 @@ from hsweep.design.space import Point
 from hsweep.design.sweep import RESERVED_AXES, Sweep
 from hsweep.design.trial import Trial, cost_columns
 from hsweep.errors import UserError, shown, told, unknown_name
-from hsweep.planning.asking import ImpossiblePointError, asked_of, built, check_kinds, counted
 from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.content import content_hash, describe
 from hsweep.planning.identity import Accepted, key_of, parts_of
 from hsweep.planning.options import Limits
+from hsweep.planning.user_code import (
+    ImpossiblePointError,
+    called,
+    check_kinds,
+    counted,
+    evaluated,
+)
 from hsweep.seeding import Seeds, replicate_seeds
 from models.base import AnyModelConfig, Counts, ModelConfig
 from models.conditioning import is_probed
@@ -30,7 +36,7 @@ _GOALS: Final = ("min", "max")
 _METRIC_SCALES: Final = ("error", "accuracy", "loss", "count")
 _MAX_LOOKED_AT: Final = 1_000_000
 MAX_TRIALS: Final = 100_000
-"""More could not be run, shown or told apart; a slip of the keyboard asks for them."""
+"""More could not be run, shown or distinguished; a slip of the keyboard asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +171,10 @@ class Planner:
             UserError: the sweep's own functions cannot be used.
         """
         try:
-            task = built("task", self.sweep.task, point)
-            model = built("model", self.sweep.model, point)
-            recipe = built("recipe", self.sweep.recipe, point)
-            resources = built("resources", self.sweep.resources, point)
+            task = evaluated("task", self.sweep.task, point)
+            model = evaluated("model", self.sweep.model, point)
+            recipe = evaluated("recipe", self.sweep.recipe, point)
+            resources = evaluated("resources", self.sweep.resources, point)
         except ImpossiblePointError as impossible:
             self.skipped.append(Skipped(point, str(impossible)))
             return []
@@ -178,7 +184,7 @@ class Planner:
         except ImpossiblePointError as impossible:
             self.skipped.append(Skipped(point, str(impossible)))
             return []
-        if too_few := asked_of("task", lambda: _too_few_tokens(task, model)):
+        if too_few := called("task", lambda: _too_few_tokens(task, model)):
             self.skipped.append(Skipped(point, too_few))
             return []
         if (described := self._hash_of(task)) not in self._with_checked_metrics:
@@ -196,7 +202,7 @@ class Planner:
             return []
         stopping = self.sweep.early_stopping
         stratum = (
-            asked_of("early stopping", lambda: stopping.stratum(point, counts.num_params))
+            called("early stopping", lambda: stopping.stratum(point, counts.num_params))
             if stopping
             else ""
         )
@@ -244,7 +250,7 @@ class Planner:
 
     def _check_metrics(self, task: Task) -> None:
         try:
-            metrics = asked_of(
+            metrics = called(
                 "task", lambda: [(str(each.name), each.goal, each.scale) for each in task.metrics]
             )
         except DataError as error:  # what is measured depends on the data, which are not there
@@ -281,7 +287,7 @@ class Planner:
         if identity not in self._counts:
             if isinstance(model, ModelConfig) and len(self._counts) < _MAX_CHECKED_BUILDS:
                 # Counts come from structure; building without memory proves them. A large plan
-                # proves its first few hundred, since the rest differ in their numbers alone.
+                # proves its first few hundred, since the rest differ only in their numbers.
                 counted(checked_build, model)
             self._counts[identity] = counted(counts_of, model)
         return self._counts[identity]
@@ -290,7 +296,7 @@ class Planner:
         self, model: AnyModelConfig, task: Task, recipe: Recipe
     ) -> tuple[dict[str, str], str]:
         fingerprint = self._fingerprint_of(task)
-        return asked_of(
+        return called(
             "model, task or recipe",
             lambda: parts_of(
                 model,
@@ -307,7 +313,7 @@ class Planner:
         return self._hash_of(value, for_key=True)
 
     def _hash_of(self, value: Any, *, for_key: bool = False) -> str:
-        """Describe a value: once, if it is asked for again soon, as what all points share is."""
+        """Describe a value: once, if it is needed again soon, as what all points share is."""
         known = self._described.get((id(value), for_key))
         if known is None:
             if len(self._described) >= _KEPT_DESCRIPTIONS:
@@ -327,7 +333,7 @@ class Planner:
         identity = self._hash_of(task)
         if identity not in self._fingerprints:
             try:
-                self._fingerprints[identity] = asked_of("task", task.fingerprint)
+                self._fingerprints[identity] = called("task", task.fingerprint)
             except DataError as error:
                 self.data_problems[str(error)] = None
                 self._fingerprints[identity] = UNREAD_DATA
@@ -376,7 +382,7 @@ def make_plan(
     """
     planner = Planner(sweep, study_seed, limits, sweep_module, accepted or {})
     points = list(_points(sweep, study_seed))
-    # Said at once where no doubles and no limits could bring so many down to what is allowed.
+    # Refused at once where no doubles and no limits could bring so many down to what is allowed.
     if sweep.replicates > MAX_TRIALS or len(points) * sweep.replicates > _MAX_LOOKED_AT:
         raise _too_many()
     trials = [trial for point in points for trial in planner.plan_point(point)]

@@ -89,20 +89,20 @@ class Revision:
             lines.append(f"new        {len(self.untouched)}: {_examples(self.untouched, varying)}")
         if self.continued:
             ways = Counter(each.how for each in self.continued)
-            told = ", ".join(f"{number} {way}" for way, number in ways.items())
+            how = ", ".join(f"{number} {way}" for way, number in ways.items())
             budget = self.plan.sweep.budget
             trials = [each.trial for each in self.continued]
             lines.append(
                 f"continued  {len(self.continued)} with a budget of {budget.amount} {budget.unit} "
-                f"({told}): {_examples(trials, varying)}"
+                f"({how}): {_examples(trials, varying)}"
             )
         sources = {each.source.key for each in self.continued}
-        left = [orphan for orphan in self.orphaned if orphan.row.key not in sources]
-        for why, orphans in _by_reason(left).items():
+        fallen_out = [orphan for orphan in self.orphaned if orphan.row.key not in sources]
+        for why, orphans in _by_reason(fallen_out).items():
             rows = [orphan.row for orphan in orphans]
             shown = _examples(rows, varying)
             lines.append(f"orphaned   {len(rows)} ({_statuses(rows)}), {why}: {shown}")
-        if left:
+        if fallen_out:
             lines.append(
                 "Orphaned trials keep their results on record and count again when they are "
                 "planned again."
@@ -206,8 +206,8 @@ class _Why:
             shorter = self._shorter[row.key]
             if shorter.continued is not None:
                 return f"continued with a budget of {budget.amount} {budget.unit}"
-            anew = f", and it is trained anew: {shorter.why}" if shorter.why else ""
-            return f"its budget is now {budget.amount} {budget.unit}{anew}"
+            again = f", and it is trained from the start: {shorter.why}" if shorter.why else ""
+            return f"its budget is now {budget.amount} {budget.unit}{again}"
         place = _place(row.point, row.replicate)
         if place not in self._at:
             point, _ = place
@@ -217,15 +217,15 @@ class _Why:
         parts = changed_parts(row, self._at[place], self._plan, self._files)
         if not parts:
             return _UNKNOWN
-        verb = "has" if len(parts) == 1 and parts[0] not in ("data", "seeds") else "have"
-        return f"its {listed(parts)} {verb} changed"
+        has = "has" if len(parts) == 1 and parts[0] not in ("data", "seeds") else "have"
+        return f"its {listed(parts)} {has} changed"
 
 
 def carried_extensions(extensions: Sequence[Mapping[str, Any]], plan: Plan) -> list[dict[str, Any]]:
     """Return the recorded extensions that an edited sweep's plan leaves standing.
 
     A trial that was added stays if its point is in the edited space, or was never in the space and
-    still has the space's axes: then nobody has taken it out.
+    still has the space's axes: then no edit has taken it out.
 
     Args:
         extensions: as recorded, oldest first.

@@ -1,4 +1,4 @@
-"""How a study is run, and how its sweep is edited before: what `run` and `resume` can be told."""
+"""How a study is run, and how its sweep is edited before: the options of `run` and `resume`."""
 
 import os
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class RunOptions:
         True,
         "--dashboard/--no-dashboard",
         show_default=True,
-        help="Start Ray's dashboard, or save its start (seconds) where nobody looks.",
+        help="Start Ray's dashboard, or save its start (seconds) where you do not look at it.",
     )
     time_budget: float | None = option(None, type=Duration(), help="End cleanly after 30m, 2h, ...")
     report_timeout: float | None = option(

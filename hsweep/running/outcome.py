@@ -1,4 +1,4 @@
-"""How a run ended, and what is said of it."""
+"""How a run ended, and its last lines."""
 
 from dataclasses import dataclass
 

@@ -133,8 +133,8 @@ class Reuse:
         # What was trained by the same code comes first, wherever it is.
         for accepting in (False, True) if self.accepts_code else (False,):
             for source in sources:
-                left = [wanted[key] for key in wanted.keys() - found]
-                found |= self._take(source, left, reasons, accepting=accepting)
+                missing = [wanted[key] for key in wanted.keys() - found]
+                found |= self._take(source, missing, reasons, accepting=accepting)
         self.not_taken.update(reason for key, reason in reasons.items() if key not in found)
         return frozenset(found)
 
@@ -240,8 +240,8 @@ class Reuse:
             )
         if self.num_compared:
             lines.append(
-                f"{self.num_compared} of {num_trials} trials are finished in other studies and still "
-                f"trained here: the question compares "
+                f"{self.num_compared} of {num_trials} trials are finished in other studies and "
+                f"still trained here: the question compares "
                 f"{' and '.join(compared_times(self.manifest.question))}, which is measured side "
                 "by side or not at all"
             )
@@ -260,7 +260,7 @@ def reuse_for(
 ) -> Reuse | None:
     """Return what takes trials from other studies; None if this study shall train all itself.
 
-    That it shall is asked once (``is_wanted`` is False) and holds whenever the study is resumed.
+    That it shall is recorded (``is_wanted`` is False) and holds whenever the study is resumed.
     """
     if not is_wanted:
         journal.set_meta(_ASKED, "no")

@@ -456,7 +456,8 @@ class TestLongerBudgets:
         study = bench.ran(PRUNED)
         edit = bench.plan_edit(study, PRUNED.replace("grace=1", "grace=2"), epochs=9)
         assert any(
-            "trained anew: it was stopped early, and early stopping has changed" in orphan.why
+            "trained from the start: it was stopped early, and early stopping has changed"
+            in orphan.why
             for orphan in edit.revision.orphaned
         )
 
@@ -477,7 +478,8 @@ class TestLongerBudgets:
         edit = bench.edit(study, epochs=6)
         assert edit.revision.continued == ()
         assert set(orphans(study).values()) == {
-            "its budget is now 6 epochs, and it is trained anew: its last checkpoint is gone"
+            "its budget is now 6 epochs, and it is trained from the start: "
+            "its last checkpoint is gone"
         }
         bench.run(study)
         assert trained(study) == trained(bench.ran(SWEEP, "whole", epochs=6))

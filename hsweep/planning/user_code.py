@@ -1,4 +1,4 @@
-"""Asking a sweep's own functions and objects, which may fail in any way, or be something else."""
+"""Calling a sweep's own functions and objects, which may fail in any way, or be something else."""
 
 from collections.abc import Callable, Hashable
 from functools import cache
@@ -33,7 +33,7 @@ class ImpossiblePointError(Exception):
     """A sweep's function declared its point impossible."""
 
 
-def built(what: str, value: Any, point: Point) -> Any:
+def evaluated(what: str, value: Any, point: Point) -> Any:
     """Evaluate one of a sweep's functions.
 
     Raises:
@@ -54,15 +54,15 @@ def built(what: str, value: Any, point: Point) -> Any:
         ) from error
 
 
-def asked_of(what: str, ask: Callable[[], Result]) -> Result:
-    """Ask something of a sweep's own objects.
+def called(what: str, function: Callable[[], Result]) -> Result:
+    """Call a function that uses a sweep's own objects.
 
     Raises:
         DataError: of a task.
         UserError: they failed otherwise.
     """
     try:
-        return ask()
+        return function()
     except (UserError, DataError):
         raise
     except (Exception, SystemExit, GeneratorExit) as error:
@@ -70,7 +70,7 @@ def asked_of(what: str, ask: Callable[[], Result]) -> Result:
 
 
 def counted(count: Callable[[Any], Result], model: AnyModelConfig) -> Result:
-    """Ask something of a model.
+    """Count a model.
 
     Raises:
         ImpossiblePointError: it raised ValueError.
