@@ -58,20 +58,22 @@ def obstacle(before: Budget, after: Budget, recipe: Recipe) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Continued:
-    """A trial that begins with what a shorter one has trained.
+class Shorter:
+    """What the record holds of a trial's training with another budget.
 
     Attributes:
-        trial: with the longer budget.
-        source: the trial on record whose reports it takes over.
+        trial: with the budget of now.
+        source: the trial on record, whose reports it takes over if it goes on from it.
+        status: where that leaves it; None if it does not go on from it.
         checkpoints: key of the trial whose checkpoints it goes on from; empty for none.
-        status: where that leaves it.
+        why: why it does not go on from it; empty if it does, or if there is nothing to go on from.
     """
 
     trial: Trial
     source: TrialRow
-    checkpoints: str
-    status: TrialStatus
+    status: TrialStatus | None = None
+    checkpoints: str = ""
+    why: str = ""
 
     @property
     def reason(self) -> str:
@@ -87,21 +89,6 @@ class Continued:
             return f"{str(self.status).replace('_', ' ')}, as before"
         whole = self.source.status is TrialStatus.FINISHED
         return "finished, now longer" if whole else "unfinished, goes on"
-
-
-@dataclass(frozen=True, slots=True)
-class Shorter:
-    """What the record holds of a trial's training with other budgets.
-
-    Attributes:
-        continued: what it goes on from; None for nothing.
-        row: the trial with another budget alone; None if there is none.
-        why: why it is not continued; empty if it is or there is nothing.
-    """
-
-    continued: Continued | None = None
-    row: TrialRow | None = None
-    why: str = ""
 
 
 class BudgetHistory:
@@ -130,38 +117,38 @@ class BudgetHistory:
         self._same_rungs = same_rungs
         self._accepted = accepted
 
-    def shorter(self, trial: Trial) -> Shorter:
-        """Find what a planned trial can go on from."""
+    def shorter(self, trial: Trial) -> Shorter | None:
+        """Find what a planned trial can go on from; None if no other budget trained it."""
         same = []
         for budget in self._budgets - {trial.budget}:
             key = key_of({**trial.parts, "budget": content_hash(budget)}, self._accepted)
             if (row := self._rows.get(key)) is not None:
                 same.append((budget, row))
         if not same:
-            return Shorter()
+            return None
         same.sort(key=lambda each: (not each[1].orphaned, each[1].unit, each[0].amount))
         usable = [row for budget, row in same if not obstacle(budget, trial.budget, trial.recipe)]
         if not usable:
             budget, row = same[-1]
-            return Shorter(None, row, obstacle(budget, trial.budget, trial.recipe))
+            return Shorter(trial, row, why=obstacle(budget, trial.budget, trial.recipe))
         source = max(usable, key=lambda row: (row.unit, row.budget))
         if source.unit == 0:
-            return Shorter(None, source)
+            return Shorter(trial, source)
+        if source.status is TrialStatus.STOPPED_EARLY and not self._same_rungs:
+            why = "it was stopped early, and early stopping has changed"
+            return Shorter(trial, source, why=why)
         if source.status in _STAYS:
-            if source.status is TrialStatus.STOPPED_EARLY and not self._same_rungs:
-                return Shorter(None, source, "it was stopped early, and early stopping has changed")
-            return Shorter(Continued(trial, source, "", source.status), source)
+            return Shorter(trial, source, source.status)
         if source.status not in _GOES_ON:
-            words = str(source.status).replace("_", " ")
-            return Shorter(None, source, f"it had ended as {words}")
+            why = f"it had ended as {str(source.status).replace('_', ' ')}"
+            return Shorter(trial, source, why=why)
         units = {
             row.key: max(checkpoint_units(self._checkpoints, row.key), default=0) for row in usable
         }
         best = max(units, key=lambda key: (units[key], key == source.key))
         if units[best] == 0 and source.status is TrialStatus.FINISHED:
-            return Shorter(None, source, "its last checkpoint is gone")
-        continued = Continued(trial, source, best, TrialStatus.PLANNED)
-        return Shorter(continued, source)
+            return Shorter(trial, source, why="its last checkpoint is gone")
+        return Shorter(trial, source, TrialStatus.PLANNED, best)
 
 
 def checkpoint_units(root: str, key: str) -> Sequence[int]:

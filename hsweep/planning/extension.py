@@ -178,6 +178,47 @@ def with_extensions(plan: Plan, extensions: Iterable[Mapping[str, Any]]) -> Plan
     return _grown(plan, planner, tuple(added))
 
 
+def carried_over(
+    extensions: Sequence[Mapping[str, Any]], plan: Plan
+) -> tuple[Plan, list[dict[str, Any]]]:
+    """Carry a study's recorded extensions over to an edited sweep.
+
+    A trial that was added stays if its point is in the edited space, or was never in the space and
+    still has the space's axes: then no edit has taken it out.
+
+    Args:
+        extensions: as recorded, oldest first.
+        plan: of the edited sweep alone.
+
+    Returns:
+        The plan with the trials that stay, and the extensions with these, by their keys of now.
+    """
+    points = {content_hash(dict(trial.point)) for trial in plan.trials}
+    axes = {frozenset(trial.point) for trial in plan.trials}
+
+    def stays(entry: Mapping[str, Any]) -> bool:
+        was_outside = entry["how"] == "new" and frozenset(entry["point"]) in axes
+        return was_outside or content_hash(entry["point"]) in points
+
+    carried = [
+        {**extension, "trials": [each for each in extension["trials"] if stays(each)]}
+        for extension in extensions
+    ]
+    grown = with_extensions(plan, carried)
+    keys = {(content_hash(dict(trial.point)), trial.replicate): trial.key for trial in grown.trials}
+    for extension in carried:
+        trials = []
+        for entry in extension["trials"]:
+            point = content_hash(entry["point"])
+            if key := keys.get((point, int(entry["replicate"]))):
+                # Once in the space, it is the space that decides.
+                is_in_space = point in points and entry["how"] == "new"
+                how = {"how": "in the sweep since"} if is_in_space else {}
+                trials.append({**entry, **how, "key": key})
+        extension["trials"] = trials
+    return grown, carried
+
+
 def _grown(plan: Plan, planner: Planner, added: tuple[Trial, ...]) -> Plan:
     problems = (*plan.data_problems, *planner.data_problems)
     return replace(

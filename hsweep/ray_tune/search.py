@@ -17,11 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import optuna
-from ray import tune
 from ray.tune.search.optuna import OptunaSearch
 
-from hsweep.design.domain import Choice, Domain, IntRange
-from hsweep.design.space import Point, Space
+from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus, cost_columns
 from hsweep.errors import UserError
@@ -32,21 +30,6 @@ from hsweep.record.journal import Journal
 
 _MAX_REJECTIONS: Final = 1_000
 _NUMBER: Final = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
-
-
-def tune_space(space: Space) -> dict[str, Any]:
-    """Return Ray Tune's domains of the space's parameters; ``Space.decode`` reads their values."""
-
-    def domain_of(domain: Domain) -> Any:
-        if isinstance(domain, Choice):
-            return tune.choice(list(domain.values))
-        if isinstance(domain, IntRange):
-            if domain.step == 1:
-                return tune.randint(domain.low, domain.high + 1)
-            return tune.choice(list(domain.finite()))
-        return (tune.loguniform if domain.log else tune.uniform)(domain.low, domain.high)
-
-    return {name: domain_of(domain) for name, domain in space.parameters().items()}
 
 
 class _HonestOptunaSearch(OptunaSearch):

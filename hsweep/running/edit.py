@@ -19,7 +19,7 @@ from hsweep.errors import UserError
 from hsweep.planning.answerable import refuse_unanswerable
 from hsweep.planning.code_changes import acceptance_line, recorded_files
 from hsweep.planning.continuation import BudgetHistory
-from hsweep.planning.extension import with_extensions
+from hsweep.planning.extension import carried_over
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import (
     Prepared,
@@ -28,13 +28,7 @@ from hsweep.planning.prepare import (
     refuse_unread_data,
     variant,
 )
-from hsweep.planning.revision import (
-    Revision,
-    carried_extensions,
-    compare,
-    proposed_trials,
-    with_keys_of,
-)
+from hsweep.planning.revision import Revision, compare, proposed_trials
 from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal
 from hsweep.record.study import Manifest, Study
@@ -144,9 +138,7 @@ def plan_edit(
         revision = compare(replace(prepared.plan, trials=tuple(proposed)), rows, files)
         _refuse_reproposed(study, revision)
     else:
-        extensions = carried_extensions(manifest.extensions, prepared.plan)
-        plan = with_extensions(prepared.plan, extensions)
-        extensions = with_keys_of(extensions, plan)
+        plan, extensions = carried_over(manifest.extensions, prepared.plan)
         prepared = replace(prepared, plan=plan)
         history = BudgetHistory(
             [manifest.budget, *(each["before"]["budget"] for each in manifest.revisions)],

@@ -1,9 +1,7 @@
-"""A space means the same to Optuna and to Ray Tune as it does to hsweep."""
+"""A space means the same to Optuna as it does to hsweep."""
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import optuna
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -49,31 +47,13 @@ def from_optuna(space: Space, seed: int, count: int) -> list[Point]:
     return [Point(values) for values in decoded if values is not None]
 
 
-def from_tune(space: Space, seed: int, count: int) -> list[Point]:
-    from hsweep.ray_tune.search import tune_space
-
-    domains: dict[str, Any] = tune_space(space)
-    rng = np.random.RandomState(seed)
-    drawn = (
-        {name: domain.sample(random_state=rng) for name, domain in domains.items()}
-        for _ in range(count)
-    )
-    decoded = [space.decode(values) for values in drawn]
-    return [Point(values) for values in decoded if values is not None]
-
-
-SAMPLERS = {"optuna": from_optuna, "tune": from_tune}
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("name", SPACES)
-def test_what_is_sampled_is_the_whole_space_and_nothing_else(name: str, sampler: str) -> None:
+def test_what_is_sampled_is_the_whole_space_and_nothing_else(name: str) -> None:
     space = SPACES[name]
-    drawn = SAMPLERS[sampler](space, 0, 400)
+    drawn = from_optuna(space, 0, 400)
     assert set(drawn) == set(space.points())
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
 @settings(
     deadline=None,
     derandomize=True,
@@ -81,8 +61,8 @@ def test_what_is_sampled_is_the_whole_space_and_nothing_else(name: str, sampler:
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(seed=st.integers(0, 2**32 - 1))
-def test_continuous_axes_stay_within_their_ends(sampler: str, seed: int) -> None:
-    for point in SAMPLERS[sampler](CONTINUOUS, seed, 5):
+def test_continuous_axes_stay_within_their_ends(seed: int) -> None:
+    for point in from_optuna(CONTINUOUS, seed, 5):
         assert 1e-4 <= point.lr <= 1e-1
         assert 0.0 <= point.drop <= 0.5
         assert point.heads in (1, 2)
@@ -111,7 +91,5 @@ def test_a_resumed_search_takes_up_the_very_points_it_had_proposed(tmp_path: Pat
 
 
 def test_the_parameters_have_the_same_names_everywhere() -> None:
-    from hsweep.ray_tune.search import tune_space
-
     for space in (*SPACES.values(), CONTINUOUS):
-        assert set(space.to_optuna()) == set(space.parameters()) == set(tune_space(space))
+        assert set(space.to_optuna()) == set(space.parameters())
