@@ -170,51 +170,41 @@ class Planner:
         Raises:
             UserError: the sweep's own functions cannot be used.
         """
+        sweep = self.sweep
         try:
-            task = evaluated("task", self.sweep.task, point)
-            model = evaluated("model", self.sweep.model, point)
-            recipe = evaluated("recipe", self.sweep.recipe, point)
-            resources = evaluated("resources", self.sweep.resources, point)
-        except ImpossiblePointError as impossible:
-            self.skipped.append(Skipped(point, str(impossible)))
-            return []
-        check_kinds(task, model, recipe, resources)
-        try:
+            task = evaluated("task", sweep.task, point)
+            model = evaluated("model", sweep.model, point)
+            recipe = evaluated("recipe", sweep.recipe, point)
+            resources = evaluated("resources", sweep.resources, point)
+            check_kinds(task, model, recipe, resources)
             counts = self._counts_of(model)
+            if too_few := called("task", lambda: _too_few_tokens(task, model)):
+                raise ImpossiblePointError(too_few)
+            if (described := self._hash_of(task)) not in self._with_checked_metrics:
+                self._check_metrics(task)
+                self._with_checked_metrics.add(described)
+            memory = train_memory_bytes(
+                counts,
+                batch_size=recipe.batch_size,
+                optimizer=recipe.optimizer,
+                precision=recipe.precision,
+            )
+            if violation := self.limits.violation(counts, memory):
+                raise ImpossiblePointError(violation)
         except ImpossiblePointError as impossible:
             self.skipped.append(Skipped(point, str(impossible)))
             return []
-        if too_few := called("task", lambda: _too_few_tokens(task, model)):
-            self.skipped.append(Skipped(point, too_few))
-            return []
-        if (described := self._hash_of(task)) not in self._with_checked_metrics:
-            self._check_metrics(task)
-            self._with_checked_metrics.add(described)
-        memory = train_memory_bytes(
-            counts,
-            batch_size=recipe.batch_size,
-            optimizer=recipe.optimizer,
-            precision=recipe.precision,
-        )
-        violation = self.limits.violation(counts, memory)
-        if violation is not None:
-            self.skipped.append(Skipped(point, violation))
-            return []
-        stopping = self.sweep.early_stopping
+        stopping, question = sweep.early_stopping, sweep.question
         stratum = (
             called("early stopping", lambda: stopping.stratum(point, counts.num_params))
             if stopping
             else ""
         )
-        question = self.sweep.question
         if stopping and isinstance(question, Lean) and question.is_baseline(point):
             stratum = PROTECTED  # everything will be compared with it
-        numbers = tuple(range(self.sweep.replicates) if replicates is None else replicates)
-        if not numbers:
-            return []
         shared, origin = self._parts_of(model, task, recipe)
         trials = []
-        for replicate in numbers:
+        for replicate in range(sweep.replicates) if replicates is None else replicates:
             seeds, described_seeds = self._seeds_of(replicate)
             parts = {**shared, "seeds": described_seeds}
             key = key_of(parts, self.accepted)
@@ -232,11 +222,11 @@ class Planner:
                     task=task,
                     model=model,
                     recipe=recipe,
-                    budget=self.sweep.budget,
+                    budget=sweep.budget,
                     seeds=seeds,
                     resources=resources,
-                    metric=self.sweep.metric,
-                    goal=self.sweep.goal,
+                    metric=sweep.metric,
+                    goal=sweep.goal,
                     counts=counts,
                     train_memory_bytes=memory,
                     parts=parts,

@@ -316,6 +316,13 @@ class TestWhatPointsShare:
                 precision=trial.recipe.precision,
             )
 
+    def test_accepting_code_afterwards_gives_the_plan_that_accepts_it(self, sweep: Sweep) -> None:
+        whole = plan(sweep)
+        code = {whole.trials[0].parts[part]: "another" for part in ("model_code", "training_code")}
+        accepting = make_plan(sweep, preset="quick", study_seed=0, accepted=code)
+        assert whole.accepting(code) == accepting
+        assert {trial.key for trial in accepting.trials}.isdisjoint(t.key for t in whole.trials)
+
     def test_equal_ones_are_asked_once(self, sweep: Sweep) -> None:
         trials = plan(sweep).trials
         asked = Counter(ASKED)
