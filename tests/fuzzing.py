@@ -44,7 +44,7 @@ _BEFORE = re.compile(r"(planning|starting|joining) .*\.\.\.|Point\(.*\)")
 
 
 def refused_or_done(result: Result, *, done: tuple[int, ...] = (0,)) -> bool:
-    """Return whether a verb did what it was asked for; else it must have refused in plain words.
+    """Return whether a command did what it was asked for; else it must have refused in plain words.
 
     No exception reaches the user, and a refusal names what is wrong.
     """

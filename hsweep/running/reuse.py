@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from hsweep.design.labels import listed
 from hsweep.design.origin import Origin, differing
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
@@ -242,8 +243,8 @@ class Reuse:
             lines.append(
                 f"{self.num_compared} of {num_trials} trials are finished in other studies and "
                 f"still trained here: the question compares "
-                f"{' and '.join(compared_times(self.manifest.question))}, which is measured side "
-                "by side or not at all"
+                f"{listed(compared_times(self.manifest.question))}, which is measured side by side "
+                "or not at all"
             )
         return lines
 

@@ -48,7 +48,7 @@ def write(folder: Path, source: str, name: str = "question.py") -> Path:
 
 
 class TestSweepFiles:
-    @pytest.mark.parametrize("verb", ["plan", "run"])
+    @pytest.mark.parametrize("name", ["plan", "run"])
     @pytest.mark.parametrize(
         ("source", "message"),
         [
@@ -81,10 +81,10 @@ class TestSweepFiles:
         ],
     )
     def test_what_is_wrong_with_a_file_is_said_with_its_line(
-        self, hsweep: Invoke, tmp_path: Path, verb: str, source: str, message: str
+        self, hsweep: Invoke, tmp_path: Path, name: str, source: str, message: str
     ) -> None:
         path = write(tmp_path, source)
-        assert message in refusal(hsweep(verb, path))
+        assert message in refusal(hsweep(name, path))
 
     def test_a_missing_file_a_folder_and_another_ending(
         self, hsweep: Invoke, tmp_path: Path
@@ -365,17 +365,17 @@ class TestInterrupts:
         yield
         signal.signal(signal.SIGINT, before)
 
-    @pytest.mark.parametrize("verb", ["run", "resume", "plan"])
+    @pytest.mark.parametrize("name", ["run", "resume", "plan"])
     def test_before_anything_is_recorded(
-        self, hsweep: Invoke, tmp_path: Path, home: Home, verb: str
+        self, hsweep: Invoke, tmp_path: Path, home: Home, name: str
     ) -> None:
         study = new_study(home)
         study.paths.sweep_source.write_text(self.SOURCE)
         before = study.status()
-        ended = hsweep(verb, "mine" if verb == "resume" else write(tmp_path, self.SOURCE))
+        ended = hsweep(name, "mine" if name == "resume" else write(tmp_path, self.SOURCE))
         assert ended.exit_code == 130
         assert ended.stdout == ""
-        said = "before the first trial, so nothing new is on record" if verb != "plan" else ""
+        said = "before the first trial, so nothing new is on record" if name != "plan" else ""
         assert ended.stderr.splitlines()[-1].startswith(f"hsweep: interrupted {said}".rstrip())
         assert [paths.name for paths in home.studies.iterdir()] == ["mine"]
         assert study.status() == before
@@ -523,8 +523,8 @@ class TestStudies:
             "heavy = ['torch', 'ray', 'mlflow', 'pandas', 'numpy', 'pyarrow', 'scipy'];"
             "print('heavy:', *(name for name in heavy if name in sys.modules))"
         )
-        for verb in (["show", "mine"], ["list"]):
-            ended = run_process("-c", program, *verb, "--home", str(home.root))
+        for name in (["show", "mine"], ["list"]):
+            ended = run_process("-c", program, *name, "--home", str(home.root))
             assert ended.returncode == 0, ended.stderr
             assert ended.stdout.endswith("heavy:\n")
 
@@ -547,10 +547,10 @@ class TestStudies:
         assert states.pop("whole") == "interrupted"
         assert set(states.values()) == {"unreadable"}
 
-    @pytest.mark.parametrize("verb", ["show", "analyze", "report"])
-    def test_a_damaged_study_is_said(self, hsweep: Invoke, home: Home, verb: str) -> None:
+    @pytest.mark.parametrize("name", ["show", "analyze", "report"])
+    def test_a_damaged_study_is_said(self, hsweep: Invoke, home: Home, name: str) -> None:
         new_study(home).paths.journal.write_bytes(b"garbage" * 99)
-        assert "journal.db cannot be read" in refusal(hsweep(verb, "mine"))
+        assert "journal.db cannot be read" in refusal(hsweep(name, "mine"))
 
 
 class TestExport:
