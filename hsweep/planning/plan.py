@@ -8,9 +8,9 @@ from hsweep.design.early_stopping import PROTECTED
 from hsweep.design.question import Lean
 from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
-from hsweep.design.sweep import RESERVED_AXES, Sweep
+from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, cost_columns
-from hsweep.errors import UserError, shown, told, unknown_name
+from hsweep.errors import UserError, told
 from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.content import content_hash, describe
 from hsweep.planning.identity import Accepted, key_of, parts_of
@@ -19,12 +19,13 @@ from hsweep.planning.user_code import (
     ImpossiblePointError,
     called,
     check_kinds,
+    check_metrics,
     counted,
     evaluated,
+    too_few_tokens,
 )
 from hsweep.seeding import Seeds, replicate_seeds
 from models.base import AnyModelConfig, Counts, ModelConfig
-from models.conditioning import is_probed
 from models.counts import checked_build, counts_of, train_memory_bytes
 from tasks.base import DataError, Task
 
@@ -32,8 +33,6 @@ _UNLIMITED: Final = Limits()
 _MAX_CHECKED_BUILDS: Final = 300
 _KEPT_DESCRIPTIONS: Final = 256
 UNREAD_DATA: Final = "unread"
-_GOALS: Final = ("min", "max")
-_METRIC_SCALES: Final = ("error", "accuracy", "loss", "count")
 _MAX_LOOKED_AT: Final = 1_000_000
 MAX_TRIALS: Final = 100_000
 """More could not be run, shown or distinguished; a slip of the keyboard asks for them."""
@@ -178,11 +177,14 @@ class Planner:
             resources = evaluated("resources", sweep.resources, point)
             check_kinds(task, model, recipe, resources)
             counts = self._counts_of(model)
-            if too_few := called("task", lambda: _too_few_tokens(task, model)):
+            if too_few := called("task", lambda: too_few_tokens(task, model)):
                 raise ImpossiblePointError(too_few)
             if (described := self._hash_of(task)) not in self._with_checked_metrics:
-                self._check_metrics(task)
                 self._with_checked_metrics.add(described)
+                try:
+                    check_metrics(task, sweep)
+                except DataError as error:  # what is measured depends on data that are not there
+                    self.data_problems[str(error)] = None
             memory = train_memory_bytes(
                 counts,
                 batch_size=recipe.batch_size,
@@ -237,40 +239,6 @@ class Planner:
             if self._num_planned > MAX_TRIALS:
                 raise _too_many()
         return trials
-
-    def _check_metrics(self, task: Task) -> None:
-        try:
-            metrics = called(
-                "task", lambda: [(str(each.name), each.goal, each.scale) for each in task.metrics]
-            )
-        except DataError as error:  # what is measured depends on the data, which are not there
-            self.data_problems[str(error)] = None
-            return
-        names = [name for name, _, _ in metrics]
-        for name, goal, scale in metrics:
-            for what, value, kinds in (("goal", goal, _GOALS), ("scale", scale, _METRIC_SCALES)):
-                if value not in kinds:
-                    raise UserError(
-                        f"metric {name!r} of task {task.name!r} has the {what} {shown(value)}; it "
-                        f"must be {', '.join(map(repr, kinds[:-1]))} or {kinds[-1]!r}"
-                    )
-        if self.sweep.metric not in names:
-            raise unknown_name(f"metric of task {task.name!r}", self.sweep.metric, names)
-        for name in names:
-            if name in self.sweep.space.axes:
-                raise UserError(
-                    f"axis {name!r} is also a metric of task {task.name!r}; call the axis otherwise"
-                )
-            if name in RESERVED_AXES | {"time"}:
-                raise UserError(
-                    f"metric {name!r} of task {task.name!r} is the name of a column that every "
-                    "table has; call the metric otherwise"
-                )
-            if self.sweep.probe is not None and is_probed(name):
-                raise UserError(
-                    f"metric {name!r} of task {task.name!r} is also what the sweep's probe "
-                    "measures; call the metric otherwise, or leave the probe out"
-                )
 
     def _counts_of(self, model: AnyModelConfig) -> Counts:
         identity = self._hash_of(model)
@@ -328,17 +296,6 @@ class Planner:
                 self.data_problems[str(error)] = None
                 self._fingerprints[identity] = UNREAD_DATA
         return self._fingerprints[identity]
-
-
-def _too_few_tokens(task: Task, model: AnyModelConfig) -> str:
-    """Return why a model has too few tokens for a task, empty where it has not or does not say."""
-    needed, known = getattr(task, "vocab_size", None), getattr(model, "vocab_size", None)
-    if type(needed) is not int or type(known) is not int or known >= needed:
-        return ""
-    return (
-        f"the model's vocab_size {known:,} is below the {needed:,} tokens of task {task.name!r}, "
-        f"whose largest id is {needed - 1:,}; raise it to at least {needed:,}"
-    )
 
 
 def _too_many() -> UserError:
