@@ -12,7 +12,7 @@ from typing import Any, Final
 from analysis.findings.results import Config, LeanResult
 from analysis.lean_groups import LeanGroups
 from analysis.statistics.noninferiority import confirming_seeds
-from hsweep.commands import command
+from hsweep.command_line import command
 from hsweep.record.study import Study
 
 _LIMIT_OPTIONS: Final = {

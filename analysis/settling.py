@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from analysis.confirmation import sweep_file
 from analysis.findings.results import LeanResult, TransitionResult
-from hsweep.commands import command
+from hsweep.command_line import command
 from hsweep.record.study import Study
 
 

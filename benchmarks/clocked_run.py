@@ -57,9 +57,9 @@ def main() -> None:
     """Run the study."""
     file, which, *arguments = sys.argv[1:]
     from hsweep import cli
-    from hsweep.running import launch
+    from hsweep.running import run
 
-    vars(launch)["Tracker"] = Clocked if which == "with" else Absent
+    vars(run)["Tracker"] = Clocked if which == "with" else Absent
     try:
         cli.main(["run", *arguments], standalone_mode=False)
     finally:

@@ -17,7 +17,7 @@ import numpy as np
 from hsweep.design.question import Question, Transition, lean
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import Home
-from hsweep.planning.identity import describe
+from hsweep.planning.content import describe
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.log import Entry, Log
 from hsweep.record.manifest import Manifest

@@ -98,9 +98,9 @@ def failure_text(error: BaseException) -> str:
     """Return what a record keeps of an exception: a line that says what was raised and where in
     the user's code, then the traceback."""
     place = user_frame(error)
-    said = " ".join(told(error).split())
+    what = " ".join(told(error).split())
     trace = "".join(traceback.format_exception(error))
-    return f"{said}{f' at {place}' if place else ''}\n{trace}"
+    return f"{what}{f' at {place}' if place else ''}\n{trace}"
 
 
 def is_installed(file: Path) -> bool:

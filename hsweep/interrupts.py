@@ -1,4 +1,4 @@
-"""An interrupt (Ctrl-C) that is never lost, and what is said of it."""
+"""An interrupt (Ctrl-C) that is never lost, and its message."""
 
 import atexit
 import contextlib
@@ -44,7 +44,7 @@ def never_lost() -> Iterator[None]:
 def on_record(what: str) -> Iterator[None]:
     """Let an interrupt of the block, or of the function decorated, say what is on record.
 
-    Of several around it the innermost is heard.
+    Of several around it the innermost counts.
     """
     try:
         yield
@@ -54,8 +54,8 @@ def on_record(what: str) -> Iterator[None]:
         raise
 
 
-def said_of(interrupt: KeyboardInterrupt) -> str:
-    """Return what to say of an interrupt that ended a command."""
+def message_of(interrupt: KeyboardInterrupt) -> str:
+    """Return the message of an interrupt that ended a command."""
     return " ".join(["interrupted", *map(str, interrupt.args)])
 
 

@@ -18,6 +18,9 @@ from hsweep.errors import ROOT, UserError
 
 SHARED: Final = ("models", "tasks", "analysis", "sweeps")
 """The packages that the user may have, too."""
+PACKAGES: Final = ("hsweep", *SHARED)
+SWEEP_FILE_PREFIX: Final = "hsweep_sweep_"
+"""How the module names of imported sweep files begin."""
 FOLDERS_VARIABLE: Final = "HSWEEP_OWN_FOLDERS"
 """Tells workers in which folders the driver has looked for such packages."""
 
@@ -65,9 +68,9 @@ def folders_in_use() -> list[Path]:
 def default_folders() -> list[Path]:
     """Return where they are looked for where no sweep says more: the folder of the script that
     runs and the working directory; in a worker, where the driver has looked."""
-    told = os.environ.get(FOLDERS_VARIABLE)
-    if told is not None:
-        return [Path(folder) for folder in told.split(os.pathsep) if folder]
+    given = os.environ.get(FOLDERS_VARIABLE)
+    if given is not None:
+        return [Path(folder) for folder in given.split(os.pathsep) if folder]
     found = []
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if script:

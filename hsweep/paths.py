@@ -38,36 +38,35 @@ def below(root: str, *names: str) -> str:
     return f"{scheme}{mark}{'/'.join([path.rstrip('/'), *names])}{query}"
 
 
+class _Below:
+    """A path with fixed names below the folder ``root`` of what has this attribute."""
+
+    def __init__(self, *names: str) -> None:
+        self._path = Path(*names)
+
+    def __get__(self, owner: "Home | StudyPaths", _kind: type) -> Path:
+        return owner.root / self._path
+
+
 @dataclass(frozen=True, slots=True)
 class Home:
     """The folder that holds every study, the MLflow store and the calibration."""
 
     root: Path
 
-    @property
-    def studies(self) -> Path:
-        """One folder a study."""
-        return self.root / "studies"
-
-    @property
-    def mlflow_database(self) -> Path:
-        """SQLite file of the default MLflow store."""
-        return self.root / "mlflow" / "mlflow.db"
-
-    @property
-    def mlflow_artifacts(self) -> Path:
-        """Artifacts of the default MLflow store."""
-        return self.root / "mlflow" / "artifacts"
+    studies = _Below("studies")
+    """One folder a study."""
+    mlflow_database = _Below("mlflow", "mlflow.db")
+    """SQLite file of the default MLflow store."""
+    mlflow_artifacts = _Below("mlflow", "artifacts")
+    """Artifacts of the default MLflow store."""
+    calibration = _Below("calibration.json")
+    """Measured training speed, used by ``plan`` to estimate time."""
 
     @property
     def default_tracking_uri(self) -> str:
         """Tracking URI of the default MLflow store."""
         return f"sqlite:///{self.mlflow_database}"
-
-    @property
-    def calibration(self) -> Path:
-        """Measured training speed, used by ``plan`` to estimate time."""
-        return self.root / "calibration.json"
 
     def study(self, name: str) -> "StudyPaths":
         """Return the paths of the study called ``name``."""
@@ -96,6 +95,66 @@ class StudyPaths:
 
     root: Path
 
+    sweep_source = _Below("sweep.py")
+    """The study's sweep file, as it is on record."""
+    manifest = _Below("study.json")
+    """What was asked for, and where it came from."""
+    plan = _Below("plan.json")
+    """The resolved plan."""
+    journal = _Below("journal.jsonl")
+    """All that is on record, as lines of text."""
+    index = _Below("journal.db")
+    """Built from the journal, for quick answers."""
+    lock = _Below("lock")
+    """Held by the process that runs the study."""
+    holder = _Below("holder.json")
+    """Process and host of the one that holds the lock."""
+    checkpoints = _Below("checkpoints")
+    """Checkpoints, unless ``--storage`` puts them elsewhere."""
+    trials_table = _Below("trials.parquet")
+    """One row a trial."""
+    reports_table = _Below("reports.parquet")
+    """One row a report."""
+    analysis = _Below("analysis.json")
+    """The answer, as JSON."""
+    report = _Below("report.html")
+    """The answer, as a page."""
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return self.root.name
+
+    @property
+    def home(self) -> Path:
+        """The folder of the home it belongs to."""
+        return self.root.parent.parent
+
+    def earlier_sweep_source(self, number: int) -> Path:
+        """The sweep file as it was before the edit of this number, from 1."""
+        return self.root / f"sweep.{number}.py"
+
+    def tracking_lock(self, store: str) -> Path:
+        """Held while log entries are delivered to one MLflow store, told by a short hash."""
+        return self.root / f"tracking-{store}.lock"
+
+    def tracking_state(self, store: str) -> Path:
+        """How far the record is delivered to one MLflow store, and the ids of its runs there."""
+        return self.root / f"tracking-{store}.json"
+
+    def checkpoint_root(self, storage: str | None) -> str:
+        """Return the folder or URI of the checkpoints, given ``--storage``."""
+        if storage is None:
+            return str(self.checkpoints.absolute())
+        return below(storage, self.name, "checkpoints")
+
+    def ray(self, storage: str | None) -> str:
+        """Return the folder or URI of Ray Tune's own files, given ``--storage``; nothing is ever
+        read back from there."""
+        if storage is None:
+            return str((self.root / "ray").absolute())
+        return below(storage, self.name, "ray")
+
     def refuse_links_out(self) -> None:
         """Refuse a study of which a part is a link to somewhere outside the folder of studies:
         what is written or removed there would be somebody else's.
@@ -115,98 +174,3 @@ class StudyPaths:
                     f"{path} is a link that leads out of the home, to {target}; put what it stands "
                     "for in its place, or use the home it belongs to with --home"
                 )
-
-    @property
-    def name(self) -> str:
-        """The study's name."""
-        return self.root.name
-
-    @property
-    def home(self) -> Path:
-        """The folder of the home it belongs to."""
-        return self.root.parent.parent
-
-    @property
-    def sweep_source(self) -> Path:
-        """The study's sweep file, as it is on record."""
-        return self.root / "sweep.py"
-
-    def earlier_sweep_source(self, number: int) -> Path:
-        """The sweep file as it was before the edit of this number, from 1."""
-        return self.root / f"sweep.{number}.py"
-
-    @property
-    def manifest(self) -> Path:
-        """What was asked for, and where it came from."""
-        return self.root / "study.json"
-
-    @property
-    def plan(self) -> Path:
-        """The resolved plan."""
-        return self.root / "plan.json"
-
-    @property
-    def journal(self) -> Path:
-        """All that is on record, as lines of text."""
-        return self.root / "journal.jsonl"
-
-    @property
-    def index(self) -> Path:
-        """Built from the journal, for quick answers."""
-        return self.root / "journal.db"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the process that runs the study."""
-        return self.root / "lock"
-
-    @property
-    def holder(self) -> Path:
-        """Process and host of whoever holds the lock."""
-        return self.root / "holder.json"
-
-    def tracking_lock(self, store: str) -> Path:
-        """Held while log entries are delivered to one MLflow store, told by a short hash."""
-        return self.root / f"tracking-{store}.lock"
-
-    def tracking_state(self, store: str) -> Path:
-        """How far the record is delivered to one MLflow store, and the ids of its runs there."""
-        return self.root / f"tracking-{store}.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Checkpoints, unless ``--storage`` puts them elsewhere."""
-        return self.root / "checkpoints"
-
-    def checkpoint_root(self, storage: str | None) -> str:
-        """Return the folder or URI of the checkpoints, given ``--storage``."""
-        if storage is None:
-            return str(self.checkpoints.absolute())
-        return below(storage, self.name, "checkpoints")
-
-    def ray(self, storage: str | None) -> str:
-        """Return the folder or URI of Ray Tune's own files, given ``--storage``; nothing is ever
-        read back from there."""
-        if storage is None:
-            return str((self.root / "ray").absolute())
-        return below(storage, self.name, "ray")
-
-    @property
-    def trials_table(self) -> Path:
-        """One row a trial."""
-        return self.root / "trials.parquet"
-
-    @property
-    def reports_table(self) -> Path:
-        """One row a report."""
-        return self.root / "reports.parquet"
-
-    @property
-    def analysis(self) -> Path:
-        """The answer, as JSON."""
-        return self.root / "analysis.json"
-
-    @property
-    def report(self) -> Path:
-        """The answer, as a page."""
-        return self.root / "report.html"

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final
 from hsweep.errors import ROOT, UserError, is_installed, shown, told
 from hsweep.own_packages import (
     FOLDERS_VARIABLE,
-    SHARED,
+    PACKAGES,
+    SWEEP_FILE_PREFIX,
     default_folders,
     folders,
     is_of_user,
@@ -33,10 +34,7 @@ from hsweep.own_packages import (
 if TYPE_CHECKING:
     from hsweep.design.sweep import Sweep
 
-PACKAGES: Final = ("hsweep", *SHARED)
 SIBLINGS_VARIABLE: Final = "HSWEEP_SWEEP_FOLDER"
-SWEEP_FILE_PREFIX: Final = "hsweep_sweep_"
-"""How the module names of imported sweep files begin."""
 
 
 def pin_imports() -> None:

@@ -39,11 +39,12 @@ def many(number: int) -> Any:
     return decorate
 
 
-_DOING = re.compile(r"(planning|starting|joining) .*\.\.\.")
+_BEFORE = re.compile(r"(planning|starting|joining) .*\.\.\.|Point\(.*\)")
+"""What the command prints before it refuses, and what ``print`` as a function of the point does."""
 
 
 def refused_or_done(result: Result, *, done: tuple[int, ...] = (0,)) -> bool:
-    """Return whether a verb did what it was asked for; else it must have refused in plain words.
+    """Return whether a command did what it was asked for; else it must have refused in plain words.
 
     No exception reaches the user, and a refusal names what is wrong.
     """
@@ -51,8 +52,7 @@ def refused_or_done(result: Result, *, done: tuple[int, ...] = (0,)) -> bool:
     assert "Traceback" not in result.output
     assert result.exit_code in (*done, 2), (result.exit_code, result.output)
     if result.exit_code == 2:
-        # Before that it may have said what it was doing.
-        lines = itertools.dropwhile(_DOING.fullmatch, result.stderr.splitlines())
+        lines = itertools.dropwhile(_BEFORE.fullmatch, result.stderr.splitlines())
         said = "\n".join(lines).strip()
         assert said.startswith(("hsweep: ", "Usage: ", "Error: ")), said
         assert len(said) > 25, said

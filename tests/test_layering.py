@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "tasks": ("tasks", "models.torchvision_compat"),
     "models": ("models",),
     "analysis": (
-        *("analysis", "hsweep.commands", "hsweep.errors", "hsweep.paths"),
+        *("analysis", "hsweep.command_line", "hsweep.errors", "hsweep.paths"),
         *("hsweep.design.question", "hsweep.design.trial", "hsweep.design.space"),
         *(
             "hsweep.record.reading",
@@ -40,10 +40,11 @@ MAY_IMPORT = {
         "hsweep.record.endings",
     ),
 }
-# The verbs, and the one verb that holds every family of models against what is printed of it.
+# The commands, one of which compares every family of models with what is printed of it.
 MAY_CALL_ANYTHING = (
-    *("hsweep/cli.py", "hsweep/verbs/data.py", "hsweep/verbs/evidence.py"),
-    *("hsweep/verbs/conclusion.py", "hsweep/verbs/paper.py"),
+    *("hsweep/commands/analyze.py", "hsweep/commands/compare.py"),
+    *("hsweep/commands/conclusion.py", "hsweep/commands/data.py", "hsweep/commands/paper.py"),
+    *("hsweep/commands/power.py", "hsweep/commands/report.py", "hsweep/commands/run.py"),
 )
 OWNERS = {
     "ray": ("hsweep/ray_tune/*.py",),
@@ -67,7 +68,7 @@ TORCH_AT_THE_TOP = (
 )
 ROOMS = (
     *("design", "training", "record", "planning", "coordination", "tracking", "ray_tune"),
-    *("running", "verbs"),
+    *("running", "commands"),
 )
 """The folders of hsweep; each uses those before it and none after it."""
 
@@ -153,10 +154,11 @@ def test_every_module_of_hsweep_is_in_a_folder_but_what_all_of_them_use() -> Non
         "__init__",
         "__main__",
         "cli",
-        "commands",
+        "command_line",
         "errors",
         "files",
         "interrupts",
+        "options",
         "own_packages",
         "paths",
         "quiet",

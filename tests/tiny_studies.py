@@ -11,7 +11,7 @@ from hsweep import Sweep
 from hsweep.coordination.coordinator import planned_row
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
-from hsweep.planning.identity import describe
+from hsweep.planning.content import describe
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal
 from hsweep.record.reading import StudyTables

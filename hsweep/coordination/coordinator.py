@@ -29,9 +29,9 @@ from hsweep.design.trial import (
     StorageFailure,
     Trial,
     TrialStatus,
+    cost_columns,
 )
 from hsweep.planning.code_changes import note_code
-from hsweep.planning.plan import cost_columns
 from hsweep.record.endings import INTERRUPTED
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.redaction import redact

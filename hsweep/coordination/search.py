@@ -20,10 +20,10 @@ from optuna.trial import TrialState
 
 from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep
-from hsweep.design.trial import Trial, TrialStatus
+from hsweep.design.trial import Trial, TrialStatus, cost_columns
 from hsweep.errors import UserError
 from hsweep.planning.baseline import baseline_proposals
-from hsweep.planning.plan import Planner, cost_columns
+from hsweep.planning.plan import Planner
 from hsweep.record.endings import PROPOSALS, SEARCH_END
 from hsweep.record.journal import Journal
 

@@ -254,3 +254,13 @@ class StorageFailure:
 
 Event = Report | OutOfMemory | StorageFailure
 """What a trial in training tells its driver."""
+
+
+def cost_columns(trial: Trial) -> dict[str, int]:
+    """Return a trial's costs under the names that tables and trackers use."""
+    return {
+        "num_params": trial.counts.num_params,
+        "flops_per_example": trial.counts.forward_flops,
+        "train_flops_per_example": trial.counts.train_flops,
+        "train_memory_bytes": trial.train_memory_bytes,
+    }

@@ -7,10 +7,10 @@ from typing import Any, Final, Literal
 
 from hsweep.design.labels import listed, point_label
 from hsweep.design.question import Lean, Transition
-from hsweep.design.trial import Trial
+from hsweep.design.trial import Trial, cost_columns
 from hsweep.errors import UserError, shown
 from hsweep.planning.baseline import comparison_of, shape_of
-from hsweep.planning.plan import Plan, cost_columns
+from hsweep.planning.plan import Plan
 from tasks.base import DataError, Metric
 
 _ALPHA: Final = 0.05
@@ -142,8 +142,8 @@ def _deciding_metric(plan: Plan) -> Metric | None:
 
 def _of_a_transition(plan: Plan, question: Transition) -> list[Concern]:
     x, by = question.x, question.by
-    asked = {x} if by is None else {x, by}
-    for axis in sorted(asked):
+    axes = {x} if by is None else {x, by}
+    for axis in sorted(axes):
         values = {trial.point.get(axis) for trial in plan.trials}
         if odd := [value for value in values if isinstance(value, bool) or not _is_number(value)]:
             return [

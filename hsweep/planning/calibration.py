@@ -10,12 +10,10 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from hsweep.design.trial import Trial
-from hsweep.planning.identity import content_hash
 
 _KEPT_SAMPLES: Final = 200
 
@@ -43,15 +41,13 @@ class Calibration:
 
     def __init__(self, path: Path, hardware: Mapping[str, Any]) -> None:
         self._path = path
-        self._machine = hashlib.sha256(
-            json.dumps(dict(hardware), sort_keys=True, default=str).encode()
-        ).hexdigest()[:12]
+        text = json.dumps(dict(hardware), sort_keys=True, default=str)
+        self._machine = hashlib.sha256(text.encode()).hexdigest()[:12]
         try:
-            found = json.loads(path.read_text())
-        except (OSError, ValueError):
-            # No measurement yet, or an unreadable one: the next study measures again.
-            found = {}
-        self._content = _measurements(found)
+            self._content = _measurements(json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError, AttributeError):
+            # No measurement yet, or something else: the next study measures again.
+            self._content = {}
 
     def add(self, measured: Iterable[tuple[Trial, float, int]]) -> None:
         """Keep what trials took: (trial, training seconds, budget units done)."""
@@ -95,40 +91,29 @@ class Calibration:
 
 
 def _measurements(found: Any) -> dict[str, dict[str, list[list[float]]]]:
-    """Return what is a measurement in a file's content, by machine and kind of training."""
-    return {
+    """Return what a file holds, by machine and kind of training: pairs of training FLOPs and
+    seconds for a unit.
+
+    Raises:
+        ValueError, TypeError, AttributeError: it holds something else.
+    """
+    content = {
         machine: {
-            kind: [sample for sample in samples if _is_sample(sample)]
+            kind: [[float(flops), float(seconds)] for flops, seconds in samples]
             for kind, samples in kinds.items()
-            if isinstance(samples, list)
         }
-        for machine, kinds in (found.items() if isinstance(found, dict) else ())
-        if isinstance(kinds, dict)
+        for machine, kinds in found.items()
     }
-
-
-def _is_sample(sample: Any) -> bool:
-    """Whether this is (training FLOPs, seconds for a unit)."""
-    return (
-        isinstance(sample, list)
-        and len(sample) == 2
-        and all(isinstance(number, (int, float)) and 0 < number < math.inf for number in sample)
-    )
+    numbers = (n for kinds in content.values() for each in kinds.values() for s in each for n in s)
+    if not all(0 < number < math.inf for number in numbers):
+        raise ValueError("times and FLOPs are positive")
+    return content
 
 
 def _kind(trial: Trial) -> str:
     """Trials of one kind differ in their model alone, as far as speed is concerned."""
-    kind = _hash_of(
-        trial.budget.unit,
-        trial.recipe.batch_size,
-        trial.recipe.precision,
-        trial.resources.cpus,
-        trial.resources.gpus,
+    recipe, resources = trial.recipe, trial.resources
+    return (
+        f"{trial.task.name}:{trial.budget.unit}:{recipe.batch_size}:{recipe.precision}:"
+        f"{resources.cpus:g}:{resources.gpus}"
     )
-    return f"{trial.task.name}:{kind}"
-
-
-@lru_cache
-def _hash_of(unit: str, batch: int, precision: str, cpus: float, gpus: float | str) -> str:
-    content = {"unit": unit, "batch": batch, "precision": precision, "cpus": cpus, "gpus": gpus}
-    return content_hash(content)[:8]

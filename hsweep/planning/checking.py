@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MOST_PAIRS: Final = 5
 """Pairs of a task's and a model's class whose shapes are tried out."""
 _MOST_SECONDS: Final = 30.0
-"""No shape is begun after so long."""
+"""No shape is started after so long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,19 +20,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any, Final
 
-from hsweep.errors import ROOT, is_installed
-from hsweep.own_packages import SHARED, bodies_of, is_of_user
+from hsweep.errors import ROOT, UserError, is_installed
+from hsweep.own_packages import PACKAGES, SHARED, SWEEP_FILE_PREFIX, bodies_of, is_of_user
 from hsweep.planning.source import Import, Source, source_of, source_of_part
-from hsweep.workspace import PACKAGES, SWEEP_FILE_PREFIX
 
 SWEEP_FILE: Final = "the sweep file"
 """What the sweep file is called among the files of a trial's code, wherever it lies."""
 
 _TRAINING: Final = "hsweep.training.stacked.door"
 _TOOL: Final = "hsweep"
+_MESSAGES: Final = "hsweep.errors"
+"""Words that a training may say; no number depends on them."""
 _PLAIN: Final = frozenset({bool, int, float, str, type(None)})
 
 
@@ -60,6 +61,9 @@ def code_of(value: Any, sweep_module: str = "") -> Code:
         value: the model or task.
         sweep_module: name of the imported sweep file, whose statements that act on import count
             even where none of its classes is used; empty for none.
+
+    Raises:
+        UserError: one of the classes stands in no file.
     """
     kinds: set[type] = set()
     _collect(value, kinds)
@@ -121,13 +125,11 @@ def _code_of_classes(kinds: frozenset[type], sweep_module: str) -> Code:
     in_sweep: dict[str, set[str]] = {sweep_module: set()} if sweep_module else {}
     for kind in {base for each in kinds for base in each.__mro__}:
         name = kind.__module__
-        if _has_file(kind):
-            if _is_sweep(name):
-                in_sweep.setdefault(name, set()).add(kind.__qualname__.split(".")[0])
-            else:
-                closure.visit(name)
+        _refuse_without_file(kind)
+        if _is_sweep(name):
+            in_sweep.setdefault(name, set()).add(kind.__qualname__.split(".")[0])
         else:
-            closure.visit_object(kind)
+            closure.visit(name)
     for name, definitions in in_sweep.items():
         closure.visit_sweep(name, definitions)
     return _noted(closure.code())
@@ -137,12 +139,19 @@ def _is_sweep(module: str) -> bool:
     return module == "__main__" or module.startswith(SWEEP_FILE_PREFIX)
 
 
-def _has_file(kind: type) -> bool:
-    """Whether a class stands in a file or in the interpreter, unlike one that was typed in."""
-    module = sys.modules.get(kind.__module__)
-    if kind.__module__ in sys.stdlib_module_names:
-        return hasattr(module, kind.__qualname__.split(".")[0])
-    return getattr(module, "__file__", None) is not None
+def _refuse_without_file(kind: type) -> None:
+    """Refuse a class of Python code that stands in no file, as one typed into a console does: no
+    change of it could be seen."""
+    name = kind.__module__
+    has_file = getattr(sys.modules.get(name), "__file__", None) is not None
+    is_pythons = name in sys.stdlib_module_names and name != "builtins"
+    has_code = any(isinstance(member, FunctionType) for member in vars(kind).values())
+    if has_code and not (has_file or is_pythons):
+        raise UserError(
+            f"the code of a model or task stands in a file, so that a change of it makes other "
+            f"trials; {kind.__qualname__} stands in none. Define it in the sweep file or in a "
+            "module beside it"
+        )
 
 
 class _Closure:
@@ -192,29 +201,6 @@ class _Closure:
             self._files[SWEEP_FILE] = _digest(source.text.encode())
         self._follow(source)
 
-    def visit_object(self, value: type | FunctionType) -> None:
-        """Add a class or function that has no file by its compiled code, and what of its module
-        that code uses."""
-        queue: list[Any] = [value]
-        while queue:
-            each = queue.pop()
-            label = f"{each.__module__}.{each.__qualname__}"
-            if label in self._files:
-                continue
-            functions = _functions(each)
-            text = repr([(name, _code_text(one.__code__)) for name, one in functions])
-            self._files[label] = _digest(text.encode())
-            for _, function in functions:
-                used = (function.__globals__.get(name) for name in _names(function.__code__))
-                for other in used:
-                    if isinstance(other, type(sys)):
-                        self.visit(other.__name__)
-                    elif isinstance(other, (type, FunctionType)):
-                        if other.__module__ == each.__module__:
-                            queue.append(other)
-                        else:
-                            self.visit(other.__module__)
-
     def _entered(self, name: str, spec: ModuleSpec) -> list[str]:
         """Add a module's file; return the modules that it imports."""
         path = None if spec.origin is None else Path(spec.origin)
@@ -258,7 +244,7 @@ class _Closure:
         if top in sys.stdlib_module_names:
             return None
         if top == _TOOL:
-            return _found(name) if self._follows_tool and name != _TOOL else None
+            return _found(name) if self._follows_tool and name not in (_TOOL, _MESSAGES) else None
         if top not in PACKAGES:
             found = _found(top)
             if found is None:
@@ -304,27 +290,6 @@ def _place(spec: ModuleSpec) -> Path | None:
     if spec.origin is not None:
         return Path(spec.origin)
     return next((Path(each) for each in spec.submodule_search_locations or ()), None)
-
-
-def _functions(value: type | FunctionType) -> list[tuple[str, FunctionType]]:
-    if isinstance(value, FunctionType):
-        return [(value.__name__, value)]
-    found = []
-    for name, member in sorted(vars(value).items()):
-        member = getattr(member, "__func__", getattr(member, "fget", member))
-        if isinstance(member, FunctionType):
-            found.append((name, member))
-    return found
-
-
-def _code_text(code: CodeType) -> str:
-    constants = [_code_text(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
-    return repr((code.co_code, constants, code.co_names, code.co_varnames))
-
-
-def _names(code: CodeType) -> set[str]:
-    inner = (c for c in code.co_consts if isinstance(c, CodeType))
-    return set(code.co_names).union(*map(_names, inner))
 
 
 def _digest(content: bytes) -> str:

@@ -17,19 +17,6 @@ from hsweep.planning.identity import CODE_PARTS, Accepted
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.journal_reader import JournalReader
 
-PART_WORDS: Final = {
-    "model": "model",
-    "task": "task",
-    "data": "data",
-    "recipe": "recipe",
-    "budget": "budget",
-    "seeds": "seeds",
-    "model_code": "model code",
-    "task_code": "task code",
-    "training_code": "training code",
-}
-"""The parts of a key, as they are called."""
-
 _CODE_META: Final = "code:"
 _MOST_FILES: Final = 3
 _DECIDED_BY: Final = {"model_code": "model", "task_code": "task", "training_code": None}
@@ -82,17 +69,27 @@ def changed_code(
 
 def part_in_words(part: str, files: Sequence[str] = ()) -> str:
     """Return what a part of a key is called, up to three changed files behind it."""
+    name = part.replace("_", " ")
     if not files:
-        return PART_WORDS[part]
+        return name
     shown = [*files[:_MOST_FILES]]
     if len(files) > _MOST_FILES:
         shown.append(f"{len(files) - _MOST_FILES} more")
-    return f"{PART_WORDS[part]} ({', '.join(shown)})"
+    return f"{name} ({', '.join(shown)})"
 
 
 def code_in_words(changed: Mapping[str, Sequence[str]]) -> str:
     """Return changed code in words: ``model code (own.py) and task code (data.py)``."""
     return listed([part_in_words(part, files) for part, files in changed.items()])
+
+
+def merged_changes(changes: Iterable[Mapping[str, Iterable[str]]]) -> dict[str, list[str]]:
+    """Return all files that changed, by the part of the code."""
+    found: dict[str, set[str]] = {}
+    for each in changes:
+        for part, files in each.items():
+            found.setdefault(part, set()).update(files)
+    return {part: sorted(files) for part, files in found.items()}
 
 
 def accepted_change(
@@ -110,10 +107,11 @@ def accepted_change(
     code = _taken_for(rows, trials, accepted)
     if not code:
         return None
-    changed: dict[str, list[str]] = {}
-    for part in CODE_PARTS:
-        for new in {trial.parts[part] for trial in trials} & code.keys():
-            changed |= changed_code({part: code[new]}, {part: new}, files)
+    changed = merged_changes(
+        changed_code({part: code[new]}, {part: new}, files)
+        for part in CODE_PARTS
+        for new in {trial.parts[part] for trial in trials} & code.keys()
+    )
     old = set(code.values())
     number = sum(
         any(accepted.get(row.parts[part], row.parts[part]) in old for part in CODE_PARTS)
@@ -153,8 +151,7 @@ def _taken_for(
 def acceptance(
     code: Accepted, number: int, files: Mapping[str, Sequence[str]], *, what: str
 ) -> dict[str, Any]:
-    """Return what is recorded of a change of code that was accepted; time and command are added
-    where it is recorded.
+    """Return what is recorded of a change of code that was accepted, but for time and command.
 
     Args:
         code: what is taken for what in keys.

@@ -13,7 +13,8 @@ from hsweep.design.budget import Budget, BudgetUnit
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
-from hsweep.planning.identity import Accepted, content_hash, key_of
+from hsweep.planning.content import content_hash
+from hsweep.planning.identity import Accepted, key_of
 from hsweep.record.journal import TrialRow
 
 _GOES_ON = (TrialStatus.FINISHED, TrialStatus.PLANNED, TrialStatus.RUNNING)
@@ -57,20 +58,22 @@ def obstacle(before: Budget, after: Budget, recipe: Recipe) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Continued:
-    """A trial that begins with what a shorter one has trained.
+class Shorter:
+    """What the record holds of a trial's training with another budget.
 
     Attributes:
-        trial: with the longer budget.
-        source: the trial on record whose reports it takes over.
+        trial: with the budget of now.
+        source: the trial on record, whose reports it takes over if it goes on from it.
+        status: where that leaves it; None if it does not go on from it.
         checkpoints: key of the trial whose checkpoints it goes on from; empty for none.
-        status: where that leaves it.
+        why: why it does not go on from it; empty if it does, or if there is nothing to go on from.
     """
 
     trial: Trial
     source: TrialRow
-    checkpoints: str
-    status: TrialStatus
+    status: TrialStatus | None = None
+    checkpoints: str = ""
+    why: str = ""
 
     @property
     def reason(self) -> str:
@@ -88,28 +91,13 @@ class Continued:
         return "finished, now longer" if whole else "unfinished, goes on"
 
 
-@dataclass(frozen=True, slots=True)
-class Shorter:
-    """What the record holds of a trial's training with other budgets.
-
-    Attributes:
-        continued: what it goes on from; None for nothing.
-        row: the trial with another budget alone; None if there is none.
-        why: why it is trained anew nevertheless; empty if it is continued or there is nothing.
-    """
-
-    continued: Continued | None = None
-    row: TrialRow | None = None
-    why: str = ""
-
-
 class BudgetHistory:
     """The budgets that a study has had, and what trained with them.
 
     Args:
         budgets: as recorded, in any order.
         rows: the study's record, orphans included.
-        checkpoint_units: returns the budget units of the checkpoints that a trial has.
+        checkpoints: folder or URI that holds every trial's checkpoints.
         same_rungs: whether early stopping is as it was.
         accepted: code that is taken for other code in keys.
     """
@@ -118,71 +106,59 @@ class BudgetHistory:
         self,
         budgets: Iterable[Mapping[str, Any]],
         rows: Mapping[str, TrialRow],
-        checkpoint_units: "CheckpointUnits",
+        checkpoints: str,
         *,
         same_rungs: bool,
         accepted: Accepted | None = None,
     ) -> None:
         self._budgets = {budget_of(content) for content in budgets}
         self._rows = rows
-        self._checkpoint_units = checkpoint_units
+        self._checkpoints = checkpoints
         self._same_rungs = same_rungs
         self._accepted = accepted
 
-    def shorter(self, trial: Trial) -> Shorter:
-        """Find what a planned trial can go on from."""
-        same = [
-            (budget, row)
-            for budget in self._budgets - {trial.budget}
-            if (row := self._rows.get(self._key_with(trial, budget))) is not None
-        ]
+    def shorter(self, trial: Trial) -> Shorter | None:
+        """Find what a planned trial can go on from; None if no other budget trained it."""
+        same = []
+        for budget in self._budgets - {trial.budget}:
+            key = key_of({**trial.parts, "budget": content_hash(budget)}, self._accepted)
+            if (row := self._rows.get(key)) is not None:
+                same.append((budget, row))
         if not same:
-            return Shorter()
+            return None
         same.sort(key=lambda each: (not each[1].orphaned, each[1].unit, each[0].amount))
         usable = [row for budget, row in same if not obstacle(budget, trial.budget, trial.recipe)]
         if not usable:
             budget, row = same[-1]
-            return Shorter(None, row, obstacle(budget, trial.budget, trial.recipe))
+            return Shorter(trial, row, why=obstacle(budget, trial.budget, trial.recipe))
         source = max(usable, key=lambda row: (row.unit, row.budget))
         if source.unit == 0:
-            return Shorter(None, source)
+            return Shorter(trial, source)
+        if source.status is TrialStatus.STOPPED_EARLY and not self._same_rungs:
+            why = "it was stopped early, and early stopping has changed"
+            return Shorter(trial, source, why=why)
         if source.status in _STAYS:
-            if source.status is TrialStatus.STOPPED_EARLY and not self._same_rungs:
-                return Shorter(None, source, "it was stopped early, and early stopping has changed")
-            return Shorter(Continued(trial, source, "", source.status), source)
+            return Shorter(trial, source, source.status)
         if source.status not in _GOES_ON:
-            words = str(source.status).replace("_", " ")
-            return Shorter(None, source, f"it had ended as {words}")
-        units = {row.key: max(self._checkpoint_units(row.key), default=0) for row in usable}
+            why = f"it had ended as {str(source.status).replace('_', ' ')}"
+            return Shorter(trial, source, why=why)
+        units = {
+            row.key: max(checkpoint_units(self._checkpoints, row.key), default=0) for row in usable
+        }
         best = max(units, key=lambda key: (units[key], key == source.key))
         if units[best] == 0 and source.status is TrialStatus.FINISHED:
-            return Shorter(None, source, "its last checkpoint is gone")
-        continued = Continued(trial, source, best, TrialStatus.PLANNED)
-        return Shorter(continued, source)
-
-    def _key_with(self, trial: Trial, budget: Budget) -> str:
-        """Return the key of the same trial with another budget."""
-        return key_of({**trial.parts, "budget": content_hash(budget)}, self._accepted)
+            return Shorter(trial, source, why="its last checkpoint is gone")
+        return Shorter(trial, source, TrialStatus.PLANNED, best)
 
 
-class CheckpointUnits:
-    """Tells which checkpoints the trials of a study have.
+def checkpoint_units(root: str, key: str) -> Sequence[int]:
+    """Return the budget units of a trial's checkpoints under a folder or URI, ascending."""
+    from hsweep.training.checkpoints import CheckpointStore
 
-    Args:
-        root: folder or URI that holds every trial's checkpoints.
-    """
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-
-    def __call__(self, key: str) -> Sequence[int]:
-        """Return the budget units of a trial's checkpoints, ascending."""
-        from hsweep.training.checkpoints import CheckpointStore
-
-        try:
-            return CheckpointStore(self._root, key, attempt=0).units()
-        except (OSError, UserError):
-            return ()
+    try:
+        return CheckpointStore(root, key, attempt=0).units()
+    except (OSError, UserError):
+        return ()
 
 
 def budget_of(content: Mapping[str, Any]) -> Budget:

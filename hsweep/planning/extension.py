@@ -13,8 +13,8 @@ from hsweep.design.domain import as_value
 from hsweep.design.space import Point
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
-from hsweep.planning.identity import content_hash
-from hsweep.planning.plan import Limits, Plan, Planner
+from hsweep.planning.content import content_hash
+from hsweep.planning.plan import Plan, Planner
 from hsweep.record.journal import TrialRow
 from hsweep.record.manifest import NEW_SEED
 
@@ -120,9 +120,7 @@ class Extension:
         }
 
 
-def plan_extension(
-    plan: Plan, limits: Limits, recorded: Sequence[TrialRow], wanted: Iterable[Wanted]
-) -> Extension:
+def plan_extension(plan: Plan, recorded: Sequence[TrialRow], wanted: Iterable[Wanted]) -> Extension:
     """Find the trials that give every wanted cell its full-budget runs.
 
     Where several points lie in a cell (settings that compete in it), each is given as many runs:
@@ -130,7 +128,6 @@ def plan_extension(
 
     Args:
         plan: everything planned so far, earlier extensions included.
-        limits: the study's bounds on what a trial may cost.
         recorded: the study's record.
         wanted: the cells.
 
@@ -143,7 +140,7 @@ def plan_extension(
             "can be filled in a sweep that lists or draws its points"
         )
     wanted = tuple(wanted)
-    planner = Planner.following(plan, limits)
+    planner = Planner.following(plan)
     trials = {trial.key: trial for trial in plan.trials}
     finder = _Finder(plan, recorded)
     additions: list[Addition] = []
@@ -163,15 +160,14 @@ def plan_extension(
     return Extension(_grown(plan, planner, added), wanted, tuple(additions), tuple(problems))
 
 
-def with_extensions(plan: Plan, limits: Limits, extensions: Iterable[Mapping[str, Any]]) -> Plan:
+def with_extensions(plan: Plan, extensions: Iterable[Mapping[str, Any]]) -> Plan:
     """Return a study's plan with the trials of its recorded extensions.
 
     Args:
         plan: of the sweep alone.
-        limits: the study's bounds on what a trial may cost.
         extensions: as ``Extension.to_json`` wrote them, oldest first.
     """
-    planner = Planner.following(plan, limits)
+    planner = Planner.following(plan)
     known = {trial.key for trial in plan.trials}
     added: list[Trial] = []
     for extension in extensions:
@@ -180,6 +176,47 @@ def with_extensions(plan: Plan, limits: Limits, extensions: Iterable[Mapping[str
                 point = Point({axis: as_value(value) for axis, value in entry["point"].items()})
                 added += planner.plan_point(point, replicates=[int(entry["replicate"])])
     return _grown(plan, planner, tuple(added))
+
+
+def carried_over(
+    extensions: Sequence[Mapping[str, Any]], plan: Plan
+) -> tuple[Plan, list[dict[str, Any]]]:
+    """Carry a study's recorded extensions over to an edited sweep.
+
+    A trial that was added stays if its point is in the edited space, or was never in the space and
+    still has the space's axes: then no edit has taken it out.
+
+    Args:
+        extensions: as recorded, oldest first.
+        plan: of the edited sweep alone.
+
+    Returns:
+        The plan with the trials that stay, and the extensions with these, by their keys of now.
+    """
+    points = {content_hash(dict(trial.point)) for trial in plan.trials}
+    axes = {frozenset(trial.point) for trial in plan.trials}
+
+    def stays(entry: Mapping[str, Any]) -> bool:
+        was_outside = entry["how"] == "new" and frozenset(entry["point"]) in axes
+        return was_outside or content_hash(entry["point"]) in points
+
+    carried = [
+        {**extension, "trials": [each for each in extension["trials"] if stays(each)]}
+        for extension in extensions
+    ]
+    grown = with_extensions(plan, carried)
+    keys = {(content_hash(dict(trial.point)), trial.replicate): trial.key for trial in grown.trials}
+    for extension in carried:
+        trials = []
+        for entry in extension["trials"]:
+            point = content_hash(entry["point"])
+            if key := keys.get((point, int(entry["replicate"]))):
+                # Once in the space, it is the space that decides.
+                is_in_space = point in points and entry["how"] == "new"
+                how = {"how": "in the sweep since"} if is_in_space else {}
+                trials.append({**entry, **how, "key": key})
+        extension["trials"] = trials
+    return grown, carried
 
 
 def _grown(plan: Plan, planner: Planner, added: tuple[Trial, ...]) -> Plan:

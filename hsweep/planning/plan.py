@@ -1,71 +1,41 @@
 """Every trial before any trains: keys, counts, memory, what is impossible and what is double."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from hsweep.design.domain import AxisValue
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.design.question import Lean
 from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
-from hsweep.design.sweep import RESERVED_AXES, Sweep
-from hsweep.design.trial import Trial
-from hsweep.errors import UserError, shown, told, unknown_name
-from hsweep.planning.asking import ImpossiblePointError, asked_of, built, check_kinds, counted
+from hsweep.design.sweep import Sweep
+from hsweep.design.trial import Trial, cost_columns
+from hsweep.errors import UserError, told
 from hsweep.planning.baseline import baseline_proposals
-from hsweep.planning.identity import (
-    Accepted,
-    Identity,
-    content_hash,
-    describe,
-    identity_of,
-    key_of,
+from hsweep.planning.content import content_hash, describe
+from hsweep.planning.identity import Accepted, key_of, parts_of
+from hsweep.planning.options import Limits
+from hsweep.planning.user_code import (
+    ImpossiblePointError,
+    called,
+    check_kinds,
+    check_metrics,
+    counted,
+    evaluated,
+    too_few_tokens,
 )
 from hsweep.seeding import Seeds, replicate_seeds
 from models.base import AnyModelConfig, Counts, ModelConfig
 from models.counts import checked_build, counts_of, train_memory_bytes
-from models.layer_conditioning import is_probed
 from tasks.base import DataError, Task
 
+_UNLIMITED: Final = Limits()
 _MAX_CHECKED_BUILDS: Final = 300
 _KEPT_DESCRIPTIONS: Final = 256
 UNREAD_DATA: Final = "unread"
-_GOALS: Final = ("min", "max")
-_METRIC_SCALES: Final = ("error", "accuracy", "loss", "count")
 _MAX_LOOKED_AT: Final = 1_000_000
 MAX_TRIALS: Final = 100_000
-"""More could not be run, shown or told apart; a slip of the keyboard asks for them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds on what a planned trial may cost; None does not bound.
-
-    Attributes:
-        max_params, min_params: parameters.
-        max_memory: estimated peak training memory, bytes.
-        max_flops: forward operations for one example.
-    """
-
-    max_params: int | None = None
-    min_params: int | None = None
-    max_memory: int | None = None
-    max_flops: int | None = None
-
-    def violation(self, counts: Counts, memory: int) -> str | None:
-        """Return why a trial is out of bounds, None if it is not."""
-        checks = (
-            ("num_params", counts.num_params, self.min_params, self.max_params, "params"),
-            ("train_memory_bytes", memory, None, self.max_memory, "memory"),
-            ("flops_per_example", counts.forward_flops, None, self.max_flops, "flops"),
-        )
-        for name, value, low, high, option in checks:
-            if high is not None and value > high:
-                return f"{name} {value:,} is above --max-{option} {high:,}"
-            if low is not None and value < low:
-                return f"{name} {value:,} is below --min-{option} {low:,}"
-        return None
+"""More could not be run, shown or distinguished; a slip of the keyboard asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +59,7 @@ class Plan:
             orientation.
         sweep_module: name of the imported sweep file; empty for a sweep that is in none.
         accepted: code that is taken for other code in keys.
+        limits: bounds on what a trial may cost.
     """
 
     sweep: Sweep
@@ -101,6 +72,7 @@ class Plan:
     is_adaptive: bool = False
     sweep_module: str = ""
     accepted: Accepted = field(default_factory=dict)
+    limits: Limits = _UNLIMITED
 
     def totals(self) -> dict[str, int | float]:
         """Return sums and extremes over the trials."""
@@ -118,6 +90,16 @@ class Plan:
             "max_train_memory_bytes": max(memory, default=0),
             "budget": self.sweep.budget.amount * len(self.trials),
         }
+
+    def accepting(self, code: Accepted) -> "Plan":
+        """Return the plan with further code taken for other code in its trials' keys."""
+        accepted = {**self.accepted, **code}
+        trials: dict[str, Trial] = {}
+        for trial in self.trials:
+            key = key_of(trial.parts, accepted)
+            trials.setdefault(key, replace(trial, key=key, ordinal=len(trials)))
+        merged = self.merged + len(self.trials) - len(trials)
+        return replace(self, trials=tuple(trials.values()), merged=merged, accepted=accepted)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain JSON content."""
@@ -144,23 +126,13 @@ class Plan:
         }
 
 
-def cost_columns(trial: Trial) -> dict[str, int]:
-    """Return a trial's costs under the names that tables and trackers use."""
-    return {
-        "num_params": trial.counts.num_params,
-        "flops_per_example": trial.counts.forward_flops,
-        "train_flops_per_example": trial.counts.train_flops,
-        "train_memory_bytes": trial.train_memory_bytes,
-    }
-
-
 @dataclass(slots=True)
 class Planner:
     """Turns points into trials, counting each distinct model and reading each data set once."""
 
     sweep: Sweep
     study_seed: int
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = _UNLIMITED
     sweep_module: str = ""
     accepted: Accepted = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
@@ -175,14 +147,14 @@ class Planner:
     _num_planned: int = 0
 
     @classmethod
-    def like(cls, plan: "Plan", limits: Limits) -> "Planner":
+    def like(cls, plan: "Plan") -> "Planner":
         """Return a planner that plans what ``plan`` holds, from the beginning."""
-        return cls(plan.sweep, plan.study_seed, limits, plan.sweep_module, plan.accepted)
+        return cls(plan.sweep, plan.study_seed, plan.limits, plan.sweep_module, plan.accepted)
 
     @classmethod
-    def following(cls, plan: "Plan", limits: Limits) -> "Planner":
+    def following(cls, plan: "Plan") -> "Planner":
         """Return a planner that goes on after ``plan`` and never plans one of its trials again."""
-        planner = cls.like(plan, limits)
+        planner = cls.like(plan)
         planner._keys.update(trial.key for trial in plan.trials)
         planner._num_planned = 1 + max((trial.ordinal for trial in plan.trials), default=-1)
         return planner
@@ -197,53 +169,46 @@ class Planner:
         Raises:
             UserError: the sweep's own functions cannot be used.
         """
+        sweep = self.sweep
         try:
-            task = built("task", self.sweep.task, point)
-            model = built("model", self.sweep.model, point)
-            recipe = built("recipe", self.sweep.recipe, point)
-            resources = built("resources", self.sweep.resources, point)
-        except ImpossiblePointError as impossible:
-            self.skipped.append(Skipped(point, str(impossible)))
-            return []
-        check_kinds(task, model, recipe, resources)
-        try:
+            task = evaluated("task", sweep.task, point)
+            model = evaluated("model", sweep.model, point)
+            recipe = evaluated("recipe", sweep.recipe, point)
+            resources = evaluated("resources", sweep.resources, point)
+            check_kinds(task, model, recipe, resources)
             counts = self._counts_of(model)
+            if too_few := called("task", lambda: too_few_tokens(task, model)):
+                raise ImpossiblePointError(too_few)
+            if (described := self._hash_of(task)) not in self._with_checked_metrics:
+                self._with_checked_metrics.add(described)
+                try:
+                    check_metrics(task, sweep)
+                except DataError as error:  # what is measured depends on data that are not there
+                    self.data_problems[str(error)] = None
+            memory = train_memory_bytes(
+                counts,
+                batch_size=recipe.batch_size,
+                optimizer=recipe.optimizer,
+                precision=recipe.precision,
+            )
+            if violation := self.limits.violation(counts, memory):
+                raise ImpossiblePointError(violation)
         except ImpossiblePointError as impossible:
             self.skipped.append(Skipped(point, str(impossible)))
             return []
-        if too_few := asked_of("task", lambda: _too_few_tokens(task, model)):
-            self.skipped.append(Skipped(point, too_few))
-            return []
-        if (described := self._hash_of(task)) not in self._with_checked_metrics:
-            self._check_metrics(task)
-            self._with_checked_metrics.add(described)
-        memory = train_memory_bytes(
-            counts,
-            batch_size=recipe.batch_size,
-            optimizer=recipe.optimizer,
-            precision=recipe.precision,
-        )
-        violation = self.limits.violation(counts, memory)
-        if violation is not None:
-            self.skipped.append(Skipped(point, violation))
-            return []
-        stopping = self.sweep.early_stopping
+        stopping, question = sweep.early_stopping, sweep.question
         stratum = (
-            asked_of("early stopping", lambda: stopping.stratum(point, counts.num_params))
+            called("early stopping", lambda: stopping.stratum(point, counts.num_params))
             if stopping
             else ""
         )
-        question = self.sweep.question
         if stopping and isinstance(question, Lean) and question.is_baseline(point):
             stratum = PROTECTED  # everything will be compared with it
-        numbers = tuple(range(self.sweep.replicates) if replicates is None else replicates)
-        if not numbers:
-            return []
-        identity = self._identity(model, task, recipe)
+        shared, origin = self._parts_of(model, task, recipe)
         trials = []
-        for replicate in numbers:
+        for replicate in range(sweep.replicates) if replicates is None else replicates:
             seeds, described_seeds = self._seeds_of(replicate)
-            parts = identity.parts(described_seeds)
+            parts = {**shared, "seeds": described_seeds}
             key = key_of(parts, self.accepted)
             if key in self._keys:
                 self.merged += 1
@@ -259,15 +224,15 @@ class Planner:
                     task=task,
                     model=model,
                     recipe=recipe,
-                    budget=self.sweep.budget,
+                    budget=sweep.budget,
                     seeds=seeds,
                     resources=resources,
-                    metric=self.sweep.metric,
-                    goal=self.sweep.goal,
+                    metric=sweep.metric,
+                    goal=sweep.goal,
                     counts=counts,
                     train_memory_bytes=memory,
                     parts=parts,
-                    origin=identity.origin,
+                    origin=origin,
                 )
             )
             self._num_planned += 1
@@ -275,55 +240,23 @@ class Planner:
                 raise _too_many()
         return trials
 
-    def _check_metrics(self, task: Task) -> None:
-        try:
-            metrics = asked_of(
-                "task", lambda: [(str(each.name), each.goal, each.scale) for each in task.metrics]
-            )
-        except DataError as error:  # what is measured depends on the data, which are not there
-            self.data_problems[str(error)] = None
-            return
-        names = [name for name, _, _ in metrics]
-        for name, goal, scale in metrics:
-            for what, value, kinds in (("goal", goal, _GOALS), ("scale", scale, _METRIC_SCALES)):
-                if value not in kinds:
-                    raise UserError(
-                        f"metric {name!r} of task {task.name!r} has the {what} {shown(value)}; it "
-                        f"must be {', '.join(map(repr, kinds[:-1]))} or {kinds[-1]!r}"
-                    )
-        if self.sweep.metric not in names:
-            raise unknown_name(f"metric of task {task.name!r}", self.sweep.metric, names)
-        for name in names:
-            if name in self.sweep.space.axes:
-                raise UserError(
-                    f"axis {name!r} is also a metric of task {task.name!r}; call the axis otherwise"
-                )
-            if name in RESERVED_AXES | {"time"}:
-                raise UserError(
-                    f"metric {name!r} of task {task.name!r} is the name of a column that every "
-                    "table has; call the metric otherwise"
-                )
-            if self.sweep.probe is not None and is_probed(name):
-                raise UserError(
-                    f"metric {name!r} of task {task.name!r} is also what the sweep's probe "
-                    "measures; call the metric otherwise, or leave the probe out"
-                )
-
     def _counts_of(self, model: AnyModelConfig) -> Counts:
         identity = self._hash_of(model)
         if identity not in self._counts:
             if isinstance(model, ModelConfig) and len(self._counts) < _MAX_CHECKED_BUILDS:
                 # Counts come from structure; building without memory proves them. A large plan
-                # proves its first few hundred, since the rest differ in their numbers alone.
+                # proves its first few hundred, since the rest differ only in their numbers.
                 counted(checked_build, model)
             self._counts[identity] = counted(counts_of, model)
         return self._counts[identity]
 
-    def _identity(self, model: AnyModelConfig, task: Task, recipe: Recipe) -> Identity:
+    def _parts_of(
+        self, model: AnyModelConfig, task: Task, recipe: Recipe
+    ) -> tuple[dict[str, str], str]:
         fingerprint = self._fingerprint_of(task)
-        return asked_of(
+        return called(
             "model, task or recipe",
-            lambda: identity_of(
+            lambda: parts_of(
                 model,
                 task,
                 recipe,
@@ -338,7 +271,7 @@ class Planner:
         return self._hash_of(value, for_key=True)
 
     def _hash_of(self, value: Any, *, for_key: bool = False) -> str:
-        """Describe a value: once, if it is asked for again soon, as what all points share is."""
+        """Describe a value: once, if it is needed again soon, as what all points share is."""
         known = self._described.get((id(value), for_key))
         if known is None:
             if len(self._described) >= _KEPT_DESCRIPTIONS:
@@ -358,22 +291,11 @@ class Planner:
         identity = self._hash_of(task)
         if identity not in self._fingerprints:
             try:
-                self._fingerprints[identity] = asked_of("task", task.fingerprint)
+                self._fingerprints[identity] = called("task", task.fingerprint)
             except DataError as error:
                 self.data_problems[str(error)] = None
                 self._fingerprints[identity] = UNREAD_DATA
         return self._fingerprints[identity]
-
-
-def _too_few_tokens(task: Task, model: AnyModelConfig) -> str:
-    """Return why a model has too few tokens for a task, empty where it has not or does not say."""
-    needed, known = getattr(task, "vocab_size", None), getattr(model, "vocab_size", None)
-    if type(needed) is not int or type(known) is not int or known >= needed:
-        return ""
-    return (
-        f"the model's vocab_size {known:,} is below the {needed:,} tokens of task {task.name!r}, "
-        f"whose largest id is {needed - 1:,}; raise it to at least {needed:,}"
-    )
 
 
 def _too_many() -> UserError:
@@ -388,7 +310,7 @@ def make_plan(
     *,
     preset: str,
     study_seed: int,
-    limits: Limits | None = None,
+    limits: Limits = _UNLIMITED,
     sweep_module: str = "",
     accepted: Accepted | None = None,
 ) -> Plan:
@@ -405,9 +327,9 @@ def make_plan(
     Raises:
         UserError: the space or the sweep's functions cannot be used, or no trial is left.
     """
-    planner = Planner(sweep, study_seed, limits or Limits(), sweep_module, accepted or {})
+    planner = Planner(sweep, study_seed, limits, sweep_module, accepted or {})
     points = list(_points(sweep, study_seed))
-    # Said at once where no doubles and no limits could bring so many down to what is allowed.
+    # Refused at once where no doubles and no limits could bring so many down to what is allowed.
     if sweep.replicates > MAX_TRIALS or len(points) * sweep.replicates > _MAX_LOOKED_AT:
         raise _too_many()
     trials = [trial for point in points for trial in planner.plan_point(point)]
@@ -429,6 +351,7 @@ def make_plan(
         is_adaptive=sweep.search.method == "optuna",
         sweep_module=planner.sweep_module,
         accepted=planner.accepted,
+        limits=limits,
     )
 
 
@@ -451,13 +374,3 @@ def _points(sweep: Sweep, study_seed: int) -> Iterable[Point]:
         return list(dict.fromkeys([*first, *sweep.space.sample(num_points, study_seed)]))
 
     return listed(drawn)[:num_points]
-
-
-def apply_settings(
-    sweep: Sweep, preset_name: str | None, settings: Sequence[tuple[str, Sequence[AxisValue]]]
-) -> Sweep:
-    """Return the sweep's variant with single axes or budgets replaced."""
-    chosen = sweep.with_preset(preset_name)
-    for name, values in settings:
-        chosen = chosen.with_setting(name, values)
-    return chosen

@@ -1,22 +1,20 @@
-"""A sweep file, the options beside it and what they lead to: every trial, planned."""
+"""A sweep file, what is chosen of it and what that leads to: every trial, planned."""
 
 import contextlib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from hsweep.design.sweep import DEFAULT_PRESET
+from hsweep.design.sweep import DEFAULT_PRESET, Sweep
 from hsweep.errors import UserError
 from hsweep.planning.extension import with_extensions
 from hsweep.planning.identity import Accepted
-from hsweep.planning.plan import Limits, Plan, apply_settings, make_plan
-from hsweep.record.study import Study
+from hsweep.planning.options import SweepOptions
+from hsweep.planning.plan import Plan, make_plan
+from hsweep.record.study import Manifest, Study
 from hsweep.redaction import refuse_secrets
 from hsweep.workspace import LoadedSweep, load_sweep
-
-Settings = list[tuple[str, list[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,38 +23,30 @@ class Prepared:
 
     loaded: LoadedSweep
     plan: Plan
-    settings: Settings
-    limits: Limits
-    points: Sequence[Mapping[str, Any]] = ()
+    options: SweepOptions
 
 
 def prepare(
     sweep_file: Path,
+    options: SweepOptions,
     *,
-    preset: str | None,
-    settings: Settings,
-    seed: int,
-    points: Sequence[Mapping[str, Any]] = (),
     siblings: Path | None = None,
     own_folders: Iterable[Path] = (),
     accepted: Accepted | None = None,
-    **limits: int | None,
 ) -> Prepared:
     """Load a sweep file and plan its trials.
 
     Raises:
         UserError: anything about the file, the preset, the settings or the plan.
     """
-    bounds = Limits(**limits)
     # Standard output is for what was asked for: what a sweep file prints must not mix with JSON.
     with contextlib.redirect_stdout(sys.stderr):
         loaded = load_sweep(sweep_file, siblings=siblings, own_folders=own_folders)
-        sweep = apply_settings(loaded.sweep, preset, settings).with_points(points)
         plan = make_plan(
-            sweep,
-            preset=preset or DEFAULT_PRESET,
-            study_seed=seed,
-            limits=bounds,
+            variant(loaded.sweep, options),
+            preset=options.preset or DEFAULT_PRESET,
+            study_seed=options.seed,
+            limits=options.limits,
             sweep_module=loaded.module.__name__,
             accepted=accepted,
         )
@@ -65,34 +55,57 @@ def prepare(
         "The value of an axis",
         "Give the axis a name that the task looks up, for example in the environment.",
     )
-    return Prepared(loaded, plan, list(settings), bounds, list(points))
+    return Prepared(loaded, plan, options)
 
 
-def prepare_again(study: Study, accepted: Accepted | None = None) -> Prepared:
+def variant(sweep: Sweep, options: SweepOptions) -> Sweep:
+    """Return what the options choose of a sweep."""
+    chosen = sweep.with_preset(options.preset)
+    for name, values in options.settings:
+        chosen = chosen.with_setting(name, values)
+    return chosen.with_points(options.points)
+
+
+def recorded_options(manifest: Manifest) -> SweepOptions:
+    """Return what a study's sweep was chosen by."""
+    return SweepOptions(
+        preset=manifest.preset,
+        settings=[(name, list(values)) for name, values in manifest.settings],
+        points=[dict(point) for point in manifest.points],
+        seed=manifest.seed,
+        **manifest.limits,
+    )
+
+
+def prepare_edited(study: Study, sweep_file: Path, options: SweepOptions) -> Prepared:
+    """Plan a sweep file for a study, without the trials added to it; for the study's own copy the
+    modules beside the original are importable.
+
+    Raises:
+        UserError: the file cannot be planned.
+    """
+    manifest = study.manifest
+    is_copy = sweep_file.resolve().parent == study.paths.root.resolve()
+    return prepare(
+        sweep_file,
+        options,
+        siblings=Path(manifest.sweep_folder) if is_copy else None,
+        own_folders=map(Path, manifest.own_folders) if is_copy else (),
+        accepted=manifest.accepted_code,
+    )
+
+
+def prepare_again(study: Study) -> Prepared:
     """Plan a study's trials again from its own record, those added after it began included.
-
-    Args:
-        study: as it is on disk.
-        accepted: code to take for other code, beside what the study has accepted before.
 
     Raises:
         UserError: its sweep file can no longer be planned.
     """
     manifest = study.manifest
-    prepared = prepare(
-        study.sweep_file(),
-        preset=manifest.preset,
-        settings=[(name, list(values)) for name, values in manifest.settings],
-        seed=manifest.seed,
-        points=manifest.points,
-        siblings=Path(manifest.sweep_folder),
-        own_folders=map(Path, manifest.own_folders),
-        accepted={**manifest.accepted_code, **(accepted or {})},
-        **dict(manifest.limits),
-    )
+    prepared = prepare_edited(study, study.sweep_file(), recorded_options(manifest))
     if not manifest.extensions:
         return prepared
-    plan = with_extensions(prepared.plan, prepared.limits, manifest.extensions)
+    plan = with_extensions(prepared.plan, manifest.extensions)
     return replace(prepared, plan=plan)
 
 

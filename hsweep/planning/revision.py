@@ -15,9 +15,10 @@ from hsweep.design.labels import listed, point_label, varying_axes
 from hsweep.design.space import Point
 from hsweep.design.trial import Trial
 from hsweep.planning.code_changes import Files, changed_code, part_in_words
-from hsweep.planning.continuation import Continued, Shorter
-from hsweep.planning.identity import CONTENT_PARTS, content_hash
-from hsweep.planning.plan import Limits, Plan, Planner
+from hsweep.planning.content import content_hash
+from hsweep.planning.continuation import Shorter
+from hsweep.planning.identity import CONTENT_PARTS
+from hsweep.planning.plan import Plan, Planner
 from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal, TrialRow
 
@@ -57,7 +58,7 @@ class Revision:
     back: tuple[TrialRow, ...]
     new: tuple[Trial, ...]
     orphaned: tuple[Orphan, ...]
-    continued: tuple[Continued, ...]
+    continued: tuple[Shorter, ...]
 
     @property
     def changes_trials(self) -> bool:
@@ -88,20 +89,20 @@ class Revision:
             lines.append(f"new        {len(self.untouched)}: {_examples(self.untouched, varying)}")
         if self.continued:
             ways = Counter(each.how for each in self.continued)
-            told = ", ".join(f"{number} {way}" for way, number in ways.items())
+            how = ", ".join(f"{number} {way}" for way, number in ways.items())
             budget = self.plan.sweep.budget
             trials = [each.trial for each in self.continued]
             lines.append(
                 f"continued  {len(self.continued)} with a budget of {budget.amount} {budget.unit} "
-                f"({told}): {_examples(trials, varying)}"
+                f"({how}): {_examples(trials, varying)}"
             )
         sources = {each.source.key for each in self.continued}
-        left = [orphan for orphan in self.orphaned if orphan.row.key not in sources]
-        for why, orphans in _by_reason(left).items():
+        fallen_out = [orphan for orphan in self.orphaned if orphan.row.key not in sources]
+        for why, orphans in _by_reason(fallen_out).items():
             rows = [orphan.row for orphan in orphans]
             shown = _examples(rows, varying)
             lines.append(f"orphaned   {len(rows)} ({_statuses(rows)}), {why}: {shown}")
-        if left:
+        if fallen_out:
             lines.append(
                 "Orphaned trials keep their results on record and count again when they are "
                 "planned again."
@@ -141,7 +142,7 @@ def compare(
     plan: Plan,
     rows: Sequence[TrialRow],
     files: Files,
-    shorter: Callable[[Trial], Shorter] | None = None,
+    shorter: Callable[[Trial], Shorter | None] = lambda _trial: None,
 ) -> Revision:
     """Compare a plan with the record by the trials' keys.
 
@@ -149,15 +150,14 @@ def compare(
         plan: everything the study shall consist of.
         rows: the record, orphans included.
         files: behind digests of code on record.
-        shorter: finds what a new trial can go on from; None looks for nothing.
+        shorter: finds what a new trial can go on from.
     """
     planned = {trial.key: trial for trial in plan.trials}
     recorded = {row.key: row for row in rows}
     present = [row for row in rows if not row.orphaned]
     new = tuple(trial for trial in plan.trials if trial.key not in recorded)
-    found = {trial.key: shorter(trial) for trial in new} if shorter is not None else {}
-    continued = tuple(each.continued for each in found.values() if each.continued is not None)
-    why = _Why(plan, files, found.values())
+    found = [each for each in map(shorter, new) if each is not None]
+    why = _Why(plan, files, found)
     return Revision(
         plan=plan,
         num_before=len(present),
@@ -165,7 +165,7 @@ def compare(
         back=tuple(row for row in rows if row.orphaned and row.key in planned),
         new=new,
         orphaned=tuple(Orphan(row, why(row)) for row in present if row.key not in planned),
-        continued=continued,
+        continued=tuple(each for each in found if each.status is not None),
     )
 
 
@@ -197,16 +197,16 @@ class _Why:
         }
         self._points = {place for place, _ in self._at}
         self._skipped = {content_hash(dict(each.point)): each.reason for each in plan.skipped}
-        self._shorter = {each.row.key: each for each in found if each.row is not None}
+        self._shorter = {each.source.key: each for each in found}
 
     def __call__(self, row: TrialRow) -> str:
         budget = self._plan.sweep.budget
         if row.key in self._shorter:
             shorter = self._shorter[row.key]
-            if shorter.continued is not None:
+            if shorter.status is not None:
                 return f"continued with a budget of {budget.amount} {budget.unit}"
-            anew = f", and it is trained anew: {shorter.why}" if shorter.why else ""
-            return f"its budget is now {budget.amount} {budget.unit}{anew}"
+            again = f", and it is trained from the start: {shorter.why}" if shorter.why else ""
+            return f"its budget is now {budget.amount} {budget.unit}{again}"
         place = _place(row.point, row.replicate)
         if place not in self._at:
             point, _ = place
@@ -216,55 +216,16 @@ class _Why:
         parts = changed_parts(row, self._at[place], self._plan, self._files)
         if not parts:
             return _UNKNOWN
-        verb = "has" if len(parts) == 1 and parts[0] not in ("data", "seeds") else "have"
-        return f"its {listed(parts)} {verb} changed"
+        has = "has" if len(parts) == 1 and parts[0] not in ("data", "seeds") else "have"
+        return f"its {listed(parts)} {has} changed"
 
 
-def carried_extensions(extensions: Sequence[Mapping[str, Any]], plan: Plan) -> list[dict[str, Any]]:
-    """Return the recorded extensions that an edited sweep's plan leaves standing.
-
-    A trial that was added stays if its point is in the edited space, or was never in the space and
-    still has the space's axes: then nobody has taken it out.
-
-    Args:
-        extensions: as recorded, oldest first.
-        plan: of the edited sweep alone.
-    """
-    points = {content_hash(dict(trial.point)) for trial in plan.trials}
-    axes = {frozenset(trial.point) for trial in plan.trials}
-    carried = []
-    for extension in extensions:
-        trials = []
-        for entry in extension["trials"]:
-            point = content_hash(entry["point"])
-            in_space = point in points
-            if in_space or (entry["how"] == "new" and frozenset(entry["point"]) in axes):
-                # Once in the space, it is the space that decides.
-                is_taken_in = in_space and entry["how"] == "new"
-                trials.append({**entry, "how": "in the sweep since"} if is_taken_in else entry)
-        carried.append({**extension, "trials": trials})
-    return carried
-
-
-def with_keys_of(extensions: Sequence[Mapping[str, Any]], plan: Plan) -> list[dict[str, Any]]:
-    """Return extensions with the keys that their trials have in a plan."""
-    keys = {_place(trial.point, trial.replicate): trial.key for trial in plan.trials}
-    return [
-        {
-            **extension,
-            "trials": [
-                {**entry, "key": keys[place]}
-                for entry in extension["trials"]
-                if (place := _place(entry["point"], int(entry["replicate"]))) in keys
-            ],
-        }
-        for extension in extensions
-    ]
-
-
-def proposed_trials(plan: Plan, limits: Limits, journal: Journal) -> list[Trial]:
-    """Return the trials that an adaptive search's recorded proposals lead to."""
-    planner = Planner.like(plan, limits)
+def proposed_trials(plan: Plan, journal: Journal) -> list[Trial]:
+    """Return the trials that an adaptive search's recorded proposals lead to; none of a search
+    that lists or draws its points."""
+    if not plan.is_adaptive:
+        return []
+    planner = Planner.like(plan)
     trials: list[Trial] = []
     for _, text in sorted(journal.metas(PROPOSALS).items()):
         point = json.loads(text)["point"]

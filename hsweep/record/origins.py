@@ -1,39 +1,10 @@
-"""What trained a trial beside what its settings say: code, and versions of what computes."""
+"""Which versions trained the trials of a study."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
+from hsweep.design.origin import Origin
 from hsweep.record.journal_reader import ORIGIN_META, JournalReader
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """What trained a trial.
-
-    Attributes:
-        code: digest of the code, by the parts of a key (see ``hsweep.planning.code``).
-        versions: of Python and of the installed packages that compute.
-    """
-
-    code: Mapping[str, str] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-
-    def text(self) -> str:
-        """Return it in one form."""
-        content = {"code": dict(self.code), "versions": dict(self.versions)}
-        return json.dumps(content, sort_keys=True, separators=(",", ":"))
-
-    @classmethod
-    def parse(cls, text: str) -> "Origin":
-        """Return what a text of it says.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is none.
-        """
-        content = json.loads(text)
-        return cls(content["code"], content["versions"])
 
 
 def mixed_versions_lines(journal: JournalReader, keys: Iterable[str]) -> list[str]:

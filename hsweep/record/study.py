@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hsweep.commands import command
+from hsweep.command_line import command
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.files import set_aside, write_text

@@ -8,45 +8,35 @@ import contextlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 
 from hsweep.design.sweep import Sweep
-from hsweep.design.trial import Trial
 from hsweep.errors import UserError
-from hsweep.paths import Home
 from hsweep.planning.answerable import refuse_unanswerable
-from hsweep.planning.code_changes import acceptance_line, accepted_change, recorded_files
-from hsweep.planning.continuation import BudgetHistory, CheckpointUnits
-from hsweep.planning.extension import with_extensions
-from hsweep.planning.identity import Accepted
-from hsweep.planning.plan import apply_settings
-from hsweep.planning.prepare import Prepared, Settings, prepare, refuse_unread_data
-from hsweep.planning.revision import (
-    Revision,
-    carried_extensions,
-    compare,
-    proposed_trials,
-    with_keys_of,
+from hsweep.planning.code_changes import acceptance_line, recorded_files
+from hsweep.planning.continuation import BudgetHistory
+from hsweep.planning.extension import carried_over
+from hsweep.planning.options import SweepOptions
+from hsweep.planning.prepare import (
+    Prepared,
+    prepare_edited,
+    recorded_options,
+    refuse_unread_data,
+    variant,
 )
+from hsweep.planning.revision import Revision, compare, proposed_trials
 from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal
 from hsweep.record.study import Manifest, Study
 from hsweep.running.apply_revision import apply_revision
-from hsweep.running.beginnings import new_manifest
-from hsweep.running.launch import (
-    Conclude,
-    RunOptions,
-    check_new,
-    make_runner,
-    prepare_runner,
-    sweep_source,
-)
-from hsweep.running.outcome import Outcome
-from hsweep.running.request import train
+from hsweep.running.job import Job
+from hsweep.running.manifests import new_manifest, sweep_source
+from hsweep.running.options import EditOptions
+from hsweep.running.resume import accepting_code
 from hsweep.tracking.target import TrackingTarget
 from hsweep.workspace import load_sweep
 
@@ -55,23 +45,6 @@ _REPLACED: Final = (
     *("sweep_folder", "own_folders", "extensions", "probe"),
 )
 """What of a manifest an edited sweep replaces."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What an edit consists of.
-
-    Attributes:
-        sweep_file: the edited sweep; None for the study's own copy.
-        settings: to replace or add to those the study was begun with.
-        dropped: names of settings that hold no longer.
-        accept_code: whether code that has changed counts as the same.
-    """
-
-    sweep_file: Path | None = None
-    settings: Settings = field(default_factory=list)
-    dropped: Sequence[str] = ()
-    accept_code: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,54 +68,30 @@ class Edit:
     last_seq: int
 
 
-def go_on_edited(
-    study: Study,
-    asked: Asked,
-    options: RunOptions,
-    home: Home,
-    console: Console,
-    conclude: Conclude,
-    *,
-    dry_run: bool,
-) -> tuple[Edit, Outcome | None]:
-    """Show what an edited sweep makes of a study, then go on with it.
-
-    Args:
-        study: as it is on disk.
-        asked: the edit.
-        options: how to run it.
-        home: where the study lies.
-        console: where to say what changes.
-        conclude: writes what is to be said at the end.
-        dry_run: only show it.
-
-    Returns:
-        The edit, and how the run ended; None after a dry run.
+def edited(study: Study, edit: Edit, target: TrackingTarget) -> Job:
+    """Return the job of going on as an edited sweep.
 
     Raises:
-        UserError: what stands in the way; nothing is recorded then.
+        UserError: the question of the sweep can never be answered.
     """
-    edit = plan_edit(study, asked, options.target)
-    announce(console, study, edit)
-    if dry_run:
-        return edit, None
+    plan = edit.prepared.plan
     if edit.revision.new:
-        refuse_unanswerable(edit.prepared.plan)
-    check_new(edit.revision.new, options, console)
-    runner = make_runner(options, home, study.name, study.manifest.storage, edit.prepared.loaded)
-    try:
-        prepare_runner(runner, edit.prepared.plan, conclude)
+        refuse_unanswerable(plan)
+
+    def record() -> Study:
         with study.locked():
             _refuse_moved_on(study, edit)
             if edit.is_change:
                 apply_revision(study, edit.revision, edit.manifest, edit.source)
-        outcome = train(study, edit.prepared, runner, options, home, console, conclude)
-    finally:
-        runner.close()
-    return edit, outcome
+        return study
+
+    storage = study.manifest.storage
+    return Job(study.name, edit.prepared, target, record, storage, edit.revision.new)
 
 
-def plan_edit(study: Study, asked: Asked, target: TrackingTarget) -> Edit:
+def plan_edit(
+    study: Study, options: EditOptions, target: TrackingTarget, *, accepts_code: bool = False
+) -> Edit:
     """Plan an edited sweep and compare it with the record; nothing is written.
 
     Raises:
@@ -150,65 +99,41 @@ def plan_edit(study: Study, asked: Asked, target: TrackingTarget) -> Edit:
     """
     manifest = study.manifest
     before = study.sweep_text()
-    path = study.sweep_file() if asked.sweep_file is None else asked.sweep_file
-    is_kept = path.resolve().parent == study.paths.root.resolve()
+    path = study.sweep_file() if options.sweep_file is None else options.sweep_file
     if path.resolve() == study.paths.sweep_source.resolve() and sweep_source(path) != before:
         raise UserError(
             f"{path} is the study's own copy, which stays what is on record, and it was changed; "
             "give it another name and try again"
         )
-
-    def prepared_with(accepted: Accepted) -> Prepared:
-        return prepare(
-            path,
-            preset=manifest.preset,
-            settings=_merged(study, asked),
-            seed=manifest.seed,
-            points=manifest.points,
-            siblings=Path(manifest.sweep_folder) if is_kept else None,
-            own_folders=map(Path, manifest.own_folders) if is_kept else (),
-            accepted=accepted,
-            **dict(manifest.limits),
-        )
-
-    prepared = prepared_with(manifest.accepted_code)
+    prepared = prepare_edited(study, path, _merged(study, options))
     sweep = prepared.plan.sweep
     _refuse_another(study, sweep)
     refuse_unread_data(prepared.plan)
     source = sweep_source(path)
-    is_same = source == before and not (asked.settings or asked.dropped)
+    is_same = source == before and not (options.settings or options.dropped)
     old_sweep = sweep if is_same else _old_sweep(study)
     entry: dict[str, Any] | None = None
     with study.journal() as journal:
         last_seq = journal.last_seq()
         rows = journal.trials(orphaned=True)
         files = recorded_files(journal).get
-        proposed = _proposed(study, prepared, journal, old_sweep)
-        if asked.accept_code:
-            entry = accepted_change(
-                [row for row in rows if not row.orphaned],
-                [*prepared.plan.trials, *proposed],
-                manifest.accepted_code,
-                files,
-            )
-        if entry is not None:
-            prepared = prepared_with({**manifest.accepted_code, **entry["code"]})
-            proposed = _proposed(study, prepared, journal, old_sweep)
+        _refuse_another_search(study, prepared, journal, old_sweep)
+        if accepts_code:
+            prepared, entry = accepting_code(prepared, journal)
+        proposed = proposed_trials(prepared.plan, journal)
     if prepared.plan.is_adaptive:
         extensions: Sequence[Mapping[str, Any]] = manifest.extensions
         revision = compare(replace(prepared.plan, trials=tuple(proposed)), rows, files)
         _refuse_reproposed(study, revision)
     else:
-        extensions = carried_extensions(manifest.extensions, prepared.plan)
-        plan = with_extensions(prepared.plan, prepared.limits, extensions)
-        extensions = with_keys_of(extensions, plan)
+        plan, extensions = carried_over(manifest.extensions, prepared.plan)
         prepared = replace(prepared, plan=plan)
         history = BudgetHistory(
             [manifest.budget, *(each["before"]["budget"] for each in manifest.revisions)],
             {row.key: row for row in rows},
-            CheckpointUnits(study.checkpoints()),
+            study.checkpoints(),
             same_rungs=old_sweep is not None and old_sweep.early_stopping == sweep.early_stopping,
-            accepted=prepared.plan.accepted,
+            accepted=plan.accepted,
         )
         revision = compare(plan, rows, files, history.shorter)
     revised = _revised(study, prepared, revision, extensions, target, entry)
@@ -224,34 +149,36 @@ def plan_edit(study: Study, asked: Asked, target: TrackingTarget) -> Edit:
 
 
 def announce(console: Console, study: Study, edit: Edit) -> None:
-    """Say what an edit makes of a study."""
+    """Print what an edit makes of a study."""
     first, *rest = edit.revision.lines()
     if edit.prepared.plan.is_adaptive:
         search = edit.prepared.plan.sweep.search
-        kept = len(edit.revision.kept)
-        first = f"{kept} trials proposed so far, {search.num_points} points in all"
+        first = (
+            f"{len(edit.revision.kept)} trials proposed so far, {search.num_points} points in all"
+        )
     what = "with an edited sweep" if edit.is_change else "as it is recorded"
     console.print(f"study {study.name} {what}: {first}", style="bold", soft_wrap=True)
     for line in rest:
         console.print(f"  {line}", soft_wrap=True)
     for entry in edit.manifest.accepted[len(study.manifest.accepted) :]:
         console.print(f"  accepted   {acceptance_line(entry)}", soft_wrap=True)
+    before = recorded_options(study.manifest).settings
     for name, values in edit.manifest.settings:
-        shown = ",".join(map(str, values))
-        if (name, list(values)) not in [(n, list(v)) for n, v in study.manifest.settings]:
-            console.print(f"  set        {name}={shown}", soft_wrap=True)
+        if (name, list(values)) not in before:
+            console.print(f"  set        {name}={','.join(map(str, values))}", soft_wrap=True)
 
 
-def _merged(study: Study, asked: Asked) -> Settings:
-    recorded = {name: list(values) for name, values in study.manifest.settings}
-    for name in asked.dropped:
-        if name not in recorded:
-            known = ", ".join(recorded) if recorded else "none"
+def _merged(study: Study, options: EditOptions) -> SweepOptions:
+    recorded = recorded_options(study.manifest)
+    settings = dict(recorded.settings)
+    for name in options.dropped:
+        if name not in settings:
+            known = ", ".join(settings) if settings else "none"
             raise UserError(
                 f"the study {study.name!r} was not begun with --set {name}; its settings: {known}"
             )
-        del recorded[name]
-    return list((recorded | dict(asked.settings)).items())
+        del settings[name]
+    return replace(recorded, settings=list((settings | dict(options.settings)).items()))
 
 
 def _refuse_another(study: Study, sweep: Sweep) -> None:
@@ -288,33 +215,9 @@ def _old_sweep(study: Study) -> Sweep | None:
                 siblings=Path(manifest.sweep_folder),
                 own_folders=map(Path, manifest.own_folders),
             )
-        settings = [(name, list(values)) for name, values in manifest.settings]
-        return apply_settings(loaded.sweep, manifest.preset, settings).with_points(manifest.points)
+        return variant(loaded.sweep, recorded_options(manifest))
     except UserError:
         return None
-
-
-def _proposed(
-    study: Study, prepared: Prepared, journal: Journal, old_sweep: Sweep | None
-) -> list[Trial]:
-    """Return the trials of the points that an adaptive search has proposed.
-
-    Raises:
-        UserError: the search, or its space, is another.
-    """
-    plan = prepared.plan
-    was_adaptive = bool(journal.metas(PROPOSALS))
-    if was_adaptive != plan.is_adaptive and journal.trials(orphaned=True):
-        raise UserError(
-            f"the study {study.name!r} {'learns' if was_adaptive else 'does not learn'} from its "
-            "trials which points to propose, unlike the edited sweep's search; begin a new study "
-            "with `hsweep run`"
-        )
-    if not plan.is_adaptive:
-        return []
-    if old_sweep is not None and old_sweep.space.parameters() != plan.sweep.space.parameters():
-        raise UserError(_ADAPTIVE.format(name=study.name, what="its space has changed"))
-    return proposed_trials(plan, prepared.limits, journal)
 
 
 _ADAPTIVE: Final = (
@@ -323,6 +226,25 @@ _ADAPTIVE: Final = (
     "early stopping, resources and question can change; for anything else begin a new study with "
     "`hsweep run`"
 )
+
+
+def _refuse_another_search(
+    study: Study, prepared: Prepared, journal: Journal, old_sweep: Sweep | None
+) -> None:
+    """Refuse another search where a study has trials, and another space of an adaptive one."""
+    plan = prepared.plan
+    was_adaptive = bool(journal.metas(PROPOSALS))
+    if was_adaptive != plan.is_adaptive and journal.trials(orphaned=True):
+        raise UserError(
+            f"the study {study.name!r} {'learns' if was_adaptive else 'does not learn'} from its "
+            "trials which points to propose, unlike the edited sweep's search; begin a new study "
+            "with `hsweep run`"
+        )
+    has_another_space = (
+        old_sweep is not None and old_sweep.space.parameters() != plan.sweep.space.parameters()
+    )
+    if plan.is_adaptive and has_another_space:
+        raise UserError(_ADAPTIVE.format(name=study.name, what="its space has changed"))
 
 
 def _refuse_reproposed(study: Study, revision: Revision) -> None:
@@ -342,22 +264,13 @@ def _revised(
     accepted: Mapping[str, Any] | None,
 ) -> Manifest:
     before = study.manifest
-    asked = new_manifest(
-        study.name,
-        prepared.loaded,
-        prepared.plan,
-        settings=prepared.settings,
-        limits=prepared.limits,
-        storage=before.storage,
-        target=target,
-        points=prepared.points,
-    )
-    after = replace(asked, extensions=list(extensions))
+    fresh = new_manifest(study.name, prepared, storage=before.storage, target=target)
+    after = replace(fresh, extensions=list(extensions))
     number = len(before.revisions) + 1
     entry = {
-        "time": asked.created,
-        "command": asked.command,
-        "provenance": asked.provenance,
+        "time": fresh.created,
+        "command": fresh.command,
+        "provenance": fresh.provenance,
         "counts": revision.counts(),
         "reasons": {why: len(orphans) for why, orphans in revision.reasons().items()},
         "sweep_file": study.paths.earlier_sweep_source(number).name,
@@ -365,7 +278,7 @@ def _revised(
     }
     changes: dict[str, Any] = {name: getattr(after, name) for name in _REPLACED}
     if accepted is not None:
-        dated = {"time": asked.created, "command": asked.command, **accepted}
+        dated = {"time": fresh.created, "command": fresh.command, **accepted}
         changes["accepted"] = [*before.accepted, dated]
     return replace(before, **changes, revisions=[*before.revisions, entry])
 

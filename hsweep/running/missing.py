@@ -2,36 +2,35 @@
 
 import contextlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from hsweep.commands import command
+from hsweep.command_line import command
 from hsweep.design.sweep import DEFAULT_PRESET
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.extension import Extension, Wanted, plan_extension
-from hsweep.planning.prepare import Prepared, prepare_again, refuse_unread_data
+from hsweep.planning.options import SweepOptions
+from hsweep.planning.prepare import Prepared, recorded_options, refuse_unread_data
 from hsweep.record.study import Study
-from hsweep.running.beginnings import extension_entry
-from hsweep.running.launch import (
-    Conclude,
-    RunOptions,
-    check_new,
-    make_runner,
-    prepare_runner,
-    sweep_source,
-)
-from hsweep.running.outcome import Outcome
-from hsweep.running.request import refuse_changed, train
+from hsweep.running.job import Job
+from hsweep.running.manifests import extension_entry, sweep_source
+from hsweep.running.resume import replanned
+from hsweep.tracking.target import TrackingTarget
 from hsweep.workspace import load_sweep
 
 
 def study_of(
-    sweep_file: Path, name: str | None, home: Home, given: Mapping[str, Any], console: Console
+    sweep_file: Path,
+    name: str | None,
+    home: Home,
+    options: SweepOptions,
+    given: Iterable[str],
+    console: Console,
 ) -> Study:
     """Return the study of a sweep file, whose own copy of the sweep is what runs.
 
@@ -39,7 +38,8 @@ def study_of(
         sweep_file: as given again.
         name: the study's; None for the one that ``hsweep run`` would begin by default.
         home: where it lies.
-        given: the sweep options of the command line, which must be those the study began with.
+        options: what is chosen of the sweep.
+        given: names of the options that the user gave, which must be as the study has them.
         console: where to say that the file has changed since.
 
     Raises:
@@ -47,27 +47,12 @@ def study_of(
     """
     with contextlib.redirect_stdout(sys.stderr):
         sweep = load_sweep(sweep_file).sweep
-    preset = given.get("preset") or DEFAULT_PRESET
-    study = Study.open_to_run(home, name or f"{sweep.name}-{preset}")
-    manifest = study.manifest
-    recorded: dict[str, Any] = {
-        "sweep": manifest.sweep,
-        "preset": manifest.preset,
-        "settings": [(key, list(values)) for key, values in manifest.settings],
-        "points": [dict(point) for point in manifest.points],
-        "seed": manifest.seed,
-        **manifest.limits,
-    }
-    now = {**given, "sweep": sweep.name}
-    for what in ("settings", "points"):
-        if what in now:
-            now[what] = list(now[what])
-    for what, value in now.items():
-        if value != recorded.get(what):
-            raise UserError(
-                f"the study {study.name!r} was begun with {what} {recorded.get(what)!r}, not "
-                f"{value!r}; only the trials it lacks can be added (leave the option out)"
-            )
+    study = Study.open_to_run(home, name or f"{sweep.name}-{options.preset or DEFAULT_PRESET}")
+    recorded = recorded_options(study.manifest)
+    _refuse_differing(study, "sweep", sweep.name, study.manifest.sweep)
+    for what in given:
+        now, before = getattr(options, what), getattr(recorded, what)
+        _refuse_differing(study, what, list(now) if isinstance(now, tuple) else now, before)
     if sweep_source(sweep_file) != study.sweep_text():
         console.print(
             f"{sweep_file} has changed since the study began; the study's own copy is run "
@@ -79,41 +64,38 @@ def study_of(
     return study
 
 
-def plan_missing(study: Study, wanted: Iterable[Wanted]) -> tuple[Prepared, Extension]:
+def _refuse_differing(study: Study, what: str, now: Any, before: Any) -> None:
+    if now != before:
+        raise UserError(
+            f"the study {study.name!r} was begun with {what} {before!r}, not {now!r}; only the "
+            "trials it lacks can be added (leave the option out)"
+        )
+
+
+def plan_missing(
+    study: Study, wanted: Iterable[Wanted], console: Console
+) -> tuple[Prepared, Extension]:
     """Find the trials that an analysis of ``study`` lists as missing.
 
     Raises:
         UserError: the study's trials cannot be planned again, or are no longer the same.
     """
-    prepared = prepare_again(study)
+    prepared, _ = replanned(study)
     with study.journal() as journal:
-        refuse_changed(study, prepared, journal)
-        recorded = journal.trials()
-    extension = plan_extension(prepared.plan, prepared.limits, recorded, wanted)
+        extension = plan_extension(prepared.plan, journal.trials(), wanted)
     return replace(prepared, plan=extension.plan), extension
 
 
-def run_missing(
-    study: Study,
-    prepared: Prepared,
-    extension: Extension,
-    options: RunOptions,
-    home: Home,
-    console: Console,
-    conclude: Conclude,
-) -> Outcome:
-    """Run the trials of an extension, and no others, within the study's record.
+def extended(study: Study, prepared: Prepared, extension: Extension, target: TrackingTarget) -> Job:
+    """Return the job of running the trials of an extension, and no others.
 
     Raises:
-        UserError: anything that stands in the way before the first trial.
+        UserError: data that cannot be read.
     """
     plan = prepared.plan
     refuse_unread_data(plan)
-    check_new([each.trial for each in extension.additions], options, console)
-    storage = study.manifest.storage
-    runner = make_runner(options, home, study.name, storage, prepared.loaded)
-    try:
-        prepare_runner(runner, plan, conclude)
+
+    def record() -> Study:
         with study.locked(), study.journal(read_only=False) as journal:
             again = {each.trial.key for each in extension.additions if each.is_recorded}
             ended = [
@@ -121,6 +103,14 @@ def run_missing(
             ]
             study.extend(extension_entry(extension, prepared.loaded.path))
             journal.reopen(ended, "asked for at its full budget")
-        return train(study, prepared, runner, options, home, console, conclude, only=extension.keys)
-    finally:
-        runner.close()
+        return study
+
+    return Job(
+        study.name,
+        prepared,
+        target,
+        record,
+        study.manifest.storage,
+        new=[each.trial for each in extension.additions],
+        only=extension.keys,
+    )

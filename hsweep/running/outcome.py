@@ -1,10 +1,11 @@
-"""How a run ended, and what is said of it."""
+"""How a run ended, and its last lines."""
 
 from dataclasses import dataclass
 
-from hsweep.commands import command
+from hsweep.command_line import command
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import TrialStatus
+from hsweep.paths import Home
 from hsweep.record.endings import (
     SEARCH_END,
     counts_in_words,
@@ -60,6 +61,15 @@ class Outcome:
 def resume_line(study: Study) -> str:
     """Return the command that goes on with a study."""
     return command("resume", study.name, home=study.paths.home)
+
+
+def browse_line(target: TrackingTarget, home: Home) -> str:
+    """Return how to look at the tracked runs: a server's address, or the command for a store."""
+    if target.is_server:
+        return target.shown_uri
+    if target.sqlite_file == home.mlflow_database:
+        return command("ui", home=home.root)
+    return command("ui", "--tracking-uri", target.shown_uri, home=home.root)
 
 
 def errors_line(study: Study) -> str:

@@ -1,10 +1,9 @@
 """Nothing trained twice: trials that another study of the home has finished are taken from there.
 
-A trial is the same if all that its key covers is the same: what ran to its end elsewhere is the
-same training then, as long as the packages that compute had the same versions. Its reports are
-copied into this study's record, which stays whole without the other study, and the record names
-the study that trained them. What counts is the code that did train it, whatever a study has
-accepted since.
+A trial is the same if its key is, and if the packages that compute had the same versions. Its
+reports are copied into this study's record, which stays whole without the other study, and the
+record names the study that trained them. What counts is the code that trained it, whatever a study
+has accepted since.
 """
 
 import sqlite3
@@ -13,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from hsweep.design.labels import listed
+from hsweep.design.origin import Origin, differing
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home, StudyPaths
@@ -20,13 +21,13 @@ from hsweep.planning.code_changes import (
     acceptance,
     changed_code,
     code_in_words,
+    merged_changes,
     note_files,
     recorded_files,
 )
-from hsweep.planning.identity import CONTENT_PARTS, describe
-from hsweep.planning.versions import differing
+from hsweep.planning.content import describe
+from hsweep.planning.identity import CONTENT_PARTS
 from hsweep.record.journal import Journal, LogRow
-from hsweep.record.origins import Origin
 from hsweep.record.study import Manifest, Study, list_studies
 from hsweep.record.tables import is_probed
 from models.conditioning import Conditioning
@@ -45,8 +46,8 @@ _Content = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Another study: the trials it has finished, by their content, and who trained each (empty:
-    itself). Several are the same but for their code where an edit has set some aside."""
+    """Another study: its finished trials by their content, each with the study that trained it
+    (empty: itself). Several are the same but for their code where an edit has set some aside."""
 
     paths: StudyPaths
     manifest: Manifest
@@ -58,16 +59,16 @@ class _Candidate:
     """A finished trial of another study.
 
     Attributes:
+        trained_by: the study that trained it.
         changed: files that differ from those a trial would run here, by the part of the code.
         reports: that this study would take.
         origins: what it was trained with, as texts.
-        obstacle: why it is not taken, whatever the user accepts; empty if nothing speaks against.
     """
 
+    trained_by: str
     changed: Mapping[str, Sequence[str]]
     reports: Sequence[LogRow]
     origins: Sequence[str]
-    obstacle: str
 
 
 @dataclass(slots=True)
@@ -80,17 +81,14 @@ class Reuse:
     times, which only trials run side by side make comparable. A study that cannot be read is
     passed over.
 
-    Args:
-        journal: this study's record.
+    Attributes:
+        journal, manifest: this study's record.
         home: where the other studies lie.
-        manifest: of this study.
         probe: what this study measures of its models' attention.
         only: keys of the trials to look for; None for all.
         accepts_code: other code counts as the same.
-
-    Attributes:
         taken: the study that trained each trial that was taken, by key.
-        num_left: trials that are finished elsewhere and not taken, since times are compared.
+        num_compared: trials that are finished elsewhere and not taken, since times are compared.
         accepted: what was taken in spite of other code, as it is to be recorded.
         not_taken: how many trials of which study are trained here although it has finished them,
             by the study and the reason.
@@ -103,7 +101,7 @@ class Reuse:
     only: frozenset[str] | None = None
     accepts_code: bool = False
     taken: dict[str, str] = field(default_factory=dict)
-    num_left: int = 0
+    num_compared: int = 0
     accepted: list[dict[str, Any]] = field(default_factory=list)
     not_taken: Counter[tuple[str, str]] = field(default_factory=Counter)
     _sources: list[_Source] | None = None
@@ -126,7 +124,7 @@ class Reuse:
             if row.status is not TrialStatus.PLANNED or row.attempt or row.unit:
                 wanted.pop(row.key, None)
         if compared_times(self.manifest.question):
-            self.num_left += sum(
+            self.num_compared += sum(
                 any(_content(trial.parts) in each.finished for each in sources)
                 for trial in wanted.values()
             )
@@ -136,8 +134,8 @@ class Reuse:
         # What was trained by the same code comes first, wherever it is.
         for accepting in (False, True) if self.accepts_code else (False,):
             for source in sources:
-                left = [wanted[key] for key in wanted.keys() - found]
-                found |= self._take(source, left, reasons, accepting=accepting)
+                missing = [wanted[key] for key in wanted.keys() - found]
+                found |= self._take(source, missing, reasons, accepting=accepting)
         self.not_taken.update(reason for key, reason in reasons.items() if key not in found)
         return frozenset(found)
 
@@ -170,7 +168,6 @@ class Reuse:
     ) -> set[str]:
         """Take trials from one study; return their keys, and add the reasons for the others."""
         found: dict[str, _Candidate] = {}
-        trained_by: dict[str, str] = {}
         files: dict[str, Mapping[str, str]] = {}
         name = source.paths.name
         try:
@@ -184,17 +181,18 @@ class Reuse:
                 for trial, key, by in there:
                     if trial.key in found:
                         continue
-                    candidate = self._candidate(trial, key, journal, files)
-                    if candidate.obstacle:
-                        reasons.setdefault(trial.key, (name, candidate.obstacle))
-                    elif candidate.changed and not accepting:
-                        verb = "has" if len(candidate.changed) == 1 else "have"
-                        why = f"the {code_in_words(candidate.changed)} {verb} changed since"
-                        more = "; --accept-code takes them all the same"
-                        reasons.setdefault(trial.key, (name, why + more))
-                    elif candidate.reports:
-                        found[trial.key] = candidate
-                        trained_by[trial.key] = by
+                    origins = journal.origins(key).get(key, [])
+                    changed, why_not = _compared(trial, origins, files)
+                    if changed and not (why_not or accepting):
+                        has = "has" if len(changed) == 1 else "have"
+                        why_not = (
+                            f"the {code_in_words(changed)} {has} changed since; --accept-code "
+                            "takes them all the same"
+                        )
+                    if why_not:
+                        reasons.setdefault(trial.key, (name, why_not))
+                    elif reports := self._usable(trial, list(journal.reports(key))):
+                        found[trial.key] = _Candidate(by, changed, reports, origins)
         except _NOT_TO_BE_READ:
             # What was read whole before is sound all the same.
             pass
@@ -204,36 +202,22 @@ class Reuse:
                 candidate.reports,
                 status=TrialStatus.FINISHED,
                 value=candidate.reports[-1].payload["metrics"][self.manifest.metric],
-                reused_from=trained_by[key],
+                reused_from=candidate.trained_by,
                 origins=candidate.origins,
             )
-            self.taken[key] = trained_by[key]
+            self.taken[key] = candidate.trained_by
         if found:
             note_files(self.journal, files)
-        for study in dict.fromkeys(trained_by.values()) if accepting else ():
-            changed = [found[key].changed for key in found if trained_by[key] == study]
-            self.accepted.append(acceptance({}, len(changed), _together(changed), what=study))
+        if accepting:
+            for study in dict.fromkeys(each.trained_by for each in found.values()):
+                changes = [each.changed for each in found.values() if each.trained_by == study]
+                self.accepted.append(
+                    acceptance({}, len(changes), merged_changes(changes), what=study)
+                )
         return set(found)
 
-    def _candidate(
-        self, trial: Trial, key: str, journal: Journal, files: Mapping[str, Mapping[str, str]]
-    ) -> _Candidate:
-        mine = Origin.parse(trial.origin)
-        texts = journal.origins(key).get(key, [])
-        origins = [Origin.parse(text) for text in texts]
-        changed: dict[str, Sequence[str]] = {}
-        obstacle = "" if origins else "it is not on record what trained it"
-        for origin in origins:
-            changed |= changed_code(origin.code, mine.code, files.get)
-            if names := differing(mine.versions, origin.versions):
-                there = ", ".join(f"{name} {origin.versions[name]}" for name in names)
-                here = ", ".join(f"{name} {mine.versions[name]}" for name in names)
-                obstacle = f"trained with {there} there, {here} here"
-        reports = self._usable(trial, list(journal.reports(key)))
-        return _Candidate(changed, reports, texts, obstacle if reports else "")
-
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
-        """Return the reports as this study would have recorded them; none if it would not."""
+        """Return the reports as this study would have recorded them; none where one is missing."""
         if [report.unit for report in reports] != trial.budget.report_units():
             return []
         if self.probe is None:
@@ -248,19 +232,19 @@ class Reuse:
             lines.append(
                 f"{len(self.taken)} of {num_trials} trials {'is' if one else 'are'} taken from "
                 f"{studies_in_words(self.taken.values())} (trained there); --no-reuse trains "
-                f"{'it' if one else 'them'} anew"
+                f"{'it' if one else 'them'} again"
             )
         for (study, why), number in self.not_taken.items():
             lines.append(
                 f"{number} of {num_trials} trials {'is' if number == 1 else 'are'} trained "
                 f"although study {study} has finished {'it' if number == 1 else 'them'}: {why}"
             )
-        if self.num_left:
+        if self.num_compared:
             lines.append(
-                f"{self.num_left} of {num_trials} trials are finished in other studies and still "
-                f"trained here: the question compares "
-                f"{' and '.join(compared_times(self.manifest.question))}, which is measured side "
-                "by side or not at all"
+                f"{self.num_compared} of {num_trials} trials are finished in other studies and "
+                f"still trained here: the question compares "
+                f"{listed(compared_times(self.manifest.question))}, which is measured side by side "
+                "or not at all"
             )
         return lines
 
@@ -277,7 +261,7 @@ def reuse_for(
 ) -> Reuse | None:
     """Return what takes trials from other studies; None if this study shall train all itself.
 
-    That it shall is asked once (``is_wanted`` is False) and holds whenever the study is resumed.
+    That it shall is recorded (``is_wanted`` is False) and holds whenever the study is resumed.
     """
     if not is_wanted:
         journal.set_meta(_ASKED, "no")
@@ -306,12 +290,30 @@ def _without_probe(payload: Mapping[str, Any]) -> dict[str, Any]:
     return {**payload, "metrics": metrics}
 
 
-def _together(changed: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
-    """Return the changed files of several trials, by the part of the code."""
-    parts = dict.fromkeys(part for each in changed for part in each)
-    return {
-        part: sorted({file for each in changed for file in each.get(part, ())}) for part in parts
-    }
+def _compared(
+    trial: Trial, origins: Sequence[str], files: Mapping[str, Mapping[str, str]]
+) -> tuple[dict[str, Sequence[str]], str]:
+    """Compare what trained a trial elsewhere with what would train it here.
+
+    Args:
+        trial: as planned here.
+        origins: what trained it there, as texts.
+        files: behind digests of code there.
+
+    Returns:
+        The files that differ by the part of the code, and what forbids taking it, whatever the user
+        accepts; empty if nothing does.
+    """
+    mine = Origin.parse(trial.origin)
+    changed: dict[str, Sequence[str]] = {}
+    why_not = "" if origins else "it is not on record what trained it"
+    for origin in map(Origin.parse, origins):
+        changed |= changed_code(origin.code, mine.code, files.get)
+        if names := differing(mine.versions, origin.versions):
+            there = ", ".join(f"{name} {origin.versions[name]}" for name in names)
+            here = ", ".join(f"{name} {mine.versions[name]}" for name in names)
+            why_not = f"trained with {there} there, {here} here"
+    return changed, why_not
 
 
 def _content(parts: Mapping[str, str]) -> _Content:

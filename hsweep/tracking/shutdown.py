@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from hsweep.commands import command
+from hsweep.command_line import command
 from hsweep.redaction import HIDDEN
 
 if TYPE_CHECKING:

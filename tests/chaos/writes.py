@@ -31,7 +31,7 @@ _PRELOADED: Final = (
     *("pyarrow.fs", "pyarrow.parquet", "torch._dynamo", "analysis.answer", "analysis.report"),
     *(
         "hsweep.cli",
-        "hsweep.verbs.conclusion",
+        "hsweep.commands.conclusion",
         "hsweep.running.edit",
         "hsweep.training.train",
     ),
@@ -273,7 +273,7 @@ def _replace(original: object, stand_in: object) -> None:
 
 
 def _child(root: Path, request: dict[str, Any]) -> int:
-    import hsweep.verbs.conclusion
+    import hsweep.commands.conclusion
     from hsweep.cli import main
     from hsweep.tracking.tracker import Tracker
 
@@ -283,7 +283,7 @@ def _child(root: Path, request: dict[str, Any]) -> int:
     if not request["tracks"]:
         _replace(Tracker, _Untracked)
     if not request["concludes"]:
-        hsweep.verbs.conclusion.Conclusion.__call__ = lambda self, study: []  # type: ignore[method-assign]
+        hsweep.commands.conclusion.Conclusion.__call__ = lambda self, study: []  # type: ignore[method-assign]
     arguments = [str(argument) for argument in request["arguments"]]
     sys.argv = ["hsweep", *arguments]
     writes = Writes(root, request["dies_at"], torn=request["torn"])

@@ -27,7 +27,8 @@ from hsweep import (
 from hsweep.paths import Home
 from hsweep.planning.answerable import Concern, analysable
 from hsweep.planning.baseline import baseline_proposals
-from hsweep.planning.plan import Limits, make_plan
+from hsweep.planning.options import Limits
+from hsweep.planning.plan import make_plan
 from tasks.base import Metric
 
 Invoke = Callable[..., Result]
@@ -41,7 +42,7 @@ ROOMY: Final[dict[str, Any]] = {
 
 def concerns(limits: Limits | None = None, **changes: Any) -> list[Concern]:
     sweep = tiny_sweep(**{"replicates": 3, **changes})
-    return analysable(make_plan(sweep, preset="quick", study_seed=0, limits=limits))
+    return analysable(make_plan(sweep, preset="quick", study_seed=0, limits=limits or Limits()))
 
 
 def only(found: list[Concern]) -> tuple[str, str, str]:

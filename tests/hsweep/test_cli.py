@@ -18,12 +18,13 @@ from click.testing import Result
 from tiny_runs import take_one
 from tiny_studies import SWEEP_FILE, finish, new_study, put_on_record, recording
 
-from hsweep.commands import command
+from hsweep.command_line import command
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.running import request
+from hsweep.running import run
+from hsweep.running.options import RunOptions
 from hsweep.tracking.tracker import Tracker
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -47,7 +48,7 @@ def write(folder: Path, source: str, name: str = "question.py") -> Path:
 
 
 class TestSweepFiles:
-    @pytest.mark.parametrize("verb", ["plan", "run"])
+    @pytest.mark.parametrize("name", ["plan", "run"])
     @pytest.mark.parametrize(
         ("source", "message"),
         [
@@ -80,10 +81,10 @@ class TestSweepFiles:
         ],
     )
     def test_what_is_wrong_with_a_file_is_said_with_its_line(
-        self, hsweep: Invoke, tmp_path: Path, verb: str, source: str, message: str
+        self, hsweep: Invoke, tmp_path: Path, name: str, source: str, message: str
     ) -> None:
         path = write(tmp_path, source)
-        assert message in refusal(hsweep(verb, path))
+        assert message in refusal(hsweep(name, path))
 
     def test_a_missing_file_a_folder_and_another_ending(
         self, hsweep: Invoke, tmp_path: Path
@@ -204,11 +205,11 @@ class TestRunAndResume:
     ) -> None:
         joined: list[str | None] = []
 
-        def noting(options: request.RunOptions, *_: Any) -> InlineRunner:
-            joined.append(options.address)
+        def noting(options: RunOptions, *_: Any) -> InlineRunner:
+            joined.append(options.cluster)
             raise UserError("seen")
 
-        monkeypatch.setattr(request, "make_runner", noting)
+        monkeypatch.setattr(run, "make_runner", noting)
         monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
         new_study(home, "begun")
         path = write(tmp_path, SWEEP_FILE)
@@ -241,7 +242,7 @@ class TestRunAndResume:
                 seen.append(assignment.report_timeout)
                 coordinator.request_stop("seen")
 
-        monkeypatch.setattr(request, "make_runner", lambda *_: Looking())
+        monkeypatch.setattr(run, "make_runner", lambda *_: Looking())
         source = SWEEP_FILE.replace("tiny_sweep()", "tiny_sweep(report_timeout=7.0)")
         hsweep("run", write(tmp_path, source), *given)
         assert seen == [used]
@@ -365,17 +366,17 @@ class TestInterrupts:
         yield
         signal.signal(signal.SIGINT, before)
 
-    @pytest.mark.parametrize("verb", ["run", "resume", "plan"])
+    @pytest.mark.parametrize("name", ["run", "resume", "plan"])
     def test_before_anything_is_recorded(
-        self, hsweep: Invoke, tmp_path: Path, home: Home, verb: str
+        self, hsweep: Invoke, tmp_path: Path, home: Home, name: str
     ) -> None:
         study = new_study(home)
         put_on_record(study, self.SOURCE)
         before = study.status()
-        ended = hsweep(verb, "mine" if verb == "resume" else write(tmp_path, self.SOURCE))
+        ended = hsweep(name, "mine" if name == "resume" else write(tmp_path, self.SOURCE))
         assert ended.exit_code == 130
         assert ended.stdout == ""
-        said = "before the first trial, so nothing new is on record" if verb != "plan" else ""
+        said = "before the first trial, so nothing new is on record" if name != "plan" else ""
         assert ended.stderr.splitlines()[-1].startswith(f"hsweep: interrupted {said}".rstrip())
         assert [paths.name for paths in home.studies.iterdir()] == ["mine"]
         assert study.status() == before
@@ -506,7 +507,7 @@ class TestStudies:
         whole = hsweep("show", "mine").stdout
         before = json.loads(hsweep("show", "mine", "--json").stdout)
         monkeypatch.setattr("hsweep.record.study.CLOSELY", 2)
-        monkeypatch.setattr("hsweep.verbs.render.CLOSELY", 2)
+        monkeypatch.setattr("hsweep.commands.study_tables.CLOSELY", 2)
         shown = hsweep("show", "mine").stdout
         assert "the best by nmse:" in shown
         assert shown.count("finished") == 2
@@ -523,8 +524,8 @@ class TestStudies:
             "heavy = ['torch', 'ray', 'mlflow', 'pandas', 'numpy', 'pyarrow', 'scipy'];"
             "print('heavy:', *(name for name in heavy if name in sys.modules))"
         )
-        for verb in (["show", "mine"], ["list"]):
-            ended = run_process("-c", program, *verb, "--home", str(home.root))
+        for name in (["show", "mine"], ["list"]):
+            ended = run_process("-c", program, *name, "--home", str(home.root))
             assert ended.returncode == 0, ended.stderr
             assert ended.stdout.endswith("heavy:\n")
 
@@ -547,11 +548,11 @@ class TestStudies:
         assert (states.pop("whole"), states.pop("no_manifest")) == ("interrupted", "interrupted")
         assert set(states.values()) == {"unreadable"}
 
-    @pytest.mark.parametrize("verb", ["show", "analyze", "report"])
-    def test_a_damaged_study_is_said(self, hsweep: Invoke, home: Home, verb: str) -> None:
+    @pytest.mark.parametrize("name", ["show", "analyze", "report"])
+    def test_a_damaged_study_is_said(self, hsweep: Invoke, home: Home, name: str) -> None:
         new_study(home).paths.journal.write_bytes(b"garbage" * 99)
         assert "journal.jsonl cannot be read (it holds no whole line" in refusal(
-            hsweep(verb, "mine")
+            hsweep(name, "mine")
         )
 
 

@@ -14,17 +14,17 @@ from tiny_runs import assignment_of, content, planned
 from torch import nn
 
 from hsweep import Recipe, UserError, epochs, grid
+from hsweep.commands import doctor
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Resources, Trial
 from hsweep.planning.plan import make_plan
-from hsweep.running import launch
+from hsweep.running.runners import connect
 from hsweep.training import compiler
 from hsweep.training import train as training
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.compiled import compiled, is_graphed
 from hsweep.training.stacked.candidates import kind_of
 from hsweep.training.train import train
-from hsweep.verbs import checks
 from models.retrieval import RetrievalTransformer
 from tasks.synthetic.retrieval import Retrieval
 
@@ -174,9 +174,9 @@ def test_a_plan_that_cannot_be_compiled_here_is_refused_before_anything_runs(bar
     sweep = tiny_sweep(recipe=Recipe(batch_size=8, compile="on"))
     plan = make_plan(sweep, preset="quick", study_seed=0)
     with pytest.raises(UserError, match=r"a C\+\+ compiler \(g\+\+.* is missing; install it, or"):
-        launch.prepare_runner(InlineRunner(), plan)
+        connect(InlineRunner(), plan, lambda: None)
     plan = make_plan(tiny_sweep(), preset="quick", study_seed=0)
-    launch.prepare_runner(InlineRunner(), plan)
+    connect(InlineRunner(), plan, lambda: None)
 
 
 @pytest.mark.usefixtures("bare")
@@ -207,7 +207,7 @@ def test_headers_and_triton_are_needed_too(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_the_doctor_says_whether_models_can_be_compiled(bare: Path) -> None:
-    check = checks.compiler()
+    check = doctor.compiler()
     assert (check.status, check.name) == ("warning", "compiler")
     assert check.remedy
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from tiny_studies import SWEEP_FILE
 
+from hsweep.commands import conclusion
+from hsweep.commands.conclusion import Conclusion
 from hsweep.paths import Home
 from hsweep.record.journal import Journal
 from hsweep.tracking.mlflow_api import MlflowClient
 from hsweep.tracking.state import StoreState
 from hsweep.tracking.target import TrackingTarget, tracking_target
-from hsweep.verbs import conclusion
-from hsweep.verbs.conclusion import Conclusion
 
 ROOT = Path(__file__).parents[2]
 TARGET = TrackingTarget("sqlite:////nowhere/mlflow.db", None, "tiny")
@@ -53,7 +53,7 @@ def test_the_analysis_is_there_without_having_been_called() -> None:
     program = """
 import sys
 from hsweep.tracking.target import TrackingTarget
-from hsweep.verbs.conclusion import Conclusion
+from hsweep.commands.conclusion import Conclusion
 assert "analysis.answer" not in sys.modules
 assert "mlflow" not in sys.modules
 Conclusion(TrackingTarget("sqlite:////nowhere/mlflow.db", None, "tiny")).import_ahead()

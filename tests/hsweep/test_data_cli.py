@@ -159,14 +159,14 @@ def test_preparing_what_is_missing_is_a_message_and_not_a_traceback(
 def test_preparing_finds_what_was_damaged_since_and_builds_it_anew(
     hsweep: Callable[..., Result], sweep: Path, root: Path, tmp_path: Path
 ) -> None:
-    assert "made anew" not in hsweep("prepare", sweep, "--data-root", root).output
+    assert "made again" not in hsweep("prepare", sweep, "--data-root", root).output
     file = next((tmp_path / "cache").glob("images-*/pixels.npy"))
     whole = file.read_bytes()
     file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     load.cache_clear()
     repaired = hsweep("prepare", sweep, "--data-root", root)
     assert (repaired.exit_code, file.read_bytes() == whole) == (0, True)
-    assert f"made anew, as it was damaged or not sealed: {file.parent}" in repaired.output
+    assert f"made again, as it was damaged or not sealed: {file.parent}" in repaired.output
 
 
 def test_a_cache_that_cannot_be_made_is_a_message(

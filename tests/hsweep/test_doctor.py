@@ -2,7 +2,6 @@ import json
 import os
 import shutil
 import socket
-import time
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +9,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from hsweep.commands import doctor, probes
+from hsweep.commands.probes import Check, ProbeError
 from hsweep.paths import Home
-from hsweep.verbs import checks, doctor, probes
-from hsweep.verbs.checks import Check
-from hsweep.verbs.probes import Probe
 
 HANG = "import json, threading; print(json.dumps({}), flush=True); threading.Event().wait()"
 
@@ -40,7 +38,7 @@ def test_a_healthy_machine_has_no_problems_and_is_left_as_it_was(tmp_path: Path)
 
 
 def test_quick_starts_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "run", lambda probe: pytest.fail(f"started {probe}"))
+    monkeypatch.setattr(probes, "run", lambda *probe, **_: pytest.fail(f"started {probe}"))
     found = by_name(doctor.diagnose(Home(tmp_path), quick=True))
     assert "ray" not in found
     assert found["journal"].status == "ok"
@@ -56,7 +54,7 @@ def test_whatever_is_not_ok_says_what_to_do(blocked: Path, monkeypatch: pytest.M
 
 
 def test_a_home_that_cannot_be_written_to_is_a_problem(blocked: Path) -> None:
-    check = checks.writable(blocked, "home", "give another")
+    check = doctor.writable(blocked, "home", "give another")
     assert check.status == "problem"
     assert str(blocked) in check.detail
 
@@ -67,7 +65,7 @@ def test_the_disk_is_judged_by_what_is_free(
 ) -> None:
     usage = SimpleNamespace(total=100 * 2**30, free=int(free * 2**30))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    check = checks.disk(tmp_path / "not" / "yet", "disk", need_gib=0.5, want_gib=5)
+    check = doctor.disk(tmp_path / "not" / "yet", "disk", want_gib=5)
     assert check.status == status
 
 
@@ -80,40 +78,15 @@ def test_a_journal_on_a_network_file_system_is_warned_of(
         SimpleNamespace(mountpoint=str(tmp_path.resolve()), fstype=kind),
     ]
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)  # noqa: A006
-    assert checks.write_ahead_log(tmp_path / "home").status == status
-
-
-def test_a_home_without_write_ahead_logging_is_a_problem(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checks, "_write_and_read_beside", lambda file: ("delete", 1))
-    check = checks.write_ahead_log(tmp_path)
-    assert check.status == "problem"
-    assert "delete" in check.detail
-
-
-@pytest.mark.parametrize(
-    ("ahead", "status"), [(0, "ok"), (3600, "warning"), (-3600, "warning"), (-2e9, "problem")]
-)
-def test_a_clock_unlike_the_files_is_noticed(ahead: float, status: str, tmp_path: Path) -> None:
-    assert checks.clock(tmp_path, lambda: time.time() + ahead).status == status
-
-
-def test_a_port_in_use_is_warned_of() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        number = taken.getsockname()[1]
-        assert checks.port(number, "pages", "take another").status == "warning"
-    assert checks.port(number, "pages", "take another").status == "ok"
+    assert doctor.write_ahead_log(tmp_path / "home").status == status
 
 
 def test_data_sets_are_the_folders_under_the_root(tmp_path: Path) -> None:
-    assert checks.data_sets(None).status == "ok"
-    assert checks.data_sets(tmp_path / "missing").status == "problem"
-    assert checks.data_sets(tmp_path).status == "warning"
+    assert doctor.data_sets(None).status == "ok"
+    assert doctor.data_sets(str(tmp_path / "missing")).status == "problem"
+    assert doctor.data_sets(str(tmp_path)).status == "warning"
     (tmp_path / "cifar10").mkdir()
-    check = checks.data_sets(tmp_path)
+    check = doctor.data_sets(str(tmp_path))
     assert (check.status, check.detail.endswith(": cifar10")) == ("ok", True)
 
 
@@ -127,21 +100,21 @@ def test_downloads_are_as_the_hub_switch_says(
 
 
 def test_a_probe_answers_with_its_last_line() -> None:
-    finding = probes.run(Probe(("-c", "print('noise'); print('{\"version\": 1}')")))
-    assert finding.facts == {"version": 1}
+    assert probes.run("-c", "print('noise'); print('{\"version\": 1}')") == {"version": 1}
 
 
-def test_a_probe_that_fails_says_what_was_raised() -> None:
-    finding = probes.run(Probe(("-c", "raise OSError('libcudart.so is missing\\n(a hint)')")))
-    assert (finding.facts, finding.failure) == (None, "OSError: libcudart.so is missing")
-
-
-def test_a_probe_that_dies_without_a_word_is_a_failure() -> None:
-    assert probes.run(Probe(("-c", "import os; os.abort()"))).failure == "exit status -6"
-
-
-def test_a_probe_that_answers_nonsense_is_a_failure() -> None:
-    assert "hello" in probes.run(Probe(("-c", "print('hello')"))).failure
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("raise OSError('libcudart.so is missing\\n(a hint)')", "OSError: libcudart.so is missing"),
+        ("import os; os.abort()", "exit status -6"),
+        ("print('hello')", "no answer, but 'hello'"),
+    ],
+)
+def test_a_probe_without_an_answer_says_why(code: str, why: str) -> None:
+    with pytest.raises(ProbeError) as failure:
+        probes.run("-c", code)
+    assert str(failure.value) == why
 
 
 def test_a_probe_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
@@ -153,8 +126,8 @@ def test_a_probe_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
         f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
         "child.wait()\n"
     )
-    finding = probes.run(Probe(("-c", code), timeout=8))
-    assert finding.failure == "no answer within 8 s"
+    with pytest.raises(ProbeError, match="no answer within 8 s"):
+        probes.run("-c", code, timeout=8)
     alive = [pid for pid in map(int, pids.read_text().split()) if is_running(pid)]
     assert alive == []
 
@@ -172,8 +145,7 @@ def test_a_probe_runs_our_packages_wherever_it_is_started(
     (tmp_path / "models.py").write_text("raise RuntimeError('not ours')")
     monkeypatch.chdir(tmp_path)
     code = "import json, models; print(json.dumps({'file': models.__file__}))"
-    facts = probes.run(Probe(("-c", code))).facts
-    assert facts is not None
+    facts = probes.run("-c", code)
     assert Path(facts["file"]).parents[1] == Path(probes.__file__).parents[2]
 
 

@@ -21,20 +21,22 @@ from tiny_studies import put_on_record
 from hsweep import Recipe
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
+from hsweep.design.origin import Origin
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.own_packages import default_folders, let_in
 from hsweep.paths import Home
 from hsweep.planning.code import SWEEP_FILE
 from hsweep.planning.continuation import length_dependence
+from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import prepare, prepare_again
 from hsweep.record.journal import Journal, TrialRow
-from hsweep.record.origins import Origin
 from hsweep.record.study import Study
 from hsweep.running.apply_revision import apply_revision
-from hsweep.running.beginnings import new_manifest
-from hsweep.running.edit import Asked, Edit, plan_edit
-from hsweep.running.request import refuse_changed
+from hsweep.running.edit import Edit, plan_edit
+from hsweep.running.manifests import new_manifest
+from hsweep.running.options import EditOptions
+from hsweep.running.resume import refuse_changed
 from hsweep.tracking.target import TrackingTarget, tracking_target
 
 SWEEP = '''"""A tiny question."""
@@ -83,18 +85,9 @@ class Bench:
         return path
 
     def begin(self, source: str, name: str = "mine", **settings: Any) -> Study:
-        prepared = prepare(
-            self.file(source), preset=None, settings=[(n, [v]) for n, v in settings.items()], seed=0
-        )
-        manifest = new_manifest(
-            name,
-            prepared.loaded,
-            prepared.plan,
-            settings=prepared.settings,
-            limits=prepared.limits,
-            storage=None,
-            target=self.target,
-        )
+        chosen = SweepOptions(settings=[(n, [v]) for n, v in settings.items()])
+        prepared = prepare(self.file(source), chosen)
+        manifest = new_manifest(name, prepared, storage=None, target=self.target)
         self.home.create()
         return Study.create(self.home, manifest, sweep_source=source, plan=prepared.plan.to_json())
 
@@ -103,8 +96,8 @@ class Bench:
     ) -> Edit:
         path = None if source is None else self.file(source, "edited.py")
         chosen = [(name, [value]) for name, value in settings.items()]
-        asked = Asked(path, chosen, accept_code=accept)
-        return plan_edit(study, asked, self.target)
+        options = EditOptions(sweep_file=path, settings=chosen)
+        return plan_edit(study, options, self.target, accepts_code=accept)
 
     def edit(self, study: Study, source: str | None = None, **settings: Any) -> Edit:
         edit = self.plan_edit(study, source, **settings)
@@ -464,7 +457,8 @@ class TestLongerBudgets:
         study = bench.ran(PRUNED)
         edit = bench.plan_edit(study, PRUNED.replace("grace=1", "grace=2"), epochs=9)
         assert any(
-            "trained anew: it was stopped early, and early stopping has changed" in orphan.why
+            "trained from the start: it was stopped early, and early stopping has changed"
+            in orphan.why
             for orphan in edit.revision.orphaned
         )
 
@@ -485,7 +479,8 @@ class TestLongerBudgets:
         edit = bench.edit(study, epochs=6)
         assert edit.revision.continued == ()
         assert set(orphans(study).values()) == {
-            "its budget is now 6 epochs, and it is trained anew: its last checkpoint is gone"
+            "its budget is now 6 epochs, and it is trained from the start: "
+            "its last checkpoint is gone"
         }
         bench.run(study)
         assert trained(study) == trained(bench.ran(SWEEP, "whole", epochs=6))
@@ -554,10 +549,11 @@ class TestWhatIsRecorded:
 
     def test_settings_are_replaced_and_dropped_by_name(self, bench: Bench) -> None:
         study = bench.ran(SWEEP, replicates=2, epochs=3)
-        edit = plan_edit(study, Asked(None, [("epochs", [6])], ("replicates",)), bench.target)
+        options = EditOptions(settings=[("epochs", [6])], dropped=["replicates"])
+        edit = plan_edit(study, options, bench.target)
         assert edit.manifest.settings == [("epochs", [6])]
         with pytest.raises(UserError, match="its settings: replicates, epochs"):
-            plan_edit(study, Asked(None, [], ("width",)), bench.target)
+            plan_edit(study, EditOptions(dropped=["width"]), bench.target)
 
     def test_trials_added_for_an_answer_survive(self, bench: Bench) -> None:
         study = bench.ran(SWEEP)

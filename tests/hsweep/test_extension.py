@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.extension import Wanted, plan_extension, with_extensions
-from hsweep.planning.plan import Limits, Plan, make_plan
+from hsweep.planning.options import Limits
+from hsweep.planning.plan import Plan, make_plan
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.study import Study
 
@@ -220,7 +222,7 @@ def recorded(plan: Plan, **statuses: str) -> list[TrialRow]:
 
 
 def chosen(plan: Plan, rows: list[TrialRow], *wanted: Wanted) -> list[tuple[int, int, str]]:
-    extension = plan_extension(plan, Limits(), rows, wanted)
+    extension = plan_extension(plan, rows, wanted)
     return [
         (each.trial.point.width, each.trial.replicate, each.how.split(",")[0])
         for each in extension.additions
@@ -248,7 +250,7 @@ def test_the_choice_follows_the_replicates_not_the_values() -> None:
 
 def test_new_values_of_an_axis_are_planned_beyond_the_space() -> None:
     plan = planned()
-    extension = plan_extension(plan, Limits(), recorded(plan), [cell(4), cell(5)])
+    extension = plan_extension(plan, recorded(plan), [cell(4), cell(5)])
     assert [(t.trial.point.width, t.how) for t in extension.additions] == [
         (4, "new"), (4, "new"), (5, "new"), (5, "new"),
     ]  # fmt: skip
@@ -264,7 +266,7 @@ def test_every_setting_that_competes_in_a_cell_gets_its_runs() -> None:
         row if row.point["width"] == 2 else TrialRow(**_fields(row, TrialStatus.FAILED))
         for row in recorded(plan)
     ]
-    extension = plan_extension(plan, Limits(), rows, [cell(1, 1)])
+    extension = plan_extension(plan, rows, [cell(1, 1)])
     assert {each.trial.point["dropout"] for each in extension.additions} == {0.0, 0.5}
 
 
@@ -307,7 +309,7 @@ def test_what_cannot_be_run_says_why(
         )
         for trial in plan.trials
     ]  # fmt: skip
-    extension = plan_extension(plan, limits, rows, [wanted])
+    extension = plan_extension(replace(plan, limits=limits), rows, [wanted])
     assert extension.additions == ()
     assert message in extension.problems[0]
 
@@ -317,14 +319,14 @@ def test_an_adaptive_search_cannot_be_filled() -> None:
 
     plan = planned(search=optuna_search(4))
     with pytest.raises(UserError, match="proposed one by one"):
-        plan_extension(plan, Limits(), [], [cell(1)])
+        plan_extension(plan, [], [cell(1)])
 
 
 def test_a_recorded_extension_gives_the_same_trials_again() -> None:
     plan = planned()
-    extension = plan_extension(plan, Limits(), recorded(plan), [cell(4), cell(2, 3)])
+    extension = plan_extension(plan, recorded(plan), [cell(4), cell(2, 3)])
     entry = json.loads(json.dumps(extension.to_json()))
-    rebuilt = with_extensions(plan, Limits(), [entry])
+    rebuilt = with_extensions(plan, [entry])
     assert [t.key for t in rebuilt.trials] == [t.key for t in extension.plan.trials]
 
 

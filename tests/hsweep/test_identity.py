@@ -18,7 +18,8 @@ from tiny import TinyModel, TinyTask, tiny_sweep
 
 from hsweep import Recipe, UserError, epochs, grid, steps
 from hsweep.planning.code import SWEEP_FILE, changed_files, code_of, training_code
-from hsweep.planning.identity import content_hash, describe, identity_of, key_of
+from hsweep.planning.content import content_hash, describe
+from hsweep.planning.identity import key_of, parts_of
 from hsweep.planning.plan import make_plan
 from hsweep.seeding import replicate_seeds
 from hsweep.workspace import load_sweep
@@ -113,7 +114,8 @@ def key(**changes: Any) -> str:
         "budget": epochs(3),
     }
     seeds = changes.pop("seeds", replicate_seeds(0, 0))
-    return key_of(identity_of(**{**parts, **changes}).parts(content_hash(seeds)))
+    shared, _ = parts_of(**{**parts, **changes})
+    return key_of({**shared, "seeds": content_hash(seeds)})
 
 
 @dataclass(frozen=True)
@@ -179,8 +181,8 @@ class TestTrialKey:
         assert len(keys | {key()}) == len(CHANGED_RECIPES) + 1
 
     def test_every_part_changes_it_and_accepted_code_counts_as_what_it_is_taken_for(self) -> None:
-        identity = identity_of(TinyModel(2), TinyTask(), Recipe(), epochs(3), "f")
-        parts = identity.parts(content_hash(replicate_seeds(0, 0)))
+        shared, _ = parts_of(TinyModel(2), TinyTask(), Recipe(), epochs(3), "f")
+        parts = {**shared, "seeds": content_hash(replicate_seeds(0, 0))}
         changed = {name: {**parts, name: "another"} for name in parts}
         assert len({key_of(each) for each in changed.values()} | {key_of(parts)}) == len(parts) + 1
         for name, each in changed.items():
@@ -527,15 +529,12 @@ class TestUserCode:
         names = {"key_space/part.py", "key_native.so"}
         assert names <= code_of(trial(1, b"compiled").model).files.keys()
 
-    def test_a_class_that_was_typed_in_counts_by_its_compiled_code(self) -> None:
-        def typed(body: str) -> str:
-            space: dict[str, Any] = {"__name__": "typed_in_a_console"}
-            source = f"def helper():\n    return {body}\nclass Net:\n    def build(self):\n"
-            exec(f"{source}        return helper()\n", space)
-            return code_of(space["Net"]()).digest
-
-        assert typed("1") == typed("1")
-        assert typed("1") != typed("2")
+    def test_a_class_that_stands_in_no_file_is_refused(self) -> None:
+        for name in ("typed_in_a_console", "builtins"):
+            space: dict[str, Any] = {"__name__": name}
+            exec("class Net:\n    def build(self):\n        return None\n", space)
+            with pytest.raises(UserError, match="Net stands in none"):
+                code_of(space["Net"]())
 
 
 class TestTrainingCode:
@@ -546,6 +545,7 @@ class TestTrainingCode:
         assert "hsweep/design/recipe.py" in files
         assert not any(name.startswith(("hsweep/planning", "hsweep/record")) for name in files)
         assert "hsweep/__init__.py" not in files
+        assert "hsweep/errors.py" not in files
 
     def test_of_the_tool_nothing_else_is_code_of_a_model_or_task(self) -> None:
         files = {*code_of(TinyModel(2)).files, *code_of(TinyTask()).files}

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsweep.verbs.options import Bytes, Count, Duration, Setting
+from hsweep.commands.resume import resume
+from hsweep.commands.run import run
+from hsweep.options import Bytes, Count, Duration, Setting
+from hsweep.running.options import RunOptions
 
 CLAIM = settings(deadline=None, derandomize=True, max_examples=200)
 ANY_TEXT = st.text(max_size=10) | st.text("0123456789.hmskMGTB,_ -=", max_size=8)
@@ -123,3 +126,13 @@ class TestSetting:
             return
         assert name
         assert isinstance(values, list)
+
+
+def test_run_and_resume_offer_every_option_of_a_run_and_one_definition_has_their_defaults() -> None:
+    names = set(RunOptions.__dataclass_fields__)
+    defaults = RunOptions()
+    for command, missing in ((run, {"retry_failed"}), (resume, set())):
+        offered = {each.name: each for each in command.params if each.name in names}
+        assert names - offered.keys() == missing
+        for name, each in offered.items():
+            assert each.default == getattr(defaults, name)

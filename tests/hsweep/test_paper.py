@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from analysis.papers.published import PUBLISHED_ROWS, PublishedRow
 from hsweep.cli import main
-from hsweep.verbs.paper import ComparedRow, compare, published_presets, rows_of
+from hsweep.commands.paper import ComparedRow, compare, published_presets, rows_of
 
 # Millions of parameters of every row's model, as timm builds it or closed forms give it.
 MEASURED = {

@@ -27,8 +27,10 @@ from hsweep import (
     random_search,
 )
 from hsweep.planning.code import code_of, training_code
-from hsweep.planning.identity import content_hash, key_of
-from hsweep.planning.plan import Limits, Plan, make_plan
+from hsweep.planning.content import content_hash
+from hsweep.planning.identity import key_of
+from hsweep.planning.options import Limits
+from hsweep.planning.plan import Plan, make_plan
 from hsweep.seeding import replicate_seeds
 from models.base import Counts
 from models.counts import train_memory_bytes
@@ -313,6 +315,13 @@ class TestWhatPointsShare:
                 optimizer=trial.recipe.optimizer,
                 precision=trial.recipe.precision,
             )
+
+    def test_accepting_code_afterwards_gives_the_plan_that_accepts_it(self, sweep: Sweep) -> None:
+        whole = plan(sweep)
+        code = {whole.trials[0].parts[part]: "another" for part in ("model_code", "training_code")}
+        accepting = make_plan(sweep, preset="quick", study_seed=0, accepted=code)
+        assert whole.accepting(code) == accepting
+        assert {trial.key for trial in accepting.trials}.isdisjoint(t.key for t in whole.trials)
 
     def test_equal_ones_are_asked_once(self, sweep: Sweep) -> None:
         trials = plan(sweep).trials

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from hsweep import Recipe, UserError, epochs, grid
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Trial
-from hsweep.running import launch
+from hsweep.running.runners import connect
 from hsweep.training import process_state
 from hsweep.training.process_state import ProcessState
 from hsweep.training.session import TrialSession
@@ -301,7 +301,7 @@ def test_the_inline_runner_refuses_to_isolate() -> None:
 
     plan = make_plan(tiny_sweep(isolate=True), preset="quick", study_seed=0)
     with pytest.raises(UserError, match="leave out --runner inline, or set isolate=false"):
-        launch.prepare_runner(InlineRunner(), plan)
+        connect(InlineRunner(), plan, lambda: None)
 
 
 def test_trials_are_the_same_with_and_without_isolation() -> None:

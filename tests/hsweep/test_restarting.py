@@ -21,7 +21,7 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Assignment, Report, StorageFailure, Trial
 from hsweep.paths import Home
-from hsweep.running import launch
+from hsweep.running.run import remove_checkpoints
 from hsweep.training import checkpoints as storing
 from hsweep.training import train as training
 from hsweep.training.checkpoints import CheckpointStore, StorageError, packed
@@ -515,7 +515,7 @@ def test_a_study_keeps_the_last_checkpoints_that_a_longer_budget_can_go_on_from(
             journal=journal, sweep=sweep, trials=planned(sweep), checkpoints=study.checkpoints()
         )
         InlineRunner().run(coordinator)
-        launch._remove_checkpoints(study, coordinator)
+        remove_checkpoints(study, coordinator)
         coordinator.settle()
     root = Path(study.checkpoints())
     left = {

@@ -18,13 +18,14 @@ from tiny_studies import manifest
 
 from hsweep import Sweep, lean, seconds
 from hsweep.coordination.coordinator import planned_row
+from hsweep.design.origin import Origin
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.planning.code_changes import note_code
-from hsweep.planning.identity import describe
+from hsweep.planning.content import describe
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import LogRow, TrialRow
-from hsweep.record.origins import Origin, mixed_versions_lines
+from hsweep.record.origins import mixed_versions_lines
 from hsweep.record.reading import reading
 from hsweep.record.study import Study
 from hsweep.running.reuse import Reuse
@@ -93,7 +94,8 @@ class TestWhatIsTaken:
         found, reuse = take(home, study, sweep)
         assert found == {one.key, other.key}
         assert reuse.lines(3) == [
-            "2 of 3 trials are taken from study before (trained there); --no-reuse trains them anew"
+            "2 of 3 trials are taken from study before (trained there); --no-reuse trains them "
+            "again"
         ]
         row = rows(study)[one.key]
         assert (row.status, row.reused_from, row.unit) == (TrialStatus.FINISHED, "before", 3)

@@ -30,7 +30,9 @@ from hsweep import (
 )
 from hsweep.design.space import parse_values
 from hsweep.design.sweep import RESERVED_AXES, resolve
-from hsweep.planning.plan import apply_settings, make_plan
+from hsweep.planning.options import SweepOptions
+from hsweep.planning.plan import make_plan
+from hsweep.planning.prepare import variant
 from hsweep.record.tables import reports_schema, trials_schema
 
 
@@ -178,7 +180,9 @@ class TestSettings:
 
     def test_presets_come_first_and_settings_in_their_order(self) -> None:
         sweep = tiny_sweep(presets={"long": preset(budget=epochs(90))})
-        chosen = apply_settings(sweep, "long", [("epochs", [50]), ("epochs", [40])])
+        chosen = variant(
+            sweep, SweepOptions(preset="long", settings=[("epochs", [50]), ("epochs", [40])])
+        )
         assert chosen.budget == epochs(40)
 
     NAMES = ("width", "epochs", "report_every", "replicates", "cpus", "gpus", "num_points", "nope")

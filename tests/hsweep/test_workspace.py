@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from hsweep.errors import UserError
-from hsweep.own_packages import default_folders, let_in
+from hsweep.own_packages import PACKAGES, default_folders, let_in
 from hsweep.planning.code import changed_files, code_of
 from hsweep.planning.plan import make_plan
-from hsweep.workspace import PACKAGES, ROOT, load_sweep, pin_imports, worker_environment
+from hsweep.workspace import ROOT, load_sweep, pin_imports, worker_environment
 
 SWEEP_FILE = '''
 """A note about the question."""

@@ -12,12 +12,12 @@ from driving import Workplace
 from mlflow_stores import runs_by_key
 from tiny_studies import SWEEP_FILE
 
+from hsweep.commands import probes
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.redaction import HIDDEN, redact, refuse_secrets
 from hsweep.tracking.pages import serve_ui
 from hsweep.tracking.target import TrackingTarget, tracking_target
-from hsweep.verbs import probes
 
 ENVIRONMENT = {
     "MLFLOW_TRACKING_PASSWORD": "canary-mlflow",

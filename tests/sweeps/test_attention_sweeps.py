@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from analysis.papers.published import PUBLISHED_ROWS
+from hsweep.commands.paper import published_presets
 from hsweep.design.domain import AxisValue
+from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan
 from hsweep.planning.prepare import prepare
-from hsweep.verbs.paper import published_presets
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 
@@ -21,7 +22,7 @@ Settings = tuple[tuple[str, tuple[AxisValue, ...]], ...]
 @cache
 def planned(name: str, preset: str | None = None, settings: Settings = ()) -> Plan:
     chosen = [(axis, list(values)) for axis, values in settings]
-    return prepare(SWEEPS / f"{name}.py", preset=preset, settings=chosen, seed=0).plan
+    return prepare(SWEEPS / f"{name}.py", SweepOptions(preset=preset, settings=chosen)).plan
 
 
 @pytest.fixture(autouse=True)

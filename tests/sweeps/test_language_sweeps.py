@@ -11,6 +11,7 @@ from tiny_runs import assignment_of, content
 
 from hsweep.design.domain import AxisValue
 from hsweep.design.trial import Report, Trial
+from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan
 from hsweep.planning.prepare import prepare
 from hsweep.training.train import train
@@ -42,7 +43,7 @@ def _no_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @cache
 def planned(name: str, preset: str | None = None, settings: Settings = ()) -> Plan:
     chosen = [(axis, list(values)) for axis, values in settings]
-    return prepare(SWEEPS / f"{name}.py", preset=preset, settings=chosen, seed=0).plan
+    return prepare(SWEEPS / f"{name}.py", SweepOptions(preset=preset, settings=chosen)).plan
 
 
 def params(plan: Plan) -> dict[tuple[int, int], int]:

@@ -1,16 +1,18 @@
-"""Asking a sweep's own functions and objects, which may fail in any way, or be something else."""
+"""Calling a sweep's own functions and objects, which may fail in any way, or be something else."""
 
 from collections.abc import Callable, Hashable
 from functools import cache
 from inspect import getattr_static
 from typing import Any, Final, TypeVar, cast
 
+from hsweep.design.labels import listed
 from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
-from hsweep.design.sweep import resolve
+from hsweep.design.sweep import RESERVED_AXES, Sweep, resolve
 from hsweep.design.trial import Resources
-from hsweep.errors import UserError, shown, told
+from hsweep.errors import UserError, shown, told, unknown_name
 from models.base import AnyModelConfig, ModelConfig, TraceableConfig
+from models.conditioning import is_probed
 from tasks.base import DataError, Task
 
 _KINDS: Final = (
@@ -25,6 +27,8 @@ _KINDS: Final = (
     ("resources", (Resources,), "a Resources"),
 )
 _MISSING: Final = object()
+_GOALS: Final = ("min", "max")
+_METRIC_SCALES: Final = ("error", "accuracy", "loss", "count")
 
 Result = TypeVar("Result")
 
@@ -33,7 +37,7 @@ class ImpossiblePointError(Exception):
     """A sweep's function declared its point impossible."""
 
 
-def built(what: str, value: Any, point: Point) -> Any:
+def evaluated(what: str, value: Any, point: Point) -> Any:
     """Evaluate one of a sweep's functions.
 
     Raises:
@@ -54,15 +58,15 @@ def built(what: str, value: Any, point: Point) -> Any:
         ) from error
 
 
-def asked_of(what: str, ask: Callable[[], Result]) -> Result:
-    """Ask something of a sweep's own objects.
+def called(what: str, function: Callable[[], Result]) -> Result:
+    """Call a function that uses a sweep's own objects.
 
     Raises:
         DataError: of a task.
         UserError: they failed otherwise.
     """
     try:
-        return ask()
+        return function()
     except (UserError, DataError):
         raise
     except (Exception, SystemExit, GeneratorExit) as error:
@@ -70,7 +74,7 @@ def asked_of(what: str, ask: Callable[[], Result]) -> Result:
 
 
 def counted(count: Callable[[Any], Result], model: AnyModelConfig) -> Result:
-    """Ask something of a model.
+    """Count a model.
 
     Raises:
         ImpossiblePointError: it raised ValueError.
@@ -100,6 +104,55 @@ def check_kinds(task: Any, model: Any, recipe: Any, resources: Any) -> None:
                 f"the sweep's {what} must be {is_a}, or a function of the point that returns one; "
                 f"got {shown(value)}"
             )
+
+
+def check_metrics(task: Task, sweep: Sweep) -> None:
+    """Refuse a task that does not measure what the sweep decides by, or whose metrics have the name
+    of an axis, of a column or of what the probe measures.
+
+    Raises:
+        DataError: what is measured depends on data that cannot be read.
+        UserError: with what is wrong.
+    """
+    metrics = called(
+        "task", lambda: [(str(each.name), each.goal, each.scale) for each in task.metrics]
+    )
+    names = [name for name, _, _ in metrics]
+    for name, goal, scale in metrics:
+        for what, value, kinds in (("goal", goal, _GOALS), ("scale", scale, _METRIC_SCALES)):
+            if value not in kinds:
+                raise UserError(
+                    f"metric {name!r} of task {task.name!r} has the {what} {shown(value)}; it "
+                    f"must be {listed([*map(repr, kinds)], 'or')}"
+                )
+    if sweep.metric not in names:
+        raise unknown_name(f"metric of task {task.name!r}", sweep.metric, names)
+    for name in names:
+        if name in sweep.space.axes:
+            raise UserError(
+                f"axis {name!r} is also a metric of task {task.name!r}; call the axis otherwise"
+            )
+        if name in RESERVED_AXES | {"time"}:
+            raise UserError(
+                f"metric {name!r} of task {task.name!r} is the name of a column that every "
+                "table has; call the metric otherwise"
+            )
+        if sweep.probe is not None and is_probed(name):
+            raise UserError(
+                f"metric {name!r} of task {task.name!r} is also what the sweep's probe "
+                "measures; call the metric otherwise, or leave the probe out"
+            )
+
+
+def too_few_tokens(task: Task, model: AnyModelConfig) -> str:
+    """Return why a model has too few tokens for a task, empty where it has not or does not say."""
+    needed, known = getattr(task, "vocab_size", None), getattr(model, "vocab_size", None)
+    if type(needed) is not int or type(known) is not int or known >= needed:
+        return ""
+    return (
+        f"the model's vocab_size {known:,} is below the {needed:,} tokens of task {task.name!r}, "
+        f"whose largest id is {needed - 1:,}; raise it to at least {needed:,}"
+    )
 
 
 def _is_a(value: Any, kind: type) -> bool:

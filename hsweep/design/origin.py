@@ -1,16 +1,46 @@
-"""Versions of the installed packages that a trial computes with.
+"""What trained a trial beside what its settings say: code, and versions of what computes.
 
-They are no part of a trial's key: a study goes on with what it has. But a result is taken from
+Versions are no part of a trial's key: a study goes on with what it has. But a result is taken from
 another study only if they agree.
 """
 
 import functools
 import importlib.metadata
+import json
 import sys
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 _ALWAYS: Final = ("torch", "timm", "transformers", "numpy")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What trained a trial.
+
+    Attributes:
+        code: digest of the code, by the parts of a key (see ``hsweep.planning.code``).
+        versions: of Python and of the installed packages that compute.
+    """
+
+    code: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """Return it in one form."""
+        content = {"code": dict(self.code), "versions": dict(self.versions)}
+        return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> "Origin":
+        """Return what a text of it says.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        content = json.loads(text)
+        return cls(content["code"], content["versions"])
 
 
 def versions_of(libraries: Collection[str]) -> dict[str, str]:

@@ -1,34 +1,36 @@
 """``hsweep data``: what tasks learn from, whether it is here and readable, and its caches."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hsweep.errors import UserError
-from hsweep.verbs.options import (
-    console_for,
+from hsweep.commands.options import (
     data_root_option,
-    exit_with,
     json_option,
+    sweep_argument,
     sweep_options,
 )
+from hsweep.commands.output import console_for, exit_with, print_json, quantity
+from hsweep.errors import UserError
+from hsweep.planning.options import SweepOptions
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from hsweep.planning.plan import Plan
     from tasks.base import Task
 
 EXIT_DATA_PROBLEM: Final = 2
 
-_SWEEP = click.argument("sweep_file", metavar="SWEEP", type=click.Path(path_type=Path))
 
-
-@click.group("data")
-def data_verbs() -> None:
+@click.group()
+def data() -> None:
     """List, check and prepare the data that sweeps need. Nothing is downloaded unasked."""
 
 
-@data_verbs.command("list")
+@data.command("list")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option(
     "--fingerprint",
@@ -39,7 +41,6 @@ def data_verbs() -> None:
 @json_option
 def list_data(names: tuple[str, ...], fingerprint: bool, as_json: bool) -> None:
     """List the data sets that tasks know, which tasks need them, and where they were found."""
-    from hsweep.verbs.render import print_json, show_data_sets
     from tasks.base import DataError
     from tasks.sources.catalogue import CATALOGUE, by_name, find
     from tasks.sources.hub import data_root, downloads_allowed
@@ -68,35 +69,34 @@ def list_data(names: tuple[str, ...], fingerprint: bool, as_json: bool) -> None:
     if as_json:
         print_json(rows)
     else:
-        show_data_sets(console_for(as_json=False), rows, data_root(), downloads_allowed())
+        _show_data_sets(console_for(as_json=False), rows, data_root(), downloads_allowed())
 
 
-@data_verbs.command()
-@_SWEEP
+@data.command()
+@sweep_argument
 @sweep_options
 @json_option
-def check(sweep_file: Path, as_json: bool, **chosen: Any) -> None:
+def check(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
     """Read what SWEEP's trials learn from, as far as planning does, and fingerprint it."""
     from hsweep.planning.prepare import prepare as prepare_sweep
-    from hsweep.verbs.render import print_json, show_task_data
 
-    rows = [_checked(task) for task, _ in _tasks(prepare_sweep(sweep_file, **chosen).plan)]
+    rows = [_checked(task) for task, _ in _tasks(prepare_sweep(sweep_file, chosen).plan)]
     if as_json:
         print_json(rows)
     else:
-        show_task_data(console_for(as_json=False), rows)
+        _show_task_data(console_for(as_json=False), rows)
     if any(row["problem"] for row in rows):
         exit_with(EXIT_DATA_PROBLEM)
 
 
-@data_verbs.command()
-@_SWEEP
+@data.command()
+@sweep_argument
 @sweep_options
-def prepare(sweep_file: Path, **chosen: Any) -> None:
+def prepare(sweep_file: Path, chosen: SweepOptions) -> None:
     """Build every cache that SWEEP's trials need, so that none of them waits for it.
 
     What is complete is not built again, so a preparation that was interrupted goes on. It is read
-    whole and held against the hash taken when it was built; what differs is built anew.
+    whole and held against the hash taken when it was built; what differs is built again.
     """
     import torch
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -107,7 +107,7 @@ def prepare(sweep_file: Path, **chosen: Any) -> None:
     from tasks.sources.progress import telling
     from tasks.sources.seals import inspecting
 
-    plan = prepare_sweep(sweep_file, **chosen).plan
+    plan = prepare_sweep(sweep_file, chosen).plan
     tasks = _tasks(plan)
     console = console_for(as_json=False)
     columns = (
@@ -124,7 +124,7 @@ def prepare(sweep_file: Path, **chosen: Any) -> None:
 
         for task, batch_size in tasks:
             progress.update(bar, now=task.name)
-            # What is generated is generated anew for every replicate.
+            # What is generated is generated again for every replicate.
             for replicate in range(plan.sweep.replicates):
                 seeds = replicate_seeds(plan.study_seed, replicate)
                 try:
@@ -141,7 +141,7 @@ def prepare(sweep_file: Path, **chosen: Any) -> None:
         progress.update(bar, now="")
     for path in inspection.made_anew:
         console.print(
-            f"made anew, as it was damaged or not sealed: {path}", style="yellow", soft_wrap=True
+            f"made again, as it was damaged or not sealed: {path}", style="yellow", soft_wrap=True
         )
     console.print(
         f"ready: {len(tasks)} of {len(tasks)} tasks; caches lie in {cache_folder()}", soft_wrap=True
@@ -150,7 +150,7 @@ def prepare(sweep_file: Path, **chosen: Any) -> None:
 
 def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":
     """Return the distinct tasks of a plan, in its order, each with a batch size it is used with."""
-    from hsweep.planning.identity import content_hash
+    from hsweep.planning.content import content_hash
 
     used = {content_hash(trial.task): trial for trial in plan.trials}
     return [(trial.task, trial.recipe.batch_size) for trial in used.values()]
@@ -176,3 +176,60 @@ def _label(task: Any) -> str:
         if field.default is MISSING or getattr(task, field.name) != field.default
     )
     return f"{type(task).__name__}({', '.join(changed)})"
+
+
+def _show_data_sets(
+    console: "Console", rows: Sequence[Mapping[str, Any]], root: Path | None, downloads: bool
+) -> None:
+    """Print the catalogue of data sets, and where they were looked for.
+
+    A few short lines each instead of a table: paths and terms fit into no column.
+    """
+    width = max((len(row["name"]) for row in rows), default=0) + 2
+    for row in rows:
+        where = _where(row)
+        console.print(
+            f"{row['name']:{width}}{where}",
+            style="bold" if row["is_there"] else "dim",
+            soft_wrap=True,
+        )
+        details = [f"{row['content']}; for {', '.join(row['tasks'])}"]
+        if row["origin"] != "generated":
+            details.append(f"{row['source']}; licence: {row['licence']}")
+        if row.get("fingerprint"):
+            details.append(f"fingerprint {row['fingerprint']}")
+        for detail in details:
+            # A line of its own for each, so that what is found in it is found whole.
+            console.print(f"    {detail}", soft_wrap=True)
+    if root is None:
+        looked = "nowhere: give --data-root, or set HSWEEP_DATA"
+    else:
+        looked = f"under {root}" + ("" if root.is_dir() else ", which is no folder")
+    console.print(f"looked {looked}", soft_wrap=True)
+    console.print(
+        "downloads from the Hugging Face hub are "
+        + ("on (HSWEEP_HUB=1)" if downloads else "off; HSWEEP_HUB=1 turns them on"),
+        soft_wrap=True,
+    )
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    """Return where a data set of the catalogue is, in a few words."""
+    if row["folder"]:
+        files = f"{row['num_files']} file" + ("" if row["num_files"] == 1 else "s")
+        return f"{quantity(row['num_bytes'], 'B')} in {files}, {row['folder']}"
+    if row["origin"] == "generated":
+        return "generated from the task's settings and seeds"
+    if row["origin"] == "installed":
+        return f"comes with {row['source']}"
+    return "not found"
+
+
+def _show_task_data(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print what each task of a sweep learns from, and what is wrong with it."""
+    for row in rows:
+        if row["problem"]:
+            console.print(f"problem  {row['task']}", style="red", soft_wrap=True)
+            console.print(f"         {row['problem']}", soft_wrap=True)
+        else:
+            console.print(f"ok       {row['fingerprint'][:16]}  {row['task']}", soft_wrap=True)

@@ -4,6 +4,6 @@ import shlex
 from pathlib import Path
 
 
-def command(verb: str, *words: object, home: Path) -> str:
+def command(name: str, *words: object, home: Path) -> str:
     """Return a command that works from any folder, its words quoted where a shell needs that."""
-    return shlex.join(["hsweep", verb, *map(str, words), "--home", str(home)])
+    return shlex.join(["hsweep", name, *map(str, words), "--home", str(home)])

@@ -1,9 +1,10 @@
 """Does each large library work here? Every one is tried in a process of its own, under a timeout.
 
-A library can hang, abort the process or print at will; whoever asks must survive all three. A
-probe answers with one line of JSON, the last of its standard output.
+A library can hang, abort the process or print at will; the caller must survive all three. A probe
+answers with one line of JSON, the last of its standard output.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -13,22 +14,20 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import psutil
 
 from hsweep.errors import ROOT
 from hsweep.paths import Home
 from hsweep.quiet import no_calls_home
-from hsweep.ray_tune.environment import LOOPBACK_ONLY
-from hsweep.record.provenance import usable_cores
 from hsweep.redaction import redact
-from hsweep.verbs.checks import Check
 
 _GIB: Final = 2**30
 _REINSTALL: Final = "install again: pip install -c constraints.txt -e ."
+_TIMEOUT: Final = 120.0
 
 _TORCH: Final = """
 import json, torch
@@ -61,38 +60,47 @@ print(json.dumps({"version": mlflow.__version__, "experiments": len(found)}))
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
-    """A process to start.
+class Check:
+    """One thing that was looked at.
 
     Attributes:
-        arguments: what follows the name of the Python program.
-        timeout: seconds after which it, and whatever it started, is killed.
-        environment: variables added to this process's own.
+        name: what was looked at; no two checks share one.
+        status: ``problem`` keeps studies from running, ``warning`` may spoil or slow them.
+        detail: what was found.
+        remedy: what to do about it; empty when nothing needs doing.
     """
 
-    arguments: tuple[str, ...]
-    timeout: float = 120.0
-    environment: Mapping[str, str] = field(default_factory=dict)
+    name: str
+    status: Literal["ok", "warning", "problem"]
+    detail: str
+    remedy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What became of a probe: facts, or else (when there are none) why not."""
-
-    facts: Mapping[str, Any] | None
-    failure: str = ""
+class ProbeError(Exception):
+    """A library does not work; says why."""
 
 
-def run(probe: Probe) -> Finding:
-    """Start a probe in an empty folder and wait for its answer, at most until its timeout."""
-    environment = {**os.environ, **probe.environment}
+def run(
+    *arguments: str, timeout: float = _TIMEOUT, variables: Mapping[str, str] | None = None
+) -> Any:
+    """Start Python in an empty folder and return its answer.
+
+    Args:
+        arguments: what follows the name of the Python program.
+        timeout: seconds after which it, and what it started, is killed.
+        variables: added to this process's environment.
+
+    Raises:
+        ProbeError: it gives no answer.
+    """
+    environment = {**os.environ, **(variables or {})}
     no_calls_home(environment)
     # The packages that this process runs, whatever the current folder has under their names.
     paths = (str(ROOT), os.environ.get("PYTHONPATH", ""))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     with tempfile.TemporaryDirectory(prefix="hsweep-probe-") as folder:
         process = subprocess.Popen(
-            [sys.executable, *probe.arguments],
+            [sys.executable, *arguments],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -102,34 +110,22 @@ def run(probe: Probe) -> Finding:
             errors="replace",
         )
         try:
-            output, errors = process.communicate(timeout=probe.timeout)
-        except subprocess.TimeoutExpired:
-            _kill_with_children(process)
-            return Finding(None, f"no answer within {probe.timeout:g} s")
+            output, errors = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            started = psutil.Process(process.pid)
+            for each in (*started.children(recursive=True), started):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            process.communicate()
+            raise ProbeError(f"no answer within {timeout:g} s") from error
     if process.returncode != 0:
-        return Finding(None, _raised(errors) or f"exit status {process.returncode}")
+        raised = re.findall(r"^[A-Za-z_][\w.]*: .+", errors, re.MULTILINE)
+        last = _last_line("\n".join(raised) or errors)
+        raise ProbeError(last or f"exit status {process.returncode}")
     try:
-        return Finding(json.loads(_last_line(output)))
-    except ValueError:
-        return Finding(None, f"no answer, but {_last_line(output)!r}")
-
-
-def _kill_with_children(process: subprocess.Popen[str]) -> None:
-    family = psutil.Process(process.pid).children(recursive=True)
-    process.kill()
-    for child in family:
-        try:
-            child.kill()
-        except psutil.NoSuchProcess:
-            continue
-    process.communicate()
-    psutil.wait_procs(family, timeout=5)
-
-
-def _raised(errors: str) -> str:
-    """Return the line that names the exception, else the last one."""
-    named = re.findall(r"^[A-Za-z_][\w.]*: .+", errors, re.MULTILINE)
-    return _last_line("\n".join(named) or errors)
+        return json.loads(_last_line(output))
+    except ValueError as error:
+        raise ProbeError(f"no answer, but {_last_line(output)!r}") from error
 
 
 def _last_line(text: str) -> str:
@@ -139,14 +135,17 @@ def _last_line(text: str) -> str:
 
 def torch() -> Check:
     """Import torch and multiply on every device it sees."""
-    finding = run(Probe(("-c", _TORCH)))
-    if finding.facts is None:
-        return Check("torch", "problem", finding.failure, _REINSTALL)
-    return judge_torch(finding.facts, has_nvidia_driver=shutil.which("nvidia-smi") is not None)
+    try:
+        facts = run("-c", _TORCH)
+    except ProbeError as error:
+        return Check("torch", "problem", str(error), _REINSTALL)
+    return judge_torch(facts, has_nvidia_driver=shutil.which("nvidia-smi") is not None)
 
 
 def judge_torch(facts: Mapping[str, Any], *, has_nvidia_driver: bool) -> Check:
     """Say where trials will train, given what torch's probe answered."""
+    from hsweep.record.provenance import usable_cores
+
     version = f"torch {facts['version']}"
     if facts["gpus"]:
         gpus = ", ".join(f"{gpu['name']} ({gpu['bytes'] / _GIB:.0f} GiB)" for gpu in facts["gpus"])
@@ -160,10 +159,10 @@ def judge_torch(facts: Mapping[str, Any], *, has_nvidia_driver: bool) -> Check:
 
 def families() -> Check:
     """Import timm and transformers, the way the models do."""
-    finding = run(Probe(("-c", _FAMILIES)))
-    if finding.facts is None:
-        return Check("model families", "problem", finding.failure, _REINSTALL)
-    facts = finding.facts
+    try:
+        facts = run("-c", _FAMILIES)
+    except ProbeError as error:
+        return Check("model families", "problem", str(error), _REINSTALL)
     detail = f"timm {facts['timm']}, transformers {facts['transformers']}"
     if facts["healed"]:
         detail += "; torchvision is built for another torch and works in part, which is enough"
@@ -172,19 +171,20 @@ def families() -> Check:
 
 def ray() -> Check:
     """Start Ray with its dashboard, or join ``RAY_ADDRESS``, and run one task."""
+    from hsweep.ray_tune.environment import LOOPBACK_ONLY
+
     address = os.environ.get("RAY_ADDRESS", "")
-    finding = _unreachable(address) or run(
-        Probe(("-m", "hsweep.ray_tune.probe"), environment={} if address else LOOPBACK_ONLY)
-    )
-    if finding.facts is None:
+    try:
+        _reach(address)
+        facts = run("-m", "hsweep.ray_tune.probe", variables={} if address else LOOPBACK_ONLY)
+    except ProbeError as error:
         remedy = (
             f"see that the cluster at RAY_ADDRESS={address} is up and of the same Ray version, "
             "and set RAY_AUTH_MODE=token if it asks for one; or unset RAY_ADDRESS"
             if address
             else f"look into /tmp/ray/session_latest/logs; {_REINSTALL}"
         )
-        return Check("ray", "problem", finding.failure, remedy)
-    facts = finding.facts
+        return Check("ray", "problem", str(error), remedy)
     where = (
         f"joined {address}: {facts['nodes']} nodes, {facts['cpus']} CPUs, {facts['gpus']} GPUs"
         if address
@@ -197,16 +197,18 @@ def ray() -> Check:
     return Check("ray", "ok", f"{detail}, with dashboard")
 
 
-def _unreachable(address: str) -> Finding | None:
-    """Look whether anything listens at ``host:port``, which Ray itself takes minutes to give up."""
+def _reach(address: str) -> None:
+    """Look whether anything listens at ``host:port``, which Ray itself takes minutes to give up.
+
+    Raises:
+        ProbeError: nothing does.
+    """
     host, _, port = address.rpartition(":")
-    if not port.isdigit() or "://" in address:
-        return None
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-    except OSError as error:
-        return Finding(None, f"nothing answers at {address}: {error}")
-    return None
+    if port.isdigit() and "://" not in address:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+        except OSError as error:
+            raise ProbeError(f"nothing answers at {address}: {error}") from error
 
 
 def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
@@ -220,15 +222,14 @@ def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
     is_new = file != uri and not Path(file).exists()
     # One attempt: by itself the client asks an unreachable server for minutes.
     patience = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-    finding = run(
-        Probe(("-c", _MLFLOW, "sqlite:///new.db" if is_new else uri), environment=patience)
-    )
-    if finding.facts is None:
+    try:
+        facts = run("-c", _MLFLOW, "sqlite:///new.db" if is_new else uri, variables=patience)
+    except ProbeError as error:
         remedy = (
             f"see that the store {shown} is up and reachable, or leave --tracking-uri out"
             if tracking_uri
             else f"move {home.mlflow_database} away; the studies' own records are elsewhere"
         )
-        return Check("mlflow", "problem", f"{shown}: {redact(finding.failure)}", remedy)
-    state = "made by the first run" if is_new else f"{finding.facts['experiments']} experiments"
-    return Check("mlflow", "ok", f"mlflow {finding.facts['version']}, {shown}: {state}")
+        return Check("mlflow", "problem", f"{shown}: {redact(str(error))}", remedy)
+    state = "made by the first run" if is_new else f"{facts['experiments']} experiments"
+    return Check("mlflow", "ok", f"mlflow {facts['version']}, {shown}: {state}")

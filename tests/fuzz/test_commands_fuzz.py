@@ -1,4 +1,4 @@
-"""Whatever the verbs that read a study are asked for: what was asked, or one line that refuses."""
+"""Commands that read a study, with any options: they answer, or refuse in one line."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ WORDS = st.one_of(
     ),
     st.text(max_size=12),
 )
-VERBS = {
+COMMANDS = {
     "show": ("--json",),
     "analyze": (
         *("--kind", "--out", "--setting", "--predict", "--metric", "--margin", "--json", "--x"),
@@ -48,7 +48,7 @@ ALONE = ("--json", "--same-data", "--orphaned", "--figures-none")
 @pytest.fixture(scope="module", autouse=True)
 def studies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A home with two studies, in a folder with a few other files."""
-    folder = tmp_path_factory.mktemp("verbs")
+    folder = tmp_path_factory.mktemp("commands")
     before, home = Path.cwd(), os.environ.get("HSWEEP_HOME")
     os.chdir(folder)
     os.environ["HSWEEP_HOME"] = str(folder / "home")
@@ -69,12 +69,12 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @st.composite
 def lines(draw: st.DrawFn) -> list[str]:
-    verb = draw(st.sampled_from(list(VERBS)))
+    command = draw(st.sampled_from(list(COMMANDS)))
     names = draw(st.lists(st.one_of(st.sampled_from(["demo", "demo2"]), WORDS), max_size=3))
     words: list[str] = []
-    for option in draw(st.lists(st.sampled_from(VERBS[verb]), max_size=2)):
+    for option in draw(st.lists(st.sampled_from(COMMANDS[command]), max_size=2)):
         words += [option] if option in ALONE else [f"{option}={draw(WORDS)}"]
-    return [verb, *words, "--", *names]
+    return [command, *words, "--", *names]
 
 
 def done_or_refused(line: list[str]) -> None:

@@ -1,11 +1,15 @@
-"""The papers beside what is here: parameter counts of the models, and a study's own results."""
+"""``hsweep paper``: parameter counts and results of the papers beside those that are here."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import click
+
+from hsweep.commands.options import home_option, json_option
+from hsweep.commands.output import console_for, print_json, quantity
 from hsweep.errors import UserError, unknown_name
-from hsweep.verbs.render import quantity
+from hsweep.paths import Home
 from models.base import Counts, ModelConfig
 from models.counts import checked_build, train_memory_bytes
 
@@ -18,6 +22,45 @@ if TYPE_CHECKING:
 
 _PRECISION: Final = "bfloat16"
 _OPTIMIZER: Final = "adamw"
+
+
+@click.command()
+@click.argument("study_name", metavar="[STUDY]", required=False)
+@click.option("--table", metavar="TABLE", help="One table alone: T1 to T5, or Fig3.")
+@click.option("--as", "setup", metavar="NAME", help="What STUDY repeats, if it does not show.")
+@click.option("--same-data", is_flag=True, help="STUDY's data are the paper's: you vouch for it.")
+@home_option
+@json_option
+def paper(
+    study_name: str | None,
+    table: str | None,
+    setup: str | None,
+    same_data: bool,
+    home: Home,
+    as_json: bool,
+) -> None:
+    """Show STUDY beside the published results that it repeats.
+
+    Without STUDY: the lean paper's parameter counts beside those of the models built here.
+    """
+    from hsweep.record.study import Study
+
+    if study_name is not None:
+        if table is not None:
+            raise UserError("--table is of parameter counts, without a STUDY")
+        beside = study_beside_paper(Study.open(home, study_name), setup, same_data=same_data)
+        if as_json:
+            print_json(beside.to_json())
+        else:
+            show_beside(console_for(as_json=False), beside)
+        return
+    if setup is not None or same_data:
+        raise UserError("--as and --same-data are of a STUDY; give its name")
+    compared = compare(rows_of(table), published_presets())
+    if as_json:
+        print_json([row.to_json() for row in compared])
+    else:
+        show_paper(console_for(as_json=False), compared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,11 @@
-"""Verbs that weigh evidence: how much a sweep will give, and what several studies gave."""
+"""How likely a planned sweep is to find what it asks for: ``hsweep plan --power``."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from hsweep.commands.output import console_for, print_json
 from hsweep.errors import UserError
-from hsweep.paths import Home, StudyPaths
-from hsweep.verbs.options import console_for, home_option, json_option
+from hsweep.paths import Home
 
 if TYPE_CHECKING:
     from analysis.findings.power_results import LeanPowerResult, PowerResult
@@ -38,7 +35,6 @@ def show_power(
     )
     from analysis.words.summary import print_table
     from hsweep.record.study import Study
-    from hsweep.verbs.render import print_json
 
     study = None if study_name is None else Study.open(home, study_name)
     found = _power(plan, study, jumps, sweeps)
@@ -63,10 +59,10 @@ def _power(
 
     question = plan.sweep.question
     if study is not None and study.manifest.question is not None:
-        asked = study.manifest.question["type"]
-        if question is not None and asked != type(question).__name__:
+        recorded = study.manifest.question["type"]
+        if question is not None and recorded != type(question).__name__:
             raise UserError(
-                f"the study {study.name!r} asks a {asked} question, this sweep another one; the "
+                f"the study {study.name!r} asks a {recorded} question, this sweep another one; the "
                 "noise of one says nothing about the other"
             )
     if isinstance(question, Transition):
@@ -114,7 +110,7 @@ def _transition_power(
 def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowerResult":
     from analysis.answer import answer_study
     from analysis.power import plan_lean
-    from hsweep.planning.plan import cost_columns
+    from hsweep.design.trial import cost_columns
 
     seen = None
     if study is not None:
@@ -154,67 +150,3 @@ def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowe
         alpha=0.05 / max(1, len(families)),
         seen=seen,
     )
-
-
-@click.command()
-@click.argument("names", metavar="STUDY STUDY ...", nargs=-1, required=True)
-@click.option("--cost", "costs", multiple=True, help="Compare the fronts over this cost; repeat.")
-@click.option("--draws", type=click.IntRange(1), default=2000, show_default=True)
-@click.option(
-    "--report",
-    "page",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Also write one HTML file with the pictures.",
-)
-@home_option
-@json_option
-def compare(
-    names: tuple[str, ...],
-    costs: tuple[str, ...],
-    draws: int,
-    page: Path | None,
-    home: Home,
-    as_json: bool,
-) -> None:
-    """Show studies side by side: answers, fronts, and what differs.
-
-    A STUDY is a name under the home, or a study's folder anywhere.
-    """
-    from analysis.compare import compare as compare_studies
-    from analysis.compare_page import write_comparison
-    from analysis.findings.compare_results import CompareSettings
-    from analysis.words.compare_words import comparison_sentences, comparison_tables
-    from analysis.words.summary import print_table
-    from hsweep.verbs.render import print_json
-
-    studies = [_study(home, name) for name in names]
-    found = compare_studies(studies, costs=costs, settings=CompareSettings(draws=draws))
-    console = console_for(as_json=as_json)
-    if as_json:
-        print_json(found.to_json())
-    else:
-        for sentence in comparison_sentences(found):
-            console.print(sentence, style="bold", soft_wrap=True)
-        for title, table in comparison_tables(found):
-            console.print()
-            print_table(console, title.lower(), table)
-        for side in found.studies:
-            console.print()
-            console.print(f"{side.label}: {side.answer}", soft_wrap=True)
-        for warning in found.warnings:
-            console.print(f"note: {warning}", style="yellow", soft_wrap=True)
-    if page is not None:
-        console.print(str(write_comparison(found, page)), soft_wrap=True)
-
-
-def _study(home: Home, name: str) -> "Study":
-    """Return a study by its name under the home, or by its folder."""
-    from hsweep.record.study import Study
-
-    folder = Path(name).expanduser()
-    if ("/" in name or not home.studies.joinpath(name).is_dir()) and folder.is_dir():
-        paths = StudyPaths(folder.absolute())
-        if not paths.manifest.is_file():
-            raise UserError(f"{folder} holds no study: it has no {paths.manifest.name}")
-        return Study.at(paths)
-    return Study.open(home, name)

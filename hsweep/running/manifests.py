@@ -1,45 +1,38 @@
-"""What is recorded of a study, or of an extension of it, before it begins."""
+"""Creating what the record says of a study, or of an extension of it, before it runs."""
 
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hsweep.design.trial import Trial
+from hsweep.errors import UserError
 from hsweep.own_packages import folders_in_use
+from hsweep.planning.content import describe
 from hsweep.planning.extension import Extension
-from hsweep.planning.identity import describe
-from hsweep.planning.plan import Limits, Plan
+from hsweep.planning.prepare import Prepared
 from hsweep.record.provenance import collect
 from hsweep.record.study import Manifest
 from hsweep.tracking.target import TrackingTarget
-from hsweep.workspace import LoadedSweep
 from models.layer_conditioning import METRICS as PROBED_METRICS
 
 
 def new_manifest(
-    name: str,
-    loaded: LoadedSweep,
-    plan: Plan,
-    *,
-    settings: list[tuple[str, list[Any]]],
-    limits: Limits,
-    storage: str | None,
-    target: TrackingTarget,
-    points: Sequence[Mapping[str, Any]] = (),
+    name: str, prepared: Prepared, *, storage: str | None, target: TrackingTarget
 ) -> Manifest:
     """Return what to record of a study before it begins."""
+    plan, options = prepared.plan, prepared.options
     sweep = plan.sweep
-    provenance = _provenance(loaded.path, plan.trials)
+    provenance = _provenance(prepared.loaded.path, plan.trials)
     return Manifest(
         name=name,
         sweep=sweep.name,
         preset=plan.preset,
-        settings=settings,
-        limits=asdict(limits),
+        settings=list(options.settings),
+        limits=asdict(plan.limits),
         seed=plan.study_seed,
         metric=sweep.metric,
         goal=sweep.goal,
@@ -51,14 +44,14 @@ def new_manifest(
         question=describe(sweep.question),
         description=sweep.description,
         axes=list(sweep.space.axes),
-        sweep_folder=str(loaded.folder),
+        sweep_folder=str(prepared.loaded.folder),
         own_folders=[str(folder) for folder in folders_in_use()],
         storage=storage,
         tracking_uri=target.shown_uri,
         command=shlex.join(provenance["command"]),
         created=time.time(),
         provenance=provenance,
-        points=[dict(point) for point in points],
+        points=[dict(point) for point in options.points],
         probe=describe(sweep.probe),
     )
 
@@ -108,3 +101,15 @@ def _tasks(trials: Sequence[Trial]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def sweep_source(path: Path) -> str:
+    """Return a sweep file's text.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the sweep file {path} cannot be read: {error}") from error

@@ -1,0 +1,77 @@
+"""``hsweep compare``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hsweep.commands.options import home_option, json_option
+from hsweep.commands.output import console_for, print_json
+from hsweep.errors import UserError
+from hsweep.paths import Home, StudyPaths
+
+if TYPE_CHECKING:
+    from hsweep.record.study import Study
+
+
+@click.command()
+@click.argument("names", metavar="STUDY STUDY ...", nargs=-1, required=True)
+@click.option("--cost", "costs", multiple=True, help="Compare the fronts over this cost; repeat.")
+@click.option("--draws", type=click.IntRange(1), default=2000, show_default=True)
+@click.option(
+    "--report",
+    "page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write one HTML file with the pictures.",
+)
+@home_option
+@json_option
+def compare(
+    names: tuple[str, ...],
+    costs: tuple[str, ...],
+    draws: int,
+    page: Path | None,
+    home: Home,
+    as_json: bool,
+) -> None:
+    """Show studies side by side: answers, fronts, and what differs.
+
+    A STUDY is a name under the home, or a study's folder anywhere.
+    """
+    from analysis.compare import compare as compare_studies
+    from analysis.compare_page import write_comparison
+    from analysis.findings.compare_results import CompareSettings
+    from analysis.words.compare_words import comparison_sentences, comparison_tables
+    from analysis.words.summary import print_table
+
+    studies = [_study(home, name) for name in names]
+    found = compare_studies(studies, costs=costs, settings=CompareSettings(draws=draws))
+    console = console_for(as_json=as_json)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        for sentence in comparison_sentences(found):
+            console.print(sentence, style="bold", soft_wrap=True)
+        for title, table in comparison_tables(found):
+            console.print()
+            print_table(console, title.lower(), table)
+        for side in found.studies:
+            console.print()
+            console.print(f"{side.label}: {side.answer}", soft_wrap=True)
+        for warning in found.warnings:
+            console.print(f"note: {warning}", style="yellow", soft_wrap=True)
+    if page is not None:
+        console.print(str(write_comparison(found, page)), soft_wrap=True)
+
+
+def _study(home: Home, name: str) -> "Study":
+    """Return a study by its name under the home, or by its folder."""
+    from hsweep.record.study import Study
+
+    folder = Path(name).expanduser()
+    if ("/" in name or not home.studies.joinpath(name).is_dir()) and folder.is_dir():
+        paths = StudyPaths(folder.absolute())
+        if not paths.manifest.is_file():
+            raise UserError(f"{folder} holds no study: it has no {paths.manifest.name}")
+        return Study.at(paths)
+    return Study.open(home, name)

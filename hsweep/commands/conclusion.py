@@ -1,0 +1,143 @@
+"""How a command that trains ends: the answer, the report, and where everything is."""
+
+import contextlib
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hsweep.command_line import command
+from hsweep.commands.output import EXIT_NOTHING_USABLE, exit_with, print_json
+from hsweep.interrupts import EXIT_INTERRUPTED
+from hsweep.paths import Home
+from hsweep.redaction import redact
+from hsweep.tracking.store import import_client
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from analysis.answer import Answer
+    from hsweep.record.reading import StudyTables
+    from hsweep.record.study import Study
+    from hsweep.running.job import Job
+    from hsweep.running.options import RunOptions
+    from hsweep.running.outcome import Outcome
+    from hsweep.tracking.target import TrackingTarget
+
+
+class Conclusion:
+    """Analyses a study that has just run and writes its analysis and report.
+
+    The study is whole by then: what goes wrong here becomes ``problem``.
+    """
+
+    def __init__(self, target: "TrackingTarget") -> None:
+        self.target = target
+        self.answer: Answer | None = None
+        self.problem = ""
+
+    def import_ahead(self) -> None:
+        """Import what tracking and analysis need: seconds of computing in all."""
+        # What goes wrong here goes wrong again where it is called, and becomes the problem there.
+        with contextlib.suppress(Exception):
+            import_client(self.target)
+        with contextlib.suppress(Exception):
+            importlib.import_module("analysis.answer")
+
+    def __call__(self, study: "Study") -> list[Path]:
+        """Return the files written."""
+        try:
+            from analysis.answer import answer_study
+            from hsweep.files import write_json
+            from hsweep.record.reading import reading
+
+            with reading(study) as tables:
+                self.answer = answer_study(study, tables)
+                write_json(study.paths.analysis, self.answer.to_json())
+                report = write_study_report(study, self.answer, self.target, tables)
+            return [study.paths.analysis, report]
+        except Exception as error:
+            again = command("report", study.name, home=study.paths.home)
+            self.problem = (
+                f"the report could not be written ({redact(repr(error))}); every result "
+                f"is kept, and `{again}` tries again"
+            )
+            return []
+
+
+def write_study_report(
+    study: "Study", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
+) -> Path:
+    """Write the report of a study into its folder, and return its path."""
+    from analysis.answer import report_input
+    from analysis.report import write_report
+    from hsweep.tracking.pages import run_urls
+
+    urls = run_urls(study.paths.journal, target)
+    return write_report(report_input(study, answer, urls, tables), study.paths.report)
+
+
+def run_and_conclude(
+    job: "Job",
+    options: "RunOptions",
+    home: Home,
+    console: "Console",
+    as_json: bool,
+    besides: Mapping[str, Any] | None = None,
+) -> None:
+    """Do a job, print the answer and where everything is, and choose the exit code.
+
+    ``besides`` is added to what is printed as JSON.
+    """
+    from hsweep.running.run import run
+
+    conclusion = Conclusion(job.target)
+    study, outcome = run(job, options, home, console, conclusion)
+    _print_end(console, study, outcome, conclusion, home)
+    if as_json:
+        answer = conclusion.answer
+        content = answer.to_json() if answer is not None else {"problem": conclusion.problem}
+        report = {"report": str(study.paths.report)}
+        print_json({**study.status(), **content, **report, **(besides or {})})
+    if outcome.was_interrupted:
+        exit_with(EXIT_INTERRUPTED)
+    if outcome.is_in_trouble or not outcome.has_results:
+        exit_with(EXIT_NOTHING_USABLE)
+
+
+def _print_end(
+    console: "Console", study: "Study", outcome: "Outcome", conclusion: Conclusion, home: Home
+) -> None:
+    from hsweep.running.outcome import browse_line, closing_lines
+
+    answer = conclusion.answer
+    for line in closing_lines(outcome, study, conclusion.target):
+        console.print(line, soft_wrap=True)
+    console.print()
+    if answer is not None:
+        if not outcome.is_complete:
+            total = sum(outcome.counts.values())
+            console.print(f"so far, with {outcome.num_ended} of {total} trials ended:")
+        print_answer(console, answer)
+        console.print()
+        if answer.settle_command is not None:
+            console.print(f"settle   {answer.settle_command}", soft_wrap=True)
+        if answer.confirm_command is not None:
+            console.print(f"confirm  {answer.confirm_command}", soft_wrap=True)
+    if conclusion.problem:
+        console.print(conclusion.problem, style="red", soft_wrap=True)
+    else:
+        console.print(f"report   {study.paths.report}", soft_wrap=True)
+    console.print(f"MLflow   {conclusion.target.shown_uri}", soft_wrap=True)
+    if not conclusion.target.is_server:
+        how = browse_line(conclusion.target, home)
+        console.print(f"         browse it with: {how}", soft_wrap=True)
+
+
+def print_answer(console: "Console", answer: "Answer") -> None:
+    """Print an answer and, right below it, what limits it."""
+    from analysis.words.wording import sentence
+
+    console.print(answer.sentence, style="bold", soft_wrap=True)
+    for text in answer.qualifications:
+        console.print(sentence(text), soft_wrap=True)

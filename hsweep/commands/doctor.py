@@ -1,0 +1,197 @@
+"""``hsweep doctor``: what on this machine would keep a study from running, and what to do about it.
+
+Nothing is left behind: what is tried is tried in a temporary folder beside or in the place that is
+meant, and a home that does not exist yet is not made.
+"""
+
+import os
+import platform
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from hsweep.commands.options import home_option, json_option, tracking_option
+from hsweep.commands.output import EXIT_NOTHING_USABLE, console_for, exit_with, print_json
+from hsweep.commands.probes import Check
+from hsweep.paths import Home
+from hsweep.quiet import HUB_SWITCH
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_GIB: Final = 2**30
+_SCRATCH: Final = ".hsweep-doctor-"
+_NETWORK_FILE_SYSTEMS: Final = (
+    *("9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.sshfs"),
+    *("glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs"),
+)
+_STYLES: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Leave out what starts torch, Ray or MLflow.")
+@home_option
+@tracking_option
+@json_option
+def doctor(quick: bool, home: Home, tracking_uri: str | None, as_json: bool) -> None:
+    """Check this machine, and say what to do about each problem."""
+    checks = diagnose(home, quick=quick, tracking_uri=tracking_uri)
+    if as_json:
+        print_json([asdict(check) for check in checks])
+    else:
+        _show_checks(console_for(as_json=False), checks)
+    if any(check.status == "problem" for check in checks):
+        exit_with(EXIT_NOTHING_USABLE)
+
+
+def _show_checks(console: "Console", checks: Sequence[Check]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("check", "", "found", "what to do"):
+        table.add_column(heading, overflow="fold")
+    for check in checks:
+        status = Text(check.status, _STYLES[check.status])
+        table.add_row(check.name, status, check.detail, check.remedy)
+    console.print(table)
+
+
+def diagnose(home: Home, *, quick: bool = False, tracking_uri: str | None = None) -> list[Check]:
+    """Look at everything a study needs; never raises for what it finds, never hangs.
+
+    Args:
+        home: where studies are or will be kept; it is not made.
+        quick: leave out what imports or starts a library (about 20 seconds, two minutes at worst).
+        tracking_uri: the MLflow store; None for the home's own.
+
+    Returns:
+        One check a subject, in a fixed order.
+    """
+    from hsweep.commands import probes
+
+    found = [Check("python", "ok", f"Python {platform.python_version()} at {sys.executable}")]
+    if not quick:
+        questions: tuple[Callable[[], Check], ...] = (
+            *(probes.torch, probes.families, probes.ray),
+            lambda: probes.mlflow(home, tracking_uri),
+        )
+        with ThreadPoolExecutor(len(questions)) as pool:
+            found += pool.map(lambda question: question(), questions)
+    place = writable(home.root, "home", "give another home with --home or HSWEEP_HOME")
+    cache = Path(os.environ.get("HSWEEP_CACHE") or "~/.cache/hsweep").expanduser()
+    return [
+        *found,
+        place,
+        *([write_ahead_log(home.root)] if place.status == "ok" else []),
+        disk(home.root, "disk", want_gib=5),
+        disk(Path(tempfile.gettempdir()), "disk for temporary files", want_gib=2),
+        writable(cache, "cache", "set HSWEEP_CACHE to a folder that can be written"),
+        data_sets(os.environ.get("HSWEEP_DATA")),
+        compiler(),
+        _hub(),
+    ]
+
+
+def _nearest_existing(path: Path) -> Path:
+    path = path.expanduser().absolute()
+    return next(place for place in (path, *path.parents) if place.exists())
+
+
+def writable(folder: Path, name: str, remedy: str) -> Check:
+    """Try to make a file in ``folder``, or where it would have to be made."""
+    place = _nearest_existing(folder)
+    missing = "" if place == folder.expanduser().absolute() else f" (to be made in {place})"
+    try:
+        with tempfile.NamedTemporaryFile(dir=place, prefix=_SCRATCH):
+            pass
+    except OSError as error:
+        return Check(name, "problem", f"{folder} cannot be written to: {error.strerror}", remedy)
+    return Check(name, "ok", f"{folder}{missing}")
+
+
+def disk(folder: Path, name: str, *, want_gib: float, need_gib: float = 0.5) -> Check:
+    """Compare the free space where ``folder`` is or will be with what studies need and want."""
+    usage = shutil.disk_usage(_nearest_existing(folder))
+    detail = f"{usage.free / _GIB:.1f} of {usage.total / _GIB:.1f} GiB free at {folder}"
+    if usage.free < need_gib * _GIB:
+        return Check(name, "problem", detail, f"free at least {need_gib:g} GiB there")
+    if usage.free < want_gib * _GIB:
+        return Check(name, "warning", detail, f"free {want_gib:g} GiB, or choose another disk")
+    return Check(name, "ok", detail)
+
+
+def write_ahead_log(home: Path) -> Check:
+    """Try what the record needs of the home: SQLite in write-ahead mode, and working locks."""
+    name, remedy = "journal", "put the home (--home, HSWEEP_HOME) on a local disk"
+    kind = _file_system(home)
+    place = f"{home} ({kind or 'unknown file system'})"
+    try:
+        with tempfile.TemporaryDirectory(dir=_nearest_existing(home), prefix=_SCRATCH) as scratch:
+            database = sqlite3.connect(Path(scratch) / "journal.db")
+            (mode,) = database.execute("PRAGMA journal_mode=WAL").fetchone()
+            database.execute("CREATE TABLE probe (value INTEGER)")
+            database.close()
+    except (OSError, sqlite3.Error) as error:
+        return Check(name, "problem", f"SQLite does not work at {place}: {error}", remedy)
+    if mode != "wal":
+        return Check(name, "problem", f"no write-ahead logging at {place}: mode {mode}", remedy)
+    if kind in _NETWORK_FILE_SYSTEMS:
+        detail = f"{place} is on a network file system, where SQLite's locks may fail"
+        return Check(name, "warning", detail, f"{remedy}; checkpoints may stay on the network")
+    return Check(name, "ok", f"write-ahead logging works at {place}")
+
+
+def _file_system(folder: Path) -> str:
+    """Return the type of the file system that holds ``folder``, empty if it cannot be told."""
+    import psutil
+
+    place = _nearest_existing(folder).resolve()
+    mounts = [
+        mount
+        for mount in psutil.disk_partitions(all=True)
+        if place.is_relative_to(mount.mountpoint)
+    ]
+    return max(mounts, key=lambda mount: len(mount.mountpoint)).fstype if mounts else ""
+
+
+def data_sets(root: str | None) -> Check:
+    """Look for data sets in the folders under ``root``."""
+    name = "data sets"
+    if not root:
+        return Check(name, "ok", "HSWEEP_DATA is not set, so only those that are installed")
+    folder = Path(root).expanduser()
+    try:
+        found = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    except OSError as error:
+        remedy = "set HSWEEP_DATA to the readable folder that holds data sets"
+        return Check(name, "problem", f"{folder} cannot be read: {error.strerror}", remedy)
+    if not found:
+        remedy = "put one folder a data set there, such as cifar10"
+        return Check(name, "warning", f"{folder} holds no folders", remedy)
+    return Check(name, "ok", f"under {folder}: {', '.join(found)}")
+
+
+def compiler() -> Check:
+    """Look for what recipes with ``compile`` need; others do without."""
+    from hsweep.training.compiler import what_is_missing
+
+    missing = what_is_missing("cpu")
+    if missing:
+        detail = f"{missing} is missing, which recipes with compile='on' or 'graphs' need"
+        return Check("compiler", "warning", detail, "install it, or leave compile at 'off'")
+    return Check("compiler", "ok", "models can be compiled (compile='on' in a recipe)")
+
+
+def _hub() -> Check:
+    if os.environ.get(HUB_SWITCH) == "1":
+        return Check("hub", "ok", "downloads from the Hugging Face hub are allowed (HSWEEP_HUB=1)")
+    return Check("hub", "ok", "no downloads from the Hugging Face hub; HSWEEP_HUB=1 allows them")

@@ -1,0 +1,76 @@
+"""``hsweep list``."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hsweep.commands.options import home_option, json_option
+from hsweep.commands.output import console_for, print_json
+from hsweep.errors import UserError
+from hsweep.paths import Home
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command("list")
+@home_option
+@json_option
+def list_(home: Home, as_json: bool) -> None:
+    """List the studies of the home."""
+    from hsweep.record.study import Study, list_studies
+
+    rows: list[dict[str, Any]] = []
+    for paths in list_studies(home):
+        try:
+            rows.append(Study.open(home, paths.name).status())
+        except Exception as error:
+            # Whatever has become of one study's files, the others are listed.
+            kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+            rows.append({"study": paths.name, "state": "unreadable", "error": f"{kind}{error}"})
+    if as_json:
+        print_json(rows)
+    elif rows:
+        _show_studies(console_for(as_json=False), rows)
+    else:
+        click.echo(f"{home.root} holds no study yet; begin one with: hsweep run SWEEP")
+
+
+def _show_studies(console: "Console", studies: Sequence[Mapping[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    headings = ("study", "state", "finished", "stopped early", "lost", "trials", "created")
+    for heading in headings:
+        left = heading in ("study", "state", "created")
+        table.add_column(heading, justify="left" if left else "right")
+    for study in studies:
+        if "error" in study:
+            table.add_row(study["study"], "unreadable", "", "", "", "", study["error"])
+            continue
+        table.add_row(
+            study["study"],
+            study["state"],
+            _with(study["finished"], study["reused"], "({} reused)"),
+            str(study["stopped_early"]),
+            _lost_in_words(study),
+            _with(study["trials"], study["orphaned"], "(+{} orphaned)"),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(study["created"])),
+        )
+    console.print(table)
+
+
+def _with(number: int, others: int, words: str) -> str:
+    """Return a number, and behind it that of others, if there are any."""
+    return f"{number} {words.format(others)}" if others else str(number)
+
+
+def _lost_in_words(study: Mapping[str, Any]) -> str:
+    """Return how many trials gave no number, and why: ``3: 2 diverged, 1 too large``."""
+    from hsweep.record.endings import counts_in_words
+
+    lost = [(word, study[word]) for word in ("failed", "diverged", "too_large") if study[word]]
+    number = sum(count for _, count in lost)
+    return f"{number}: {counts_in_words(lost)}" if lost else "0"

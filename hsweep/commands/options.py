@@ -1,0 +1,107 @@
+"""Arguments and options that several commands share."""
+
+import os
+from collections.abc import Callable, Container, Iterable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from hsweep.design.domain import is_text
+from hsweep.errors import UserError
+from hsweep.options import option_of, options_of
+from hsweep.paths import Home
+from hsweep.planning.options import SweepOptions
+from hsweep.running.options import RunOptions
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+NOTHING_NEW: Final = (
+    "before the first trial, so nothing new is on record; give the same command again to begin"
+)
+"""What an interrupt says before a study trains."""
+
+
+class HomeFolder(click.ParamType[Home]):
+    """The folder that holds every study."""
+
+    name = "folder"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Home:
+        """Return the home."""
+        if isinstance(value, Home):
+            return value
+        folder = str(value)
+        if not folder or "\0" in folder or not is_text(folder):
+            self.fail(f"the home is a folder named in UTF-8 text; got {folder!r}", param, ctx)
+        path = Path(folder).expanduser().absolute()
+        file = next((each for each in (path, *path.parents) if each.exists()), path)
+        if file.exists() and not file.is_dir():
+            self.fail(
+                f"the home is a folder, but {file} is none; give another with --home or "
+                "HSWEEP_HOME",
+                param,
+                ctx,
+            )
+        return Home(path)
+
+
+sweep_argument = click.argument("sweep_file", metavar="SWEEP", type=click.Path(path_type=Path))
+study_argument = click.argument("study_name", metavar="STUDY")
+
+home_option = click.option(
+    "--home",
+    type=HomeFolder(),
+    default="hsweep-home",
+    envvar="HSWEEP_HOME",
+    show_default="./hsweep-home",
+    help="Where studies, the MLflow store and measured speeds are kept.",
+)
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON alone; messages go to standard error."
+)
+
+tracking_option = option_of(RunOptions, "tracking_uri")
+
+
+def _use_data_root(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
+    """Let tasks look there; they resolve names when they are made, so workers need not know."""
+    if value is not None:
+        os.environ["HSWEEP_DATA"] = str(value.expanduser().absolute())
+
+
+data_root_option = click.option(
+    "--data-root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    expose_value=False,
+    callback=_use_data_root,
+    help="Folder in which data are looked for by name; else HSWEEP_DATA.",
+)
+
+
+def sweep_options(command: Command) -> Command:
+    """Give a command the options of a sweep; it receives them as ``chosen``."""
+    return data_root_option(options_of(SweepOptions, "chosen")(command))
+
+
+def given_options(names: Iterable[str]) -> list[str]:
+    """Return those of the options of the running command that were given, their defaults left
+    out."""
+    context = click.get_current_context()
+    default = ParameterSource.DEFAULT
+    return [name for name in names if context.get_parameter_source(name) is not default]
+
+
+def refuse_given(options: Iterable[str], *, but: Container[str], why: str) -> None:
+    """Refuse options of the running command that were given, except those in ``but``.
+
+    Raises:
+        UserError: with the option and ``why`` it cannot be used.
+    """
+    for name in given_options(options):
+        if name not in but:
+            parameters = click.get_current_context().command.params
+            shown = next(each.opts[0] for each in parameters if each.name == name)
+            raise UserError(f"{shown} {why}")

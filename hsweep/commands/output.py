@@ -1,0 +1,41 @@
+"""Where commands print, and how."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXIT_NOTHING_USABLE: Final = 1
+
+
+def console_for(*, as_json: bool) -> "Console":
+    """Return where messages go: standard output, or standard error beside JSON."""
+    from hsweep.terminal import PlainConsole
+
+    console = PlainConsole(stderr=as_json)
+    if not console.is_terminal and not console.is_jupyter:
+        # In a file or a pipe a line is as long as what it says.
+        console.width = max(console.width, 160)
+    return console
+
+
+def print_json(content: Any) -> None:
+    """Write plain content to standard output, alone."""
+    json.dump(content, sys.stdout, indent=1, default=str, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def quantity(value: float, unit: str = "") -> str:
+    """Return a large number as people write it: 86.568 M, 1.2 G."""
+    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.3f} {prefix}{unit}".rstrip()
+    return f"{value:g} {unit}".rstrip()
+
+
+def exit_with(code: int) -> None:
+    """Leave with an exit code once everything printed is out."""
+    sys.stdout.flush()
+    sys.exit(code)

@@ -1,0 +1,143 @@
+"""``hsweep plan``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from hsweep.commands.options import home_option, json_option, sweep_argument, sweep_options
+from hsweep.commands.output import console_for, print_json, quantity
+from hsweep.errors import UserError
+from hsweep.paths import Home
+from hsweep.planning.options import SweepOptions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hsweep.planning.checking import Checked
+    from hsweep.planning.plan import Plan
+
+_MAX_ROWS: Final = 200
+
+
+@click.command()
+@sweep_argument
+@sweep_options
+@click.option("--power", is_flag=True, help="Show how likely the sweep is to find what it asks.")
+@click.option("--study", "study_name", metavar="NAME", help="With --power: whose noise to take.")
+@click.option("--jump", "jumps", type=float, multiple=True, help="With --power: a size to find.")
+@click.option(
+    "--simulated",
+    type=click.IntRange(1),
+    default=40,
+    show_default=True,
+    help="With --power: sweeps simulated for each design and size.",
+)
+@click.option(
+    "--check", is_flag=True, help="Try out an update and an evaluation, as `run` does at its start."
+)
+@home_option
+@json_option
+def plan(
+    sweep_file: Path,
+    chosen: SweepOptions,
+    power: bool,
+    study_name: str | None,
+    jumps: tuple[float, ...],
+    simulated: int,
+    check: bool,
+    home: Home,
+    as_json: bool,
+) -> None:
+    """Show every trial of SWEEP before any trains: shape, parameters, FLOPs, memory."""
+    from hsweep.commands.power import show_power
+    from hsweep.planning.answerable import concerns_json
+    from hsweep.planning.calibration import Calibration
+    from hsweep.planning.checking import check_trials
+    from hsweep.planning.prepare import prepare, refuse_unread_data
+    from hsweep.record.provenance import hardware
+
+    if not power and (study_name is not None or jumps):
+        raise UserError("--study and --jump belong to --power")
+    prepared = prepare(sweep_file, chosen)
+    if power:
+        show_power(prepared.plan, home, study_name, jumps, simulated, as_json)
+        return
+    seconds = Calibration(home.calibration, hardware()).estimate(prepared.plan.trials)
+    checked = None
+    if check:
+        refuse_unread_data(prepared.plan)
+        checked = check_trials(prepared.plan.trials)
+    if as_json:
+        found: dict[str, Any] = {"concerns": concerns_json(prepared.plan)}
+        if checked is not None:
+            found["checked"] = checked.to_json()
+        print_json({**prepared.plan.to_json(), "estimated_seconds": seconds, **found})
+        return
+    console = console_for(as_json=False)
+    _show_plan(console, prepared.plan, seconds)
+    if checked is not None:
+        _show_checked(console, checked)
+
+
+def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
+    from rich.table import Table
+
+    from hsweep.design.labels import point_label, varying_axes
+    from hsweep.planning.answerable import analysable
+    from hsweep.running.progress import duration
+
+    totals = plan.totals()
+    trials = list(plan.trials)
+    axes = varying_axes(trials)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("point")
+    for heading in ("seeds", "params", "FLOPs/example", "training memory"):
+        table.add_column(heading, justify="right")
+    points: dict[str, list[Any]] = {}
+    for trial in trials:
+        points.setdefault(point_label(trial.point, axes), []).append(trial)
+    for label, group in list(points.items())[:_MAX_ROWS]:
+        counts = group[0].counts
+        table.add_row(
+            label,
+            str(len(group)),
+            quantity(counts.num_params),
+            quantity(counts.forward_flops),
+            quantity(group[0].train_memory_bytes, "B"),
+        )
+    console.print(table)
+    if len(points) > _MAX_ROWS:
+        console.print(f"... and {len(points) - _MAX_ROWS} more points (--json lists all)")
+    for skipped in plan.skipped[:_MAX_ROWS]:
+        console.print(
+            f"skipped {point_label(skipped.point)}: {skipped.reason}",
+            style="yellow",
+            soft_wrap=True,
+        )
+    if plan.is_adaptive:
+        console.print("points are proposed during the run; these are random draws for orientation")
+    budget = plan.sweep.budget
+    console.print(
+        f"{totals['trials']} trials ({totals['points']} points) of {budget.amount} {budget.unit}; "
+        f"{totals['skipped']} points skipped, {totals['merged']} doubles merged"
+    )
+    if seconds is not None:
+        console.print(f"about {duration(seconds)} of training in all, by what was measured here")
+    for concern in analysable(plan):
+        style = "red" if concern.kind == "impossible" else "yellow"
+        console.print(concern.line, style=style, soft_wrap=True)
+    for problem in plan.data_problems:
+        console.print(f"data: {problem}", style="yellow", soft_wrap=True)
+    preset = plan.sweep.presets.get(plan.preset)
+    if preset is not None and preset.note:
+        console.print(f"preset {plan.preset}: {preset.note}", soft_wrap=True)
+
+
+def _show_checked(console: "Console", checked: "Checked") -> None:
+    from hsweep.running.progress import duration
+
+    shapes = "; ".join(checked.shapes)
+    console.print(f"tried out in {duration(checked.seconds)}: {shapes}", soft_wrap=True)
+    for line in checked.lines():
+        console.print(line, style="yellow", soft_wrap=True)

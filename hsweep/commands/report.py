@@ -1,0 +1,33 @@
+"""``hsweep report``."""
+
+from pathlib import Path
+
+import click
+
+from hsweep.commands.options import home_option, study_argument, tracking_option
+from hsweep.paths import Home
+
+
+@click.command()
+@study_argument
+@click.option("--figures", type=click.Path(path_type=Path), help="Also write PNG, SVG and PDF.")
+@home_option
+@tracking_option
+def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str | None) -> None:
+    """Write the report of STUDY: one HTML file that needs no network."""
+    from analysis.answer import answer_study, report_input
+    from hsweep.commands.conclusion import write_study_report
+    from hsweep.record.reading import reading
+    from hsweep.record.study import Study
+    from hsweep.running.resume import target_of
+
+    study = Study.open(home, study_name)
+    target = target_of(study, home, tracking_uri)
+    with reading(study) as tables:
+        answer = answer_study(study, tables)
+        click.echo(str(write_study_report(study, answer, target, tables)))
+        if figures is not None:
+            from analysis.pictures.plots import save_figures
+
+            for path in save_figures(report_input(study, answer, {}, tables), figures):
+                click.echo(str(path))

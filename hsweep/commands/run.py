@@ -1,0 +1,167 @@
+"""``hsweep run``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hsweep.commands.options import (
+    NOTHING_NEW,
+    given_options,
+    home_option,
+    json_option,
+    sweep_argument,
+    sweep_options,
+)
+from hsweep.commands.output import console_for, print_json
+from hsweep.errors import UserError
+from hsweep.interrupts import on_record
+from hsweep.options import options_of
+from hsweep.paths import Home
+from hsweep.planning.options import SweepOptions
+from hsweep.running.options import RunOptions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from analysis.answer import Answer
+    from analysis.findings.results import LeanResult
+    from hsweep.planning.extension import Extension, Wanted
+    from hsweep.record.study import Study
+
+
+@click.command()
+@sweep_argument
+@click.option("--study", "study_name", metavar="NAME", help="The study's name.")
+@click.option(
+    "--only-missing",
+    is_flag=True,
+    help="In a study that has run: train what its analysis lists as missing, and nothing else.",
+)
+@sweep_options
+@options_of(RunOptions, "options", but=("retry_failed",))
+@click.option("--storage", metavar="URI", help="Folder or URI for checkpoints; shared by nodes.")
+@home_option
+@json_option
+@on_record(NOTHING_NEW)
+def run(
+    sweep_file: Path,
+    study_name: str | None,
+    only_missing: bool,
+    chosen: SweepOptions,
+    options: RunOptions,
+    storage: str | None,
+    home: Home,
+    as_json: bool,
+) -> None:
+    """Plan SWEEP, train it and answer its question. SWEEP is code and runs with your rights."""
+    from hsweep.terminal import doing
+
+    # Before the imports, which take seconds.
+    doing(f"planning {sweep_file}")
+    from hsweep.commands.conclusion import run_and_conclude
+    from hsweep.planning.answerable import concerns_json
+    from hsweep.planning.prepare import prepare
+    from hsweep.running.start import new_study
+
+    console = console_for(as_json=as_json)
+    if only_missing:
+        if storage is not None:
+            raise UserError("--storage is chosen when a study begins; leave it out")
+        _run_missing(sweep_file, study_name, chosen, options, home, console, as_json)
+        return
+    prepared = prepare(sweep_file, chosen)
+    job = new_study(prepared, options, home, study_name, storage, console)
+    concerns = {"concerns": concerns_json(prepared.plan)} if as_json else {}
+    run_and_conclude(job, options, home, console, as_json, concerns)
+
+
+def _run_missing(
+    sweep_file: Path,
+    study_name: str | None,
+    chosen: SweepOptions,
+    options: RunOptions,
+    home: Home,
+    console: "Console",
+    as_json: bool,
+) -> None:
+    """Run what the analysis of a study lists as missing, and answer its question again.
+
+    Raises:
+        UserError: a study of another sweep or request, or one that is running.
+    """
+    from analysis.answer import answer_study
+    from hsweep.commands.conclusion import print_answer, run_and_conclude
+    from hsweep.running import missing
+    from hsweep.running.resume import target_of
+
+    given = given_options(SweepOptions.__dataclass_fields__)
+    study = missing.study_of(sweep_file, study_name, home, chosen, given, console)
+    target = target_of(study, home, options.tracking_uri)
+    answer = answer_study(study)
+    wanted = _wanted(study, answer)
+    if not wanted:
+        console.print(f"{study.name} lacks no trial; there is nothing to run.", soft_wrap=True)
+        print_answer(console, answer)
+        if as_json:
+            print_json({**study.status(), **answer.to_json(), "added": None})
+        return
+    prepared, extension = missing.plan_missing(study, wanted, console)
+    _announce(console, study, answer, extension)
+    if not extension.additions:
+        raise UserError("none of the missing trials can be run; the reasons are above")
+    job = missing.extended(study, prepared, extension, target)
+    run_and_conclude(job, options, home, console, as_json, {"added": extension.to_json()})
+
+
+def _wanted(study: "Study", answer: "Answer") -> "list[Wanted]":
+    from hsweep.planning.extension import Wanted
+
+    found = answer.transition
+    if found is None:
+        return _wanted_shapes(study, answer)
+    return [
+        Wanted(
+            {found.x: cell.x}
+            if found.by is None or cell.by is None
+            else {found.x: cell.x, found.by: cell.by},
+            cell.trials,
+            cell.why,
+        )
+        for cell in found.missing
+    ]
+
+
+def _wanted_shapes(study: "Study", answer: "Answer") -> "list[Wanted]":
+    """Return the runs that a study's lean comparisons lack, by the axis values on record."""
+    from analysis.confirmation import recorded_values
+    from hsweep.planning.extension import Wanted
+
+    results: list[tuple[LeanResult, dict[str, str]]] = []
+    if answer.lean is not None:
+        results.append((answer.lean, {}))
+    groups = answer.lean_groups
+    if groups is not None:
+        results += [(result, {groups.within: value}) for value, result in groups.found.items()]
+    with study.journal() as journal:
+        points = [dict(point) for point in journal.points()]
+    wanted = []
+    for result, where in results:
+        for each in result.missing:
+            at = recorded_values(points, each.config, where)
+            if at is not None:
+                wanted.append(Wanted(at, each.trials, each.why))
+    return wanted
+
+
+def _announce(console: "Console", study: "Study", answer: "Answer", extension: "Extension") -> None:
+    number = len(extension.additions)
+    console.print(answer.text, soft_wrap=True)
+    console.print(
+        f"{number} trial{'' if number == 1 else 's'} will be run in {study.name}, each to its full "
+        "budget; what has finished stays:",
+        style="bold",
+        soft_wrap=True,
+    )
+    for line in extension.lines():
+        console.print(f"  {line}", soft_wrap=True)

@@ -1,0 +1,168 @@
+"""Options as fields of frozen dataclasses: each stands once, for Python and for the command line.
+
+A field made by ``option`` holds the default, the help and the kind of value; ``options_of`` turns
+the fields of a class into the options of a command, which receives one object of it.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Container
+from dataclasses import Field, field, fields
+from decimal import Decimal
+from typing import Any, Final, TypeVar
+
+import click
+
+from hsweep.errors import shown
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+_DURATION: Final = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
+_LONGEST_HOURS: Final = 100_000
+_MOST: Final = 10**18
+_PREFIXES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
+
+
+def option(default: Any, *flags: str, **settings: Any) -> Any:
+    """Return a dataclass field that is also an option of commands.
+
+    Args:
+        default: the value where the option is left out.
+        flags: as click takes them; the field's name by default.
+        settings: further arguments of ``click.option``.
+    """
+    return field(default=default, metadata={"flags": flags, "settings": settings})
+
+
+def options_of(
+    kind: type, name: str, *, but: Container[str] = ()
+) -> Callable[[Decorated], Decorated]:
+    """Return a decorator that gives a command the options of a dataclass.
+
+    Args:
+        kind: the class; the command receives one object of it.
+        name: of the parameter that receives it.
+        but: fields that the command does not offer.
+    """
+    offered = [each for each in fields(kind) if each.name not in but]
+
+    def decorate(command: Decorated) -> Decorated:
+        @functools.wraps(command)
+        def collecting(**given: Any) -> Any:
+            values = {each.name: given.pop(each.name) for each in offered}
+            return command(**{name: kind(**values)}, **given)
+
+        decorated: Any = collecting
+        for each in reversed(offered):
+            decorated = _click_option(each)(decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def option_of(kind: type, name: str) -> Callable[[Decorated], Decorated]:
+    """Return a decorator that gives a command the option of one field alone, under its name."""
+    return _click_option(next(each for each in fields(kind) if each.name == name))
+
+
+def _click_option(of: Field[Any]) -> Callable[[Decorated], Decorated]:
+    flags = of.metadata["flags"] or (f"--{of.name.replace('_', '-')}",)
+    settings = {"default": of.default, **of.metadata["settings"]}
+    return click.option(*flags, of.name, **settings)
+
+
+class Duration(click.ParamType[float]):
+    """A time such as 90s, 30m, 2h or 1h30m; a bare number is seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return seconds."""
+        if isinstance(value, (int, float)):
+            return float(value)
+        text = str(value).strip().lower()
+        if re.fullmatch(r"\d+(\.\d+)?", text):
+            text += "s"
+        match = _DURATION.fullmatch(text)
+        if not match or not any(match.groups()):
+            self.fail(f"{value!r} is no time; write 90s, 30m, 2h or 1h30m", param, ctx)
+        hours, minutes, seconds = (float(part or 0) for part in match.groups())
+        total = 3600 * hours + 60 * minutes + seconds
+        if total <= 0:
+            self.fail(f"a time must be above zero, not {value!r}", param, ctx)
+        if total > _LONGEST_HOURS * 3600:
+            self.fail(f"a time is at most {_LONGEST_HOURS:,}h, not {str(value)[:40]!r}", param, ctx)
+        return total
+
+
+class Count(click.ParamType[int]):
+    """A whole number, possibly with a decimal prefix: 60M, 1.5G, 200k."""
+
+    name = "count"
+    _unit = ""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        text = str(value).strip().lower().replace(",", "").replace("_", "").replace(" ", "")
+        match = re.fullmatch(rf"(\d+(?:\.\d+)?)([kmgtp]?){self._unit}", text)
+        if not match:
+            self.fail(f"{value!r} is no amount; write 60M, 1.5G or 200k", param, ctx)
+        number = round(Decimal(match[1]) * _PREFIXES[match[2]]) if len(match[1]) < 40 else _MOST
+        if number >= _MOST:
+            self.fail(f"an amount is below {_MOST:,}, not {value[:40]!r}", param, ctx)
+        return number
+
+
+class Bytes(Count):
+    """A number of bytes, with decimal prefixes: 8G, 500MB."""
+
+    name = "bytes"
+    _unit = "b?"
+
+
+class Setting(click.ParamType[tuple[str, list[Any]]]):
+    """NAME=VALUE; several values with commas between."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, list[Any]]:
+        """Return the name and its values."""
+        name, values = _named_values(str(value))
+        if not name or not values:
+            self.fail(f"{shown(value)} is not of the form NAME=VALUE", param, ctx)
+        return name, values
+
+
+class AxisValues(click.ParamType[dict[str, Any]]):
+    """NAME=VALUE,NAME=VALUE: one value an axis."""
+
+    name = "name=value,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        """Return the values by axis."""
+        if isinstance(value, dict):
+            return value
+        found: dict[str, Any] = {}
+        # A comma separates axes only where a name follows: values may be tuples.
+        for part in re.split(r",(?=\s*[A-Za-z_]\w*\s*=)", str(value)):
+            name, values = _named_values(part)
+            if not name or len(values) != 1:
+                self.fail(f"{shown(part)} is not of the form NAME=VALUE", param, ctx)
+            found[name] = values[0]
+        return found
+
+
+def _named_values(text: str) -> tuple[str, list[Any]]:
+    """Return what ``NAME=VALUE,...`` says; no name or no values where it has not that form."""
+    from hsweep.design.domain import as_value
+    from hsweep.design.space import parse_values
+
+    name, equals, values = text.partition("=")
+    is_whole = equals and values.strip()
+    return name.strip(), [as_value(each) for each in parse_values(values)] if is_whole else []

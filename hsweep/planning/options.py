@@ -1,0 +1,81 @@
+"""Which variant of a sweep is planned."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hsweep.options import AxisValues, Bytes, Count, Setting, option
+
+if TYPE_CHECKING:
+    from models.base import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what a planned trial may cost; None does not bound.
+
+    Attributes:
+        max_params, min_params: parameters.
+        max_memory: estimated peak training memory, bytes.
+        max_flops: forward operations for one example.
+    """
+
+    max_params: int | None = None
+    min_params: int | None = None
+    max_memory: int | None = None
+    max_flops: int | None = None
+
+    def violation(self, counts: "Counts", memory: int) -> str | None:
+        """Return why a trial is out of bounds, None if it is not."""
+        checks = (
+            ("num_params", counts.num_params, self.min_params, self.max_params, "params"),
+            ("train_memory_bytes", memory, None, self.max_memory, "memory"),
+            ("flops_per_example", counts.forward_flops, None, self.max_flops, "flops"),
+        )
+        for name, value, low, high, flag in checks:
+            if high is not None and value > high:
+                return f"{name} {value:,} is above --max-{flag} {high:,}"
+            if low is not None and value < low:
+                return f"{name} {value:,} is below --min-{flag} {low:,}"
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOptions:
+    """What is chosen of a sweep file; a study keeps it."""
+
+    preset: str | None = option(
+        None, metavar="NAME", help="A variant of the sweep.  [default: quick]"
+    )
+    settings: Sequence[tuple[str, list[Any]]] = option(
+        (),
+        "--set",
+        type=Setting(),
+        multiple=True,
+        help="Replace an axis (heads=1,2,4), the budget (epochs=50), report_every, replicates, "
+        "cpus, gpus (a number, or auto: a share of a device by the memory a trial needs) or "
+        "together (auto, never, always).",
+    )
+    points: Sequence[Mapping[str, Any]] = option(
+        (),
+        "--point",
+        type=AxisValues(),
+        multiple=True,
+        help="Keep only the points with these values (heads=8,depth=1); repeat it for several.",
+    )
+    seed: int = option(0, type=click.IntRange(0, 2**63 - 1), help="Study seed.  [default: 0]")
+    max_params: int | None = option(None, type=Count(), help="Skip larger models, for example 60M.")
+    min_params: int | None = option(None, type=Count(), help="Skip smaller models.")
+    max_memory: int | None = option(
+        None, type=Bytes(), help="Skip what needs more training memory: 8G."
+    )
+    max_flops: int | None = option(
+        None, type=Count(), help="Skip dearer forward passes, for example 5G."
+    )
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds on what a trial may cost."""
+        return Limits(self.max_params, self.min_params, self.max_memory, self.max_flops)

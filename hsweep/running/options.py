@@ -1,0 +1,138 @@
+"""How a study is run, and how its sweep is edited before: the options of `run` and `resume`."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from hsweep.errors import UserError
+from hsweep.options import Duration, Setting, option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a study is run; none of it changes a result.
+
+    Raises:
+        UserError: options that do not go together.
+    """
+
+    runner: Literal["ray", "inline"] = option(
+        "ray",
+        type=click.Choice(["ray", "inline"]),
+        show_default=True,
+        help="Ray, or one trial after another in this process.",
+    )
+    max_concurrent: int | None = option(None, type=click.IntRange(1), help="Trials at once.")
+    address: str | None = option(
+        None,
+        metavar="ADDR",
+        help="An existing Ray cluster, host:port or auto.  [default: RAY_ADDRESS; without it Ray "
+        "starts here]",
+    )
+    dashboard: bool = option(
+        True,
+        "--dashboard/--no-dashboard",
+        show_default=True,
+        help="Start Ray's dashboard, or save its start (seconds) where you do not look at it.",
+    )
+    time_budget: float | None = option(None, type=Duration(), help="End cleanly after 30m, 2h, ...")
+    report_timeout: float | None = option(
+        None,
+        type=Duration(),
+        help="Restart a trial that has not reported for so long (10m); else as the sweep says.",
+    )
+    reuse: bool = option(
+        True,
+        "--reuse/--no-reuse",
+        show_default=True,
+        help="Take trials that another study of the home has finished, or train them again.",
+    )
+    accept_code: bool = option(
+        False,
+        is_flag=True,
+        help="The code has changed, but no result: keep and take trials that earlier code has "
+        "trained, and record that.",
+    )
+    check: bool = option(
+        True,
+        "--check/--no-check",
+        show_default=True,
+        help="Try out an update and an evaluation of the smallest and the largest new trial before "
+        "the start (about a second), or leave that out.",
+    )
+    retry_failed: bool = option(
+        False, is_flag=True, help="Also try trials again that failed or were too large."
+    )
+    tracking_uri: str | None = option(
+        None, metavar="URI", help="An MLflow store; by default SQLite under the home."
+    )
+
+    def __post_init__(self) -> None:
+        address, inline = self.cluster, self.runner == "inline"
+        if inline and self.address is not None:
+            raise UserError(
+                f"--address {self.address} is for the ray runner; leave out --runner inline"
+            )
+        if not self.dashboard and (inline or address is not None):
+            named_by = "--address" if self.address is not None else "RAY_ADDRESS"
+            raise UserError(
+                "--no-dashboard is for a Ray that is started here; "
+                + (
+                    f"that at {address} (from {named_by}) has its own"
+                    if address
+                    else "--runner inline starts none"
+                )
+                + ": leave it out"
+            )
+        if inline and self.max_concurrent not in (None, 1):
+            raise UserError(
+                "the inline runner trains one trial at a time; --max-concurrent "
+                f"{self.max_concurrent} needs --runner ray"
+            )
+        if inline and self.report_timeout is not None:
+            raise UserError(
+                "the inline runner trains in this process, which cannot end itself after "
+                f"{self.report_timeout:g} s without a report; --report-timeout needs --runner ray"
+            )
+
+    @property
+    def cluster(self) -> str | None:
+        """Address of the Ray cluster to join: the one given, else that RAY_ADDRESS names; None
+        where Ray starts here or is not used."""
+        if self.runner == "inline":
+            return None
+        address = os.environ.get("RAY_ADDRESS") or None if self.address is None else self.address
+        return None if address == "local" else address  # as Ray calls one that is started here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditOptions:
+    """How a study's sweep is edited before the study goes on."""
+
+    sweep_file: Path | None = option(
+        None,
+        "--sweep",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Go on with this sweep, edited since the study began.",
+    )
+    settings: Sequence[tuple[str, list[Any]]] = option(
+        (),
+        "--set",
+        type=Setting(),
+        multiple=True,
+        help="Replace or add a setting of the study: another budget (epochs=100), an axis, "
+        "replicates.",
+    )
+    dropped: Sequence[str] = option(
+        (), "--unset", metavar="NAME", multiple=True, help="Drop a setting of the study."
+    )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the sweep stays as it is on record."""
+        return self.sweep_file is None and not (self.settings or self.dropped)

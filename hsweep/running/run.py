@@ -1,0 +1,301 @@
+"""The one path of a study from a plan to its answer, however it was asked for.
+
+What is to be run is a ``Job``; the lines from there are the same for all of them.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, Protocol
+
+from rich.console import Console
+
+from hsweep.coordination.coordinator import Coordinator, stop_after
+from hsweep.coordination.protocols import Proposer
+from hsweep.coordination.runner import Runner
+from hsweep.design.trial import Trial, TrialStatus
+from hsweep.errors import UserError
+from hsweep.interrupts import EXIT_INTERRUPTED, on_record
+from hsweep.paths import Home
+from hsweep.planning.calibration import Calibration
+from hsweep.planning.checking import check_trials
+from hsweep.planning.plan import Planner
+from hsweep.record.journal import Journal
+from hsweep.record.provenance import hardware
+from hsweep.record.study import Study
+from hsweep.running.job import Job
+from hsweep.running.options import RunOptions
+from hsweep.running.outcome import Outcome, browse_line, resume_line
+from hsweep.running.progress import ENDING, Progress
+from hsweep.running.reuse import Reuse, reuse_for
+from hsweep.running.runners import connect, make_runner
+from hsweep.tracking.names import study_tags
+from hsweep.tracking.shutdown import Shutdown
+from hsweep.tracking.tracker import Tracker
+from hsweep.training.checkpoints import CheckpointStore
+
+_INTERRUPTED: Final = "interrupted"
+_SHOW_CURSOR: Final = "\x1b[?25h"
+_MAX_SKIPPED: Final = 5
+
+
+class Conclude(Protocol):
+    """Writes the answer of a study that has run."""
+
+    def import_ahead(self) -> None:
+        """Import what that and tracking take."""
+
+    def __call__(self, study: Study) -> Sequence[Path]:
+        """Write it, and return the files to keep with the study's tracked run."""
+
+
+def run(
+    job: Job, options: RunOptions, home: Home, console: Console, conclude: Conclude
+) -> tuple[Study, Outcome]:
+    """Do a job: check, connect, record, train, conclude.
+
+    Raises:
+        UserError: anything that stands in the way before the first trial.
+    """
+    if options.check and job.new:
+        for line in check_trials(job.new).lines():
+            console.print(line, soft_wrap=True)
+    home.create()
+    runner = make_runner(options, home.study(job.name), job.storage, job.prepared.loaded)
+    try:
+        connect(runner, job.prepared.plan, conclude.import_ahead)
+        study = job.record()
+        with on_record(f"with all reports on record; go on by: {resume_line(study)}"):
+            _greet(console, job, browse_line(job.target, home), runner)
+            with study.locked(), study.journal(read_only=False) as journal:
+                return study, _train(study, journal, job, options, home, runner, console, conclude)
+    finally:
+        runner.close()
+
+
+def _greet(console: Console, job: Job, browse: str, runner: Runner) -> None:
+    plan = job.prepared.plan
+    budget = plan.sweep.budget
+    of_all = "" if job.only is None else f"{len(job.only)} of "
+    console.print(
+        f"study {job.name}: {of_all}{len(plan.trials)} trials of {budget.amount} {budget.unit}"
+        f"{', proposed one by one' if plan.is_adaptive else ''}",
+        style="bold",
+        soft_wrap=True,
+    )
+    for skipped in plan.skipped[:_MAX_SKIPPED]:
+        console.print(f"skipped {dict(skipped.point)}: {skipped.reason}", soft_wrap=True)
+    if len(plan.skipped) > _MAX_SKIPPED:
+        console.print(f"... {len(plan.skipped)} points skipped in all (hsweep plan lists them)")
+    if url := getattr(runner, "dashboard_url", None):
+        console.print(
+            f"Ray dashboard  {url}  (it asks for a token: ray get-auth-token)", soft_wrap=True
+        )
+    console.print(f"MLflow UI      {browse}", soft_wrap=True)
+
+
+def _train(
+    study: Study,
+    journal: Journal,
+    job: Job,
+    options: RunOptions,
+    home: Home,
+    runner: Runner,
+    console: Console,
+    conclude: Conclude,
+) -> Outcome:
+    """Run what is not finished of a study, then conclude it; the study's lock must be held."""
+    started = time.monotonic()
+    plan = job.prepared.plan
+    if options.retry_failed:
+        journal.reopen(_given_up(journal), "asked for again")
+    reuse = reuse_for(
+        study,
+        journal,
+        home,
+        probe=plan.sweep.probe,
+        only=job.only,
+        is_wanted=options.reuse,
+        accepts_code=options.accept_code,
+    )
+    coordinator = _coordinator(study, journal, job, reuse)
+    if options.report_timeout is not None:
+        coordinator.sweep = replace(coordinator.sweep, report_timeout=options.report_timeout)
+    trials = coordinator.planned_trials()
+    if reuse is not None:
+        for line in reuse.lines(len(trials)):
+            console.print(line, soft_wrap=True)
+        _record_accepted(study, reuse)
+    # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.
+    progress = Progress(console, plan.sweep.metric, trials or list(plan.trials))
+    coordinator.observer = progress
+    tracker = Tracker(
+        study.paths.journal,
+        job.target,
+        study=study.name,
+        tags=study_tags(study.manifest),
+        metric=plan.sweep.metric,
+    )
+    study.export(plan.to_json())
+    tracker.attach(study.paths.plan)
+    tracker.start()
+    timer = stop_after(coordinator, options.time_budget) if options.time_budget else None
+    try:
+        with (
+            _stopping_on_signals(coordinator, study, progress),
+            progress.showing(coordinator),
+            _printing_to(console),
+        ):
+            runner.run(coordinator)
+    finally:
+        if timer is not None:
+            timer.cancel()
+        coordinator.settle()
+    if reuse is not None:
+        _record_accepted(study, reuse)
+    was_interrupted = coordinator.stop_reason == _INTERRUPTED
+    with _closing(runner):
+        problem = _write_tables(study)
+        remove_checkpoints(study, coordinator)
+        _calibrate(home, journal, trials)
+        counts = journal.status_counts()
+        # The report links to the runs, so they should be there.
+        shutdown = Shutdown(tracker, console, is_interrupted=was_interrupted)
+        shutdown.flush()
+        for path in conclude(study):
+            tracker.attach(path)
+        summary = shutdown.close()
+    return Outcome(
+        counts=counts,
+        stop_reason=coordinator.stop_reason,
+        was_interrupted=was_interrupted,
+        is_in_trouble=coordinator.is_in_trouble,
+        problem=problem,
+        tracking=summary,
+        wall_seconds=time.monotonic() - started,
+    )
+
+
+def _given_up(journal: Journal) -> list[str]:
+    """Return the keys of the trials that ended without a result and could do better now."""
+    given_up = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)
+    return [row.key for row in journal.trials() if row.status in given_up]
+
+
+def _coordinator(study: Study, journal: Journal, job: Job, reuse: Reuse | None) -> Coordinator:
+    plan = job.prepared.plan
+    trials: list[Trial] = list(plan.trials)
+    proposer: Proposer | None = None
+    if plan.is_adaptive:
+        from hsweep.coordination.search import OptunaProposer
+
+        adaptive = OptunaProposer(plan.sweep, Planner.like(plan), journal, plan.study_seed)
+        trials, proposer = adaptive.known_trials, adaptive
+    return Coordinator(
+        journal=journal,
+        sweep=plan.sweep,
+        trials=trials,
+        checkpoints=study.checkpoints(),
+        proposer=proposer,
+        only=job.only,
+        exempt=study.manifest.added_keys,
+        reuse=reuse,
+    )
+
+
+def _record_accepted(study: Study, reuse: Reuse) -> None:
+    """Record what was taken from other studies although their code was another."""
+    while reuse.accepted:
+        study.accept(reuse.accepted.pop(0))
+
+
+@contextlib.contextmanager
+def _stopping_on_signals(
+    coordinator: Coordinator, study: Study, progress: Progress
+) -> Iterator[None]:
+    """Let the first interrupt end the study cleanly, and the second at once."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if coordinator.stop_requested:
+            cursor = _SHOW_CURSOR if progress.is_live else ""
+            line = f"{cursor}\nstopped at once; go on by: {resume_line(study)}\n"
+            os.write(2, line.encode())
+            os._exit(EXIT_INTERRUPTED)
+        coordinator.request_stop(_INTERRUPTED)
+        if not progress.is_live:
+            sys.stderr.write(f"\n{ENDING}\n")
+
+    before: dict[signal.Signals, Callable[..., Any] | int | None] = {}
+    # Outside the main thread ValueError: the program that runs us there has the signals.
+    with contextlib.suppress(ValueError):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _printing_to(console: Console) -> contextlib.AbstractContextManager[Any]:
+    """Keep what models and tasks print in this process out of JSON: it goes where messages go."""
+    return contextlib.redirect_stdout(sys.stderr) if console.stderr else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _closing(runner: Runner) -> Iterator[None]:
+    """Close a runner while the study is concluded: Ray's processes take seconds to end."""
+    closing = threading.Thread(target=runner.close, name="closing")
+    closing.start()
+    try:
+        yield
+    finally:
+        closing.join()
+
+
+def _write_tables(study: Study) -> str:
+    """Write the study's tables; return why that failed, empty if it did not."""
+    try:
+        study.write_tables()
+    except (UserError, OSError) as error:
+        return f"{error}; the record has everything, and resuming writes the tables again"
+    return ""
+
+
+def remove_checkpoints(study: Study, coordinator: Coordinator) -> None:
+    """Remove what no trial can go on from, in this study or under a longer budget; a failure to
+    remove costs only space."""
+    root = study.checkpoints()
+    finished = {
+        row.key for row in coordinator.journal.trials() if row.status is TrialStatus.FINISHED
+    }
+    can_go_on = {
+        trial.key
+        for trial in coordinator.planned_trials()
+        if trial.key in finished and trial.can_be_lengthened
+    }
+    with contextlib.suppress(OSError):
+        for key in coordinator.final_keys():
+            store = CheckpointStore(root, key, attempt=0)
+            if key in can_go_on:
+                store.remove_but_newest()
+            else:
+                store.remove()
+
+
+def _calibrate(home: Home, journal: Journal, trials: list[Trial]) -> None:
+    by_key = {trial.key: trial for trial in trials}
+    measured = [
+        (by_key[row.key], row.wall_seconds, row.unit)
+        for row in journal.trials()
+        if row.status is TrialStatus.FINISHED and row.key in by_key and not row.reused_from
+    ]
+    with contextlib.suppress(OSError):
+        Calibration(home.calibration, hardware()).add(measured)
