@@ -106,7 +106,7 @@ def _run_missing(
         if as_json:
             print_json({**study.status(), **answer.to_json(), "added": None})
         return
-    prepared, extension = missing.plan_missing(study, wanted, console)
+    prepared, extension = missing.plan_missing(study, wanted)
     _announce(console, study, answer, extension)
     if not extension.additions:
         raise UserError("none of the missing trials can be run; the reasons are above")

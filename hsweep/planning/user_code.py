@@ -12,7 +12,7 @@ from hsweep.design.sweep import RESERVED_AXES, Sweep, resolve
 from hsweep.design.trial import Resources
 from hsweep.errors import UserError, shown, told, unknown_name
 from models.base import AnyModelConfig, ModelConfig, TraceableConfig
-from models.conditioning import is_probed
+from models.layer_conditioning import is_probed
 from tasks.base import DataError, Task
 
 _KINDS: Final = (

@@ -45,6 +45,7 @@ def _enter(journal: Journal, revision: Revision) -> None:
     placed = [replace(row, parts=before[row.key].parts) for row in planned if row.key in before]
     journal.place_trials(row for row in placed if row.entry() != before[row.key].entry())
     for each in revision.continued:
+        assert each.status is not None, "it goes on from the shorter training"
         journal.adopt(
             each.trial.key,
             list(journal.reports(each.source.key)),

@@ -72,9 +72,7 @@ def _refuse_differing(study: Study, what: str, now: Any, before: Any) -> None:
         )
 
 
-def plan_missing(
-    study: Study, wanted: Iterable[Wanted], console: Console
-) -> tuple[Prepared, Extension]:
+def plan_missing(study: Study, wanted: Iterable[Wanted]) -> tuple[Prepared, Extension]:
     """Find the trials that an analysis of ``study`` lists as missing.
 
     Raises:

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from hsweep.files import write_text
 from hsweep.paths import StudyPaths
-from hsweep.record.manifest import write_text
 from hsweep.tracking.target import TrackingTarget
 
 PARENT: Final = "parent"
