@@ -1,11 +1,8 @@
 """Programs that need a Ray of their own; each runs in a process of its own.
 
-python ray_programs.py two_nodes FOLDER
-python ray_programs.py memory FOLDER
-python ray_programs.py node_lost FOLDER
-python ray_programs.py elsewhere FOLDER
-python ray_programs.py raylet_dies FOLDER
-python ray_programs.py head_dies FOLDER
+python -c "import ray_programs; ray_programs.main()" PROGRAM FOLDER
+
+The folder of a script counts as the user's, and this one has folders of hsweep's names.
 """
 
 import json
@@ -243,7 +240,9 @@ def head_dies(folder: Path) -> dict[str, Any]:
 
 PROGRAMS = (two_nodes, memory, node_lost, elsewhere, raylet_dies, head_dies)
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run the program of this name and write what it found."""
     program = {each.__name__: each for each in PROGRAMS}[sys.argv[1]]
     found = program(Path(sys.argv[2]))
     (Path(sys.argv[2]) / "found.json").write_text(json.dumps(found))

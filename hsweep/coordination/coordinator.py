@@ -11,13 +11,13 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from hsweep.coordination.asha import StratifiedAsha
 from hsweep.coordination.device_shares import DeviceShares
 from hsweep.coordination.protocols import Observer, Proposer
-from hsweep.coordination.queue import TrialQueue
-from hsweep.coordination.retry_policy import RetryPolicy
+from hsweep.coordination.queue import TrialQueue, priority
+from hsweep.coordination.retry_policy import RetryPolicy, shortened
 from hsweep.coordination.trial_table import Overview, ScheduledTrial, TrialTable
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import (
@@ -36,8 +36,6 @@ from hsweep.record.endings import INTERRUPTED
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.redaction import redact
 from hsweep.training.stacked.candidates import joining
-
-_REASON_LENGTH: Final = 8_000
 
 Result = TypeVar("Result")
 
@@ -130,7 +128,7 @@ class Coordinator:
     def _line_up(self, trials: Iterable[Trial]) -> None:
         """Make trials that have not ended wait for a worker, or for the others at their rung."""
         strata: dict[str, None] = {}
-        for row in sorted((self._table.rows[trial.key] for trial in trials), key=_priority):
+        for row in sorted((self._table.rows[trial.key] for trial in trials), key=priority):
             if row.is_done:
                 continue
             if self._asha.may_wait(row):
@@ -151,7 +149,7 @@ class Coordinator:
                     self._stop_early(row, verdict.reason)
                 else:
                     going_on.append(row)
-            for row in sorted(going_on, key=_priority, reverse=True):
+            for row in sorted(going_on, key=priority, reverse=True):
                 self._queue.add(row, first=True)
 
     def _stop_early(self, row: ScheduledTrial, reason: str) -> None:
@@ -406,7 +404,7 @@ class Coordinator:
             if row is None:
                 return
             row.needs_new_worker = row.needs_new_worker or needs_new_worker
-            reason = _shortened(redact(error))
+            reason = shortened(redact(error))
             if not is_own_fault and self._retries.is_bad_luck(row):
                 self._try_again(row, reason, first=True)
                 return
@@ -540,27 +538,6 @@ class Coordinator:
         except Exception:
             # A display that fails must not cost a study; the record has everything.
             self.observer = None
-
-
-def _shortened(reason: str) -> str:
-    """Return a reason with its first line whole, and of very much else the end."""
-    if len(reason) <= _REASON_LENGTH:
-        return reason
-    first, _, rest = reason.partition("\n")
-    first = first[: _REASON_LENGTH // 2]
-    return f"{first}\n...{rest[len(first) - _REASON_LENGTH :]}"
-
-
-def _priority(row: ScheduledTrial) -> tuple[int, int, int, int]:
-    """Order of handing out: interrupted trials first, then every point once before any point
-    twice, expensive points first so that none is the only one left at the end."""
-    trial = row.trial
-    return (
-        0 if row.unit else 1,
-        trial.replicate,
-        -trial.counts.forward_flops,
-        trial.ordinal,
-    )
 
 
 def planned_row(trial: Trial) -> TrialRow:

@@ -61,3 +61,15 @@ class TrialQueue:
     def is_empty(self) -> bool:
         """Whether no trial waits."""
         return not (self._shared or self._exclusive)
+
+
+def priority(row: ScheduledTrial) -> tuple[int, int, int, int]:
+    """Order of handing out: interrupted trials first, then every point once before any point
+    twice, expensive points first so that none is the only one left at the end."""
+    trial = row.trial
+    return (
+        0 if row.unit else 1,
+        trial.replicate,
+        -trial.counts.forward_flops,
+        trial.ordinal,
+    )

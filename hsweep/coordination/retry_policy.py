@@ -9,6 +9,7 @@ from hsweep.record.endings import first_line
 _MAX_LOST: Final = 5
 """How often in a row a trial may lose its place without a report before that counts against it."""
 
+_REASON_LENGTH: Final = 8_000
 _SAME_FAILURES: Final = 3
 """How many trials fail alike, before any reports, until that is taken for the study's fault."""
 
@@ -47,3 +48,12 @@ class RetryPolicy:
             f"the first {len(alike)} trials failed in the same way ({cause}); mend that, and "
             "let trials that have used up their attempts try again with --retry-failed"
         )
+
+
+def shortened(reason: str) -> str:
+    """Return a reason with its first line whole, and of very much else the end."""
+    if len(reason) <= _REASON_LENGTH:
+        return reason
+    first, _, rest = reason.partition("\n")
+    first = first[: _REASON_LENGTH // 2]
+    return f"{first}\n...{rest[len(first) - _REASON_LENGTH :]}"

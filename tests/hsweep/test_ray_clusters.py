@@ -16,12 +16,13 @@ from hsweep.coordination.runner import InlineRunner
 from hsweep.errors import ROOT
 
 TESTS = Path(__file__).resolve().parents[1]
+START = "import ray_programs; ray_programs.main()"
 
 
 def run(program: str, folder: Path) -> dict[str, Any]:
     own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     done = subprocess.run(
-        [sys.executable, str(TESTS / "ray_programs.py"), program, str(folder)],
+        [sys.executable, "-c", START, program, str(folder)],
         env={**own, "PYTHONPATH": f"{ROOT}{os.pathsep}{TESTS}", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
