@@ -22,7 +22,6 @@ from hsweep.commands.options import home_option, json_option, tracking_option
 from hsweep.commands.output import EXIT_NOTHING_USABLE, console_for, exit_with, print_json
 from hsweep.commands.probes import Check
 from hsweep.paths import Home
-from hsweep.quiet import HUB_SWITCH
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,9 +94,7 @@ def diagnose(home: Home, *, quick: bool = False, tracking_uri: str | None = None
         disk(home.root, "disk", want_gib=5),
         disk(Path(tempfile.gettempdir()), "disk for temporary files", want_gib=2),
         writable(cache, "cache", "set HSWEEP_CACHE to a folder that can be written"),
-        data_sets(os.environ.get("HSWEEP_DATA")),
         compiler(),
-        _hub(),
     ]
 
 
@@ -163,23 +160,6 @@ def _file_system(folder: Path) -> str:
     return max(mounts, key=lambda mount: len(mount.mountpoint)).fstype if mounts else ""
 
 
-def data_sets(root: str | None) -> Check:
-    """Look for data sets in the folders under ``root``."""
-    name = "data sets"
-    if not root:
-        return Check(name, "ok", "HSWEEP_DATA is not set, so only those that are installed")
-    folder = Path(root).expanduser()
-    try:
-        found = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
-    except OSError as error:
-        remedy = "set HSWEEP_DATA to the readable folder that holds data sets"
-        return Check(name, "problem", f"{folder} cannot be read: {error.strerror}", remedy)
-    if not found:
-        remedy = "put one folder a data set there, such as cifar10"
-        return Check(name, "warning", f"{folder} holds no folders", remedy)
-    return Check(name, "ok", f"under {folder}: {', '.join(found)}")
-
-
 def compiler() -> Check:
     """Look for what recipes with ``compile`` need; others do without."""
     from hsweep.training.compiler import what_is_missing
@@ -189,9 +169,3 @@ def compiler() -> Check:
         detail = f"{missing} is missing, which recipes with compile='on' or 'graphs' need"
         return Check("compiler", "warning", detail, "install it, or leave compile at 'off'")
     return Check("compiler", "ok", "models can be compiled (compile='on' in a recipe)")
-
-
-def _hub() -> Check:
-    if os.environ.get(HUB_SWITCH) == "1":
-        return Check("hub", "ok", "downloads from the Hugging Face hub are allowed (HSWEEP_HUB=1)")
-    return Check("hub", "ok", "no downloads from the Hugging Face hub; HSWEEP_HUB=1 allows them")

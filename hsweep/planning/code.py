@@ -57,10 +57,7 @@ def code_of(value: Any, sweep_module: str = "") -> Code:
     """Return the code behind a model or task: of its class and base classes, and of those of all
     that its fields hold.
 
-    Args:
-        value: the model or task.
-        sweep_module: name of the imported sweep file, whose statements that act on import count
-            even where none of its classes is used; empty for none.
+    Statements of the sweep file that act on import count even where none of its classes is used.
 
     Raises:
         UserError: one of the classes stands in no file.

@@ -50,13 +50,8 @@ def changed_code(
     files: Files,
     accepted: Accepted | None = None,
 ) -> dict[str, list[str]]:
-    """Return which code differs, by its part, and the files that do, as far as they are known.
-
-    Args:
-        before, after: digests by part.
-        files: behind the digests of ``before``.
-        accepted: code that is taken for other code.
-    """
+    """Return which code differs, by its part, and the files that do, as far as they are known
+    (``files``: behind the digests of ``before``)."""
     found: dict[str, list[str]] = {}
     for part in CODE_PARTS:
         old, new = before.get(part, ""), after.get(part, "")
@@ -95,8 +90,8 @@ def merged_changes(changes: Iterable[Mapping[str, Iterable[str]]]) -> dict[str, 
 def accepted_change(
     rows: Sequence[TrialRow], trials: Sequence[Trial], accepted: Accepted, files: Files
 ) -> dict[str, Any] | None:
-    """Return what is to be recorded so that trials that are the same but for their code are the
-    same; None if no code has changed.
+    """Return what is to be recorded so that planned trials that differ from those on record only in
+    their code are the same; None if no code has changed.
 
     Args:
         rows: the study's record, without orphans.
@@ -151,14 +146,8 @@ def _taken_for(
 def acceptance(
     code: Accepted, number: int, files: Mapping[str, Sequence[str]], *, what: str
 ) -> dict[str, Any]:
-    """Return what is recorded of a change of code that was accepted, but for time and command.
-
-    Args:
-        code: what is taken for what in keys.
-        number: of trials.
-        files: that differ, by the part of the code.
-        what: ``kept``, or the study that the trials are taken from.
-    """
+    """Return what is recorded of code taken for other code, but for time and command; ``what`` is
+    ``kept``, or the study that the trials are taken from."""
     return {
         "what": what,
         "trials": number,

@@ -17,11 +17,8 @@ _ONE_FORM: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow
 
 
 def describe(value: Any, *, for_key: bool = False) -> Any:
-    """Return ``value`` as plain JSON content: equal configurations give equal descriptions.
-
-    Args:
-        value: what to describe.
-        for_key: leave out fields that change no result.
+    """Return ``value`` as plain JSON content: equal configurations give equal descriptions; for a
+    key without the fields that change no result.
 
     Raises:
         UserError: a part with no content to compare, such as a function.

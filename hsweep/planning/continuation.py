@@ -92,15 +92,8 @@ class Shorter:
 
 
 class BudgetHistory:
-    """The budgets that a study has had, and what trained with them.
-
-    Args:
-        budgets: as recorded, in any order.
-        rows: the study's record, orphans included.
-        checkpoints: folder or URI that holds every trial's checkpoints.
-        same_rungs: whether early stopping is as it was.
-        accepted: code that is taken for other code in keys.
-    """
+    """The budgets that a study has had, and what trained with them: all rows of its record, orphans
+    included. ``same_rungs`` says whether early stopping is as it was."""
 
     def __init__(
         self,

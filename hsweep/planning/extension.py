@@ -30,13 +30,7 @@ the same seed would diverge again."""
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Full-budget runs that an analysis asks for in one cell.
-
-    Attributes:
-        at: the cell, by axis values.
-        trials: how many.
-        why: what the analysis lacks.
-    """
+    """Full-budget runs that an analysis asks for in one cell, given by its axis values, and why."""
 
     at: Mapping[str, Any]
     trials: int
@@ -53,12 +47,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """A trial that a cell is given.
-
-    Attributes:
-        how: in words, whether it is new or goes on.
-        is_recorded: the study's record has it already.
-    """
+    """A trial that a cell is given: how, in words, and whether the record has it already."""
 
     cell: str
     trial: Trial
@@ -68,13 +57,9 @@ class Addition:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What is run so that a study can be answered.
+    """What is run so that a study can be answered, and the reasons for what cannot be run.
 
-    Attributes:
-        plan: the study's plan with the new trials.
-        wanted: the cells, as asked for.
-        additions: the trials that are run.
-        problems: what cannot be run, with the reason.
+    ``plan`` is the study's with the new trials.
     """
 
     plan: Plan
@@ -124,12 +109,7 @@ def plan_extension(plan: Plan, recorded: Sequence[TrialRow], wanted: Iterable[Wa
     """Find the trials that give every wanted cell its full-budget runs.
 
     Where several points lie in a cell (settings that compete in it), each is given as many runs:
-    the other cells had the choice among all of them.
-
-    Args:
-        plan: everything planned so far, earlier extensions included.
-        recorded: the study's record.
-        wanted: the cells.
+    the other cells had the choice among all of them. ``plan`` holds earlier extensions, too.
 
     Raises:
         UserError: the study's trials are proposed one by one, so no cell can be filled.
@@ -161,12 +141,8 @@ def plan_extension(plan: Plan, recorded: Sequence[TrialRow], wanted: Iterable[Wa
 
 
 def with_extensions(plan: Plan, extensions: Iterable[Mapping[str, Any]]) -> Plan:
-    """Return a study's plan with the trials of its recorded extensions.
-
-    Args:
-        plan: of the sweep alone.
-        extensions: as ``Extension.to_json`` wrote them, oldest first.
-    """
+    """Return the plan of a sweep with the trials of a study's recorded extensions (as
+    ``Extension.to_json`` wrote them), oldest first."""
     planner = Planner.following(plan)
     known = {trial.key for trial in plan.trials}
     added: list[Trial] = []
@@ -181,14 +157,10 @@ def with_extensions(plan: Plan, extensions: Iterable[Mapping[str, Any]]) -> Plan
 def carried_over(
     extensions: Sequence[Mapping[str, Any]], plan: Plan
 ) -> tuple[Plan, list[dict[str, Any]]]:
-    """Carry a study's recorded extensions over to an edited sweep.
+    """Carry a study's recorded extensions over to the plan of an edited sweep.
 
     A trial that was added stays if its point is in the edited space, or was never in the space and
     still has the space's axes: then no edit has taken it out.
-
-    Args:
-        extensions: as recorded, oldest first.
-        plan: of the edited sweep alone.
 
     Returns:
         The plan with the trials that stay, and the extensions with these, by their keys of now.

@@ -51,15 +51,9 @@ def parts_of(
 ) -> tuple[dict[str, str], str]:
     """Return what the keys of a point's trials are made of, part by part, but for their seeds.
 
-    Args:
-        model, task, recipe, budget: of the trials.
-        fingerprint: of the task's data.
-        hashed: returns the content hash that a key has of a value, if it is known already.
-        sweep_module: name of the imported sweep file; empty for none.
-
     Returns:
         The parts, and what the trials are trained with in this process as a text (see
-        ``hsweep.record.origins``).
+        ``hsweep.design.origin``).
 
     Raises:
         UserError: a part with no content to compare, or a number that is not finite.

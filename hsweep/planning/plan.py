@@ -160,11 +160,8 @@ class Planner:
         return planner
 
     def plan_point(self, point: Point, replicates: Iterable[int] | None = None) -> list[Trial]:
-        """Return the trials of one point, one a replicate; none if it is skipped or a double.
-
-        Args:
-            point: the axis values.
-            replicates: their numbers; None for those of the sweep.
+        """Return the trials of one point, one a replicate (the sweep's by default); none if it is
+        skipped or a double.
 
         Raises:
             UserError: the sweep's own functions cannot be used.
@@ -314,15 +311,7 @@ def make_plan(
     sweep_module: str = "",
     accepted: Accepted | None = None,
 ) -> Plan:
-    """Plan every trial of a sweep.
-
-    Args:
-        sweep: its variant.
-        preset: the variant's name.
-        study_seed: decides every random draw.
-        limits: bounds on what a trial may cost.
-        sweep_module: name of the imported sweep file; empty for a sweep that is in none.
-        accepted: code that is taken for other code in keys.
+    """Plan every trial of a sweep's variant.
 
     Raises:
         UserError: the space or the sweep's functions cannot be used, or no trial is left.

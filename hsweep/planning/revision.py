@@ -144,11 +144,11 @@ def compare(
     files: Files,
     shorter: Callable[[Trial], Shorter | None] = lambda _trial: None,
 ) -> Revision:
-    """Compare a plan with the record by the trials' keys.
+    """Compare a plan with the record, orphans included, by the trials' keys.
 
     Args:
         plan: everything the study shall consist of.
-        rows: the record, orphans included.
+        rows: the record.
         files: behind digests of code on record.
         shorter: finds what a new trial can go on from.
     """
@@ -170,16 +170,8 @@ def compare(
 
 
 def changed_parts(row: TrialRow, trial: Trial, plan: Plan, files: Files) -> list[str]:
-    """Return what differs between a trial on record and a planned one, in words.
-
-    Empty if the record does not say what the trial was made of.
-
-    Args:
-        row: the trial on record.
-        trial: the planned one.
-        plan: that it is of.
-        files: behind digests of code on record.
-    """
+    """Return what differs between a trial on record and one of the plan, in words; empty if the
+    record does not say what the trial was made of."""
     if not row.parts or not trial.parts:
         return []
     content = [part for part in CONTENT_PARTS if row.parts.get(part) != trial.parts[part]]

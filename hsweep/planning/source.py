@@ -34,23 +34,15 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a file, or a part of it, does.
-
-    Attributes:
-        text: its code in one form.
-        imports: all that it imports, inside functions too.
-    """
+    """What a file, or a part of it, does: its code in one form, and all that it imports, inside
+    functions too."""
 
     text: str
     imports: tuple[Import, ...]
 
 
 def source_of(path: Path, package: str) -> Source:
-    """Return what a file does.
-
-    Args:
-        path: the file.
-        package: name of the package that the file is in, for relative imports; may be empty.
+    """Return what a file does; relative imports are from ``package``.
 
     Raises:
         OSError: the file cannot be read.
@@ -60,19 +52,14 @@ def source_of(path: Path, package: str) -> Source:
 
 
 def source_of_part(path: Path, definitions: Iterable[str]) -> Source:
-    """Return what a sweep file does for trials that use some of its definitions.
+    """Return what a sweep file does for trials that use some of its top-level classes.
 
-    That is these definitions, every statement that acts when the file is imported, and, one
-    leading to the next, the definitions and imports that these use. A statement acts unless it is
-    an import, the definition of a function or class, or an assignment; and a decorated definition
-    or an assignment acts where nothing in the file uses it. What only ``SWEEP`` uses (spaces,
-    budgets, presets, its functions of the point) and what stands under ``if __name__ ==
-    "__main__"`` is no part of it.
-
-    Args:
-        path: the file.
-        definitions: names of top-level classes; one that the file does not have at its top level
-            leads to the whole file.
+    That is these classes, every statement that acts when the file is imported, and, one leading to
+    the next, the definitions and imports that these use. A statement acts unless it is an import,
+    the definition of a function or class, or an assignment; and a decorated definition or an
+    assignment acts where nothing in the file uses it. What only ``SWEEP`` uses (spaces, budgets,
+    presets, its functions of the point) and what stands under ``if __name__ == "__main__"`` is no
+    part of it. A class that the file does not have at its top level leads to the whole file.
 
     Raises:
         OSError: the file cannot be read.

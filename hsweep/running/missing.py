@@ -32,18 +32,11 @@ def study_of(
     given: Iterable[str],
     console: Console,
 ) -> Study:
-    """Return the study of a sweep file, whose own copy of the sweep is what runs.
-
-    Args:
-        sweep_file: as given again.
-        name: the study's; None for the one that ``hsweep run`` would begin by default.
-        home: where it lies.
-        options: what is chosen of the sweep.
-        given: names of the options that the user gave, which must be as the study has them.
-        console: where to say that the file has changed since.
+    """Return the study of a sweep file, whose own copy of the sweep is what runs; by default the
+    one that ``hsweep run`` would begin.
 
     Raises:
-        UserError: there is no such study, or it was begun otherwise.
+        UserError: there is no such study, or one of the options given is not as the study has it.
     """
     with contextlib.redirect_stdout(sys.stderr):
         sweep = load_sweep(sweep_file).sweep

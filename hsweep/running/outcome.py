@@ -27,11 +27,8 @@ class Outcome:
     Attributes:
         counts: trials by status.
         stop_reason: why it ended before its trials did; None if it did not.
-        was_interrupted: by the user.
         is_in_trouble: it ended because something does not work, such as a full disk.
         problem: what of the results could not be written; empty for nothing.
-        tracking: what reached the tracker.
-        wall_seconds: of this run.
     """
 
     counts: dict[TrialStatus, int]

@@ -56,14 +56,8 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A finished trial of another study.
-
-    Attributes:
-        trained_by: the study that trained it.
-        changed: files that differ from those a trial would run here, by the part of the code.
-        reports: that this study would take.
-        origins: what it was trained with, as texts.
-    """
+    """A finished trial of another study: what trained it, the files that differ from those a trial
+    would run here, and the reports that this study would take."""
 
     trained_by: str
     changed: Mapping[str, Sequence[str]]
@@ -294,11 +288,6 @@ def _compared(
     trial: Trial, origins: Sequence[str], files: Mapping[str, Mapping[str, str]]
 ) -> tuple[dict[str, Sequence[str]], str]:
     """Compare what trained a trial elsewhere with what would train it here.
-
-    Args:
-        trial: as planned here.
-        origins: what trained it there, as texts.
-        files: behind digests of code there.
 
     Returns:
         The files that differ by the part of the code, and what forbids taking it, whatever the user

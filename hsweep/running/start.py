@@ -25,15 +25,8 @@ def new_study(
     storage: str | None,
     console: Console,
 ) -> Job:
-    """Return the job of training a sweep in a new study.
-
-    Args:
-        prepared: the sweep, planned.
-        options: how to run it.
-        home: where the study will lie.
-        name: its name; None for that of the sweep and its preset.
-        storage: where its checkpoints shall lie; None for its own folder.
-        console: where to say what makes the answer weak.
+    """Return the job of training a sweep in a new study, called by default after the sweep and its
+    preset; what makes the answer weak is printed.
 
     Raises:
         UserError: the sweep cannot be answered as it is planned, or the name is taken.

@@ -33,6 +33,7 @@ _PRELOADED: Final = (
         "hsweep.cli",
         "hsweep.commands.conclusion",
         "hsweep.running.edit",
+        "hsweep.running.run",
         "hsweep.training.train",
     ),
     *("hsweep.tracking.shutdown", "hsweep.training.stacked.door"),

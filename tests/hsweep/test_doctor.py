@@ -45,11 +45,10 @@ def test_quick_starts_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_whatever_is_not_ok_says_what_to_do(blocked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HSWEEP_DATA", str(blocked))
     monkeypatch.setenv("HSWEEP_CACHE", str(blocked))
     found = doctor.diagnose(Home(blocked), quick=True)
     bad = [check for check in found if check.status != "ok"]
-    assert {"home", "cache", "data sets"} <= {check.name for check in bad}
+    assert {"home", "cache"} <= {check.name for check in bad}
     assert [check for check in bad if not check.remedy] == []
 
 
@@ -79,24 +78,6 @@ def test_a_journal_on_a_network_file_system_is_warned_of(
     ]
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)  # noqa: A006
     assert doctor.write_ahead_log(tmp_path / "home").status == status
-
-
-def test_data_sets_are_the_folders_under_the_root(tmp_path: Path) -> None:
-    assert doctor.data_sets(None).status == "ok"
-    assert doctor.data_sets(str(tmp_path / "missing")).status == "problem"
-    assert doctor.data_sets(str(tmp_path)).status == "warning"
-    (tmp_path / "cifar10").mkdir()
-    check = doctor.data_sets(str(tmp_path))
-    assert (check.status, check.detail.endswith(": cifar10")) == ("ok", True)
-
-
-@pytest.mark.parametrize("allowed", ["1", "0"])
-def test_downloads_are_as_the_hub_switch_says(
-    allowed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HSWEEP_HUB", allowed)
-    found = by_name(doctor.diagnose(Home(tmp_path), quick=True))
-    assert found["hub"].detail.startswith("downloads" if allowed == "1" else "no downloads")
 
 
 def test_a_probe_answers_with_its_last_line() -> None:
