@@ -409,7 +409,7 @@ def test_a_trial_whose_checkpoint_cannot_be_written_says_so_and_the_others_go_on
     assert isinstance(setback, Setback)
     assert (setback.kind, setback.message) == ("storage", "the disk is full")
     assert [len(said[trial.key]) for trial in trials] == [4, 2, 4]
-    assert session.left == []
+    assert session.remaining == []
 
 
 @dataclass(frozen=True)
@@ -568,9 +568,9 @@ def test_the_quicker_way_is_taken(
     session = StackedSession(assignments_of(replicates(16, budget=epochs(1)), tmp_path))
     words = session.next_words()
     if is_stacked:
-        assert (len(words), session.left) == (16, [])
+        assert (len(words), session.remaining) == (16, [])
     else:
-        assert (words, len(session.left), session.reason) == ([], 16, "that is quicker here")
+        assert (words, len(session.remaining), session.reason) == ([], 16, "that is quicker here")
     session.close()
 
 

@@ -55,8 +55,8 @@ class SeveralSession:
         while self._training is not None or self._waiting:
             if self._training is None:
                 self._training = TrialSession(self._waiting.popleft())
-            if words := self._training.next_words():
-                return words
+            if messages := self._training.next_words():
+                return messages
             self._end()
         return []
 
@@ -80,6 +80,6 @@ class SeveralSession:
         if training is None:
             return
         if not isinstance(training, TrialSession):
-            self._waiting.extend(training.left)
+            self._waiting.extend(training.remaining)
             self.reason = training.reason
         training.close()
