@@ -69,7 +69,7 @@ def command(
     lengths = lengths or (("8",) if quick else tuple(map(str, LENGTHS)))
     where = environment()
     pairings, quantities = [], []
-    # Each side keeps its process, so that nothing is started anew within a pair.
+    # Each side keeps its process, so that no process starts within a pair.
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as ours, context.Pool(1) as theirs:
         for length, size in itertools.product(map(int, lengths), sizes):

@@ -48,7 +48,7 @@ class BackgroundWriter:
         self.wait()
         content = packed(state)
         if beside:
-            # Not a daemon: a process that ends in good order finishes what it has begun.
+            # Not a daemon: a process that ends in good order finishes what it has started.
             self._thread = threading.Thread(
                 target=self._write, args=(unit, content), name=THREAD_NAME
             )

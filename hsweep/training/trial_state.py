@@ -248,7 +248,7 @@ def _store(root: str, key: str, attempt: int) -> CheckpointStore:
     try:
         return CheckpointStore(root, key, attempt)
     except UserError as error:
-        # The same storage was fine where the study was begun.
+        # The same storage was fine where the study was started.
         raise StorageError(str(error)) from error
 
 

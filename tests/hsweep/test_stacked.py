@@ -408,7 +408,7 @@ def test_a_trial_whose_checkpoint_cannot_be_written_says_so_and_the_others_go_on
     ending = said[trials[1].key][-1]
     assert ending == StorageFailure("the disk is full")
     assert [len(said[trial.key]) for trial in trials] == [4, 2, 4]
-    assert session.left == []
+    assert session.remaining == []
 
 
 @dataclass(frozen=True)
@@ -567,9 +567,9 @@ def test_the_quicker_way_is_taken(
     session = StackedSession(assignments_of(replicates(16, budget=epochs(1)), tmp_path))
     words = session.next_events()
     if is_stacked:
-        assert (len(words), session.left) == (16, [])
+        assert (len(words), session.remaining) == (16, [])
     else:
-        assert (words, len(session.left), session.reason) == ([], 16, "that is quicker here")
+        assert (words, len(session.remaining), session.reason) == ([], 16, "that is quicker here")
     session.close()
 
 

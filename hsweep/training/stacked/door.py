@@ -80,6 +80,6 @@ class SeveralSession:
         if training is None:
             return
         if not isinstance(training, TrialSession):
-            self._waiting.extend(training.left)
+            self._waiting.extend(training.remaining)
             self.reason = training.reason
         training.close()

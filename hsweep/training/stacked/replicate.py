@@ -92,19 +92,19 @@ class Replicate:
         self.batch, self._next_step, self._batches = batch, step + 1, None
 
     def report(
-        self, unit: int, begun_at: int, step: int, losses: Sequence[Tensor], stack: Stack
+        self, unit: int, first_step: int, step: int, losses: Sequence[Tensor], stack: Stack
     ) -> Report:
         """Evaluate the trial, and note its report.
 
         Args:
             unit: budget units done.
-            begun_at: updates done at the report before.
+            first_step: updates done at the report before.
             step: updates done.
             losses: of the updates between.
             stack: makes room where memory does not suffice.
         """
         # The state of the random generator at a report is a function of the position.
-        seed_all(derived_seed(self.trial.seeds.sampling, begun_at))
+        seed_all(derived_seed(self.trial.seeds.sampling, first_step))
         with self.clock.running():
             report = self._reporter.report(unit, step, losses, self.batch, stack.clear)
         notes = (self.state.take_note(unit), self._company(unit))

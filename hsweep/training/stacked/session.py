@@ -41,8 +41,8 @@ class StackedSession:
 
     Those that have come less far (their checkpoints lag behind) are trained first, until they are
     where the others are. Time is shared out: an update of K trials counts for each as a K-th of
-    what it took. A trial that cannot go on beside the others is ``left``, to be trained separately
-    from its newest checkpoint; so are all of them where memory does not suffice for even one, where
+    what it took. A trial that cannot go on beside the others is trained separately from its newest
+    checkpoint afterwards; so are all of them where memory does not suffice for even one, where
     losses or gradients are not what they are separately, and where separately is quicker.
 
     Args:
@@ -51,7 +51,7 @@ class StackedSession:
             quicker way is taken.
 
     Attributes:
-        left: trials to be trained separately once nothing more is reported here.
+        remaining: trials to be trained separately once nothing more is reported here.
         reason: why there are such trials; empty while there are none.
 
     Raises:
@@ -73,7 +73,7 @@ class StackedSession:
         self._is_untouched = True
         self._stack: Stack | None = None
         self._in_stack: list[Replicate] = []
-        self.left: list[Assignment] = []
+        self.remaining: list[Assignment] = []
         self.reason = ""
         self._process = ProcessState()
         measure_peak(self._device)
@@ -90,8 +90,7 @@ class StackedSession:
 
         Returns:
             Reports, or why a trial cannot go on, in the order of the trials; nothing once all is
-            reported here,
-            which for those that are ``left`` is not everything.
+            reported here, which for those ``remaining`` is not everything.
         """
         while self._replicates:
             events = self._without_training()
@@ -109,7 +108,7 @@ class StackedSession:
                 each.state.save_if_possible()
                 self._remove(each)
                 return
-        self.left = [each for each in self.left if each.trial.key != key]
+        self.remaining = [each for each in self.remaining if each.trial.key != key]
 
     def close(self) -> None:
         """End all trials, keeping what is not yet on disk, and give the device's memory back."""
@@ -161,15 +160,15 @@ class StackedSession:
 
     def _advance(self, group: list[Replicate]) -> list[TrialEvent]:
         """Train some trials that have come equally far up to their next report."""
-        begun_at = group[0].step
+        first_step = group[0].step
         units = self._budget.report_units()
         unit = next(each for each in units if each > group[0].state.unit)
         end = unit * self._steps_per_unit
         self._is_untouched = True
         try:
             stack = self._stacked(group)
-            self._verify(stack, group, begun_at)
-            losses = self._updated(stack, group, begun_at, end)
+            self._verify(stack, group, first_step)
+            losses = self._updated(stack, group, first_step, end)
         except Exception as error:
             self._dissolve(_why(error), keep=self._is_untouched)
             return []
@@ -177,20 +176,20 @@ class StackedSession:
         for number, each in enumerate(group):
             own = [row[number] for row in losses]
             try:
-                events.append((each.assignment, each.report(unit, begun_at, end, own, stack)))
+                events.append((each.assignment, each.report(unit, first_step, end, own, stack)))
             except Exception as error:
                 self._leave(each, _why(error))
         return events
 
     def _updated(
-        self, stack: Stack, group: Sequence[Replicate], begun_at: int, end: int
+        self, stack: Stack, group: Sequence[Replicate], first_step: int, end: int
     ) -> list[Tensor]:
         """Update trials until so many updates are done, and return the losses of each, (K,)."""
         losses: list[Tensor] = []
         num_steps = self._budget.amount * self._steps_per_unit
         for each in group:
             each.model.train()
-        for step in range(begun_at, end):
+        for step in range(first_step, end):
             started = time.perf_counter()
             batches = self._batches(group, step)
             waited = time.perf_counter() - started
@@ -303,7 +302,7 @@ class StackedSession:
             each.state.save_if_possible()
         self._remove(each)
         self.reason = self.reason or reason
-        self.left.append(replace(each.assignment, recorded_through=each.sent_through))
+        self.remaining.append(replace(each.assignment, recorded_through=each.sent_through))
 
     def _remove(self, each: Replicate) -> None:
         # The next attempt finds all that was kept.
