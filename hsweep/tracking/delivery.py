@@ -79,6 +79,7 @@ class Delivery:
                 first = self._journal.log_after(0, 1)
                 started = first[0].time if first else time.time()
                 self._runs.open_study(started, metric=metric, reopen=reopen)
+                self._check_cursor()
                 state.save()
                 self._retry_refused()
         except BaseException:
@@ -135,6 +136,14 @@ class Delivery:
         finally:
             self._lock.release()
 
+    def _check_cursor(self) -> None:
+        """Deliver everything again if the log is not the one along which the cursor was moved: a
+        power cut may take its end, and what is recorded then has the same numbers."""
+        state = self._state
+        at_cursor = self._journal.log_after(state.cursor - 1, 1)
+        if [(row.seq, row.time) for row in at_cursor] != [(state.cursor, state.cursor_time)]:
+            state.cursor, state.cursor_time = 0, 0.0
+
     def _retry_refused(self) -> None:
         """Send the runs again of which the store refused something, each as a whole."""
         refused = self._state.refused
@@ -169,7 +178,7 @@ class Delivery:
         finally:
             passed = list(takewhile(lambda row: row.key in done, rows))
             if passed:
-                self._state.cursor = passed[-1].seq
+                self._state.cursor, self._state.cursor_time = passed[-1].seq, passed[-1].time
                 self._state.delivered += len(passed)
             self._state.save()
 

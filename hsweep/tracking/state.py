@@ -40,6 +40,7 @@ class StoreState:
 
     Attributes:
         cursor: number of the last log entry delivered; 0 before the first.
+        cursor_time: when that entry was recorded, by which it is known again; 0 before the first.
         experiment: MLflow's id of the experiment; empty if it is not known.
         runs: MLflow run ids by trial key, that of the study's own run by ``PARENT``.
         refused: trials whose records the store refused, by key, in the order of the log.
@@ -57,7 +58,7 @@ class StoreState:
 
     def reset(self) -> None:
         """Take all of the study as new to the store."""
-        self.cursor = 0
+        self.cursor, self.cursor_time = 0, 0.0
         self.experiment = ""
         self.runs: dict[str, str] = {}
         self.refused: dict[str, Refusal] = {}
@@ -76,10 +77,11 @@ class StoreState:
             if version == self._version:
                 return
             content = json.loads(self._file.read_text())
-            cursor, experiment = int(content["cursor"]), str(content["experiment"])
+            cursor, cursor_time = int(content["cursor"]), float(content["cursor_time"])
+            experiment = str(content["experiment"])
             runs, files = dict(content["runs"]), dict(content["files"])
             refused = {key: Refusal(**each) for key, each in content["refused"].items()}
-            self.cursor, self.experiment = cursor, experiment
+            self.cursor, self.cursor_time, self.experiment = cursor, cursor_time, experiment
             self.runs, self.files, self.refused = runs, files, refused
             self._version = version
 
@@ -92,6 +94,7 @@ class StoreState:
         content = {
             "store": self._store,
             "cursor": self.cursor,
+            "cursor_time": self.cursor_time,
             "experiment": self.experiment,
             "runs": self.runs,
             "refused": {key: asdict(each) for key, each in self.refused.items()},

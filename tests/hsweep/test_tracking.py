@@ -256,6 +256,18 @@ class TestEachRecordOnce:
             assert after[key].info == before[key].info
             assert after[key].data.params == before[key].data.params
 
+    def test_a_cursor_that_is_not_of_this_log_sends_everything_again(
+        self, tracked: Tracked
+    ) -> None:
+        tracked.plan("a")
+        tracked.train("a", range(1, 5))
+        assert tracked.sync().delivered == 5
+        known = json.loads(tracked.state_file.read_text())
+        for other in ({"cursor_time": known["cursor_time"] - 1}, {"cursor": 7}):
+            tracked.state_file.write_text(json.dumps({**known, **other}))
+            assert tracked.sync() == TrackingSummary(5, 0)
+            tracked.assert_all_there("a")
+
     def test_a_kill_after_any_single_call_to_the_store_does_no_harm(
         self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
     ) -> None:
