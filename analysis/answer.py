@@ -7,17 +7,18 @@ from typing import Any, Final
 
 import pandas as pd
 
-from analysis import against, conditioning, lean, pareto, transition
+from analysis import conditioning, lean, pareto, transition
 from analysis.confirmation import confirm_command
-from analysis.findings.against_results import AgainstResult, AgainstSettings
 from analysis.findings.chosen_settings import with_settings
 from analysis.findings.conditioning_results import ConditioningResult
 from analysis.findings.effect_results import EffectsResult, EffectsSettings
 from analysis.findings.results import LeanResult, LeanSettings, ParetoResult, TransitionResult
 from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
 from analysis.lean_groups import LeanGroups, fit_groups
-from analysis.papers.published_setups import SETUPS, setup_of
 from analysis.pictures.curves import drawn_keys
+from analysis.published.numbers import setup_of, setups
+from analysis.questions.published import fit as published_fit
+from analysis.questions.published.result import PublishedResult, PublishedSettings
 from analysis.report import ReportInput
 from analysis.runs.chance import study_chance
 from analysis.runs.history import UNIT, study_history
@@ -70,7 +71,7 @@ class Answer:
     lean_groups: LeanGroups | None = None
     problem: str | None = None
     conditioning: ConditioningResult | None = None
-    published: AgainstResult | None = None
+    published: PublishedResult | None = None
     effects: EffectsResult | None = None
     surrogate: SurrogateResult | None = None
     confirm_command: str | None = None
@@ -232,7 +233,7 @@ def beside_published(
     *,
     setup_name: str | None = None,
     same_data: bool = False,
-) -> AgainstResult | None:
+) -> PublishedResult | None:
     """Lay a study beside the published results that it repeats; None if it repeats none.
 
     Args:
@@ -250,20 +251,20 @@ def beside_published(
     if setup_name is None:
         setup = setup_of(manifest.sweep, tasks)
     else:
-        named = {each.name: each for each in SETUPS}
+        named = {each.name: each for each in setups()}
         if setup_name not in named:
             raise unknown_name("group of published results", setup_name, named)
         setup = named[setup_name]
     if setup is None:
         return None
-    return against.fit(
+    return published_fit.fit(
         trials,
         setup,
         axes=manifest.axes,
         tasks=tasks,
         transition=transition,
         budget=_budget_text(manifest.budget),
-        settings=AgainstSettings(same_data=same_data),
+        settings=PublishedSettings(same_data=same_data),
     )
 
 

@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 import pandas as pd
 from markupsafe import Markup
 
-from analysis.findings.against_results import AgainstResult
 from analysis.findings.conditioning_results import ConditioningResult
 from analysis.findings.effect_results import EffectsResult
 from analysis.findings.results import LeanResult, ParetoResult, TransitionResult
@@ -41,8 +40,9 @@ from analysis.pictures.front_figures import forest_picture, front_pictures
 from analysis.pictures.rows import Comparison, comparisons
 from analysis.pictures.surrogate_figures import surrogate_pictures
 from analysis.pictures.transition_figures import transition_pictures
+from analysis.questions.published import text as published_text
+from analysis.questions.published.result import PublishedResult
 from analysis.words import (
-    against_wording,
     conditioning_wording,
     ending_tables,
     tables,
@@ -124,7 +124,7 @@ class ReportInput:
     budget_unit: str = "budget units"
     lean_groups: LeanGroups | None = None
     conditioning: ConditioningResult | None = None
-    published: AgainstResult | None = None
+    published: PublishedResult | None = None
     confirm_command: str | None = None
     settle_command: str | None = None
     qualifications: tuple[str, ...] = ()
@@ -378,14 +378,14 @@ def _conditioning_sections(
     ]
 
 
-def _published_sections(result: AgainstResult | None) -> list[tuple[str, tables.Table]]:
+def _published_sections(result: PublishedResult | None) -> list[tuple[str, tables.Table]]:
     if result is None:
         return []
-    said = against_wording.against_sentence(result)
+    said = published_text.published_sentence(result)
     if not result.comparable:
         return [("Beside the paper", tables.Table(("outcome",), ((said,),)))]
-    compared = against_wording.against_table(result)
-    missing = against_wording.missing_printed_table(result)
+    compared = published_text.published_table(result)
+    missing = published_text.missing_printed_table(result)
     sections = [("Beside the paper", dataclasses.replace(compared, note=f"{said} {compared.note}"))]
     if missing.rows:
         sections.append(("Published, not run", missing))

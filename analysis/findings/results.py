@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 from analysis.findings.jsonable import Jsonable, Number, encode
 from analysis.findings.losses import NONE_LOST, Losses
 from analysis.findings.pruning_results import Pruning
+from analysis.statistics.values import Interval as Interval
 from hsweep.design.question import Goal, Scale
 
 Verdict = Literal[
@@ -27,14 +28,6 @@ LeanOutcome = Literal["established", "excluded", "undecided"]
 AxisValue = int | float | str
 Config = dict[str, AxisValue]
 """One model shape: axis name to value."""
-
-
-class Interval(NamedTuple):
-    """An estimate with the ends of its two-sided interval; written to JSON as an array."""
-
-    estimate: float
-    low: float
-    high: float
 
 
 class Estimate(NamedTuple):

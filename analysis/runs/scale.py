@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from analysis.statistics.values import FloatArray as FloatArray
+from analysis.statistics.values import Mask as Mask
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
-
-FloatArray = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

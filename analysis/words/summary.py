@@ -6,7 +6,7 @@ from rich.table import Table as RichTable
 from analysis.answer import Answer
 from analysis.findings.effect_results import EffectsResult
 from analysis.findings.surrogate_results import SurrogateResult
-from analysis.words.against_wording import against_sentence
+from analysis.questions.published.text import published_sentence
 from analysis.words.conditioning_wording import correlations_table, shapes_table
 from analysis.words.shape_sections import shape_sections
 from analysis.words.tables import (
@@ -34,7 +34,7 @@ def show_answer(console: Console, answer: Answer) -> None:
             print_table(console, title, table)
     if answer.published is not None:
         console.print()
-        console.print(against_sentence(answer.published), soft_wrap=True)
+        console.print(published_sentence(answer.published), soft_wrap=True)
     if answer.confirm_command is not None:
         console.print()
         console.print("confirm the choice with fresh seeds:")

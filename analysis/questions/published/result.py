@@ -1,17 +1,15 @@
 """A study's results beside the printed ones, as frozen values."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from analysis.findings.jsonable import Jsonable
-from analysis.findings.results import AxisValue
+from analysis.published.numbers import PrintedValue
+from analysis.statistics.printed import Outcome
 from hsweep.design.question import Goal, Scale
-
-Standing = Literal["alike", "better", "worse", "untested"]
 
 
 @dataclass(frozen=True, slots=True)
-class AgainstSettings(Jsonable):
+class PublishedSettings(Jsonable):
     """Every choice the comparison makes.
 
     Attributes:
@@ -36,32 +34,7 @@ class AgainstSettings(Jsonable):
 
 
 @dataclass(frozen=True, slots=True)
-class PrintedValue:
-    """A published value.
-
-    Attributes:
-        paper: H, Q, L or N.
-        source: table, figure or passage.
-        settings: what distinguishes it from the others.
-        metric: what it is a value of.
-        value: the value, or the lower end of a range.
-        upper: the upper end of a range.
-        reading: printed, digitised or approximate.
-        note: what to know before comparing.
-    """
-
-    paper: str
-    source: str
-    settings: dict[str, AxisValue]
-    metric: str
-    value: float
-    upper: float | None
-    reading: str
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class AgainstRow:
+class PublishedRow:
     """A published value and the study's cell of the same settings.
 
     Attributes:
@@ -106,7 +79,7 @@ class AgainstRow:
     in_se: float | None
     p: float | None
     factor: float | None
-    standing: Standing
+    standing: Outcome
     note: str
 
 
@@ -130,7 +103,7 @@ class CriticalHeads:
 
 
 @dataclass(frozen=True, slots=True)
-class AgainstResult(Jsonable):
+class PublishedResult(Jsonable):
     """A study beside the published results that it repeats.
 
     Attributes:
@@ -149,8 +122,8 @@ class AgainstResult(Jsonable):
     title: str
     comparable: bool
     reason: str
-    rows: tuple[AgainstRow, ...]
+    rows: tuple[PublishedRow, ...]
     critical: tuple[CriticalHeads, ...]
     missing: tuple[PrintedValue, ...]
     assumptions: tuple[str, ...]
-    settings: AgainstSettings
+    settings: PublishedSettings

@@ -12,21 +12,20 @@ from hypothesis import strategies as st
 from report_examples import report_input
 from scipy import stats
 
-from analysis.against import fit
-from analysis.findings.against_results import AgainstResult, AgainstSettings
-from analysis.papers.published_results import PUBLISHED_RESULTS
-from analysis.papers.published_setups import SETUPS, Setup, setup_of
-from analysis.report import build_report
-from analysis.statistics.printed_values import best_of_normal, compare
-from analysis.words.against_wording import (
-    against_sentence,
-    against_table,
+from analysis.published.numbers import setup_of, setups
+from analysis.questions.published.fit import fit
+from analysis.questions.published.result import PublishedResult, PublishedSettings
+from analysis.questions.published.text import (
     brief_table,
     missing_printed_table,
+    published_sentence,
+    published_table,
 )
+from analysis.report import build_report
+from analysis.statistics.printed import best_of_normal, printed_difference
 from hsweep.errors import UserError
 
-BY_NAME = {setup.name: setup for setup in SETUPS}
+BY_NAME = {setup.name: setup for setup in setups()}
 RETRIEVAL_AXES = ["heads", "seq_len", "dim", "depth", "head_dim", "lr"]
 RETRIEVAL_TASKS = [{"type": "Retrieval", "seq_len": 8, "dim": 4, "num_train": 8000}]
 
@@ -54,27 +53,12 @@ def retrieval(
     )
 
 
-def beside(frame: pd.DataFrame, setup: str = "retrieval", **options: Any) -> AgainstResult:
+def beside(frame: pd.DataFrame, setup: str = "retrieval", **options: Any) -> PublishedResult:
     chosen = {"axes": RETRIEVAL_AXES, "tasks": RETRIEVAL_TASKS}
     return fit(frame, BY_NAME[setup], **(chosen | options))
 
 
 class TestSetups:
-    def test_every_published_result_belongs_to_one_setup(self) -> None:
-        def identity(result: Any) -> tuple[Any, ...]:
-            return result.paper, result.source, result.task, result.metric, result.value
-
-        held = sorted(identity(result) for setup in SETUPS for result in setup.results)
-        assert held == sorted(map(identity, PUBLISHED_RESULTS))
-
-    @pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.name)
-    def test_a_setup_reads_every_setting_that_it_asks_for(self, setup: Setup) -> None:
-        wanted = {name for result in setup.results for name in setup.wanted(result)}
-        read = set(setup.read({}, ())) | set(setup.defaults)
-        if setup.name == "lra":  # which settings count depends on the task
-            read |= {name for result in setup.results for name in setup.read(result.settings, ())}
-        assert wanted <= read
-
     def test_a_study_is_known_by_its_sweep_else_by_its_task(self) -> None:
         def name(sweep: str, *kinds: str) -> str | None:
             found = setup_of(sweep, [{"type": kind} for kind in kinds])
@@ -140,7 +124,7 @@ class TestMatching:
         assert found.rows == ()
         assert len(found.missing) == 13
         assert reason in found.reason
-        assert f"Not comparable with {found.title}: " in against_sentence(found)
+        assert f"Not comparable with {found.title}: " in published_sentence(found)
 
     def test_settings_that_never_meet_in_one_cell_are_said(self) -> None:
         frame = retrieval(heads=(4,), lengths=(8,)).assign(dim=3)
@@ -180,7 +164,7 @@ class TestMatching:
         tasks = [{"type": "Passages", "data": "/data/msmarco"}]
         chosen: dict[str, Any] = {"axes": ["heads", "seq_len"], "tasks": tasks}
         assert "/data/msmarco" in beside(frame, "passages", **chosen).reason
-        vouched = beside(frame, "passages", settings=AgainstSettings(same_data=True), **chosen)
+        vouched = beside(frame, "passages", settings=PublishedSettings(same_data=True), **chosen)
         assert [row.printed.value for row in vouched.rows] == [0.932]
         assert "vouches" in " ".join(vouched.assumptions)
 
@@ -257,23 +241,28 @@ class TestNumbers:
         self, n: int, printed: float, sd: float, goal: Any, best_of: int
     ) -> None:
         y = np.linspace(-1, 1, n)
-        found = compare(
-            y, sd, 10, low=printed, high=printed, best_of=best_of, goal=goal,
+        found = printed_difference(
+            y, sd, 10, low=printed, high=printed, best_of=best_of, higher_is_better=goal == "max",
             reading_sd=0.0, alpha=0.05,
         )  # fmt: skip
         assert found.se is not None
         assert found.in_se == pytest.approx(found.difference / found.se)
         assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference / found.se), 10))
         assert found.se >= sd * math.sqrt(1 / n)
-        assert (found.standing == "alike") == (found.p > 0.05)
-        if found.standing != "alike":
-            assert (found.standing == "better") == ((found.difference > 0) == (goal == "max"))
+        assert (found.outcome == "alike") == (found.p > 0.05)
+        if found.outcome != "alike":
+            assert (found.outcome == "better") == ((found.difference > 0) == (goal == "max"))
 
     def test_a_range_is_met_anywhere_in_it(self) -> None:
         def standing(value: float) -> str:
-            chosen: dict[str, Any] = {"best_of": 1, "goal": "max", "reading_sd": 0, "alpha": 0.05}
+            chosen: dict[str, Any] = {
+                "best_of": 1,
+                "higher_is_better": True,
+                "reading_sd": 0,
+                "alpha": 0.05,
+            }
             y = np.array([value, value + 0.002])
-            return compare(y, 0.002, 20, low=0.90, high=0.95, **chosen).standing
+            return printed_difference(y, 0.002, 20, low=0.90, high=0.95, **chosen).outcome
 
         found = {value: standing(value) for value in (0.85, 0.899, 0.93, 0.97)}
         assert found == {0.85: "worse", 0.899: "alike", 0.93: "alike", 0.97: "better"}
@@ -288,11 +277,11 @@ class TestNumbers:
             y = source.normal(size=5)
             printed = source.normal(size=best_of).min()
             sd = math.sqrt(source.chisquare(30) / 30)
-            found = compare(
-                y, sd, 30, low=printed, high=printed, best_of=best_of, goal="min",
+            found = printed_difference(
+                y, sd, 30, low=printed, high=printed, best_of=best_of, higher_is_better=False,
                 reading_sd=0.0, alpha=0.05,
             )  # fmt: skip
-            differing += found.standing != "alike"
+            differing += found.outcome != "alike"
         assert 0.03 <= differing / 2000 <= 0.075
 
     def test_without_two_runs_anywhere_nothing_is_tested(self) -> None:
@@ -302,9 +291,10 @@ class TestNumbers:
 
     def test_a_value_read_off_a_figure_is_less_exact(self) -> None:
         y = np.array([0.0, 0.1])
-        chosen: dict[str, Any] = {"low": 0.0, "high": 0.0, "best_of": 1, "goal": "min"}
+        chosen: dict[str, Any] = {"low": 0.0, "high": 0.0, "best_of": 1, "higher_is_better": False}
         exact, read = (
-            compare(y, 0.01, 9, reading_sd=sd, alpha=0.05, **chosen) for sd in (0.0, 0.05)
+            printed_difference(y, 0.01, 9, reading_sd=sd, alpha=0.05, **chosen)
+            for sd in (0.0, 0.05)
         )
         assert exact.se is not None
         assert read.se is not None
@@ -322,15 +312,15 @@ class TestWords:
     def test_json_holds_everything(self) -> None:
         for found in (beside(retrieval()), beside(retrieval().assign(dim=8))):
             content = json.loads(json.dumps(found.to_json(), allow_nan=False))
-            assert AgainstResult.from_json(content) == found
+            assert PublishedResult.from_json(content) == found
 
     def test_tables_are_whole(self) -> None:
         found = beside(retrieval(heads=(1, 2, 4)))
-        for shown in (against_table(found), brief_table(found), missing_printed_table(found)):
+        for shown in (published_table(found), brief_table(found), missing_printed_table(found)):
             assert shown.rows
             assert all(len(row) == len(shown.header) for row in shown.rows)
-        assert "3 comparisons, 2 not told apart, 1 not tested" in against_sentence(found)
-        assert "10 published values of it were not run" in against_sentence(found)
+        assert "3 comparisons, 2 not told apart, 1 not tested" in published_sentence(found)
+        assert "10 published values of it were not run" in published_sentence(found)
 
     def test_the_report_has_it(self) -> None:
         page = build_report(report_input(published=beside(retrieval())))
@@ -343,4 +333,4 @@ class TestWords:
     @pytest.mark.parametrize("wrong", [{"alpha": 1}, {"reading_error": -1}, {"order": 0.5}])
     def test_settings_that_make_no_sense_are_refused(self, wrong: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            AgainstSettings(**wrong)
+            PublishedSettings(**wrong)

@@ -14,34 +14,29 @@ over all cells of the study.
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy import stats
 
-from analysis.findings.against_results import AgainstSettings, Standing
-from analysis.papers.published_results import PublishedResult
-from analysis.runs.scale import FloatArray
-from hsweep.design.question import Goal, Scale
+from analysis.statistics.values import FloatArray
 
-
-def on_scale(values: FloatArray, scale: Scale) -> FloatArray:
-    """Return values where differences are compared: decades of an error, else as they are."""
-    return np.log10(values) if scale == "error" else values
+Outcome = Literal["alike", "better", "worse", "untested"]
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """A mean of seeds against a printed value, on the scale of the comparison."""
+class PrintedDifference:
+    """A mean of seeds against a printed value, on the scale of the test; None where untested."""
 
     expected: float
     difference: float
     se: float | None
     in_se: float | None
     p: float | None
-    standing: Standing
+    outcome: Outcome
 
 
-def compare(
+def printed_difference(
     y: FloatArray,
     sd: float | None,
     df: float,
@@ -49,11 +44,11 @@ def compare(
     low: float,
     high: float,
     best_of: int,
-    goal: Goal,
+    higher_is_better: bool,
     reading_sd: float,
     alpha: float,
-) -> Compared:
-    """Compare seeds with a value printed as the best of ``best_of``, or a range of such values.
+) -> PrintedDifference:
+    """Test seeds against a value printed as the best of ``best_of``, or a range of such values.
 
     Args:
         y: the study's runs.
@@ -61,24 +56,24 @@ def compare(
         df: its degrees of freedom.
         low, high: the printed value, or its range.
         best_of: seeds that it is the best of.
-        goal: which side is better.
+        higher_is_better: which side is better.
         reading_sd: how exactly it was read.
         alpha: two-sided level.
     """
     c, v = best_of_normal(best_of)
-    better = 1.0 if goal == "max" else -1.0
+    better = 1.0 if higher_is_better else -1.0
     expected = float(y.mean()) + better * c * (sd or 0.0)
     nearest = min(max(expected, low), high)
     difference = expected - nearest
     if sd is None:
-        return Compared(expected, difference, None, None, None, "untested")
+        return PrintedDifference(expected, difference, None, None, None, "untested")
     se = math.sqrt(sd**2 * (1 / y.size + v + c**2 / (2 * df)) + reading_sd**2)
     in_se = difference / se if se > 0 else math.copysign(math.inf, difference) * bool(difference)
     p = float(2 * stats.t.sf(abs(in_se), df))
-    standing: Standing = "alike"
+    outcome: Outcome = "alike"
     if p <= alpha:
-        standing = "better" if better * difference > 0 else "worse"
-    return Compared(expected, difference, se, in_se, p, standing)
+        outcome = "better" if better * difference > 0 else "worse"
+    return PrintedDifference(expected, difference, se, in_se, p, outcome)
 
 
 def best_of_normal(m: int) -> tuple[float, float]:
@@ -89,11 +84,3 @@ def best_of_normal(m: int) -> tuple[float, float]:
     density = m * stats.norm.pdf(x) * stats.norm.cdf(x) ** (m - 1)
     mean = float(np.trapezoid(x * density, x))
     return mean, float(np.trapezoid((x - mean) ** 2 * density, x))
-
-
-def reading_sd(result: PublishedResult, scale: Scale, settings: AgainstSettings) -> float:
-    """Return how exactly a value was read, on the scale of the comparison."""
-    if result.reading != "digitised":
-        return 0.0
-    relative = settings.reading_error
-    return math.log10(1 + relative) if scale == "error" else relative * abs(result.value)

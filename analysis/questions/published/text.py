@@ -2,17 +2,13 @@
 
 from typing import Final
 
-from analysis.findings.against_results import (
-    AgainstResult,
-    AgainstRow,
-    CriticalHeads,
-    PrintedValue,
-    Standing,
-)
+from analysis.published.numbers import PrintedValue
+from analysis.questions.published.result import CriticalHeads, PublishedResult, PublishedRow
+from analysis.statistics.printed import Outcome
 from analysis.words.tables import Table
 from analysis.words.wording import NONE, number_text, p_text
 
-_STANDINGS: Final[dict[Standing, str]] = {
+_OUTCOMES: Final[dict[Outcome, str]] = {
     "alike": "not told apart",
     "better": "better than printed",
     "worse": "worse than printed",
@@ -20,16 +16,16 @@ _STANDINGS: Final[dict[Standing, str]] = {
 }
 
 
-def against_sentence(result: AgainstResult) -> str:
+def published_sentence(result: PublishedResult) -> str:
     """Return how the study stands to what was published, in a few sentences."""
     if not result.comparable:
         said = f"Not comparable with {result.title}: {result.reason}."
         return " ".join([said, *map(critical_sentence, _placed(result))])
     counted = {
-        standing: sum(row.standing == standing for row in result.rows) for standing in _STANDINGS
+        outcome: sum(row.standing == outcome for row in result.rows) for outcome in _OUTCOMES
     }
     listed = ", ".join(
-        f"{number} {_STANDINGS[standing]}" for standing, number in counted.items() if number
+        f"{number} {_OUTCOMES[outcome]}" for outcome, number in counted.items() if number
     )
     cells = "comparison" if len(result.rows) == 1 else "comparisons"
     lacking = (
@@ -42,7 +38,7 @@ def against_sentence(result: AgainstResult) -> str:
     return " ".join([*parts, *map(critical_sentence, _placed(result))])
 
 
-def _placed(result: AgainstResult) -> list[CriticalHeads]:
+def _placed(result: PublishedResult) -> list[CriticalHeads]:
     return [row for row in result.critical if row.verdict]
 
 
@@ -68,7 +64,7 @@ def settings_text(value: PrintedValue) -> str:
     return ", ".join(f"{name}={setting}" for name, setting in value.settings.items())
 
 
-def against_table(result: AgainstResult) -> Table:
+def published_table(result: PublishedResult) -> Table:
     """Return every comparison; what is the same for all is said in the note."""
     columns = {
         "published in": [_source(row.printed) for row in result.rows],
@@ -95,9 +91,9 @@ def against_table(result: AgainstResult) -> Table:
     return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)), note)
 
 
-def brief_table(result: AgainstResult) -> Table:
+def brief_table(result: PublishedResult) -> Table:
     """Return every comparison in as many columns as a terminal has room for."""
-    whole = against_table(result)
+    whole = published_table(result)
     kept = [at for at, name in enumerate(whole.header) if name not in ("by the paper's rule", "p")]
     metrics = {row.printed.metric for row in result.rows}
     names = {"printed": f"{metrics.pop()}, printed"} if len(metrics) == 1 else {}
@@ -108,7 +104,7 @@ def brief_table(result: AgainstResult) -> Table:
     )
 
 
-def missing_printed_table(result: AgainstResult) -> Table:
+def missing_printed_table(result: PublishedResult) -> Table:
     """Return what was published and not run; what is the same for all is said in the note."""
     columns = {
         "published in": [_source(value) for value in result.missing],
@@ -139,7 +135,7 @@ def _source(value: PrintedValue) -> str:
     return f"paper {value.paper}, {value.source}"
 
 
-def _difference_text(row: AgainstRow) -> str:
+def _difference_text(row: PublishedRow) -> str:
     return (
         f"{number_text(row.factor)} times"
         if row.factor is not None
@@ -151,7 +147,7 @@ def _p_cell(p: float | None) -> str:
     return NONE if p is None else p_text(p).removeprefix("p = ").removeprefix("p ")
 
 
-def _outcome(row: AgainstRow) -> str:
+def _outcome(row: PublishedRow) -> str:
     if row.standing == "untested":
-        return row.note or _STANDINGS[row.standing]
-    return f"{_STANDINGS[row.standing]}{f' ({row.note})' if row.note else ''}"
+        return row.note or _OUTCOMES[row.standing]
+    return f"{_OUTCOMES[row.standing]}{f' ({row.note})' if row.note else ''}"
