@@ -177,12 +177,12 @@ def _heads_of_ranks(point: Point, tasks: Tasks) -> dict[str, Any]:
     return {"heads": heads, "head_dim": rank}
 
 
-def _scored_tasks(point: Point, tasks: Tasks) -> dict[str, Any]:
+def _scored_tasks(_: Point, tasks: Tasks) -> dict[str, Any]:
     scored = _agreed([task for task in tasks if task.get("type") == "Glue"], "tasks")
     return {"tasks": len(scored) if scored else "none of GLUE"}
 
 
-def _width_of_heads(point: Point, tasks: Tasks) -> dict[str, Any]:
+def _width_of_heads(point: Point, _: Tasks) -> dict[str, Any]:
     """Return heads as wide as their share of the width, rounded down, as published."""
     heads, width = point.get("heads"), point.get("embed_dim", 512)
     return {"head_dim": point.get("head_dim") or (width // heads if heads else None)}
@@ -240,7 +240,9 @@ def _setup(group: dict[str, Any]) -> Setup:
     for value in values:
         if kinds:
             value.settings.update(kinds[value.settings["task"]]["settings"])
-    lists = {name: tuple(group.pop(name, ())) for name in ("sweeps", "tasks", "notes")}
+    lists: dict[str, Any] = {
+        name: tuple(group.pop(name, ())) for name in ("sweeps", "tasks", "notes")
+    }
     of_task = {name: kind["type"] for name, kind in kinds.items()}
     return Setup(values=tuple(values), of_task=of_task, **lists, **group)
 
