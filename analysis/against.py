@@ -19,8 +19,9 @@ from analysis.findings.losses import LOST_WORDS, Losses
 from analysis.findings.results import AxisValue, TransitionResult
 from analysis.papers.published_results import PublishedResult
 from analysis.papers.published_setups import UNKNOWN_NUMBER, Setup, Tasks
-from analysis.runs.load import clean_runs
+from analysis.runs.columns import RunColumns
 from analysis.runs.scale import FloatArray
+from analysis.runs.table import Runs
 from analysis.statistics.moderated import moderate
 from analysis.statistics.printed_values import compare, on_scale, reading_sd
 from hsweep.design.question import Goal, Scale
@@ -79,7 +80,7 @@ def fit(
         settings: every choice.
 
     Raises:
-        UserError: a bad table (see `analysis.runs.load.clean_runs`).
+        UserError: a bad table (see `analysis.runs.table.Runs.rows`).
     """
     chosen = settings or AgainstSettings()
     cells = _cells(frame, setup, [axis for axis in axes if axis in frame.columns], tasks, replicate)
@@ -135,13 +136,8 @@ def _cells(
         name: filled[name].map(lambda value: "none" if value is None else value) for name in axes
     }
     filled = filled.assign(**keys, _any=0.0)
-    runs, _ = clean_runs(
-        filled,
-        keys=axes,
-        metric="_any",
-        replicate=replicate if replicate in frame.columns else None,
-        numbers=metrics,
-    )
+    columns = RunColumns(replicate=replicate if replicate in frame.columns else None)
+    runs, _ = Runs(filled, "_any", columns).rows(axes, metrics)
     found = []
     for key, rows in runs.groupby(axes, sort=False):
         point = {
