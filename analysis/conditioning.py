@@ -34,8 +34,8 @@ from analysis.findings.losses import Losses, losses_named
 from analysis.findings.results import AxisValue, Config, Interval
 from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import describe
-from analysis.runs.load import clean_runs
 from analysis.runs.scale import transform
+from analysis.runs.table import Runs
 from analysis.statistics.conditioning_verdict import correlate, judge
 from analysis.statistics.permutation import rank_test
 from hsweep.design.question import Goal, Scale
@@ -117,12 +117,8 @@ def fit(
     filled = frame.assign(
         **{name: frame[name].astype(object).where(frame[name].notna(), NO_VALUE) for name in config}
     )
-    runs, warnings = clean_runs(
-        filled,
-        keys=list(config),
-        metric=metric,
-        numbers=[condition, *dict.fromkeys(numbers)],
-        **columns,
+    runs, warnings = Runs(filled, metric, columns).rows(
+        list(config), [condition, *dict.fromkeys(numbers)]
     )
     groups = _usable(runs, list(config), condition, warnings)
     shapes = sorted(

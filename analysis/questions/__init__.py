@@ -1,1 +1,1 @@
-"""Kinds of questions, one folder each."""
+"""The kinds of question that a table of runs can be asked, one folder a kind."""

@@ -11,8 +11,8 @@ import pandas as pd
 from analysis.findings.losses import LOST_WORDS, NONE_LOST, Losses, losses_named
 from analysis.findings.results import AxisValue, Config
 from analysis.runs.columns import RunColumns, plain
-from analysis.runs.load import clean_runs
 from analysis.runs.scale import FloatArray, Mask
+from analysis.runs.table import Runs
 from analysis.runs.tuned import Tuned, tuned_runs
 from analysis.statistics.moderated import Moderated, moderate, moderate_variances, screen_crashes
 from hsweep.design.question import Goal
@@ -108,7 +108,7 @@ def seed_spread(
 
 
 def group_configurations(
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | Runs,
     *,
     config: Sequence[str],
     metric: str,
@@ -124,7 +124,7 @@ def group_configurations(
     for every seed by the others (`analysis.runs.tuned`).
 
     Raises:
-        UserError: no axis or cost named, a bad table (`load.clean_runs`), a missing cost,
+        UserError: no axis or cost named, a bad table (`Runs.rows`), a missing cost,
             or no full-budget run at all.
     """
     if goal not in ("min", "max"):
@@ -138,13 +138,8 @@ def group_configurations(
             f"{both[0]!r} cannot both name a shape and be a nuisance axis, of which every shape"
             " stands at its best value"
         )
-    runs, warnings = clean_runs(
-        frame,
-        keys=[*config, *nuisance],
-        metric=metric,
-        numbers=list(costs),
-        **columns,
-    )
+    table = Runs.of(frame, metric, columns)
+    runs, warnings = table.rows([*config, *nuisance], list(costs))
     tuned: dict[tuple[AxisValue, ...], Tuned] = {}
     if nuisance:
         runs, tuned, notes = tuned_runs(runs, config=config, nuisance=nuisance, goal=goal)

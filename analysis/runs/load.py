@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.runs.columns import as_numbers, numbers_if_all_are, replicate_words, require
+from analysis.runs.columns import RunColumns, as_numbers
 from analysis.runs.history import read_history, with_history
-from analysis.runs.scale import FloatArray, check_goal, transform
-from analysis.runs.statuses import read_statuses
+from analysis.runs.scale import check_goal, transform
+from analysis.runs.table import Runs
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 
@@ -136,16 +136,14 @@ def canonical(
         )
         if budget_column not in frame.columns:
             budget_column = None
-    runs, warnings = clean_runs(
-        frame,
-        keys=[*axes, *nuisance],
-        metric=metric,
+    columns = RunColumns(
         replicate=replicate,
         status_column=status_column,
         complete=complete,
         budget_column=budget_column,
         target_budget=target_budget,
     )
+    runs, warnings = Runs(frame, metric, columns).rows([*axes, *nuisance])
     runs = runs.rename(columns={x: "x"} if by is None else {x: "x", by: "by"})
     runs["x"] = _axis(runs["x"], x, positive=False)
     runs["by"] = np.nan if by is None else _axis(runs["by"], by, positive=True)
@@ -164,106 +162,10 @@ def canonical(
     if nuisance:
         runs, notes = _best_setting(runs, list(nuisance))
         warnings += notes
-    columns = ["x", "by", "replicate", "value", "y", "status", "complete", "reached", "budget"]
-    runs = runs.sort_values(["x", "by", "replicate"], kind="stable")[columns]
+    names = ["x", "by", "replicate", "value", "y", "status", "complete", "reached", "budget"]
+    runs = runs.sort_values(["x", "by", "replicate"], kind="stable")[names]
     notes = list(dict.fromkeys(warnings))
     return RunTable(runs.reset_index(drop=True), x, by, metric, goal, scale, tuple(notes), reports)
-
-
-def clean_runs(
-    frame: pd.DataFrame,
-    *,
-    keys: Sequence[str],
-    metric: str,
-    replicate: str | None = "seed",
-    status_column: str | None = None,
-    complete: str = "finished",
-    budget_column: str | None = None,
-    target_budget: float | None = None,
-    numbers: Sequence[str] = (),
-) -> tuple[pd.DataFrame, list[str]]:
-    """Return one checked row a run, and warnings.
-
-    Columns: ``keys`` and ``numbers`` as they were, then replicate, value, status, complete,
-    reached, budget as in `RunTable`.
-
-    Raises:
-        UserError: a missing column, a metric or ``numbers`` column that is not finite numbers, an
-            unknown status, or two rows of one run.
-    """
-    if frame.empty:
-        raise UserError("the table is empty: it has no rows")
-    if status_column is None and "status" in frame.columns and "status" not in keys:
-        status_column = "status"
-    optional = (replicate, status_column, budget_column)
-    roles = [*keys, metric, *(name for name in optional if name is not None)]
-    require(frame, [*roles, *numbers], "table")
-    twice = [name for name in roles if roles.count(name) > 1]
-    if twice:
-        raise UserError(f"column {twice[0]!r} is asked for in two roles at once")
-    warnings: list[str] = []
-    runs = frame[list(dict.fromkeys([*keys, *numbers]))].copy().reset_index(drop=True)
-    for name in (*keys, *([replicate] if replicate is not None else [])):
-        if frame[name].isna().any():
-            raise UserError(f"column {name!r} has empty entries; every run needs its {name}")
-    for name in keys:
-        runs[name] = numbers_if_all_are(runs[name])
-    for name in numbers:
-        runs[name] = as_numbers(frame[name], name)
-    runs["value"] = as_numbers(frame[metric], metric, infinite=True)
-    runs["status"] = "finished"
-    if status_column is not None:
-        words = frame[status_column]
-        runs["status"] = read_statuses(words, status_column, complete=complete).to_numpy()
-        if budget_column is None and words.astype(str).str.lower().eq("terminated").any():
-            warnings.append(
-                "TERMINATED is also Ray Tune's word for a trial that its scheduler stopped;"
-                " name the column of the budget to tell the two apart"
-            )
-    runs["reached"] = np.nan
-    runs["budget"] = np.nan
-    if budget_column is not None:
-        reached = as_numbers(frame[budget_column], budget_column)
-        runs["reached"] = reached
-        runs["budget"] = full = _full_budget(reached, budget_column, target_budget)
-        short = runs["status"].eq("finished") & ~(reached >= full)
-        runs.loc[short, "status"] = "stopped_early"
-    if replicate is None:
-        runs["replicate"] = runs.groupby(list(keys), sort=False).cumcount().astype(str)
-    else:
-        runs["replicate"] = replicate_words(frame[replicate]).to_numpy()
-    _refuse_infinities(runs, metric)
-    if budget_column is not None:
-        runs = _furthest_row(runs, list(keys))
-    _refuse_duplicates(runs, list(keys), replicate)
-    blank = runs["status"].eq("finished") & runs["value"].isna()
-    if blank.any():
-        runs.loc[blank, "status"] = "failed"
-        warnings.append(f"{int(blank.sum())} finished runs have no {metric}; counted as failed")
-    runs["complete"] = runs["status"].eq("finished")
-    return runs, warnings
-
-
-def _full_budget(reached: FloatArray, name: str, target: float | None) -> float:
-    if target is not None:
-        if not (np.isfinite(target) and target > 0):
-            raise UserError(f"the target budget must be above 0, not {target!r}")
-        return float(target)
-    if np.isnan(reached).all():
-        raise UserError(f"column {name!r} is empty, so no run can be said to have its full budget")
-    return float(np.nanmax(reached))
-
-
-def _refuse_infinities(runs: pd.DataFrame, metric: str) -> None:
-    """Refuse an infinite result; an infinity of a run that is none is no value."""
-    infinite = np.isinf(runs["value"].to_numpy(np.float64))
-    results = np.flatnonzero(infinite & runs["status"].eq("finished").to_numpy(bool))
-    if results.size:
-        raise UserError(
-            f"column {metric!r} holds an infinity in row {int(results[0])}; leave the entry of a"
-            " diverged run empty and give it the status 'diverged'"
-        )
-    runs.loc[infinite, "value"] = np.nan
 
 
 def _axis(column: "pd.Series[Any]", name: str, *, positive: bool) -> "pd.Series[float]":
@@ -274,29 +176,6 @@ def _axis(column: "pd.Series[Any]", name: str, *, positive: bool) -> "pd.Series[
             " above 0"
         )
     return values
-
-
-def _furthest_row(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Of several rows of one run at different budgets, keep the furthest."""
-    same = [*keys, "replicate"]
-    repeated_at_one_budget = runs.duplicated([*same, "reached"]).any()
-    if repeated_at_one_budget or not runs.duplicated(same).any():
-        return runs
-    last = runs.sort_values("reached", kind="stable").groupby(same, sort=False).tail(1)
-    return last.sort_index().reset_index(drop=True)
-
-
-def _refuse_duplicates(runs: pd.DataFrame, keys: list[str], replicate: str | None) -> None:
-    duplicated = runs.duplicated([*keys, "replicate"])
-    if not duplicated.any():
-        return
-    first = runs.loc[duplicated].iloc[0]
-    where = ", ".join(f"{name}={first[name]}" for name in keys)
-    raise UserError(
-        f"{int(duplicated.sum())} rows repeat a run, the first at {where},"
-        f" {replicate}={first['replicate']}; keep one row a run, name the column that tells"
-        " replicates apart, or name the axes whose settings compete (nuisance)"
-    )
 
 
 def _best_setting(runs: pd.DataFrame, nuisance: list[str]) -> tuple[pd.DataFrame, list[str]]:

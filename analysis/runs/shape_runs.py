@@ -18,8 +18,8 @@ from analysis.findings.losses import Losses, losses_named
 from analysis.findings.results import AxisValue, Config
 from analysis.runs.columns import RunColumns, plain
 from analysis.runs.configurations import describe
-from analysis.runs.load import clean_runs
 from analysis.runs.scale import check_goal, transform
+from analysis.runs.table import Runs
 from analysis.statistics.bounds import ANYWHERE, Span, difference_span, metric_span
 from analysis.statistics.moderated import screen_crashes
 from hsweep.design.question import Goal, Scale
@@ -106,7 +106,7 @@ NOT_FULL = "no full-budget run"
 
 
 def read_shapes(
-    frame: pd.DataFrame | ShapeRuns,
+    frame: pd.DataFrame | Runs | ShapeRuns,
     *,
     config: Sequence[str],
     metric: str,
@@ -123,7 +123,7 @@ def read_shapes(
 
     Raises:
         UserError: no axis named, a goal that contradicts the scale, a bad table (see
-            `analysis.runs.load.clean_runs`), no full-budget run, an axis that is not finite, or a
+            `analysis.runs.table.Runs.rows`), no full-budget run, an axis that is not finite, or a
             cost that a shape lacks.
     """
     if isinstance(frame, ShapeRuns):
@@ -136,16 +136,11 @@ def read_shapes(
         raise UserError("name at least one configuration column (heads, depth, ...)")
     warnings: list[str] = []
     cost = costs[0] if costs else None
-    if cost is not None and cost not in frame.columns:
+    table = Runs.of(frame, metric, run_columns)
+    if cost is not None and cost not in table.frame.columns:
         warnings.append(f"the table has no column {cost!r}, so nothing is said about cost")
         cost = None
-    runs, notes = clean_runs(
-        frame,
-        keys=list(config),
-        metric=metric,
-        numbers=[] if cost is None else [cost],
-        **run_columns,
-    )
+    runs, notes = table.rows(list(config), [] if cost is None else [cost])
     warnings += notes
     done = runs["complete"].to_numpy(bool)
     if not done.any():

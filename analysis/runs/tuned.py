@@ -42,7 +42,7 @@ def tuned_runs(
     returned as it is.
 
     Args:
-        runs: checked rows (`load.clean_runs`), one a shape, setting and seed.
+        runs: checked rows (`Runs.rows`), one a shape, setting and seed.
         config: columns that name a shape.
         nuisance: columns of the settings.
         goal: whether the metric is minimised or maximised.

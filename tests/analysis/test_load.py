@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.runs.load import canonical, clean_runs, read_table
+from analysis.runs.load import canonical, read_table
+from analysis.runs.table import Runs
 
 
 def small(**columns: object) -> pd.DataFrame:
@@ -164,7 +165,4 @@ def test_without_a_replicate_column_runs_are_numbered():
 
 def test_costs_are_checked_like_the_metric():
     with pytest.raises(ValueError, match="'params' is not numeric"):
-        clean_runs(
-            small(params="many"), keys=["heads"], metric="nmse", replicate="seed",
-            numbers=["params"],
-        )  # fmt: skip
+        Runs(small(params="many"), "nmse").rows(["heads"], ["params"])

@@ -17,7 +17,8 @@ from analysis.questions.published.result import (
     PublishedRow,
     PublishedSettings,
 )
-from analysis.runs.load import clean_runs
+from analysis.runs.columns import RunColumns
+from analysis.runs.table import Runs
 from analysis.statistics.moderated import moderate
 from analysis.statistics.printed import printed_difference
 from analysis.statistics.values import FloatArray
@@ -85,7 +86,7 @@ def fit(
         settings: every choice.
 
     Raises:
-        UserError: a bad table (see `analysis.runs.load.clean_runs`).
+        UserError: a bad table (see `analysis.runs.table.Runs.rows`).
     """
     chosen = settings or PublishedSettings()
     cells = _cells(frame, setup, [axis for axis in axes if axis in frame.columns], tasks, replicate)
@@ -137,12 +138,9 @@ def _cells(
         each for name in published for each in (name, setup.instead.get(name, name))
     )
     keys = {name: frame[name].astype(object).where(frame[name].notna(), "none") for name in axes}
-    runs, _ = clean_runs(
-        frame.assign(**keys, _any=0.0),
-        keys=axes,
-        metric="_any",
-        replicate=replicate if replicate in frame.columns else None,
-        numbers=[name for name in metrics if name in frame.columns],
+    columns = RunColumns(replicate=replicate if replicate in frame.columns else None)
+    runs, _ = Runs(frame.assign(**keys, _any=0.0), "_any", columns).rows(
+        axes, [name for name in metrics if name in frame.columns]
     )
     points = [
         (

@@ -1,0 +1,272 @@
+"""What every kind of question is, and what one of them finds in a table of runs.
+
+A `Kind` reads what it needs from a study or from any table and returns a `Finding`, a frozen value.
+The answer, the page, the terminal, JSON, files, figures and ``hsweep analyze`` loop over findings
+and know no kind by name: a new kind is a folder and a line in `analysis.questions.kinds`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import pandas as pd
+
+from analysis.findings.jsonable import Jsonable
+from analysis.findings.results import AxisValue
+from analysis.pictures.drawing import Picture
+from analysis.runs.table import Runs
+from analysis.words.tables import Table
+from analysis.words.wording import Tone
+from hsweep.errors import UserError
+from hsweep.record.manifest import Manifest
+from hsweep.record.reading import StudyTables
+from hsweep.record.study import Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NO_VALUE = "none"
+"""What stands for an axis that only part of a space has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of ``hsweep analyze`` that only some kinds have.
+
+    Attributes:
+        name: ``eval_size`` for ``--eval-size``.
+        help: one line.
+        type: how its text is read.
+        multiple: whether it may be given several times.
+        metavar: what stands for its value in the help.
+    """
+
+    name: str
+    help: str
+    type: type[str | int | float | Path] = str
+    multiple: bool = False
+    metavar: str | None = None
+
+    @property
+    def flag(self) -> str:
+        """The option as it is written on the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+
+class Section(NamedTuple):
+    """A table under its heading; ``in_columns`` where its columns, not its rows, are the cases."""
+
+    title: str
+    table: Table
+    in_columns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Full-budget runs that would settle an open finding.
+
+    Attributes:
+        at: axis values of the cell or shape, as the table of trials has them.
+        trials: how many runs.
+        why: what the finding lacks.
+    """
+
+    at: dict[str, AxisValue]
+    trials: int
+    why: str
+
+
+class Finding(ABC):
+    """What one kind of question finds in a table of runs; a subclass is a frozen value."""
+
+    kind: ClassVar[str]
+    """Its name in JSON, where a kind gives only one sort of finding."""
+    answers: ClassVar[bool] = False
+    """Whether it answers a sweep's question, rather than stands beside the answer."""
+    counts_unfinished: ClassVar[bool] = False
+    """Whether its qualifications say that trials have not ended yet."""
+
+    @property
+    @abstractmethod
+    def sentences(self) -> list[str]:
+        """The headline with its uncertainty; more than one where it has several parts."""
+
+    @property
+    def sentence(self) -> str:
+        """The headline in one text."""
+        return " ".join(self.sentences)
+
+    @property
+    def badge(self) -> tuple[str, Tone]:
+        """The verdict in a few words, and the tone it is shown in."""
+        return "no verdict", "unknown"
+
+    @property
+    def problem(self) -> str | None:
+        """Why the question asked could not be answered; None if it was."""
+        return None
+
+    @property
+    def qualifications(self) -> tuple[str, ...]:
+        """What limits the answer and stands beside it wherever it is printed."""
+        return ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader has to know besides."""
+        return ()
+
+    @abstractmethod
+    def page_tables(self, *, beside: bool) -> list[Section]:
+        """Return the tables of the page.
+
+        ``beside`` tells that another finding answers, so that the headline stands nowhere else.
+        """
+
+    def terminal_tables(self, *, beside: bool) -> list[Section]:
+        """Return the tables of the terminal; by default those of the page where it leads."""
+        return [] if beside else self.page_tables(beside=False)
+
+    @property
+    def terminal_note(self) -> str:
+        """A sentence that the terminal prints below the tables; may be empty."""
+        return ""
+
+    def charts(self, trials: pd.DataFrame) -> list[Picture]:
+        """Return the charts of the page; ``trials`` tell what a point stands for."""
+        return []
+
+    def print_figures(self, trials: pd.DataFrame) -> "list[tuple[str, Figure]]":
+        """Return the same for print, each with the name of its files."""
+        return []
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """The runs that would settle it."""
+        return ()
+
+    def confirm_command(self, study: Study) -> str | None:
+        """Return the command that confirms a choice with fresh seeds; None without a choice."""
+        return None
+
+    @property
+    def searched_axis(self) -> str | None:
+        """The axis that learning curves are grouped by; None leaves the choice to them."""
+        return None
+
+    def cells(self) -> Table | None:
+        """Return how the trials of each of its cells ended; None leaves that to the page."""
+        return None
+
+    @property
+    @abstractmethod
+    def settings(self) -> Mapping[str, Jsonable]:
+        """Every choice made, by the name of the analysis that made it."""
+
+    @property
+    def result(self) -> Jsonable | None:
+        """What a file of results holds; None where no single value stands for the finding."""
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as plain JSON content."""
+        assert self.result is not None
+        return self.result.to_json()
+
+    def rows(self) -> pd.DataFrame:
+        """Return the rows that stand for it in a parquet file."""
+        raise NotImplementedError(f"a finding of kind {self.kind} has no rows")
+
+
+@dataclass(frozen=True)
+class StudyRuns:
+    """A study whose record is read once for all kinds.
+
+    Attributes:
+        study: where it is.
+        tables: its record.
+    """
+
+    study: Study
+    tables: StudyTables
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the study was begun with."""
+        return self.study.manifest
+
+    @property
+    def question(self) -> Mapping[str, Any]:
+        """The sweep's question as recorded; empty where it asks none."""
+        return self.manifest.question or {}
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """One row a trial, as recorded."""
+        return self.tables.trials_frame()
+
+    @cached_property
+    def runs(self) -> Runs:
+        """The trials, with `NO_VALUE` for an axis that only part of the space has."""
+        filled = {
+            axis: self.trials[axis].astype(object).where(self.trials[axis].notna(), NO_VALUE)
+            for axis in self.manifest.axes
+            if self.trials[axis].isna().any()
+        }
+        return Runs(self.trials.assign(**filled), self.manifest.metric)
+
+
+class Kind(ABC):
+    """A kind of question.
+
+    Attributes:
+        name: what ``--kind`` calls it.
+        about: what it asks, in one line.
+        options: what only this kind (or some kinds) asks of a table.
+        settings: the dataclass of its choices, which ``--setting NAME=VALUE`` fills.
+        result: what its files hold.
+        question: the type of a sweep's question that it answers; empty for none.
+        study_options: options that may be given for a study too; None where ``--kind`` of a study
+            is answered by the study's own question.
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    options: ClassVar[tuple[Option, ...]] = ()
+    settings: ClassVar[type[Any]]
+    result: ClassVar[type[Jsonable] | None] = None
+    question: ClassVar[str] = ""
+    study_options: ClassVar[tuple[str, ...] | None] = None
+
+    @abstractmethod
+    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
+        """Return what any table says.
+
+        Args:
+            runs: the table.
+            chosen: values of all options of ``hsweep analyze``, the kind's own among them, with
+                ``settings`` (texts such as ``alpha=0.1``), ``goal`` and ``scale`` (None if not
+                given).
+
+        Raises:
+            UserError: an option that is missing or does not fit the table.
+        """
+
+    def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
+        """Return what a study says, beside what other kinds ``found``; None if nothing.
+
+        Raises:
+            UserError: it cannot be said, with the reason.
+        """
+        return None
+
+    def ask_study(self, study: StudyRuns, chosen: Mapping[str, Any]) -> Finding:
+        """Return what a study says where ``--kind`` asks it, whatever the study's own question.
+
+        Raises:
+            UserError: it cannot be said, with the reason.
+        """
+        raise UserError(f"a study cannot be asked with --kind {self.name}")
