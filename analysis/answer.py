@@ -7,18 +7,22 @@ from typing import Any, Final
 
 import pandas as pd
 
-from analysis import conditioning, lean, pareto, transition
+from analysis import lean, pareto, transition
 from analysis.confirmation import confirm_command
 from analysis.findings.chosen_settings import with_settings
-from analysis.findings.conditioning_results import ConditioningResult
-from analysis.findings.effect_results import EffectsResult, EffectsSettings
 from analysis.findings.results import LeanResult, LeanSettings, ParetoResult, TransitionResult
-from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
 from analysis.lean_groups import LeanGroups, fit_groups
 from analysis.pictures.curves import drawn_keys
 from analysis.published.numbers import setup_of, setups
+from analysis.questions.conditioning import fit as conditioning
+from analysis.questions.conditioning.result import ConditioningResult
+from analysis.questions.conditioning.text import conditioning_sentence
+from analysis.questions.effects.result import EffectsResult, EffectsSettings
+from analysis.questions.effects.text import effects_sentence
 from analysis.questions.published import fit as published_fit
 from analysis.questions.published.result import PublishedResult, PublishedSettings
+from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
+from analysis.questions.surrogate.text import surrogate_sentence
 from analysis.report import ReportInput
 from analysis.runs.chance import study_chance
 from analysis.runs.history import UNIT, study_history
@@ -29,9 +33,6 @@ from analysis.shape_answers import (
     study_effects,
     study_surrogate,
 )
-from analysis.words.conditioning_wording import conditioning_sentence
-from analysis.words.effect_wording import effects_sentence
-from analysis.words.surrogate_wording import surrogate_sentence
 from analysis.words.tables import varying_columns
 from analysis.words.wording import answer_sentence, groups_sentence
 from analysis.words.wording import sentence as as_sentence

@@ -6,20 +6,23 @@ from typing import Any, Final
 
 import pandas as pd
 
-from analysis import conditioning, effects, lean, pareto, surrogate, transition
+from analysis import lean, pareto, transition
 from analysis.answer import Answer
 from analysis.findings.chosen_settings import with_settings
-from analysis.findings.conditioning_results import ConditioningSettings
-from analysis.findings.effect_results import EffectsSettings
 from analysis.findings.results import LeanSettings, ParetoSettings, TransitionSettings
-from analysis.findings.surrogate_results import SurrogateSettings
+from analysis.questions.conditioning import fit as conditioning
+from analysis.questions.conditioning.result import ConditioningSettings
+from analysis.questions.conditioning.text import conditioning_sentence
+from analysis.questions.effects import fit as effects
+from analysis.questions.effects.result import EffectsSettings
+from analysis.questions.effects.text import effects_sentence
+from analysis.questions.surrogate import fit as surrogate
+from analysis.questions.surrogate.result import SurrogateSettings
+from analysis.questions.surrogate.text import surrogate_sentence
 from analysis.runs.columns import numbers_if_all_are
 from analysis.runs.load import read_table
 from analysis.runs.statuses import read_statuses
 from analysis.shape_answers import read_shapes_to_predict
-from analysis.words.conditioning_wording import conditioning_sentence
-from analysis.words.effect_wording import effects_sentence
-from analysis.words.surrogate_wording import surrogate_sentence
 from analysis.words.wording import answer_sentence
 from hsweep.design.question import Goal, Scale
 from hsweep.design.space import parse_values

@@ -15,10 +15,7 @@ from typing import Any, Final, NamedTuple
 import pandas as pd
 from markupsafe import Markup
 
-from analysis.findings.conditioning_results import ConditioningResult
-from analysis.findings.effect_results import EffectsResult
 from analysis.findings.results import LeanResult, ParetoResult, TransitionResult
-from analysis.findings.surrogate_results import SurrogateResult
 from analysis.lean_groups import LeanGroups
 from analysis.page import (
     TEMPLATES,
@@ -40,10 +37,13 @@ from analysis.pictures.front_figures import forest_picture, front_pictures
 from analysis.pictures.rows import Comparison, comparisons
 from analysis.pictures.surrogate_figures import surrogate_pictures
 from analysis.pictures.transition_figures import transition_pictures
+from analysis.questions.conditioning import text as conditioning_text
+from analysis.questions.conditioning.result import ConditioningResult
+from analysis.questions.effects.result import EffectsResult
 from analysis.questions.published import text as published_text
 from analysis.questions.published.result import PublishedResult
+from analysis.questions.surrogate.result import SurrogateResult
 from analysis.words import (
-    conditioning_wording,
     ending_tables,
     tables,
     trial_tables,
@@ -255,7 +255,7 @@ def build_report(report_input: ReportInput) -> str:
     measured = report_input.conditioning
     measured_leads = groups is None and report_input.leading_result is None
     if measured is not None and measured_leads:
-        badge, tone = conditioning_wording.conditioning_badge(measured)
+        badge, tone = conditioning_text.conditioning_badge(measured)
     trials = trial_tables.trial_table(report_input.trials, report_input.axes, report_input.metric)
     note = paragraphs(report_input.question) or [Paragraph("No question was written down.", False)]
     # A docstring's first paragraph is often no more than its title.
@@ -368,13 +368,13 @@ def _conditioning_sections(
 ) -> list[tuple[str, tables.Table]]:
     if result is None:
         return []
-    tests = conditioning_wording.correlations_table(result)
+    tests = conditioning_text.correlations_table(result)
     if not leads:  # else the page's answer has said it
-        said = conditioning_wording.conditioning_sentence(result)
+        said = conditioning_text.conditioning_sentence(result)
         tests = dataclasses.replace(tests, note=f"{said} {tests.note}")
     return [
         ("Conditioning", tests),
-        ("Condition numbers", conditioning_wording.shapes_table(result)),
+        ("Condition numbers", conditioning_text.shapes_table(result)),
     ]
 
 

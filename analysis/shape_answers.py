@@ -6,10 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import effects, surrogate
-from analysis.findings.effect_results import EffectsResult, EffectsSettings
 from analysis.findings.results import AxisValue
-from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
+from analysis.questions.effects import fit as effects
+from analysis.questions.effects.result import EffectsResult, EffectsSettings
+from analysis.questions.surrogate import fit as surrogate
+from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
 from analysis.runs.columns import plain
 from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, read_shapes
 from hsweep.design.space import parse_values

@@ -18,7 +18,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
 from sklearn.linear_model import BayesianRidge
 
-from analysis import effects
+from analysis.questions.effects import fit as effects
 from analysis.runs.scale import FloatArray
 from analysis.statistics.gaussian_process import GaussianProcess, products
 

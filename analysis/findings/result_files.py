@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.answer import Answer
-from analysis.findings.effect_results import AxisEffect, EffectsResult
 from analysis.findings.results import LeanResult, ParetoResult, TransitionResult
-from analysis.findings.surrogate_results import SurrogateResult
+from analysis.questions.effects.result import AxisEffect, EffectsResult
+from analysis.questions.surrogate.result import SurrogateResult
 from hsweep.errors import UserError
 
 Result = TransitionResult | ParetoResult | LeanResult | EffectsResult | SurrogateResult

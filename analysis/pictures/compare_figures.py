@@ -4,7 +4,7 @@ import math
 
 import plotly.graph_objects as go
 
-from analysis.findings.compare_results import Comparison, StudySide
+from analysis.compare.result import Comparison, StudySide
 from analysis.findings.results import ParetoRow, TransitionResult
 from analysis.pictures import palette
 from analysis.pictures.drawing import Picture, decade_ticks, safe, style

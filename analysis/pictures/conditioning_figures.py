@@ -4,10 +4,10 @@ import math
 
 import plotly.graph_objects as go
 
-from analysis.findings.conditioning_results import HEAD_DIM, ConditionedShape, ConditioningResult
 from analysis.pictures import palette
 from analysis.pictures.drawing import Picture, decade_ticks, safe, style
 from analysis.pictures.rows import GridAxis, short_label, varying_axes
+from analysis.questions.conditioning.result import HEAD_DIM, ConditionedShape, ConditioningResult
 from analysis.words.wording import number_text
 
 MAX_LABELS = 24

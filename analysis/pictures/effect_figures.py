@@ -4,7 +4,6 @@ import math
 
 import plotly.graph_objects as go
 
-from analysis.findings.effect_results import EffectsResult, Interaction
 from analysis.findings.results import Interval
 from analysis.pictures import palette
 from analysis.pictures.drawing import Picture, safe, style
@@ -15,7 +14,8 @@ from analysis.pictures.shape_rows import (
     effect_rows,
     equal_cost_rows,
 )
-from analysis.words.effect_wording import gain_unit, interaction_sentence
+from analysis.questions.effects.result import EffectsResult, Interaction
+from analysis.questions.effects.text import gain_unit, interaction_sentence
 from analysis.words.wording import cost_title, interval_text, number_text, p_text, percent_text
 
 

@@ -7,9 +7,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from analysis.findings.effect_results import EffectsResult, Interaction
 from analysis.findings.results import Interval
-from analysis.findings.surrogate_results import SurrogateResult
 from analysis.pictures import palette
 from analysis.pictures.plotting import (
     COLUMN_INCHES,
@@ -34,8 +32,10 @@ from analysis.pictures.shape_rows import (
     equal_cost_rows,
     surface_of,
 )
-from analysis.words.effect_wording import gain_unit
-from analysis.words.surrogate_wording import is_inside
+from analysis.questions.effects.result import EffectsResult, Interaction
+from analysis.questions.effects.text import gain_unit
+from analysis.questions.surrogate.result import SurrogateResult
+from analysis.questions.surrogate.text import is_inside
 from analysis.words.wording import number_text
 
 _DARK = 0.45

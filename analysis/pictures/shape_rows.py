@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from analysis.findings.effect_results import EffectsResult, EqualCostShape, Interaction
 from analysis.findings.jsonable import Number, number
 from analysis.findings.results import Interval
-from analysis.findings.surrogate_results import SurfacePoint, SurrogateResult
+from analysis.questions.effects.result import EffectsResult, EqualCostShape, Interaction
+from analysis.questions.surrogate.result import SurfacePoint, SurrogateResult
 from analysis.words.wording import MINUS, cost_text, number_text
 from hsweep.design.question import Scale
 

@@ -2,11 +2,11 @@
 
 import plotly.graph_objects as go
 
-from analysis.findings.surrogate_results import SurrogateResult
 from analysis.pictures import palette
 from analysis.pictures.drawing import Picture, decade_ticks, safe, style
 from analysis.pictures.shape_rows import Surface, cell_text, held_text, surface_of
-from analysis.words.surrogate_wording import is_inside
+from analysis.questions.surrogate.result import SurrogateResult
+from analysis.questions.surrogate.text import is_inside
 from analysis.words.wording import interval_text, number_text, percent_text
 
 _HATCHES = 4

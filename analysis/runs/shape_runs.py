@@ -119,7 +119,7 @@ def read_shapes(
 ) -> ShapeRuns:
     """Return the shapes of ``frame``, or those that were read from it before.
 
-    The arguments are those of `analysis.effects.fit`.
+    The arguments are those of `analysis.questions.effects.fit`.
 
     Raises:
         UserError: no axis named, a goal that contradicts the scale, a bad table (see

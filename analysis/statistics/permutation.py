@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from scipy import stats
 
-from analysis.findings.conditioning_results import RankTest
 from analysis.findings.results import Interval
+from analysis.questions.conditioning.result import RankTest
 from analysis.runs.scale import FloatArray
 
 EXACT_ARRANGEMENTS: Final = 50_000

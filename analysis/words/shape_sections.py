@@ -2,15 +2,15 @@
 
 import dataclasses
 
-from analysis.findings.effect_results import EffectsResult
-from analysis.findings.surrogate_results import SurrogateResult
-from analysis.words.effect_wording import (
+from analysis.questions.effects.result import EffectsResult
+from analysis.questions.effects.text import (
     effects_sentence,
     effects_table,
     equal_cost_table,
     interaction_table,
 )
-from analysis.words.surrogate_wording import (
+from analysis.questions.surrogate.result import SurrogateResult
+from analysis.questions.surrogate.text import (
     left_out_table,
     predictions_table,
     surrogate_sentence,

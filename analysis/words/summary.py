@@ -4,10 +4,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from analysis.answer import Answer
-from analysis.findings.effect_results import EffectsResult
-from analysis.findings.surrogate_results import SurrogateResult
+from analysis.questions.conditioning.text import correlations_table, shapes_table
+from analysis.questions.effects.result import EffectsResult
 from analysis.questions.published.text import published_sentence
-from analysis.words.conditioning_wording import correlations_table, shapes_table
+from analysis.questions.surrogate.result import SurrogateResult
 from analysis.words.shape_sections import shape_sections
 from analysis.words.tables import (
     Table,

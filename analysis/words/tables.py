@@ -9,8 +9,6 @@ from typing import Any, Final
 
 import pandas as pd
 
-from analysis.findings.conditioning_results import ConditioningResult
-from analysis.findings.effect_results import EffectsResult
 from analysis.findings.losses import runs_text
 from analysis.findings.results import (
     LeanResult,
@@ -20,8 +18,10 @@ from analysis.findings.results import (
     TransitionReading,
     TransitionResult,
 )
-from analysis.findings.surrogate_results import SurrogateResult
 from analysis.lean_groups import LeanGroups
+from analysis.questions.conditioning.result import ConditioningResult
+from analysis.questions.effects.result import EffectsResult
+from analysis.questions.surrogate.result import SurrogateResult
 from analysis.statistics.noninferiority import MOST_SEEDS_ASKED_FOR
 from analysis.words.wording import (
     NONE,

@@ -11,7 +11,7 @@ from hsweep.paths import Home, StudyPaths
 from hsweep.verbs.options import console_for, home_option, json_option
 
 if TYPE_CHECKING:
-    from analysis.findings.power_results import LeanPowerResult, PowerResult
+    from analysis.questions.power.result import LeanPowerResult, PowerResult
     from hsweep.planning.plan import Plan
     from hsweep.record.study import Study
 
@@ -29,8 +29,8 @@ def show_power(
     Raises:
         UserError: a sweep without a question, or a study that asks another one.
     """
-    from analysis.findings.power_results import LeanPowerResult
-    from analysis.words.power_words import (
+    from analysis.questions.power.result import LeanPowerResult
+    from analysis.questions.power.text import (
         lean_power_sentence,
         lean_power_table,
         power_sentence,
@@ -82,8 +82,8 @@ def _transition_power(
     from rich.progress import Progress
 
     from analysis.answer import answer_study
-    from analysis.findings.power_results import PowerSettings
-    from analysis.power import noise_of, plan_transition
+    from analysis.questions.power.fit import noise_of, plan_transition
+    from analysis.questions.power.result import PowerSettings
 
     points = [trial.point for trial in plan.trials]
     noise = h_star = None
@@ -113,7 +113,7 @@ def _transition_power(
 
 def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowerResult":
     from analysis.answer import answer_study
-    from analysis.power import plan_lean
+    from analysis.questions.power.fit import plan_lean
     from hsweep.planning.plan import cost_columns
 
     seen = None
@@ -180,10 +180,10 @@ def compare(
 
     A STUDY is a name under the home, or a study's folder anywhere.
     """
-    from analysis.compare import compare as compare_studies
-    from analysis.compare_page import write_comparison
-    from analysis.findings.compare_results import CompareSettings
-    from analysis.words.compare_words import comparison_sentences, comparison_tables
+    from analysis.compare.fit import compare as compare_studies
+    from analysis.compare.page import write_comparison
+    from analysis.compare.result import CompareSettings
+    from analysis.compare.text import comparison_sentences, comparison_tables
     from analysis.words.summary import print_table
     from hsweep.verbs.render import print_json
 

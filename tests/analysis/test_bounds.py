@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_shapes import grid
 
-from analysis import effects, surrogate
 from analysis.findings.results import Interval
-from analysis.findings.surrogate_results import SurrogateSettings
+from analysis.questions.effects import fit as effects
+from analysis.questions.surrogate import fit as surrogate
+from analysis.questions.surrogate.result import SurrogateSettings
 from analysis.statistics.bounds import (
     ANYWHERE,
     AT_LEAST_0,

@@ -14,13 +14,13 @@ from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
 
 from analysis import pareto
-from analysis.compare import compare, transition_pair, unique_labels
-from analysis.compare_page import build_comparison_page
-from analysis.findings.compare_results import CompareSettings, Comparison
+from analysis.compare.fit import compare, transition_pair, unique_labels
+from analysis.compare.page import build_comparison_page
+from analysis.compare.result import CompareSettings, Comparison
+from analysis.compare.text import comparison_sentences, comparison_tables
+from analysis.compare.volumes import Volume, volume_difference, volume_interval, volumes
 from analysis.findings.results import ParetoSettings
 from analysis.runs.configurations import group_configurations
-from analysis.statistics.volumes import Volume, volume_difference, volume_interval, volumes
-from analysis.words.compare_words import comparison_sentences, comparison_tables
 from analysis.words.wording import NONE
 from benchmarks.shapes import SHAPE_OPTIONS, shapes_sweep
 from hsweep import Sweep, Transition, grid, lean

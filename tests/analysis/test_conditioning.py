@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_examples import report_input
 
-from analysis.conditioning import course, fit, has_probe
-from analysis.findings.conditioning_results import ConditioningResult, ConditioningSettings
 from analysis.pictures.conditioning_figures import conditioning_pictures
 from analysis.pictures.plots import save_figures
-from analysis.report import build_report
-from analysis.words.conditioning_wording import (
+from analysis.questions.conditioning.fit import course, fit, has_probe
+from analysis.questions.conditioning.result import ConditioningResult, ConditioningSettings
+from analysis.questions.conditioning.text import (
     conditioning_sentence,
     correlations_table,
     shapes_table,
 )
+from analysis.report import build_report
 from hsweep.cli import main
 from hsweep.errors import UserError
 

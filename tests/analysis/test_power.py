@@ -8,7 +8,16 @@ import pandas as pd
 import pytest
 
 from analysis import lean, transition
-from analysis.findings.power_results import (
+from analysis.findings.results import TransitionSettings
+from analysis.questions.power.fit import (
+    default_noise,
+    noise_of,
+    plan_lean,
+    plan_transition,
+    scaled,
+    simulate,
+)
+from analysis.questions.power.result import (
     Collapse,
     Design,
     LeanPowerResult,
@@ -16,9 +25,7 @@ from analysis.findings.power_results import (
     PowerResult,
     PowerSettings,
 )
-from analysis.findings.results import TransitionSettings
-from analysis.power import default_noise, noise_of, plan_lean, plan_transition, scaled, simulate
-from analysis.words.power_words import (
+from analysis.questions.power.text import (
     lean_power_sentence,
     lean_power_table,
     power_sentence,

@@ -14,19 +14,20 @@ from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
 
 import hsweep
-from analysis import effects, surrogate
 from analysis.answer import answer_study, ask_effects, ask_surrogate
 from analysis.answer import report_input as study_report
-from analysis.findings.effect_results import EffectsResult
 from analysis.findings.result_files import read_result, write_result
-from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
 from analysis.pictures.effect_figures import effect_pictures
 from analysis.pictures.plots import save_figures
 from analysis.pictures.shape_rows import effect_rows
 from analysis.pictures.surrogate_figures import surrogate_pictures
+from analysis.questions.effects import fit as effects
+from analysis.questions.effects.result import EffectsResult
+from analysis.questions.effects.text import effects_sentence
+from analysis.questions.surrogate import fit as surrogate
+from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
 from analysis.report import build_report
 from analysis.shape_answers import read_shapes_to_predict
-from analysis.words.effect_wording import effects_sentence
 from hsweep.cli import main
 from hsweep.errors import UserError
 from hsweep.paths import Home

@@ -12,8 +12,8 @@ from tiny import TinyModel, TinyTask, tiny_sweep
 from tiny_studies import finish, new_study, recording
 
 from analysis.answer import answer_study, report_input
-from analysis.compare import compare
-from analysis.findings.compare_results import CompareSettings
+from analysis.compare.fit import compare
+from analysis.compare.result import CompareSettings
 from analysis.report import build_report
 from analysis.runs.chance import study_chance
 from hsweep import Recipe, Sweep, grid, lean

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from analysis.findings.compare_results import Comparison, StudySide
+from analysis.compare.result import Comparison, StudySide
+from analysis.compare.text import comparison_sentences, comparison_tables
 from analysis.page import (
     TEMPLATES,
     content_policy,
@@ -16,7 +17,6 @@ from analysis.page import (
 )
 from analysis.pictures import palette
 from analysis.pictures.compare_figures import comparison_pictures
-from analysis.words.compare_words import comparison_sentences, comparison_tables
 from analysis.words.wording import groups_sentences
 
 

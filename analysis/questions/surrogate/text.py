@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from analysis.findings.results import Interval
-from analysis.findings.surrogate_results import Prediction, SurrogateResult
+from analysis.questions.surrogate.result import Prediction, SurrogateResult
 from analysis.words.tables import Table
 from analysis.words.wording import (
     NONE,

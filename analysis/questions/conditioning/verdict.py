@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.findings.conditioning_results import (
+from analysis.questions.conditioning.result import (
     ConditionedShape,
     ConditioningSettings,
     ConditioningVerdict,

@@ -16,7 +16,8 @@ import pandas as pd
 
 from analysis.findings.jsonable import Number, number
 from analysis.findings.results import AxisValue, Config, Interval
-from analysis.findings.surrogate_results import (
+from analysis.questions.surrogate.model import SurrogateModel
+from analysis.questions.surrogate.result import (
     Prediction,
     SkillVerdict,
     SurfacePoint,
@@ -30,7 +31,6 @@ from analysis.runs.scale import FloatArray
 from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, read_shapes, to_metric
 from analysis.statistics.gaussian_process import group_means
 from analysis.statistics.moderated import moderate
-from analysis.statistics.surrogate_model import SurrogateModel
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 

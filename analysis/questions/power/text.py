@@ -1,6 +1,6 @@
 """The planner's findings as a sentence and a table, for the terminal and for pages."""
 
-from analysis.findings.power_results import LeanPowerResult, PowerResult, PowerRow
+from analysis.questions.power.result import LeanPowerResult, PowerResult, PowerRow
 from analysis.words.tables import Table
 from analysis.words.wording import NONE, number_text, percent_text
 

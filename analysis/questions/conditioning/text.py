@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from analysis.findings.conditioning_results import (
+from analysis.findings.losses import runs_text
+from analysis.questions.conditioning.result import (
     COUPLED,
     ConditioningResult,
     ConditioningVerdict,
@@ -10,7 +11,6 @@ from analysis.findings.conditioning_results import (
     HeadsTrend,
     RankTest,
 )
-from analysis.findings.losses import runs_text
 from analysis.words.tables import Table
 from analysis.words.wording import (
     NONE,

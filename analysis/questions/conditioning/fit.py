@@ -19,7 +19,10 @@ from typing import Any, Final, Unpack
 import numpy as np
 import pandas as pd
 
-from analysis.findings.conditioning_results import (
+from analysis.findings.jsonable import Number, number
+from analysis.findings.losses import Losses, losses_named
+from analysis.findings.results import AxisValue, Config, Interval
+from analysis.questions.conditioning.result import (
     COUPLED,
     HEAD_DIM,
     ConditionedShape,
@@ -29,14 +32,11 @@ from analysis.findings.conditioning_results import (
     HeadsTrend,
     TheoryCheck,
 )
-from analysis.findings.jsonable import Number, number
-from analysis.findings.losses import Losses, losses_named
-from analysis.findings.results import AxisValue, Config, Interval
+from analysis.questions.conditioning.verdict import correlate, judge
 from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import describe
 from analysis.runs.scale import transform
 from analysis.runs.table import Runs
-from analysis.statistics.conditioning_verdict import correlate, judge
 from analysis.statistics.permutation import rank_test
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name

@@ -2,7 +2,7 @@
 
 import math
 
-from analysis.findings.compare_results import Comparison, StudySide
+from analysis.compare.result import Comparison, StudySide
 from analysis.findings.losses import losses_named
 from analysis.findings.results import Interval, LeanResult, LeanRow
 from analysis.words.tables import Table, set_text

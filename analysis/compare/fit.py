@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis import pareto
 from analysis.answer import Answer, answer_study
-from analysis.findings.compare_results import (
+from analysis.compare.result import (
     CompareSettings,
     Comparison,
     Difference,
@@ -18,9 +18,9 @@ from analysis.findings.compare_results import (
     TransitionPair,
     VolumePair,
 )
+from analysis.compare.volumes import Volume, volume_difference, volume_interval, volumes
 from analysis.findings.results import Interval, ParetoResult, ParetoSettings, TransitionResult
 from analysis.runs.configurations import Configuration, group_configurations
-from analysis.statistics.volumes import Volume, volume_difference, volume_interval, volumes
 from analysis.transition import common_dimension
 from analysis.words.tables import varying_columns
 from analysis.words.wording import NONE

@@ -14,7 +14,12 @@ from typing import Unpack
 
 import pandas as pd
 
-from analysis.findings.effect_results import (
+from analysis.findings.jsonable import number
+from analysis.findings.results import Interval
+from analysis.questions.effects.contrasts import Contrast, Spread, Unit, are_matched, average, holm
+from analysis.questions.effects.equal_cost import compare_equal_cost
+from analysis.questions.effects.grid import Step, lines, pairs, squares
+from analysis.questions.effects.result import (
     AxisEffect,
     EffectsResult,
     EffectsSettings,
@@ -25,14 +30,9 @@ from analysis.findings.effect_results import (
     Square,
     StepEffect,
 )
-from analysis.findings.jsonable import number
-from analysis.findings.results import Interval
 from analysis.runs.columns import RunColumns
 from analysis.runs.shape_runs import TASK_AXES, Shape, ShapeRuns, read_shapes, to_metric
 from analysis.statistics.bounds import Span, clipped, difference_span, mean_interval
-from analysis.statistics.contrasts import Contrast, Spread, Unit, are_matched, average, holm
-from analysis.statistics.equal_cost import compare_equal_cost
-from analysis.statistics.matched_grid import Step, lines, pairs, squares
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 

@@ -15,7 +15,8 @@ import pandas as pd
 
 from analysis import transition
 from analysis.findings.jsonable import Number, number
-from analysis.findings.power_results import (
+from analysis.findings.results import Interval, LeanResult, TransitionResult, TransitionSettings
+from analysis.questions.power.result import (
     Collapse,
     Design,
     LeanPowerResult,
@@ -24,7 +25,6 @@ from analysis.findings.power_results import (
     PowerRow,
     PowerSettings,
 )
-from analysis.findings.results import Interval, LeanResult, TransitionResult, TransitionSettings
 from analysis.runs.load import RunTable
 from analysis.runs.scale import THRESHOLDS, FloatArray
 from analysis.statistics.noninferiority import power, seeds_for
