@@ -19,8 +19,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Wh
 from sklearn.linear_model import BayesianRidge
 
 from analysis.questions.effects import fit as effects
-from analysis.runs.scale import FloatArray
 from analysis.statistics.gaussian_process import GaussianProcess, products
+from analysis.statistics.values import FloatArray
 
 NOISES = ("even", "uneven", "shared", "along depth")
 SURFACES = ("nothing", "additive", "saturating", "interacting", "hump", "rough", "jump")

@@ -8,28 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.findings.results import (
-    CellCounts,
-    CellValue,
-    DropStep,
-    Estimate,
-    Interval,
-    LeanResult,
-    LeanRow,
-    LeanSettings,
-    LengthIndependence,
-    MissingTrials,
-    ParetoResult,
-    ParetoRow,
-    ParetoSettings,
-    RetrievalDimension,
-    RunValue,
-    TransitionResult,
-    TransitionSettings,
-)
-from analysis.lean_groups import LeanGroups
+from analysis.questions.transition.result import CellCounts, CellValue, DropStep, Estimate, LengthIndependence, MissingTrials, RetrievalDimension, RunValue, TransitionResult, TransitionSettings
+from analysis.statistics.values import Interval
+from analysis.questions.lean.result import LeanResult, LeanRow, LeanSettings
+from analysis.questions.pareto.result import ParetoResult, ParetoRow, ParetoSettings
+from analysis.questions.lean.groups import LeanGroups
 from analysis.report import ReportInput
-from analysis.words.wording import answer_sentence, groups_sentence
+from analysis.words.wording import answer_sentence
+from analysis.questions.lean.text import groups_sentence
 
 HEADS = (1, 2, 3, 4, 5, 6)
 LENGTHS = (8, 32, 128)

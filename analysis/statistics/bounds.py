@@ -11,7 +11,7 @@ from typing import Final
 
 from scipy.special import expit, logit
 
-from analysis.findings.results import Interval
+from analysis.statistics.values import Interval
 from hsweep.design.question import Goal, Scale
 
 Span = tuple[float, float]

@@ -14,9 +14,8 @@ from typing import Final
 import numpy as np
 from scipy import stats
 
-from analysis.findings.results import Interval
 from analysis.questions.conditioning.result import RankTest
-from analysis.runs.scale import FloatArray
+from analysis.statistics.values import FloatArray, Interval
 
 EXACT_ARRANGEMENTS: Final = 50_000
 """Up to so many arrangements all are looked at; 8! = 40,320."""

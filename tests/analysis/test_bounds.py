@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_shapes import grid
 
-from analysis.findings.results import Interval
+from analysis.statistics.values import Interval
 from analysis.questions.effects import fit as effects
 from analysis.questions.surrogate import fit as surrogate
 from analysis.questions.surrogate.result import SurrogateSettings

@@ -5,8 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.findings.chosen_settings import with_settings
-from analysis.findings.results import ParetoSettings, TransitionSettings
+from analysis.questions.settings import with_settings
+from analysis.questions.pareto.result import ParetoSettings
+from analysis.questions.transition.result import TransitionSettings
 from analysis.questions.effects import fit as effects
 from analysis.runs.load import read_table
 from hsweep.errors import UserError

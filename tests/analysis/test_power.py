@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import lean, transition
-from analysis.findings.results import TransitionSettings
+from analysis.questions.lean import fit as lean
+from analysis.questions.transition import fit as transition
+from analysis.questions.transition.result import TransitionSettings
 from analysis.questions.power.fit import (
     default_noise,
     noise_of,

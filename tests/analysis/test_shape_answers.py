@@ -16,7 +16,7 @@ from tiny_studies import finish, new_study, recording
 import hsweep
 from analysis.answer import answer_study, ask_effects, ask_surrogate
 from analysis.answer import report_input as study_report
-from analysis.findings.result_files import read_result, write_result
+from analysis.result_files import read_result, write_result
 from analysis.pictures.effect_figures import effect_pictures
 from analysis.pictures.plots import save_figures
 from analysis.pictures.shape_rows import effect_rows

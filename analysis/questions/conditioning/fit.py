@@ -19,9 +19,6 @@ from typing import Any, Final, Unpack
 import numpy as np
 import pandas as pd
 
-from analysis.findings.jsonable import Number, number
-from analysis.findings.losses import Losses, losses_named
-from analysis.findings.results import AxisValue, Config, Interval
 from analysis.questions.conditioning.result import (
     COUPLED,
     HEAD_DIM,
@@ -35,9 +32,12 @@ from analysis.questions.conditioning.result import (
 from analysis.questions.conditioning.verdict import correlate, judge
 from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import describe
+from analysis.runs.losses import Losses, losses_named
 from analysis.runs.scale import transform
 from analysis.runs.table import Runs
 from analysis.statistics.permutation import rank_test
+from analysis.statistics.values import Interval
+from analysis.values import AxisValue, Config, Number, number
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
 

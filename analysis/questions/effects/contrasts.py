@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from analysis.findings.results import Interval
-from analysis.runs.scale import FloatArray
 from analysis.runs.shape_runs import Shape
 from analysis.statistics.moderated import Moderated, moderate
+from analysis.statistics.values import FloatArray, Interval
 
 _NO_WEIGHT = 1e-12
 NO_SHARED_SEED = "fewer than two seeds in common"

@@ -14,8 +14,6 @@ from typing import Unpack
 
 import pandas as pd
 
-from analysis.findings.jsonable import number
-from analysis.findings.results import Interval
 from analysis.questions.effects.contrasts import Contrast, Spread, Unit, are_matched, average, holm
 from analysis.questions.effects.equal_cost import compare_equal_cost
 from analysis.questions.effects.grid import Step, lines, pairs, squares
@@ -32,7 +30,10 @@ from analysis.questions.effects.result import (
 )
 from analysis.runs.columns import RunColumns
 from analysis.runs.shape_runs import TASK_AXES, Shape, ShapeRuns, read_shapes, to_metric
+from analysis.runs.table import Runs
 from analysis.statistics.bounds import Span, clipped, difference_span, mean_interval
+from analysis.statistics.values import Interval
+from analysis.values import number
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 
@@ -48,7 +49,7 @@ _UNMATCHED = (
 
 
 def fit(
-    table: pd.DataFrame | ShapeRuns,
+    table: pd.DataFrame | Runs | ShapeRuns,
     *,
     config: Sequence[str],
     metric: str,

@@ -14,8 +14,6 @@ from typing import Unpack
 import numpy as np
 import pandas as pd
 
-from analysis.findings.jsonable import Number, number
-from analysis.findings.results import AxisValue, Config, Interval
 from analysis.questions.surrogate.model import SurrogateModel
 from analysis.questions.surrogate.result import (
     Prediction,
@@ -27,10 +25,12 @@ from analysis.questions.surrogate.result import (
 )
 from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import describe
-from analysis.runs.scale import FloatArray
 from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, read_shapes, to_metric
+from analysis.runs.table import Runs
 from analysis.statistics.gaussian_process import group_means
 from analysis.statistics.moderated import moderate
+from analysis.statistics.values import FloatArray, Interval
+from analysis.values import AxisValue, Config, Number, number
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 
@@ -45,7 +45,7 @@ _UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def fit(
-    table: pd.DataFrame | ShapeRuns,
+    table: pd.DataFrame | Runs | ShapeRuns,
     *,
     config: Sequence[str],
     metric: str,

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from analysis.findings.results import Interval
 from analysis.questions.surrogate.result import Prediction, SurrogateResult
-from analysis.words.tables import Table
-from analysis.words.wording import (
+from analysis.statistics.values import Interval
+from analysis.text.numbers import (
     NONE,
     Tone,
     cost_text,
@@ -14,6 +13,7 @@ from analysis.words.wording import (
     number_text,
     percent_text,
 )
+from analysis.text.tables import Table
 
 _NO_ERROR = 1e-6
 
