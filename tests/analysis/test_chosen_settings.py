@@ -2,9 +2,9 @@
 
 import pytest
 
-from analysis.questions.settings import with_settings
 from analysis.questions.lean.result import LeanSettings
 from analysis.questions.pareto.result import ParetoSettings
+from analysis.questions.settings import with_settings
 from analysis.questions.transition.result import TransitionSettings
 from hsweep.errors import UserError
 

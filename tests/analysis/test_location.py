@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.questions.transition.cells import Grid, SeedNoise, cell_values, read_cells
-from analysis.questions.transition.lengths import fit_slopes, independence, law_weights, mean_levels, pool_slopes
+from analysis.questions.transition.lengths import (
+    fit_slopes,
+    independence,
+    law_weights,
+    mean_levels,
+    pool_slopes,
+)
 from analysis.questions.transition.location import find_location, locate, smallest_set, step_drops
 
 

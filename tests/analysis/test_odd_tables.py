@@ -5,10 +5,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.questions.settings import with_settings
-from analysis.questions.pareto.result import ParetoSettings
-from analysis.questions.transition.result import TransitionSettings
 from analysis.questions.effects import fit as effects
+from analysis.questions.pareto.result import ParetoSettings
+from analysis.questions.settings import with_settings
+from analysis.questions.transition.result import TransitionSettings
 from analysis.runs.load import read_table
 from hsweep.errors import UserError
 
