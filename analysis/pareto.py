@@ -12,6 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from analysis.findings.results import (
+    AttainmentSurface,
     FrontClass,
     Interval,
     ParetoResult,
@@ -20,12 +21,11 @@ from analysis.findings.results import (
 )
 from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import Configuration, group_configurations, seed_spread
-from analysis.runs.scale import FloatArray
-from analysis.statistics.attainment import attainment
-from analysis.statistics.bounds import clipped, metric_span
+from analysis.runs.scale import FloatArray, metric_span
+from analysis.statistics.attainment import attainment, moocore
+from analysis.statistics.bounds import clipped
 from analysis.statistics.dominance import dominated, dominated_share
 from analysis.statistics.moderated import Moderated, moderate
-from analysis.statistics.optional import moocore
 from hsweep.design.question import Goal
 
 _DEFAULT_SETTINGS = ParetoSettings()
@@ -124,7 +124,9 @@ def fit(
         )
         for k, item in enumerate(found)
     )
-    surfaces, attainment_note = attainment(found, goal, len(costs))
+    surfaces, attainment_note = attainment(
+        [item.outcomes for item in found], higher_is_better=goal == "max", num_costs=len(costs)
+    )
     return ParetoResult(
         table=rows,
         hv=hv,
@@ -137,7 +139,7 @@ def fit(
         prior_df=spread.prior_df,
         settings=settings,
         warnings=tuple(warnings),
-        attainment=surfaces,
+        attainment=tuple(AttainmentSurface(*surface) for surface in surfaces),
         attainment_note=attainment_note,
         nuisance=tuple(nuisance),
     )

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from analysis.findings.results import Interval
 from analysis.pareto import area
 from analysis.runs.configurations import Configuration, seed_spread
-from analysis.runs.scale import FloatArray
+from analysis.statistics.attainment import moocore
 from analysis.statistics.moderated import moderate
-from analysis.statistics.optional import moocore
+from analysis.statistics.values import FloatArray, Interval
 from hsweep.design.question import Goal
 
 

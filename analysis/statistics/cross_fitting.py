@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from analysis.runs.scale import FloatArray
+from analysis.statistics.values import FloatArray
 
 _DRAWS: Final = 600
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special, stats
 from scipy.stats import qmc
 
-from analysis.runs.scale import FloatArray
+from analysis.statistics.values import FloatArray
 
 _LOG_2_PI = float(np.log(2 * np.pi))
 

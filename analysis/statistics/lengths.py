@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from analysis.findings.results import Interval
 from analysis.runs.cells import Cells
-from analysis.runs.scale import FloatArray, Mask
+from analysis.statistics.values import FloatArray, Interval, Mask
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.runs.cells import Cells, resampled_cells
-from analysis.runs.scale import FloatArray
+from analysis.statistics.values import FloatArray
 
 
 @dataclass(frozen=True, slots=True)

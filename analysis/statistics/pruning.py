@@ -16,7 +16,7 @@ from analysis.findings.jsonable import number
 from analysis.findings.pruning_results import Bound, Competition, Pruning, Refit, Rung
 from analysis.runs.history import KEYS
 from analysis.runs.load import RunTable
-from analysis.runs.scale import FloatArray
+from analysis.statistics.values import FloatArray
 
 _IN_ORDER: Final = 0.95
 """Share of pairs in order from which a comparison is taken to have decided who was stopped."""

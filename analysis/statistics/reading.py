@@ -18,7 +18,6 @@ from analysis.findings.results import (
     TransitionSettings,
 )
 from analysis.runs.cells import Cells, Grid
-from analysis.runs.scale import FloatArray
 from analysis.statistics.abruptness import abruptness_p
 from analysis.statistics.coverage import Coverage
 from analysis.statistics.lengths import (
@@ -31,6 +30,7 @@ from analysis.statistics.lengths import (
     pool_slopes,
 )
 from analysis.statistics.location import Location, find_location, smallest_set, star_probabilities
+from analysis.statistics.values import FloatArray
 from analysis.statistics.verdict import Decision, Evidence, Limits, decide
 
 

@@ -11,6 +11,7 @@ from analysis.findings.results import Interval
 from analysis.questions.effects import fit as effects
 from analysis.questions.surrogate import fit as surrogate
 from analysis.questions.surrogate.result import SurrogateSettings
+from analysis.runs.scale import metric_span
 from analysis.statistics.bounds import (
     ANYWHERE,
     AT_LEAST_0,
@@ -18,7 +19,6 @@ from analysis.statistics.bounds import (
     clipped,
     difference_span,
     mean_interval,
-    metric_span,
 )
 
 

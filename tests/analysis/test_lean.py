@@ -11,7 +11,8 @@ from scipy import stats
 from analysis import pareto
 from analysis.findings.results import Interval, LeanResult, LeanSettings, TunedSetting
 from analysis.lean import fit
-from analysis.statistics.bounds import ANYWHERE, clipped, metric_span
+from analysis.runs.scale import metric_span
+from analysis.statistics.bounds import ANYWHERE, clipped
 from analysis.statistics.cross_fitting import cross_fit
 from analysis.statistics.moderated import moderate
 from analysis.statistics.noninferiority import power

@@ -11,14 +11,14 @@ from itertools import combinations
 
 import numpy as np
 
-from analysis.findings.results import Interval
-from analysis.questions.effects.contrasts import Contrast, Spread, Unit, holm, p_values
+from analysis.questions.effects.contrasts import Contrast, Spread, Unit, p_values
 from analysis.questions.effects.grid import lines
 from analysis.questions.effects.result import EffectsSettings, EqualCostGroup, EqualCostShape
-from analysis.runs.scale import FloatArray
 from analysis.runs.shape_runs import Shape, ShapeRuns, to_metric
 from analysis.statistics.bounds import Span, clipped
 from analysis.statistics.moderated import moderate
+from analysis.statistics.noninferiority import holm
+from analysis.statistics.values import FloatArray, Interval
 
 _PRIOR_SHARE = 1 / 3
 """How much of the prior's degrees of freedom counts. Pairs share shapes, so their variances look

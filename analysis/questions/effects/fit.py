@@ -15,8 +15,7 @@ from typing import Unpack
 import pandas as pd
 
 from analysis.findings.jsonable import number
-from analysis.findings.results import Interval
-from analysis.questions.effects.contrasts import Contrast, Spread, Unit, are_matched, average, holm
+from analysis.questions.effects.contrasts import Contrast, Spread, Unit, are_matched, average
 from analysis.questions.effects.equal_cost import compare_equal_cost
 from analysis.questions.effects.grid import Step, lines, pairs, squares
 from analysis.questions.effects.result import (
@@ -33,6 +32,8 @@ from analysis.questions.effects.result import (
 from analysis.runs.columns import RunColumns
 from analysis.runs.shape_runs import TASK_AXES, Shape, ShapeRuns, read_shapes, to_metric
 from analysis.statistics.bounds import Span, clipped, difference_span, mean_interval
+from analysis.statistics.noninferiority import holm
+from analysis.statistics.values import Interval
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 

@@ -1,12 +1,12 @@
 """What single axes do, in words and tables."""
 
-from analysis.findings.results import Interval
 from analysis.questions.effects.result import (
     AxisEffect,
     EffectsResult,
     EqualCostGroup,
     Interaction,
 )
+from analysis.statistics.values import Interval
 from analysis.words.tables import Table
 from analysis.words.wording import (
     NONE,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from analysis.findings.jsonable import Jsonable, Number
-from analysis.findings.results import Interval
+from analysis.statistics.values import Interval
 from hsweep.errors import UserError
 
 

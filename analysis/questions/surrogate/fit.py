@@ -27,10 +27,10 @@ from analysis.questions.surrogate.result import (
 )
 from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import describe
-from analysis.runs.scale import FloatArray
 from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, read_shapes, to_metric
 from analysis.statistics.gaussian_process import group_means
 from analysis.statistics.moderated import moderate
+from analysis.statistics.values import FloatArray
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 

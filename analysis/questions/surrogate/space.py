@@ -7,7 +7,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from analysis.findings.results import AxisValue, Config
-from analysis.runs.scale import FloatArray
+from analysis.statistics.values import FloatArray
 
 _TOLERANCE = 1e-9
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from analysis.findings.results import Interval
 from analysis.questions.surrogate.result import Prediction, SurrogateResult
+from analysis.statistics.values import Interval
 from analysis.words.tables import Table
 from analysis.words.wording import (
     NONE,
