@@ -21,6 +21,7 @@ from analysis.questions.surrogate.result import SurrogateSettings
 from analysis.questions.surrogate.text import surrogate_sentence
 from analysis.runs.columns import numbers_if_all_are
 from analysis.runs.load import read_table
+from analysis.runs.shape_runs import read_shapes
 from analysis.runs.statuses import read_statuses
 from analysis.shape_answers import read_shapes_to_predict
 from analysis.words.wording import answer_sentence
@@ -155,15 +156,17 @@ def ask_table(
             "costs": tuple(costs) or ("num_params",),
         }
         if kind == "effects":
-            told = effects.fit(frame, settings=with_settings(EffectsSettings(), settings), **common)
+            settled = with_settings(EffectsSettings(), settings)
+            shapes = read_shapes(frame, **common, crash_sd=settled.crash_sd)
+            told = effects.fit(shapes, settings=settled)
             return Answer(effects_sentence(told), effects=told)
         chosen = SurrogateSettings() if margin is None else SurrogateSettings(margin=margin)
+        chosen = with_settings(chosen, settings)
         learned = surrogate.fit(
-            frame,
+            read_shapes(frame, **common, crash_sd=chosen.crash_sd),
             baseline=None if baseline is None else _baseline(baseline, shape, frame),
             shapes=read_shapes_to_predict(predict),
-            settings=with_settings(chosen, settings),
-            **common,
+            settings=chosen,
         )
         return Answer(surrogate_sentence(learned), surrogate=learned)
     if not costs and "num_params" not in frame:

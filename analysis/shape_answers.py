@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -32,8 +31,8 @@ def study_effects(
         UserError: nothing can be said, with the reason.
     """
     return effects.fit(
-        shapes or _whole(trials, manifest),
-        **_asked(manifest),
+        shapes or _shapes(trials, manifest),
+        within=_within(manifest),
         answered=_answered(manifest),
         settings=settings or EffectsSettings(),
     )
@@ -58,12 +57,11 @@ def study_surrogate(
     if "baseline" in question and question.get("within") is None:
         baseline = dict(question["baseline"])
         settings = settings or SurrogateSettings(margin=float(question["margin"]))
-    whole, asked = _whole(trials, manifest), _asked(manifest)
-    if baseline is not None and not _has(whole, baseline):
+    if baseline is not None and not _has(_whole(trials, manifest), baseline):
         baseline = None  # not run to its end: the best shape stands in
     return surrogate.fit(
-        tried or whole,
-        **asked,
+        tried or _shapes(trials, manifest),
+        within=_within(manifest),
         baseline=baseline,
         shapes=shapes,
         settings=settings or SurrogateSettings(),
@@ -78,10 +76,8 @@ def shape_results(
     Where no axis varies but those of a transition question, its answer has said it all: means of
     the same cells by a weaker test, or a smooth surface over a drop, would only contradict it.
     """
-    asked = _asked(manifest)
-    asked.pop("within")
     try:
-        shapes = read_shapes(_whole(trials, manifest), **asked, crash_sd=EffectsSettings().crash_sd)
+        shapes = _shapes(trials, manifest)
     except UserError:  # nothing that either could start from
         return None, None
     if {*shapes.axes, *shapes.names} <= set(_answered(manifest)):
@@ -115,22 +111,26 @@ def read_shapes_to_predict(texts: Sequence[str]) -> list[dict[str, AxisValue]]:
     return shapes
 
 
-def _asked(manifest: Manifest) -> dict[str, Any]:
+def _shapes(trials: pd.DataFrame, manifest: Manifest) -> ShapeRuns:
     question = manifest.question or {}
-    is_transition = question.get("type") == "Transition"
     scale = question.get("scale")
-    within = question.get("by") if is_transition else question.get("within")
-    costs = question.get("costs") or ["num_params"]
-    return {
-        "config": list(manifest.axes),
-        "metric": manifest.metric,
-        "goal": manifest.goal,
+    is_transition = question.get("type") == "Transition"
+    return read_shapes(
+        _whole(trials, manifest),
+        config=manifest.axes,
+        metric=manifest.metric,
+        goal="max" if manifest.goal == "max" else "min",
         # A lean question's margin is in the metric's own unit, and so are its effects.
-        "scale": scale if is_transition or scale == "error" else None,
-        "eval_size": question.get("eval_size"),
-        "costs": list(costs),
-        "within": tuple(dict.fromkeys((*TASK_AXES, *((within,) if within else ())))),
-    }
+        scale=scale if is_transition or scale == "error" else None,
+        eval_size=question.get("eval_size"),
+        costs=question.get("costs") or ("num_params",),
+    )
+
+
+def _within(manifest: Manifest) -> tuple[str, ...]:
+    question = manifest.question or {}
+    within = question.get("by" if question.get("type") == "Transition" else "within")
+    return tuple(dict.fromkeys((*TASK_AXES, *((within,) if within else ()))))
 
 
 def _answered(manifest: Manifest) -> tuple[str, ...]:

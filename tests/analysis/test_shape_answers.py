@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from report_examples import report_input
-from simulated_shapes import additive, grid
+from simulated_shapes import additive, analysed, grid
 from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
 
@@ -44,13 +44,13 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def told(frame: pd.DataFrame) -> EffectsResult:
-    return effects.fit(frame, **OPTIONS)
+    return analysed(effects.fit, frame, **OPTIONS)
 
 
 @pytest.fixture(scope="module")
 def learned(frame: pd.DataFrame) -> SurrogateResult:
     base = {"heads": 8, "depth": 4}
-    return surrogate.fit(frame, **OPTIONS, baseline=base, settings=QUICK)
+    return analysed(surrogate.fit, frame, **OPTIONS, baseline=base, settings=QUICK)
 
 
 def test_pictures_show_every_pair_step_and_group(told: EffectsResult) -> None:
@@ -96,8 +96,8 @@ def test_names_from_data_stay_text(frame: pd.DataFrame, tmp_path: Path) -> None:
     renamed = frame.rename(columns={"heads": attack, "score": f"{attack} score"})
     asked = {"config": [attack, "depth"], "metric": f"{attack} score"}
     shown = report_input(
-        effects=effects.fit(renamed, **asked),
-        surrogate=surrogate.fit(renamed, **asked, settings=QUICK),
+        effects=analysed(effects.fit, renamed, **asked),
+        surrogate=analysed(surrogate.fit, renamed, **asked, settings=QUICK),
     )
     assert "<img" not in build_report(shown)
     assert save_figures(shown, tmp_path, ["svg"])
