@@ -27,7 +27,7 @@ where shapes scatter unevenly, with a third in 5 to 7 %; without a prior hardly 
 found."""
 
 
-def compare_equal_cost(
+def equal_cost_groups(
     runs: ShapeRuns, within: Sequence[str], matched: bool, settings: EffectsSettings
 ) -> tuple[tuple[EqualCostGroup, ...], int]:
     """Return the groups of equal cost, cheapest first, and how many pairs were tested.

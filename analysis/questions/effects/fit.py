@@ -13,7 +13,7 @@ from itertools import combinations
 
 from analysis.findings.jsonable import number
 from analysis.questions.effects.contrasts import Contrast, Spread, Unit, are_matched, average
-from analysis.questions.effects.equal_cost import compare_equal_cost
+from analysis.questions.effects.equal_cost import equal_cost_groups
 from analysis.questions.effects.grid import Step, lines, pairs, squares
 from analysis.questions.effects.result import (
     AxisEffect,
@@ -75,7 +75,7 @@ def fit(
     spread = Spread(runs.usable)
     axes = _axes(grids, matched, spread, answered, runs.gain_span, settings)
     alike = tuple(dict.fromkeys((*within, *answered)))
-    equal_cost, compared = compare_equal_cost(runs, alike, matched, settings)
+    equal_cost, compared = equal_cost_groups(runs, alike, matched, settings)
     seeds = {seed for shape in runs.usable for seed in shape.quality}
     return EffectsResult(
         axes=axes,
