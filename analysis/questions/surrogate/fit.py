@@ -112,7 +112,7 @@ def _learn(runs: ShapeRuns) -> tuple[tuple[TriedShape, ...], float | None]:
     return tuple(
         TriedShape(
             config=shape.config,
-            label=describe({name: shape.config[name] for name in (*runs.axes, *runs.names)}),
+            label=shape.label,
             quality=shape.mean,
             noise=float(own**2 / len(shape.quality)),
             n=len(shape.quality),
