@@ -16,10 +16,12 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
-
-from analysis import lean, pareto, transition
-from analysis.report import ReportInput, build_report
 from analysis.words.wording import answer_sentence
+
+from analysis.questions.lean import fit as lean
+from analysis.questions.pareto import fit as pareto
+from analysis.questions.transition import fit as transition
+from analysis.report import ReportInput, build_report
 
 Kind = Literal["transition", "shapes"]
 KINDS: Final[tuple[Kind, ...]] = ("transition", "shapes")

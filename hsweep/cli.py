@@ -20,6 +20,7 @@ from hsweep.interrupts import (
     said_of,
 )
 from hsweep.paths import Home
+from hsweep.verbs.analyze import analyze
 from hsweep.verbs.data import data_verbs
 from hsweep.verbs.evidence import compare
 from hsweep.verbs.options import (
@@ -29,7 +30,6 @@ from hsweep.verbs.options import (
     exit_with,
     home_option,
     json_option,
-    refuse_given,
     run_options,
     sweep_options,
     tracking_option,
@@ -47,12 +47,6 @@ atexit.register(gc.freeze)
 _NOTHING_NEW: Final = (
     "before the first trial, so nothing new is on record; give the same command again to begin"
 )
-_STUDY_KNOWS: Final = "belongs to --table; a study knows it"
-_ASKED_OF_A_STUDY: Final = {
-    "effects": ("kind", "settings"),
-    "surrogate": ("kind", "settings", "predict", "margin"),
-}
-
 _SWEEP = click.argument("sweep_file", metavar="SWEEP", type=click.Path(path_type=Path))
 _STUDY = click.argument("study_name", metavar="STUDY")
 
@@ -345,128 +339,13 @@ def show(study_name: str, every: bool, errors: bool, home: Home, as_json: bool) 
 
 
 @main.command()
-@click.argument("study_name", metavar="[STUDY]", required=False)
-@click.option("--table", type=click.Path(path_type=Path), help="A parquet or csv file instead.")
-@click.option(
-    "--kind",
-    type=click.Choice(["transition", "pareto", "lean", "conditioning", "effects", "surrogate"]),
-    help="What to ask.",
-)
-@click.option("--x", help="Transition, conditioning: the axis of heads.  [default: heads]")
-@click.option("--by", help="Transition: the modulating axis; '' for none.  [default: seq_len]")
-@click.option("--metric", help="Column of the result.")
-@click.option("--goal", type=click.Choice(["min", "max"]), help="Whether smaller is better.")
-@click.option("--scale", type=click.Choice(["error", "accuracy", "loss"]), help="Of the metric.")
-@click.option("--eval-size", type=click.IntRange(1), help="Examples behind an accuracy.")
-@click.option("--replicate", default="seed", show_default=True, help="Column of the seeds.")
-@click.option("--config", "config", multiple=True, help="Pareto, lean: a column of the shape.")
-@click.option("--cost", "costs", multiple=True, help="Pareto, lean: a column to keep small.")
-@click.option("--baseline", help="Lean: the baseline, as heads=12,depth=12, or its name.")
-@click.option("--margin", type=float, help="Lean: how much worse still counts as equal.")
-@click.option("--condition", help="Conditioning: column of the condition number.")
-@click.option("--prediction", help="Conditioning: column of the theory's value.")
-@click.option(
-    "--predict",
-    multiple=True,
-    metavar="AXIS=VALUE,...",
-    help="Surrogate: a shape to predict, as heads=8,depth=3.",
-)
-@click.option("--status-column", help="How each run ended.")
-@click.option("--complete", default="finished", show_default=True, help="Its word for full runs.")
-@click.option("--pruned", multiple=True, metavar="WORD", help="A word for runs stopped early.")
-@click.option("--failed", multiple=True, metavar="WORD", help="A word for runs without a result.")
-@click.option("--budget-column", help="How far each run got.")
-@click.option("--target-budget", type=float, help="The full budget.")
-@click.option(
-    "--nuisance",
-    multiple=True,
-    help="Transition, pareto, lean: an axis of which each cell or shape keeps the best value.",
-)
-@click.option(
-    "--history", type=click.Path(path_type=Path), help="Transition: every report of the runs."
-)
-@click.option(
-    "--setting",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A choice of the analysis: alpha, rho, delta_T, min_drop, B, rng_seed, ...",
-)
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Also write the result (.json or .parquet)."
-)
-@click.option("--report", "with_report", is_flag=True, help="Also write the report of STUDY.")
-@home_option
-@json_option
-def analyze(
-    study_name: str | None,
-    table: Path | None,
-    out: Path | None,
-    with_report: bool,
-    home: Home,
-    as_json: bool,
-    **asked: Any,
-) -> None:
-    """Answer the question of STUDY, or one put to any table.
-
-    With --kind conditioning a study is asked what its probe measured, with effects what each axis
-    does, with surrogate what is to be expected of untried shapes.
-    """
-    from analysis.answer import answer_study, ask_conditioning, ask_effects, ask_surrogate
-    from analysis.ask import ask_table
-    from analysis.findings.result_files import write_answer
-    from analysis.words.summary import show_answer
-    from hsweep.record.reading import reading
-    from hsweep.record.study import Study, write_json
-    from hsweep.running import request
-    from hsweep.tracking.tracker import tracking_target
-    from hsweep.verbs.conclusion import write_study_report
-    from hsweep.verbs.render import print_json
-
-    if (study_name is None) == (table is None):
-        raise UserError("give the name of a study, or a table with --table FILE --kind KIND")
-    if with_report and (table is not None or asked["kind"] is not None):
-        raise UserError("--report is of a STUDY and its own question, without --table and --kind")
-    if table is not None:
-        answer = ask_table(table, **asked)
-    else:
-        assert study_name is not None
-        kind = asked["kind"]
-        refuse_given(asked, but=_ASKED_OF_A_STUDY.get(kind, ("kind",)), why=_STUDY_KNOWS)
-        study = Study.open(home, study_name)
-        if kind == "conditioning":
-            answer = ask_conditioning(study)
-        elif kind == "effects":
-            answer = ask_effects(study, asked["settings"])
-        elif kind == "surrogate":
-            answer = ask_surrogate(study, asked["predict"], asked["margin"], asked["settings"])
-        else:
-            with reading(study) as tables:
-                answer = answer_study(study, tables)
-                # Only to be found beside the study: on read-only storage the answer is what counts.
-                with contextlib.suppress(OSError):
-                    if not study.is_running():
-                        write_json(study.paths.analysis, answer.to_json())
-                if with_report:
-                    uri = request.recorded_tracking_uri(study)
-                    target = tracking_target(uri, home, study.manifest.sweep)
-                    write_study_report(study, answer, target, tables)
-    if out is not None:
-        write_answer(answer, out)
-    if as_json:
-        print_json(answer.to_json())
-    else:
-        show_answer(console_for(as_json=False), answer)
-
-
-@main.command()
 @_STUDY
 @click.option("--figures", type=click.Path(path_type=Path), help="Also write PNG, SVG and PDF.")
 @home_option
 @tracking_option
 def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str | None) -> None:
     """Write the report of STUDY: one HTML file that needs no network."""
-    from analysis.answer import answer_study, report_input
+    from analysis.answer import answer_study
     from hsweep.record.reading import reading
     from hsweep.record.study import Study
     from hsweep.running import request
@@ -481,6 +360,7 @@ def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str 
         click.echo(str(write_study_report(study, answer, target, tables)))
         if figures is not None:
             from analysis.pictures.plots import save_figures
+            from analysis.report import report_input
 
             for path in save_figures(report_input(study, answer, {}, tables), figures):
                 click.echo(str(path))
@@ -601,6 +481,7 @@ def paper(
         show_paper(console_for(as_json=False), compared)
 
 
+main.add_command(analyze)
 main.add_command(data_verbs)
 main.add_command(compare)
 main.add_command(recover)

@@ -7,29 +7,26 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from analysis.words.wording import answer_sentence
 
-from analysis.findings.results import (
+from analysis.questions.lean.groups import LeanGroups
+from analysis.questions.lean.result import LeanResult, LeanRow, LeanSettings
+from analysis.questions.lean.text import groups_sentence
+from analysis.questions.pareto.result import ParetoResult, ParetoRow, ParetoSettings
+from analysis.questions.transition.result import (
     CellCounts,
     CellValue,
     DropStep,
     Estimate,
-    Interval,
-    LeanResult,
-    LeanRow,
-    LeanSettings,
     LengthIndependence,
     MissingTrials,
-    ParetoResult,
-    ParetoRow,
-    ParetoSettings,
     RetrievalDimension,
     RunValue,
     TransitionResult,
     TransitionSettings,
 )
-from analysis.lean_groups import LeanGroups
 from analysis.report import ReportInput
-from analysis.words.wording import answer_sentence, groups_sentence
+from analysis.statistics.values import Interval
 
 HEADS = (1, 2, 3, 4, 5, 6)
 LENGTHS = (8, 32, 128)

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pandas as pd
 
-from analysis import pareto
 from analysis.answer import Answer, answer_study
 from analysis.compare.result import (
     CompareSettings,
@@ -19,11 +18,18 @@ from analysis.compare.result import (
     VolumePair,
 )
 from analysis.compare.volumes import Volume, volume_difference, volume_interval, volumes
-from analysis.findings.results import Interval, ParetoResult, ParetoSettings, TransitionResult
+from analysis.questions.lean.groups import LeanGroups
+from analysis.questions.lean.kind import LeanFinding, LeanGroupsFinding
+from analysis.questions.lean.result import LeanResult
+from analysis.questions.pareto import fit as pareto
+from analysis.questions.pareto.result import ParetoResult, ParetoSettings
+from analysis.questions.transition.fit import common_dimension
+from analysis.questions.transition.result import TransitionResult
 from analysis.runs.configurations import Configuration, group_configurations
-from analysis.transition import common_dimension
-from analysis.words.tables import varying_columns
-from analysis.words.wording import NONE
+from analysis.runs.table import Runs
+from analysis.statistics.values import Interval
+from analysis.text.numbers import NONE
+from analysis.text.tables import varying_columns
 from hsweep.design.question import Goal
 from hsweep.errors import UserError
 from hsweep.record.reading import reading
@@ -78,9 +84,9 @@ def compare_studies(
             finished=int((table["status"] == "finished").sum()),
             answer=answer.text,
             problem=answer.problem,
-            transition=answer.transition,
-            lean=answer.lean,
-            lean_groups=answer.lean_groups,
+            transition=answer.result(TransitionResult),
+            lean=answer.result(LeanResult),
+            lean_groups=answer.result(LeanGroups),
             pareto=fronts.results[at],
             hv=fronts.hv(at),
         )
@@ -105,6 +111,14 @@ def compare_studies(
         warnings=tuple(_warnings(sides)),
         apart=apart,
     )
+
+
+def _front(answer: Answer) -> ParetoResult | None:
+    """Return the front over all shapes of a study."""
+    for finding in answer.findings:
+        if isinstance(finding, LeanFinding | LeanGroupsFinding):
+            return finding.front
+    return answer.result(ParetoResult)
 
 
 def _tasks(study: Study) -> dict[str, Mapping[str, Any]]:
@@ -214,10 +228,10 @@ class _Fronts:
         if apart:
             self.note = "no fronts are compared: the studies learn from other data"
             return
-        asked = [at for at, answer in enumerate(answers) if answer.pareto is not None]
+        offered = [_front(answer) for answer in answers]
+        asked = [at for at, front in enumerate(offered) if front is not None]
         chosen = list(range(len(studies))) if costs else asked
         if not costs:
-            offered = [answers[at].pareto for at in asked]
             shared = [front.costs for front in offered if front is not None]
             costs = tuple(
                 name for name in (shared[0] if shared else ()) if all(name in c for c in shared)
@@ -242,22 +256,18 @@ class _Fronts:
         shapes: dict[int, list[Configuration]] = {}
         for at in chosen:
             table, config, nuisance = _with_config(studies[at], tables[at])
+            runs = Runs(table, self.metric)
             fitted: dict[str, Any] = {
                 "config": config,
                 "nuisance": nuisance,
-                "metric": self.metric,
                 "goal": self.goal,
                 "costs": costs,
             }
             try:
                 self.results[at] = pareto.fit(
-                    table, settings=ParetoSettings(crash_sd=settings.crash_sd), **fitted
+                    runs, settings=ParetoSettings(crash_sd=settings.crash_sd), **fitted
                 )
-                shapes[at] = group_configurations(
-                    table,
-                    crash_sd=settings.crash_sd,
-                    **fitted,
-                ).found
+                shapes[at] = group_configurations(runs, crash_sd=settings.crash_sd, **fitted).found
             except UserError as error:
                 self.note = f"{studies[at].name} has no front: {error}"
         if len(shapes) < 2:

@@ -17,7 +17,7 @@ from analysis.page import (
 )
 from analysis.pictures import palette
 from analysis.pictures.compare_figures import comparison_pictures
-from analysis.words.wording import groups_sentences
+from analysis.questions.lean.text import groups_sentences
 
 
 def build_comparison_page(comparison: Comparison) -> str:

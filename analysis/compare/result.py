@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass
 
-from analysis.findings.jsonable import Jsonable
-from analysis.findings.results import (
-    Interval,
-    LeanResult,
-    ParetoResult,
-    RetrievalDimension,
-    TransitionResult,
-)
-from analysis.lean_groups import LeanGroups
+from analysis.questions.lean.groups import LeanGroups
+from analysis.questions.lean.result import LeanResult
+from analysis.questions.pareto.result import ParetoResult
+from analysis.questions.transition.result import RetrievalDimension, TransitionResult
+from analysis.statistics.values import Interval
+from analysis.values import Jsonable
 from hsweep.design.question import Goal
 
 

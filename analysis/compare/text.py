@@ -3,12 +3,13 @@
 import math
 
 from analysis.compare.result import Comparison, StudySide
-from analysis.findings.losses import losses_named
-from analysis.findings.results import Interval, LeanResult, LeanRow
-from analysis.words.tables import Table, set_text
-from analysis.words.wording import (
+from analysis.questions.lean.result import LeanResult, LeanRow
+from analysis.questions.lean.text import chosen_row
+from analysis.questions.transition.text import set_text
+from analysis.runs.losses import losses_named
+from analysis.statistics.values import Interval
+from analysis.text.numbers import (
     NONE,
-    chosen_row,
     cost_title,
     interval_text,
     number_text,
@@ -16,6 +17,7 @@ from analysis.words.wording import (
     percent_text,
     y_unit,
 )
+from analysis.text.tables import Table
 
 
 def comparison_tables(comparison: Comparison) -> list[tuple[str, Table]]:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from analysis.pareto import area
+from analysis.questions.pareto.fit import area
 from analysis.runs.configurations import Configuration, seed_spread
-from analysis.statistics.attainment import moocore
 from analysis.statistics.moderated import moderate
+from analysis.statistics.optional import moocore
 from analysis.statistics.values import FloatArray, Interval
 from hsweep.design.question import Goal
 

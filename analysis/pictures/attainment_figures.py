@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from analysis.findings.results import AttainmentSurface, ParetoResult
 from analysis.pictures import palette
 from analysis.pictures.drawing import Picture, safe, style
 from analysis.pictures.front_figures import cost_axis, logarithmic_costs
-from analysis.words.wording import cost_title, cost_unit, number_text, percent_text
+from analysis.questions.pareto.result import AttainmentSurface, ParetoResult
+from analysis.text.numbers import cost_title, cost_unit, number_text, percent_text
 
 
 def attainment_picture(pareto: ParetoResult) -> Picture | None:

@@ -3,7 +3,6 @@
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.findings.results import ParetoResult
 from analysis.pictures import palette
 from analysis.pictures.attainment_figures import has_band, staircase, surface_name
 from analysis.pictures.plotting import (
@@ -15,7 +14,8 @@ from analysis.pictures.plotting import (
     short,
 )
 from analysis.pictures.ticks import cost_text
-from analysis.words.wording import cost_title, cost_unit
+from analysis.questions.pareto.result import ParetoResult
+from analysis.text.numbers import cost_title, cost_unit
 
 _HEIGHT = 2.6
 _SHADES = (palette.BLUE, palette.PURPLE, palette.GREY)

@@ -5,18 +5,13 @@ import math
 import plotly.graph_objects as go
 
 from analysis.compare.result import Comparison, StudySide
-from analysis.findings.results import ParetoRow, TransitionResult
 from analysis.pictures import palette
 from analysis.pictures.drawing import Picture, decade_ticks, safe, style
 from analysis.pictures.front_figures import cost_axis, logarithmic_costs
 from analysis.pictures.rows import GridAxis, error_of
-from analysis.words.wording import (
-    cost_title,
-    interval_text,
-    metric_title,
-    number_text,
-    percent_text,
-)
+from analysis.questions.pareto.result import ParetoRow
+from analysis.questions.transition.result import TransitionResult
+from analysis.text.numbers import cost_title, interval_text, metric_title, number_text, percent_text
 
 
 def comparison_pictures(comparison: Comparison) -> list[Picture]:

@@ -8,7 +8,7 @@ from analysis.pictures import palette
 from analysis.pictures.drawing import Picture, decade_ticks, safe, style
 from analysis.pictures.rows import GridAxis, short_label, varying_axes
 from analysis.questions.conditioning.result import HEAD_DIM, ConditionedShape, ConditioningResult
-from analysis.words.wording import number_text
+from analysis.text.numbers import number_text
 
 MAX_LABELS = 24
 """Up to so many shapes bear their names in the picture."""

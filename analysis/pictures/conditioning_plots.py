@@ -3,7 +3,6 @@
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.findings.results import Interval
 from analysis.pictures import palette
 from analysis.pictures.conditioning_figures import (
     MAX_LABELS,
@@ -27,6 +26,7 @@ from analysis.pictures.plotting import (
 )
 from analysis.pictures.rows import GridAxis
 from analysis.questions.conditioning.result import ConditioningResult
+from analysis.statistics.values import Interval
 
 
 def conditioning_figures(result: ConditioningResult) -> list[tuple[str, Figure]]:

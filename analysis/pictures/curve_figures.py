@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from analysis.pictures import palette
 from analysis.pictures.curves import Curve, LearningCurves, group_name
 from analysis.pictures.drawing import Pick, Picture, decade_ticks, safe, style
-from analysis.words.wording import number_text
+from analysis.text.numbers import number_text
 
 _SYMBOLS = {"stopped early": "circle-open", "no number": "x-thin-open"}
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.pictures.rows import query_text, run_links, value_text
-from analysis.words.wording import number_text
+from analysis.text.numbers import number_text
 
 MAX_LINES: Final = 120
 MAX_POINTS: Final = 120

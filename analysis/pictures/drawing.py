@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import plotly.graph_objects as go
 
-from analysis.findings.results import Interval
 from analysis.pictures import palette
 from analysis.pictures.rows import GridAxis
-from analysis.words.wording import interval_text, number_text, percent_text
+from analysis.statistics.values import Interval
+from analysis.text.numbers import interval_text, number_text, percent_text
 
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 

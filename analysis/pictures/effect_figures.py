@@ -4,7 +4,6 @@ import math
 
 import plotly.graph_objects as go
 
-from analysis.findings.results import Interval
 from analysis.pictures import palette
 from analysis.pictures.drawing import Picture, safe, style
 from analysis.pictures.rows import GridAxis
@@ -16,7 +15,8 @@ from analysis.pictures.shape_rows import (
 )
 from analysis.questions.effects.result import EffectsResult, Interaction
 from analysis.questions.effects.text import gain_unit, interaction_sentence
-from analysis.words.wording import cost_title, interval_text, number_text, p_text, percent_text
+from analysis.statistics.values import Interval
+from analysis.text.numbers import cost_title, interval_text, number_text, p_text, percent_text
 
 
 def effect_pictures(result: EffectsResult) -> list[Picture]:

@@ -7,7 +7,6 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from analysis.findings.results import Interval
 from analysis.pictures import palette
 from analysis.pictures.plotting import (
     COLUMN_INCHES,
@@ -36,7 +35,8 @@ from analysis.questions.effects.result import EffectsResult, Interaction
 from analysis.questions.effects.text import gain_unit
 from analysis.questions.surrogate.result import SurrogateResult
 from analysis.questions.surrogate.text import is_inside
-from analysis.words.wording import number_text
+from analysis.statistics.values import Interval
+from analysis.text.numbers import number_text
 
 _DARK = 0.45
 

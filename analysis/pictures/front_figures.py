@@ -7,7 +7,6 @@ from typing import Final
 import pandas as pd
 import plotly.graph_objects as go
 
-from analysis.findings.results import FrontClass, LeanRow, ParetoResult
 from analysis.pictures import palette
 from analysis.pictures.drawing import Pick, Picture, safe, style
 from analysis.pictures.rows import (
@@ -21,8 +20,10 @@ from analysis.pictures.rows import (
     side_by_side,
 )
 from analysis.pictures.ticks import cost_text, log_ticks
-from analysis.words.wording import (
-    CLASS_NAMES,
+from analysis.questions.lean.result import LeanRow
+from analysis.questions.pareto.result import FrontClass, ParetoResult
+from analysis.questions.pareto.text import CLASS_NAMES
+from analysis.text.numbers import (
     cost_title,
     cost_unit,
     interval_text,

@@ -1,10 +1,10 @@
 """The figures of shapes for a paper: the front of each cost and the candidates' forest."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from analysis.findings.results import Interval, ParetoResult
 from analysis.pictures import palette
 from analysis.pictures.plotting import (
     COLUMN_INCHES,
@@ -25,20 +25,20 @@ from analysis.pictures.rows import (
     side_by_side,
 )
 from analysis.pictures.ticks import cost_text
-from analysis.report import Front
-from analysis.words.wording import (
-    CLASS_NAMES,
-    cost_title,
-    cost_unit,
-    number_text,
-)
+from analysis.questions.pareto.result import ParetoResult
+from analysis.questions.pareto.text import CLASS_NAMES
+from analysis.statistics.values import Interval
+from analysis.text.numbers import cost_title, cost_unit, number_text
+
+if TYPE_CHECKING:
+    from analysis.questions.pareto.fronts import Front
 
 _CLASS_MARKERS = {"on": "o", "undecided": "D", "off": "s"}
 _MANY = 60
 _HEIGHT = 2.9
 
 
-def front_figures(front: Front) -> list[tuple[str, Figure]]:
+def front_figures(front: "Front") -> list[tuple[str, Figure]]:
     """Return one figure a cost by name, leaving out costs that no shape has."""
     found = []
     for cost in front.result.costs:

@@ -11,7 +11,7 @@ from typing import Final
 
 from plotly.colors import sample_colorscale
 
-from analysis.findings.results import FrontClass
+from analysis.questions.pareto.result import FrontClass
 
 
 @dataclass(frozen=True, slots=True)

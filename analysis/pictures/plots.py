@@ -12,14 +12,8 @@ from typing import Any, Final
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from analysis.pictures.attainment_plots import attainment_figure
-from analysis.pictures.conditioning_plots import conditioning_figures
 from analysis.pictures.curve_plots import curve_figure
-from analysis.pictures.effect_plots import effect_plots, surrogate_plots
-from analysis.pictures.front_plots import forest_figure, front_figures
 from analysis.pictures.plotting import STYLE
-from analysis.pictures.rows import forest_blocks
-from analysis.pictures.transition_plots import transition_figures
 from analysis.report import ReportInput
 
 FORMATS: Final = ("png", "svg", "pdf")
@@ -64,21 +58,8 @@ def _undated(suffix: str) -> dict[str, Any]:
 
 def figures(report_input: ReportInput) -> list[tuple[str, Figure]]:
     """Return every figure with the name of its files, in the report's order."""
-    found: list[tuple[str, Figure]] = []
-    if report_input.transition is not None:
-        found += transition_figures(report_input.transition)
-    for front in report_input.fronts:
-        found += front_figures(front)
-        if spread := attainment_figure(front.result):
-            found.append((front.named("spread-of-runs"), spread))
-    if forest := forest_figure(forest_blocks(report_input.comparisons)):
-        found.append(("candidates", forest))
-    if report_input.conditioning is not None:
-        found += conditioning_figures(report_input.conditioning)
-    if report_input.effects is not None:
-        found += effect_plots(report_input.effects)
-    if report_input.surrogate is not None:
-        found += surrogate_plots(report_input.surrogate)
+    findings, trials = report_input.answer.findings, report_input.trials
+    found = [figure for finding in findings for figure in finding.print_figures(trials)]
     curves = curve_figure(
         report_input.learning_curves(), report_input.metric, report_input.budget_unit
     )

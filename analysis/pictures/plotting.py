@@ -14,11 +14,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from analysis.findings.results import Interval
 from analysis.pictures import palette
 from analysis.pictures.rows import GridAxis
 from analysis.pictures.ticks import log_ticks
-from analysis.words.wording import number_text
+from analysis.statistics.values import Interval
+from analysis.text.numbers import number_text
 
 COLUMN_INCHES: Final = 3.25
 """Width of one column of a paper in two columns."""

@@ -8,20 +8,12 @@ from typing import Any, Final
 
 import pandas as pd
 
-from analysis.findings.jsonable import Number
-from analysis.findings.results import (
-    CLAIMS,
-    Config,
-    FrontClass,
-    Interval,
-    LeanResult,
-    LeanRow,
-    ParetoResult,
-    TransitionResult,
-)
-from analysis.lean_groups import LeanGroups
 from analysis.pictures import palette
-from analysis.words.wording import (
+from analysis.questions.lean.result import LeanResult, LeanRow
+from analysis.questions.pareto.result import FrontClass, ParetoResult
+from analysis.questions.transition.result import CLAIMS, TransitionResult
+from analysis.statistics.values import Interval
+from analysis.text.numbers import (
     NONE,
     cost_text,
     cost_title,
@@ -30,6 +22,7 @@ from analysis.words.wording import (
     percent_text,
     setting_text,
 )
+from analysis.values import Config, Number
 from hsweep.design.question import Goal, Scale
 
 MAX_FOREST_ROWS: Final = 40
@@ -180,13 +173,6 @@ class Comparison:
     def heading(self) -> str:
         """Which comparison this is; empty where there is only one."""
         return "" if self.within is None else f"{self.within} = {self.value}"
-
-
-def comparisons(lean: LeanResult | None, groups: LeanGroups | None) -> list[Comparison]:
-    """Return a study's lean comparisons, be it none, one or one a group."""
-    if groups is not None:
-        return [Comparison(found, groups.within, value) for value, found in groups.found.items()]
-    return [Comparison(lean)] if lean is not None else []
 
 
 def query_text(values: Mapping[str, object]) -> str:

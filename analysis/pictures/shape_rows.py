@@ -3,11 +3,11 @@
 import math
 from dataclasses import dataclass
 
-from analysis.findings.jsonable import Number, number
-from analysis.findings.results import Interval
 from analysis.questions.effects.result import EffectsResult, EqualCostShape, Interaction
 from analysis.questions.surrogate.result import SurfacePoint, SurrogateResult
-from analysis.words.wording import MINUS, cost_text, number_text
+from analysis.statistics.values import Interval
+from analysis.text.numbers import MINUS, cost_text, number_text
+from analysis.values import Number, number
 from hsweep.design.question import Scale
 
 MAX_ROWS = 40

@@ -7,7 +7,7 @@ from analysis.pictures.drawing import Picture, decade_ticks, safe, style
 from analysis.pictures.shape_rows import Surface, cell_text, held_text, surface_of
 from analysis.questions.surrogate.result import SurrogateResult
 from analysis.questions.surrogate.text import is_inside
-from analysis.words.wording import interval_text, number_text, percent_text
+from analysis.text.numbers import interval_text, number_text, percent_text
 
 _HATCHES = 4
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from analysis.words.wording import NONE, number_text
+from analysis.text.numbers import NONE, number_text
 
 _STEPS_OF_A_DECADE: Final[tuple[tuple[float, ...], ...]] = (
     tuple(0.5 * half for half in range(2, 20)),

@@ -5,7 +5,6 @@ import math
 import pandas as pd
 import plotly.graph_objects as go
 
-from analysis.findings.results import CLAIMS, TransitionResult
 from analysis.pictures import palette
 from analysis.pictures.drawing import (
     Pick,
@@ -29,13 +28,9 @@ from analysis.pictures.rows import (
     slope_shades,
     value_text,
 )
-from analysis.words.wording import (
-    abruptness_text,
-    metric_title,
-    number_text,
-    percent_text,
-    y_unit,
-)
+from analysis.questions.transition.result import CLAIMS, TransitionResult
+from analysis.questions.transition.text import abruptness_text
+from analysis.text.numbers import metric_title, number_text, percent_text, y_unit
 
 
 def transition_pictures(result: TransitionResult, trials: pd.DataFrame) -> list[Picture]:

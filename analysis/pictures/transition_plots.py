@@ -7,7 +7,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from analysis.findings.results import TransitionResult
 from analysis.pictures import palette
 from analysis.pictures.plotting import (
     COLUMN_INCHES,
@@ -22,7 +21,8 @@ from analysis.pictures.plotting import (
     short,
 )
 from analysis.pictures.rows import GridAxis, bracket_span, drop_note, length_series, slope_shades
-from analysis.words.wording import metric_title, number_text, y_unit
+from analysis.questions.transition.result import TransitionResult
+from analysis.text.numbers import metric_title, number_text, y_unit
 
 _PANEL_HEIGHT = 2.35
 Panel = tuple[str, str, Callable[[Axes], None]]

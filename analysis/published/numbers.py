@@ -16,8 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from analysis.findings.jsonable import Jsonable
-from analysis.findings.results import AxisValue
+from analysis.values import AxisValue, Jsonable
 
 Point = Mapping[str, Any]
 Tasks = Sequence[Mapping[str, Any]]

@@ -7,20 +7,19 @@ and know no kind by name: a new kind is a folder and a line in `analysis.questio
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pandas as pd
 
-from analysis.findings.jsonable import Jsonable
-from analysis.findings.results import AxisValue
 from analysis.pictures.drawing import Picture
 from analysis.runs.table import Runs
-from analysis.words.tables import Table
-from analysis.words.wording import Tone
-from hsweep.errors import UserError
+from analysis.text.numbers import Tone
+from analysis.text.tables import Table
+from analysis.values import AxisValue, Jsonable
+from hsweep.design.question import Goal
 from hsweep.record.manifest import Manifest
 from hsweep.record.reading import StudyTables
 from hsweep.record.study import Study
@@ -39,14 +38,14 @@ class Option:
     Attributes:
         name: ``eval_size`` for ``--eval-size``.
         help: one line.
-        type: how its text is read.
+        reads: what its text is read as.
         multiple: whether it may be given several times.
         metavar: what stands for its value in the help.
     """
 
     name: str
     help: str
-    type: type[str | int | float | Path] = str
+    reads: type[str | int | float | Path] = str
     multiple: bool = False
     metavar: str | None = None
 
@@ -83,11 +82,17 @@ class Finding(ABC):
     """What one kind of question finds in a table of runs; a subclass is a frozen value."""
 
     kind: ClassVar[str]
-    """Its name in JSON, where a kind gives only one sort of finding."""
+    """Its name in JSON and in files of results."""
     answers: ClassVar[bool] = False
     """Whether it answers a sweep's question, rather than stands beside the answer."""
+    leads: ClassVar[bool] = True
+    """Whether it may stand first where nothing answers a question."""
+    headlines: ClassVar[bool] = True
+    """Whether its sentence is the answer of a sweep that asks no question."""
     counts_unfinished: ClassVar[bool] = False
     """Whether its qualifications say that trials have not ended yet."""
+    result: Jsonable
+    """What was found, as a frozen value."""
 
     @property
     @abstractmethod
@@ -123,11 +128,14 @@ class Finding(ABC):
     def page_tables(self, *, beside: bool) -> list[Section]:
         """Return the tables of the page.
 
-        ``beside`` tells that another finding answers, so that the headline stands nowhere else.
+        ``beside`` tells that it does not lead, so that its sentence stands nowhere else.
         """
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
-        """Return the tables of the terminal; by default those of the page where it leads."""
+        """Return the tables of the terminal; by default those of the page where it leads.
+
+        ``beside`` tells that another finding answers the question.
+        """
         return [] if beside else self.page_tables(beside=False)
 
     @property
@@ -163,22 +171,24 @@ class Finding(ABC):
 
     @property
     @abstractmethod
-    def settings(self) -> Mapping[str, Jsonable]:
-        """Every choice made, by the name of the analysis that made it."""
+    def settings(self) -> Mapping[str, Any]:
+        """Every choice made, a dataclass by the name of the analysis that made them."""
 
     @property
-    def result(self) -> Jsonable | None:
-        """What a file of results holds; None where no single value stands for the finding."""
-        return None
+    def saved(self) -> "Finding | None":
+        """The finding that a file of results holds; None where no single result stands for it."""
+        return self
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as plain JSON content."""
-        assert self.result is not None
         return self.result.to_json()
 
     def rows(self) -> pd.DataFrame:
-        """Return the rows that stand for it in a parquet file."""
-        raise NotImplementedError(f"a finding of kind {self.kind} has no rows")
+        """Return the rows that stand for it in a parquet file; by default those of its table."""
+        rows: list[dict[str, Any]] = self.result.to_json()["table"]
+        for row in rows:
+            _, row["ci_low"], row["ci_high"] = row.pop("ci")
+        return pd.json_normalize(rows, sep=".")
 
 
 @dataclass(frozen=True)
@@ -188,15 +198,22 @@ class StudyRuns:
     Attributes:
         study: where it is.
         tables: its record.
+        shared: what kinds read from the runs for each other, by name.
     """
 
     study: Study
     tables: StudyTables
+    shared: dict[str, Any] = field(default_factory=dict)
 
     @property
     def manifest(self) -> Manifest:
         """What the study was begun with."""
         return self.study.manifest
+
+    @property
+    def goal(self) -> Goal:
+        """Whether the metric is minimised or maximised."""
+        return "max" if self.manifest.goal == "max" else "min"
 
     @property
     def question(self) -> Mapping[str, Any]:
@@ -229,8 +246,9 @@ class Kind(ABC):
         settings: the dataclass of its choices, which ``--setting NAME=VALUE`` fills.
         result: what its files hold.
         question: the type of a sweep's question that it answers; empty for none.
-        study_options: options that may be given for a study too; None where ``--kind`` of a study
-            is answered by the study's own question.
+        study_options: options that may be given for a study too; None where a study answers with
+            its own question alone.
+        takes_tables: whether any table can be asked.
     """
 
     name: ClassVar[str]
@@ -240,8 +258,8 @@ class Kind(ABC):
     result: ClassVar[type[Jsonable] | None] = None
     question: ClassVar[str] = ""
     study_options: ClassVar[tuple[str, ...] | None] = None
+    takes_tables: ClassVar[bool] = True
 
-    @abstractmethod
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
         """Return what any table says.
 
@@ -254,6 +272,7 @@ class Kind(ABC):
         Raises:
             UserError: an option that is missing or does not fit the table.
         """
+        raise NotImplementedError(f"no table can be asked for {self.name}")
 
     def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
         """Return what a study says, beside what other kinds ``found``; None if nothing.
@@ -269,4 +288,4 @@ class Kind(ABC):
         Raises:
             UserError: it cannot be said, with the reason.
         """
-        raise UserError(f"a study cannot be asked with --kind {self.name}")
+        raise NotImplementedError(f"a study has no options for {self.name}")

@@ -14,14 +14,14 @@ from typing import NamedTuple, Unpack
 import numpy as np
 import pandas as pd
 
-from analysis.findings.losses import Losses, losses_named
-from analysis.findings.results import AxisValue, Config
 from analysis.runs.columns import RunColumns, plain
 from analysis.runs.configurations import describe
+from analysis.runs.losses import Losses, losses_named
 from analysis.runs.scale import check_goal, metric_span, transform
 from analysis.runs.table import Runs
 from analysis.statistics.bounds import ANYWHERE, Span, difference_span
 from analysis.statistics.moderated import screen_crashes
+from analysis.values import AxisValue, Config
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
 

@@ -17,8 +17,8 @@ from analysis.runs.columns import (
     replicate_words,
     require,
 )
-from analysis.runs.scale import FloatArray
 from analysis.runs.statuses import read_statuses
+from analysis.statistics.values import FloatArray
 from hsweep.errors import UserError
 
 
@@ -125,8 +125,13 @@ class Runs:
         runs["status"] = "finished"
         if status_column is not None:
             words = frame[status_column]
-            complete = self.columns.get("complete", "finished")
-            runs["status"] = read_statuses(words, status_column, complete=complete).to_numpy()
+            runs["status"] = read_statuses(
+                words,
+                status_column,
+                complete=self.columns.get("complete", "finished"),
+                pruned=self.columns.get("pruned", ()),
+                failed=self.columns.get("failed", ()),
+            ).to_numpy()
             if budget_column is None and words.astype(str).str.lower().eq("terminated").any():
                 warnings = (
                     "TERMINATED is also Ray Tune's word for a trial that its scheduler stopped;"

@@ -36,7 +36,7 @@ def show_power(
         power_sentence,
         power_table,
     )
-    from analysis.words.summary import print_table
+    from analysis.terminal import print_table
     from hsweep.record.study import Study
     from hsweep.verbs.render import print_json
 
@@ -84,11 +84,12 @@ def _transition_power(
     from analysis.answer import answer_study
     from analysis.questions.power.fit import noise_of, plan_transition
     from analysis.questions.power.result import PowerSettings
+    from analysis.questions.transition.result import TransitionResult
 
     points = [trial.point for trial in plan.trials]
     noise = h_star = None
     if study is not None:
-        seen = answer_study(study).transition
+        seen = answer_study(study).result(TransitionResult)
         if seen is None or not seen.runs:
             raise UserError(f"the study {study.name!r} has no full-budget run to learn noise from")
         noise = noise_of(seen)
@@ -113,15 +114,17 @@ def _transition_power(
 
 def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowerResult":
     from analysis.answer import answer_study
+    from analysis.questions.lean.groups import LeanGroups
+    from analysis.questions.lean.result import LeanResult
     from analysis.questions.power.fit import plan_lean
     from hsweep.planning.plan import cost_columns
 
     seen = None
     if study is not None:
         answer = answer_study(study)
-        groups = list(answer.lean_groups.found.values()) if answer.lean_groups else []
+        groups, alone = answer.result(LeanGroups), answer.result(LeanResult)
         # Of several comparisons the noisiest decides how many seeds are enough for all.
-        found = [result for result in (answer.lean, *groups) if result is not None]
+        found = [*(groups.found.values() if groups else ()), *([alone] if alone else [])]
         seen = max(found, key=lambda result: result.sd or 0.0, default=None)
         if seen is None:
             raise UserError(
@@ -184,7 +187,7 @@ def compare(
     from analysis.compare.page import write_comparison
     from analysis.compare.result import CompareSettings
     from analysis.compare.text import comparison_sentences, comparison_tables
-    from analysis.words.summary import print_table
+    from analysis.terminal import print_table
     from hsweep.verbs.render import print_json
 
     studies = [_study(home, name) for name in names]

@@ -173,19 +173,16 @@ def study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) ->
     Raises:
         UserError: nothing published is known to be about this study, or an unknown setup.
     """
-    from analysis.answer import answer_study, beside_published
+    from analysis.answer import answer_study
     from analysis.published.numbers import setups
+    from analysis.questions.base import StudyRuns
+    from analysis.questions.published.kind import beside_published
     from hsweep.record.reading import reading
 
     with reading(study) as tables:
-        trials, answer = tables.trials_frame(), answer_study(study, tables)
-    result = beside_published(
-        trials,
-        study,
-        answer.transition,
-        setup_name=setup,
-        same_data=same_data,
-    )
+        found = answer_study(study, tables).findings
+        runs = StudyRuns(study, tables)
+        result = beside_published(runs, found, setup_name=setup, same_data=same_data)
     if result is None:
         raise UserError(
             f"no published result is known to be about the sweep {study.manifest.sweep!r}; name "
@@ -201,7 +198,7 @@ def show_beside(console: "Console", result: "PublishedResult") -> None:
         missing_printed_table,
         published_sentence,
     )
-    from analysis.words.summary import print_table
+    from analysis.terminal import print_table
 
     console.print(published_sentence(result), style="bold", soft_wrap=True)
     if not result.comparable:

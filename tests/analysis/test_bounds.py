@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_shapes import analysed, grid
 
-from analysis.findings.results import Interval
 from analysis.questions.effects import fit as effects
 from analysis.questions.surrogate import fit as surrogate
 from analysis.questions.surrogate.result import SurrogateSettings
@@ -20,6 +19,7 @@ from analysis.statistics.bounds import (
     difference_span,
     mean_interval,
 )
+from analysis.statistics.values import Interval
 
 
 @given(

@@ -13,15 +13,15 @@ from click.testing import CliRunner
 from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
 
-from analysis import pareto
 from analysis.compare.fit import compare_studies, transition_pair, unique_labels
 from analysis.compare.page import build_comparison_page
 from analysis.compare.result import CompareSettings, Comparison
 from analysis.compare.text import comparison_sentences, comparison_tables
 from analysis.compare.volumes import Volume, volume_difference, volume_interval, volumes
-from analysis.findings.results import ParetoSettings
+from analysis.questions.pareto import fit as pareto
+from analysis.questions.pareto.result import ParetoSettings
 from analysis.runs.configurations import group_configurations
-from analysis.words.wording import NONE
+from analysis.text.numbers import NONE
 from benchmarks.shapes import SHAPE_OPTIONS, shapes_sweep
 from hsweep import Sweep, Transition, grid, lean
 from hsweep.cli import main
@@ -135,7 +135,7 @@ class TestTransitions:
         one, other = compare_studies(collapses, settings=QUICK).studies
         assert one.transition is not None
         assert other.transition is not None
-        from analysis.findings.results import RetrievalDimension
+        from analysis.questions.transition.result import RetrievalDimension
 
         def with_dimension(side: Any, lo: int, hi: int) -> Any:
             found = dataclasses.replace(side.transition, d_eff=RetrievalDimension(lo, hi, 1, False))

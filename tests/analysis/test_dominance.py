@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis import pareto
-from analysis.findings.results import ParetoSettings
+from analysis.questions.pareto import fit as pareto
+from analysis.questions.pareto.result import ParetoSettings
 from analysis.runs.configurations import group_configurations
 from analysis.statistics import dominance
 from analysis.statistics.dominance import dominated, dominated_share

@@ -6,18 +6,20 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from analysis.words.wording import answer_sentence
 from scipy import stats
 
-from analysis import pareto
-from analysis.findings.results import Interval, LeanResult, LeanSettings, TunedSetting
-from analysis.lean import fit
+from analysis.questions.lean.fit import fit
+from analysis.questions.lean.result import LeanResult, LeanSettings
+from analysis.questions.lean.text import lean_table
+from analysis.questions.pareto import fit as pareto
 from analysis.runs.scale import metric_span
+from analysis.runs.tuned import TunedSetting
 from analysis.statistics.bounds import ANYWHERE, clipped
 from analysis.statistics.cross_fitting import cross_fit
 from analysis.statistics.moderated import moderate
 from analysis.statistics.noninferiority import power
-from analysis.words.tables import lean_table
-from analysis.words.wording import answer_sentence
+from analysis.statistics.values import Interval
 from benchmarks.shapes import SHAPE_OPTIONS, lean_sweep
 from hsweep.errors import UserError
 

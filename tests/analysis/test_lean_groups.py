@@ -13,9 +13,9 @@ from tiny import TinyModel, tiny_sweep
 from tiny_studies import finish, new_study, recording
 
 from analysis.answer import Answer, answer_study, report_input
-from analysis.lean_groups import LeanGroups, fit_groups
+from analysis.questions.lean.groups import LeanGroups, fit_groups
 from analysis.report import build_report, pictures
-from analysis.words.summary import show_answer
+from analysis.terminal import show_answer
 from hsweep import Asha, Sweep, UserError, grid, lean
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.paths import Home

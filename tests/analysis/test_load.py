@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.runs.load import canonical, read_table
+from analysis.questions.transition.table import canonical
+from analysis.runs.load import read_table
 from analysis.runs.table import Runs
 
 

@@ -8,20 +8,24 @@ import numpy as np
 import pandas as pd
 import pytest
 import report_examples as examples
+from analysis.words.wording import answer_sentence
 from simulated_shapes import analysed
 
-from analysis import lean, pareto, transition
-from analysis.findings.losses import Losses, losses_named, runs_text
-from analysis.findings.results import CellCounts, ParetoRow, TransitionResult
 from analysis.pictures.front_figures import forest_picture, front_pictures
 from analysis.pictures.rows import Comparison
 from analysis.pictures.transition_figures import transition_pictures
 from analysis.questions.conditioning import fit as conditioning
 from analysis.questions.effects import fit as effects
-from analysis.words.ending_tables import endings_table, revisions_table
-from analysis.words.tables import lean_table, pareto_table
-from analysis.words.trial_tables import cell_table, status_counts, trial_table
-from analysis.words.wording import answer_sentence
+from analysis.questions.lean import fit as lean
+from analysis.questions.lean.text import lean_table
+from analysis.questions.pareto import fit as pareto
+from analysis.questions.pareto.result import ParetoRow
+from analysis.questions.pareto.text import pareto_table
+from analysis.questions.transition import fit as transition
+from analysis.questions.transition.result import CellCounts, TransitionResult
+from analysis.runs.losses import Losses, losses_named, runs_text
+from analysis.text.endings import endings_table, revisions_table
+from analysis.text.trials import cell_table, status_counts, trial_table
 
 
 def runs(lost: dict[tuple[int, int], str], seeds: int = 5) -> pd.DataFrame:

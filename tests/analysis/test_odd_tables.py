@@ -6,9 +6,10 @@ import pandas as pd
 import pytest
 from simulated_shapes import analysed
 
-from analysis.findings.chosen_settings import with_settings
-from analysis.findings.results import ParetoSettings, TransitionSettings
 from analysis.questions.effects import fit as effects
+from analysis.questions.pareto.result import ParetoSettings
+from analysis.questions.settings import with_settings
+from analysis.questions.transition.result import TransitionSettings
 from analysis.runs.load import read_table
 from hsweep.errors import UserError
 

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import lean, transition
-from analysis.findings.results import TransitionSettings
+from analysis.questions.lean import fit as lean
 from analysis.questions.power.fit import (
     default_noise,
     noise_of,
@@ -31,6 +30,8 @@ from analysis.questions.power.text import (
     power_sentence,
     power_table,
 )
+from analysis.questions.transition import fit as transition
+from analysis.questions.transition.result import TransitionSettings
 from benchmarks.sweeps import published
 
 QUICK = PowerSettings(sweeps=12, n_mc=99)

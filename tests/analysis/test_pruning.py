@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.findings.results import TransitionResult, TransitionSettings
-from analysis.runs.load import canonical
-from analysis.transition import fit
+from analysis.questions.transition.fit import fit
+from analysis.questions.transition.result import TransitionResult, TransitionSettings
+from analysis.questions.transition.table import canonical
 from benchmarks.sweeps import Sweep, transition_sweep
 from hsweep.errors import UserError
 

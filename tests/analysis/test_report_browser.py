@@ -12,7 +12,7 @@ import report_examples as examples
 from browsing import open_browser, open_page, requested, wait_for
 
 from analysis.report import ReportInput, write_report
-from analysis.words.wording import NONE
+from analysis.text.numbers import NONE
 
 Make = Callable[[], ReportInput]
 

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import report_examples as examples
+from analysis.words import tables
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.findings.results import Interval, RunValue
 from analysis.pictures.curves import MAX_LINES, MAX_POINTS, learning_curves
 from analysis.pictures.rows import (
     MAX_FOREST_ROWS,
@@ -26,8 +26,10 @@ from analysis.pictures.rows import (
     varying_axes,
 )
 from analysis.pictures.ticks import log_ticks
-from analysis.words import tables, trial_tables
-from analysis.words.wording import NONE
+from analysis.questions.transition.result import RunValue
+from analysis.statistics.values import Interval
+from analysis.text import trials as trial_tables
+from analysis.text.numbers import NONE
 
 
 def test_every_ending_is_counted_even_at_zero() -> None:

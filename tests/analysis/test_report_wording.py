@@ -8,33 +8,22 @@ from typing import Any
 
 import pytest
 import report_examples as examples
+from analysis.words.wording import answer_sentence, verdict_badge
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 from analysis.answer import Answer
-from analysis.findings.results import (
-    Interval,
-    LeanResult,
-    MissingTrials,
-    TransitionSettings,
-    TunedSetting,
-)
 from analysis.pictures.transition_figures import transition_pictures
 from analysis.pictures.transition_plots import transition_figures
+from analysis.questions.lean.result import LeanResult
+from analysis.questions.transition.result import MissingTrials, TransitionSettings
+from analysis.questions.transition.text import reading_table
 from analysis.report import build_report
-from analysis.words.summary import show_answer
-from analysis.words.tables import reading_table
-from analysis.words.wording import (
-    MINUS,
-    NONE,
-    answer_sentence,
-    cost_text,
-    number_text,
-    p_text,
-    si_text,
-    verdict_badge,
-)
+from analysis.runs.tuned import TunedSetting
+from analysis.statistics.values import Interval
+from analysis.terminal import show_answer
+from analysis.text.numbers import MINUS, NONE, cost_text, number_text, p_text, si_text
 
 
 def test_a_transition_names_its_place_its_set_its_drop_and_its_p_value() -> None:

@@ -5,9 +5,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import lean, pareto, transition
-from analysis.findings.result_files import Result, read_result, write_result
-from analysis.findings.results import ParetoSettings, TransitionSettings
+from analysis.questions.lean import fit as lean
+from analysis.questions.pareto import fit as pareto
+from analysis.questions.pareto.result import ParetoSettings
+from analysis.questions.transition import fit as transition
+from analysis.questions.transition.result import TransitionSettings
+from analysis.result_files import Result, read_result, write_result
 from benchmarks.shapes import MARGIN, SHAPE_OPTIONS, lean_sweep, shapes_sweep
 from benchmarks.sweeps import transition_sweep
 from hsweep.errors import UserError

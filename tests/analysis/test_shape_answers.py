@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from analysis.shape_answers import read_shapes_to_predict
 from click.testing import CliRunner
 from report_examples import report_input
 from simulated_shapes import additive, analysed, grid
@@ -16,7 +17,6 @@ from tiny_studies import finish, new_study, recording
 import hsweep
 from analysis.answer import answer_study, ask_effects, ask_surrogate
 from analysis.answer import report_input as study_report
-from analysis.findings.result_files import read_result, write_result
 from analysis.pictures.effect_figures import effect_pictures
 from analysis.pictures.plots import save_figures
 from analysis.pictures.shape_rows import effect_rows
@@ -27,7 +27,7 @@ from analysis.questions.effects.text import effects_sentence
 from analysis.questions.surrogate import fit as surrogate
 from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
 from analysis.report import build_report
-from analysis.shape_answers import read_shapes_to_predict
+from analysis.result_files import read_result, write_result
 from hsweep.cli import main
 from hsweep.errors import UserError
 from hsweep.paths import Home

@@ -9,7 +9,7 @@ from tiny import tiny_sweep
 from tiny_studies import new_study, recording
 
 from analysis.answer import answer_study
-from analysis.runs.history import study_history
+from analysis.questions.transition.history import study_history
 from hsweep import Sweep, Transition, grid
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.paths import Home

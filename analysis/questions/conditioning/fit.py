@@ -19,9 +19,6 @@ from typing import Any, Final, Unpack
 import numpy as np
 import pandas as pd
 
-from analysis.findings.jsonable import number
-from analysis.findings.losses import Losses, losses_named
-from analysis.findings.results import AxisValue, Config
 from analysis.questions.conditioning.result import (
     COUPLED,
     HEAD_DIM,
@@ -33,8 +30,10 @@ from analysis.questions.conditioning.trends import heads_trends, theory_check
 from analysis.questions.conditioning.verdict import correlate, judge
 from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import describe
+from analysis.runs.losses import Losses, losses_named
 from analysis.runs.scale import transform
 from analysis.runs.table import Runs
+from analysis.values import AxisValue, Config, number
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from analysis.findings.jsonable import Jsonable, Number
-from analysis.findings.losses import NONE_LOST, Losses
-from analysis.findings.results import Config, Interval
+from analysis.runs.losses import NONE_LOST, Losses
 from analysis.statistics.permutation import RankTest
+from analysis.statistics.values import Interval
+from analysis.values import Config, Jsonable, Number
 from hsweep.design.question import Goal, Scale
 
 ConditioningVerdict = Literal["supported", "contradicted", "undecided"]

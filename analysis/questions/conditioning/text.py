@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from analysis.findings.losses import runs_text
 from analysis.questions.conditioning.result import (
     COUPLED,
     ConditioningResult,
@@ -11,8 +10,8 @@ from analysis.questions.conditioning.result import (
     HeadsTrend,
     RankTest,
 )
-from analysis.words.tables import Table
-from analysis.words.wording import (
+from analysis.runs.losses import runs_text
+from analysis.text.numbers import (
     NONE,
     Tone,
     cost_text,
@@ -21,6 +20,7 @@ from analysis.words.wording import (
     p_text,
     percent_text,
 )
+from analysis.text.tables import Table
 
 _BADGES: Final[dict[ConditioningVerdict, tuple[str, Tone]]] = {
     "supported": ("conditioning story supported", "found"),

@@ -7,8 +7,6 @@ from typing import Final
 
 import numpy as np
 
-from analysis.findings.jsonable import Number
-from analysis.findings.results import AxisValue, Interval
 from analysis.questions.conditioning.result import (
     HEAD_DIM,
     ConditionedShape,
@@ -18,6 +16,8 @@ from analysis.questions.conditioning.result import (
     TheoryCheck,
 )
 from analysis.statistics.permutation import rank_test
+from analysis.statistics.values import Interval
+from analysis.values import AxisValue, Number
 
 _SAME: Final = 0.02
 """Predictions within about 2 % of each other count as the same in a course, and so do measured

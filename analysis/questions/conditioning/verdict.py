@@ -15,7 +15,7 @@ from analysis.questions.conditioning.result import (
 )
 from analysis.statistics.permutation import partial_rank_test, rank_test
 from analysis.statistics.values import FloatArray
-from analysis.words.wording import cost_title, number_text, p_text, percent_text
+from analysis.text.numbers import cost_title, number_text, p_text, percent_text
 from hsweep.design.question import Goal
 
 

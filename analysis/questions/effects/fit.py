@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-from analysis.findings.jsonable import number
 from analysis.questions.effects.contrasts import Contrast, Spread, Unit, are_matched, average
 from analysis.questions.effects.equal_cost import equal_cost_groups
 from analysis.questions.effects.grid import Step, lines, pairs, squares
@@ -30,6 +29,7 @@ from analysis.runs.shape_runs import TASK_AXES, Shape, ShapeRuns, to_metric
 from analysis.statistics.bounds import Span, clipped, difference_span, mean_interval
 from analysis.statistics.noninferiority import holm
 from analysis.statistics.values import Interval
+from analysis.values import number
 from hsweep.errors import UserError
 
 _DEFAULT_SETTINGS = EffectsSettings()

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 
-from analysis.findings.jsonable import Number, number
 from analysis.questions.effects.contrasts import Unit
 from analysis.runs.configurations import describe
 from analysis.runs.shape_runs import Shape, ShapeRuns
+from analysis.values import Number, number
 
 Step = tuple[Number, Number]
 

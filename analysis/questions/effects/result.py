@@ -7,8 +7,8 @@ Every effect is a gain: positive is better whatever the goal, in decades of the 
 from dataclasses import dataclass
 from typing import Literal
 
-from analysis.findings.jsonable import Jsonable, Number
-from analysis.findings.results import Config, Interval
+from analysis.statistics.values import Interval
+from analysis.values import Config, Jsonable, Number
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 

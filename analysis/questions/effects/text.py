@@ -7,8 +7,7 @@ from analysis.questions.effects.result import (
     Interaction,
 )
 from analysis.statistics.values import Interval
-from analysis.words.tables import Table
-from analysis.words.wording import (
+from analysis.text.numbers import (
     NONE,
     cost_text,
     cost_title,
@@ -17,6 +16,7 @@ from analysis.words.wording import (
     p_text,
     percent_text,
 )
+from analysis.text.tables import Table
 from hsweep.design.question import Scale
 
 _MOST_NAMED = 3

@@ -13,9 +13,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from analysis import transition
-from analysis.findings.jsonable import Number, number
-from analysis.findings.results import Interval, LeanResult, TransitionResult, TransitionSettings
+from analysis.questions.lean.result import LeanResult
 from analysis.questions.power.result import (
     Collapse,
     Design,
@@ -25,9 +23,13 @@ from analysis.questions.power.result import (
     PowerRow,
     PowerSettings,
 )
-from analysis.runs.load import RunTable
-from analysis.runs.scale import THRESHOLDS, FloatArray
+from analysis.questions.transition import fit as transition
+from analysis.questions.transition.result import TransitionResult, TransitionSettings
+from analysis.questions.transition.table import RunTable
+from analysis.runs.scale import THRESHOLDS
 from analysis.statistics.noninferiority import power, seeds_for
+from analysis.statistics.values import FloatArray, Interval
+from analysis.values import Number, number
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 

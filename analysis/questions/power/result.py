@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from analysis.findings.jsonable import Jsonable, Number
 from analysis.statistics.values import Interval
+from analysis.values import Jsonable, Number
 from hsweep.errors import UserError
 
 

@@ -1,8 +1,8 @@
 """The planner's findings as a sentence and a table, for the terminal and for pages."""
 
 from analysis.questions.power.result import LeanPowerResult, PowerResult, PowerRow
-from analysis.words.tables import Table
-from analysis.words.wording import NONE, number_text, percent_text
+from analysis.text.numbers import NONE, number_text, percent_text
+from analysis.text.tables import Table
 
 
 def power_sentence(result: PowerResult) -> str:

@@ -8,8 +8,6 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from analysis.findings.losses import LOST_WORDS, Losses
-from analysis.findings.results import CLAIMS, TransitionResult
 from analysis.published.numbers import PrintedValue, Setup, Tasks
 from analysis.questions.published.result import (
     CriticalHeads,
@@ -17,7 +15,9 @@ from analysis.questions.published.result import (
     PublishedRow,
     PublishedSettings,
 )
+from analysis.questions.transition.result import CLAIMS, TransitionResult
 from analysis.runs.columns import RunColumns
+from analysis.runs.losses import LOST_WORDS, Losses
 from analysis.runs.table import Runs
 from analysis.statistics.moderated import moderate
 from analysis.statistics.printed import printed_difference

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from analysis.findings.jsonable import Jsonable
 from analysis.published.numbers import PrintedValue
 from analysis.statistics.printed import Outcome
+from analysis.values import Jsonable
 from hsweep.design.question import Goal, Scale
 
 

@@ -5,8 +5,8 @@ from typing import Final
 from analysis.published.numbers import PrintedValue
 from analysis.questions.published.result import CriticalHeads, PublishedResult, PublishedRow
 from analysis.statistics.printed import Outcome
-from analysis.words.tables import Table
-from analysis.words.wording import NONE, number_text, p_text
+from analysis.text.numbers import NONE, number_text, p_text
+from analysis.text.tables import Table
 
 _OUTCOMES: Final[dict[Outcome, str]] = {
     "alike": "not told apart",

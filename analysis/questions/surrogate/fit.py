@@ -12,8 +12,6 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from analysis.findings.jsonable import Number, number
-from analysis.findings.results import AxisValue, Config, Interval
 from analysis.questions.surrogate.model import SurrogateModel
 from analysis.questions.surrogate.result import (
     Prediction,
@@ -27,7 +25,8 @@ from analysis.runs.configurations import describe
 from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, to_metric
 from analysis.statistics.gaussian_process import group_means
 from analysis.statistics.moderated import moderate
-from analysis.statistics.values import FloatArray
+from analysis.statistics.values import FloatArray, Interval
+from analysis.values import AxisValue, Config, Number, number
 from hsweep.errors import UserError
 
 _DEFAULT_SETTINGS = SurrogateSettings()

@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 
-from analysis.findings.results import AxisValue, Config, Interval
 from analysis.questions.surrogate.result import Prediction, SurrogateSettings, TriedShape
 from analysis.questions.surrogate.space import ShapeSpace
 from analysis.runs.configurations import describe
@@ -16,7 +15,8 @@ from analysis.runs.shape_runs import to_metric, to_quality
 from analysis.statistics.bounds import Span, clipped
 from analysis.statistics.cost_model import CostModel
 from analysis.statistics.gaussian_process import GaussianProcess, Mixture
-from analysis.statistics.values import FloatArray
+from analysis.statistics.values import FloatArray, Interval
+from analysis.values import AxisValue, Config
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
 

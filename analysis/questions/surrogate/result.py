@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from analysis.findings.jsonable import Jsonable, Number
-from analysis.findings.results import Config, Interval
+from analysis.statistics.values import Interval
+from analysis.values import Config, Jsonable, Number
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linprog
 
-from analysis.findings.results import AxisValue, Config
 from analysis.statistics.values import FloatArray
+from analysis.values import AxisValue, Config
 
 _TOLERANCE = 1e-9
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from analysis.questions.surrogate.result import Prediction, SurrogateResult
 from analysis.statistics.values import Interval
-from analysis.words.tables import Table
-from analysis.words.wording import (
+from analysis.text.numbers import (
     NONE,
     cost_text,
     cost_title,
@@ -13,6 +12,7 @@ from analysis.words.wording import (
     number_text,
     percent_text,
 )
+from analysis.text.tables import Table
 
 _NO_ERROR = 1e-6
 
