@@ -19,6 +19,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Wh
 from sklearn.linear_model import BayesianRidge
 
 from analysis.questions.effects import fit as effects
+from analysis.runs.shape_runs import read_shapes
 from analysis.statistics.gaussian_process import GaussianProcess, products
 from analysis.statistics.values import FloatArray
 
@@ -52,9 +53,9 @@ def effect_rates(noise: str, seeds: int, sweeps: int, first_seed: int) -> Effect
     null, true = [], []
     for number in range(first_seed, first_seed + sweeps):
         frame = _grid(noise, seeds, number)
-        null.append(effects.fit(frame, config=("heads", "depth"), metric="score"))
+        null.append(effects.fit(read_shapes(frame, config=("heads", "depth"), metric="score")))
         frame["score"] += np.log2(frame["heads"])
-        true.append(effects.fit(frame, config=("heads", "depth"), metric="score"))
+        true.append(effects.fit(read_shapes(frame, config=("heads", "depth"), metric="score")))
     told = ("helps", "hurts")
     return EffectRates(
         noise,

@@ -10,21 +10,19 @@ import numpy as np
 import pandas as pd
 
 from analysis.answer import Answer
-from analysis.questions.adapters import (
-    ConditioningFinding,
-    EffectsFinding,
-    PublishedFinding,
-    SurrogateFinding,
-)
 from analysis.questions.base import Finding
+from analysis.questions.conditioning.kind import ConditioningFinding
 from analysis.questions.conditioning.result import ConditioningResult
+from analysis.questions.effects.kind import EffectsFinding
 from analysis.questions.effects.result import EffectsResult
 from analysis.questions.lean.groups import LeanGroups
 from analysis.questions.lean.kind import LeanFinding, LeanGroupsFinding
 from analysis.questions.lean.result import LeanResult, LeanRow, LeanSettings
 from analysis.questions.pareto.kind import ParetoFinding
 from analysis.questions.pareto.result import ParetoResult, ParetoRow, ParetoSettings
+from analysis.questions.published.kind import PublishedFinding
 from analysis.questions.published.result import PublishedResult
+from analysis.questions.surrogate.kind import SurrogateFinding
 from analysis.questions.surrogate.result import SurrogateResult
 from analysis.questions.transition.kind import TransitionFinding
 from analysis.questions.transition.result import (
@@ -438,7 +436,7 @@ _NAMES: tuple[str, ...] = (
 
 def answer(**results: Jsonable | None) -> Answer:
     """The answer that consists of these results by kind; a front belongs to the lean one."""
-    named = {name: results[name] for name in _NAMES if results.get(name) is not None}
+    named = {name: each for name in _NAMES if (each := results.get(name)) is not None}
     lean = "lean" if "lean" in named else "lean_groups"
     front = (named.pop("pareto"),) if lean in named and "pareto" in named else ()
     return Answer(

@@ -42,7 +42,7 @@ _MOST_TASKS_NAMED: Final = 4
 _DEFAULT_SETTINGS: Final = CompareSettings()
 
 
-def compare(
+def compare_studies(
     studies: Sequence[Study],
     *,
     costs: Sequence[str] = (),

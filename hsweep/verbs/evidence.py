@@ -183,7 +183,7 @@ def compare(
 
     A STUDY is a name under the home, or a study's folder anywhere.
     """
-    from analysis.compare.fit import compare as compare_studies
+    from analysis.compare.fit import compare_studies
     from analysis.compare.page import write_comparison
     from analysis.compare.result import CompareSettings
     from analysis.compare.text import comparison_sentences, comparison_tables

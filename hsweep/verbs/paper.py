@@ -21,7 +21,7 @@ _OPTIMIZER: Final = "adamw"
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedRow:
+class BuiltRow:
     """A published row and the model that stands for it.
 
     Attributes:
@@ -102,7 +102,7 @@ def published_presets() -> dict[str, Callable[..., ModelConfig]]:
 
 def built_counts(
     rows: "Iterable[PrintedCount]", presets: Mapping[str, Callable[..., ModelConfig]]
-) -> list[ComparedRow]:
+) -> list[BuiltRow]:
     """Build the model of every row on the meta device, without memory, and count it.
 
     Args:
@@ -119,7 +119,7 @@ def built_counts(
         if model not in counted:
             checked_build(model)
             counted[model] = model.counts()
-        compared.append(ComparedRow(row, model, counted[model]))
+        compared.append(BuiltRow(row, model, counted[model]))
     return compared
 
 
@@ -137,7 +137,7 @@ def rows_of(table: str | None) -> "list[PrintedCount]":
     return [row for row in printed_counts() if table is None or row.table == by_name[table.lower()]]
 
 
-def show_paper(console: "Console", compared: Iterable[ComparedRow]) -> None:
+def show_paper(console: "Console", compared: Iterable[BuiltRow]) -> None:
     """Print the rows: what the paper prints, what is built, their ratio, and why they differ."""
     from rich.table import Table
 
@@ -175,14 +175,14 @@ def study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) ->
     """
     from analysis.answer import answer_study
     from analysis.published.numbers import setups
-    from analysis.questions.adapters import PUBLISHED
     from analysis.questions.base import StudyRuns
+    from analysis.questions.published.kind import beside_published
     from hsweep.record.reading import reading
 
     with reading(study) as tables:
         found = answer_study(study, tables).findings
         runs = StudyRuns(study, tables)
-        result = PUBLISHED.beside(runs, found, setup_name=setup, same_data=same_data)
+        result = beside_published(runs, found, setup_name=setup, same_data=same_data)
     if result is None:
         raise UserError(
             f"no published result is known to be about the sweep {study.manifest.sweep!r}; name "

@@ -15,13 +15,14 @@ from report_examples import report_input
 
 from analysis.pictures.conditioning_figures import conditioning_pictures
 from analysis.pictures.plots import save_figures
-from analysis.questions.conditioning.fit import course, fit, has_probe
+from analysis.questions.conditioning.fit import fit, has_probe
 from analysis.questions.conditioning.result import ConditioningResult, ConditioningSettings
 from analysis.questions.conditioning.text import (
     conditioning_sentence,
     correlations_table,
     shapes_table,
 )
+from analysis.questions.conditioning.trends import course
 from analysis.report import build_report
 from hsweep.cli import main
 from hsweep.errors import UserError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from simulated_shapes import additive, grid, interacting, nothing
+from simulated_shapes import additive, analysed, grid, interacting, nothing
 
 from analysis.questions.effects.fit import fit
 from analysis.questions.effects.result import EffectsResult, EffectsSettings
@@ -20,7 +20,7 @@ SHAPE = ["heads", "depth"]
 
 
 def run(frame: pd.DataFrame, **changes: object) -> EffectsResult:
-    return fit(frame, **({"config": SHAPE, "metric": "score"} | changes))
+    return analysed(fit, frame, **({"config": SHAPE, "metric": "score"} | changes))
 
 
 def effect(result: EffectsResult, axis: str):

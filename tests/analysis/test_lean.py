@@ -13,8 +13,9 @@ from analysis.questions.lean.fit import fit
 from analysis.questions.lean.result import LeanResult, LeanSettings
 from analysis.questions.lean.text import lean_table
 from analysis.questions.pareto import fit as pareto
+from analysis.runs.scale import metric_span
 from analysis.runs.tuned import TunedSetting
-from analysis.statistics.bounds import ANYWHERE, clipped, metric_span
+from analysis.statistics.bounds import ANYWHERE, clipped
 from analysis.statistics.cross_fitting import cross_fit
 from analysis.statistics.moderated import moderate
 from analysis.statistics.noninferiority import power

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import report_examples as examples
+from simulated_shapes import analysed
 
 from analysis.pictures.front_figures import forest_picture, front_pictures
 from analysis.pictures.rows import Comparison
@@ -174,7 +175,9 @@ class TestShapes:
     def test_effects_and_conditioning_name_them(self) -> None:
         asked: dict[str, Any] = {"config": ["heads"], "metric": "nmse", "goal": "min"}
         two_axes = pd.concat([runs(LOST).assign(depth=1), runs({}).assign(depth=2)])
-        found = effects.fit(two_axes, config=["heads", "depth"], metric="nmse", goal="min")
+        found = analysed(
+            effects.fit, two_axes, config=["heads", "depth"], metric="nmse", goal="min"
+        )
         named = WARNING.replace(";", ", depth=1;") + ", depth=1"
         assert any(named in warning for warning in found.warnings)
         measured = conditioning.fit(runs(LOST), x="heads", scale="error", **asked)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from simulated_shapes import analysed
 
 from analysis.questions.effects import fit as effects
 from analysis.questions.pareto.result import ParetoSettings
@@ -34,4 +35,4 @@ def test_an_infinite_value_of_an_axis_is_refused() -> None:
         {"heads": [1, 2, float("inf")] * 2, "seed": [0] * 3 + [1] * 3, "nmse": [0.3, 0.2, 0.1] * 2}
     )
     with pytest.raises(UserError, match="axis 'heads' holds an infinite value"):
-        effects.fit(frame, config=["heads"], metric="nmse", goal="min", replicate="seed")
+        analysed(effects.fit, frame, config=["heads"], metric="nmse", goal="min", replicate="seed")

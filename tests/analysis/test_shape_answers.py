@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from report_examples import finding, report_input
-from simulated_shapes import additive, grid
+from simulated_shapes import additive, analysed, grid
 from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
 
@@ -19,17 +19,17 @@ from analysis.pictures.effect_figures import effect_pictures
 from analysis.pictures.plots import save_figures
 from analysis.pictures.shape_rows import effect_rows
 from analysis.pictures.surrogate_figures import surrogate_pictures
-from analysis.questions.adapters import EFFECTS, SURROGATE, read_shapes_to_predict
 from analysis.questions.effects import fit as effects
+from analysis.questions.effects.kind import EFFECTS
 from analysis.questions.effects.result import EffectsResult
 from analysis.questions.effects.text import effects_sentence
 from analysis.questions.surrogate import fit as surrogate
+from analysis.questions.surrogate.kind import SURROGATE
 from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
 from analysis.report import build_report
 from analysis.report import report_input as study_report
 from analysis.result_files import read_result, write_finding
 from hsweep.cli import main
-from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.study import Study
 
@@ -44,13 +44,13 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def told(frame: pd.DataFrame) -> EffectsResult:
-    return effects.fit(frame, **OPTIONS)
+    return analysed(effects.fit, frame, **OPTIONS)
 
 
 @pytest.fixture(scope="module")
 def learned(frame: pd.DataFrame) -> SurrogateResult:
     base = {"heads": 8, "depth": 4}
-    return surrogate.fit(frame, **OPTIONS, baseline=base, settings=QUICK)
+    return analysed(surrogate.fit, frame, **OPTIONS, baseline=base, settings=QUICK)
 
 
 def test_pictures_show_every_pair_step_and_group(told: EffectsResult) -> None:
@@ -96,8 +96,8 @@ def test_names_from_data_stay_text(frame: pd.DataFrame, tmp_path: Path) -> None:
     renamed = frame.rename(columns={"heads": attack, "score": f"{attack} score"})
     asked = {"config": [attack, "depth"], "metric": f"{attack} score"}
     shown = report_input(
-        effects=effects.fit(renamed, **asked),
-        surrogate=surrogate.fit(renamed, **asked, settings=QUICK),
+        effects=analysed(effects.fit, renamed, **asked),
+        surrogate=analysed(surrogate.fit, renamed, **asked, settings=QUICK),
     )
     assert "<img" not in build_report(shown)
     assert save_figures(shown, tmp_path, ["svg"])
@@ -155,15 +155,6 @@ def test_mistakes_are_one_message(
     result = CliRunner().invoke(main, ["analyze", "--table", str(path), "--metric", "score", *more])
     assert result.exit_code == 2
     assert message in result.stderr
-
-
-def test_shapes_are_read_with_their_numbers() -> None:
-    assert read_shapes_to_predict(["heads=8, depth=3", "family=vit,mlp_ratio=2.5"]) == [
-        {"heads": 8, "depth": 3},
-        {"family": "vit", "mlp_ratio": 2.5},
-    ]
-    with pytest.raises(UserError, match="AXIS=VALUE"):
-        read_shapes_to_predict(["heads="])
 
 
 def asked(study: Study) -> Answer:

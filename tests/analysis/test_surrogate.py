@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_shapes import additive, grid, interacting, nothing
+from simulated_shapes import additive, analysed, grid, interacting, nothing
 
 from analysis.questions.surrogate.fit import fit, predict
 from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
@@ -25,7 +25,9 @@ INTERVALS = SurrogateSettings(draws=256, permutations=19, alpha=0.01)
 
 
 def run(frame: pd.DataFrame, **changes: object) -> SurrogateResult:
-    return fit(frame, **({"config": SHAPE, "metric": "score", "settings": QUICK} | changes))
+    return analysed(
+        fit, frame, **({"config": SHAPE, "metric": "score", "settings": QUICK} | changes)
+    )
 
 
 def expect(result: SurrogateResult, **shape: object):

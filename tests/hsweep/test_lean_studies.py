@@ -12,7 +12,7 @@ from tiny import TinyModel, TinyTask, tiny_sweep
 from tiny_studies import finish, new_study, recording
 
 from analysis.answer import Answer, answer_study
-from analysis.compare.fit import compare
+from analysis.compare.fit import compare_studies
 from analysis.compare.result import CompareSettings
 from analysis.questions.lean.groups import LeanGroups
 from analysis.questions.lean.kind import LeanFinding
@@ -161,7 +161,7 @@ def test_a_study_compares_shapes_each_at_its_best_rate(tmp_path: Path) -> None:
     page = build_report(report_input(studies[0], answer, {}))
     assert "<td>lr=0.01 (of 3)</td>" in page
     assert ">lr=0.001 (of 3, lr at the edge)</td>" in page
-    both = compare(studies, settings=CompareSettings(draws=50))
+    both = compare_studies(studies, settings=CompareSettings(draws=50))
     assert [len(side.pareto.table) for side in both.studies if side.pareto] == [2, 2]
 
 

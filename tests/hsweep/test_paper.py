@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from analysis.published.numbers import PrintedCount, printed_counts
 from hsweep.cli import main
-from hsweep.verbs.paper import ComparedRow, built_counts, published_presets, rows_of
+from hsweep.verbs.paper import BuiltRow, built_counts, published_presets, rows_of
 
 # Millions of parameters of every row's model, as timm builds it or closed forms give it.
 MEASURED = {
@@ -33,7 +33,7 @@ CANNOT_BE_RIGHT = {
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[ComparedRow]:
+def rows() -> list[BuiltRow]:
     return built_counts(printed_counts(), published_presets())
 
 
@@ -43,7 +43,7 @@ def expected() -> Iterator[tuple[str, float]]:
             yield from ((table, float(figure) * unit) for figure in figures.split())
 
 
-def test_every_row_has_the_measured_count_to_the_printed_digit(rows: list[ComparedRow]) -> None:
+def test_every_row_has_the_measured_count_to_the_printed_digit(rows: list[BuiltRow]) -> None:
     found = [
         (row.published.table, round(row.num_params, -3 if row.num_params > 1e6 else 0))
         for row in rows
@@ -52,7 +52,7 @@ def test_every_row_has_the_measured_count_to_the_printed_digit(rows: list[Compar
 
 
 def test_all_rows_are_within_half_a_percent_of_print_but_those_that_a_note_explains(
-    rows: list[ComparedRow],
+    rows: list[BuiltRow],
 ) -> None:
     off = [row for row in rows if abs(row.ratio - 1) > 0.005]
     assert {(row.published.table, row.published.row) for row in off} == CANNOT_BE_RIGHT

@@ -12,8 +12,8 @@ of fixed width) better conditioned, so the correlation given the size decides.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Unpack
 
 import numpy as np
@@ -25,19 +25,15 @@ from analysis.questions.conditioning.result import (
     ConditionedShape,
     ConditioningResult,
     ConditioningSettings,
-    Course,
-    HeadsTrend,
-    TheoryCheck,
 )
+from analysis.questions.conditioning.trends import heads_trends, theory_check
 from analysis.questions.conditioning.verdict import correlate, judge
 from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import describe
 from analysis.runs.losses import Losses, losses_named
 from analysis.runs.scale import transform
 from analysis.runs.table import Runs
-from analysis.statistics.permutation import rank_test
-from analysis.statistics.values import Interval
-from analysis.values import AxisValue, Config, Number, number
+from analysis.values import AxisValue, Config, number
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
 
@@ -47,11 +43,6 @@ CAPPED: Final = "condition_number_capped"
 LAYER_PREFIX: Final = "condition_number_layer_"
 EMBED_DIM: Final = "embed_dim"
 NO_VALUE: Final = "none"
-_SAME: Final = 0.02
-"""Predictions within about 2 % of each other count as the same in a course, and so do measured
-values within two standard errors of their difference, or within this if seeds say less."""
-_SAME_WITHOUT_SEEDS: Final = 0.1
-"""How far single runs may differ and count as the same."""
 
 
 def has_probe(frame: pd.DataFrame) -> bool:
@@ -120,12 +111,10 @@ def fit(
     runs, warnings = Runs(filled, metric, columns).rows(
         list(config), [condition, *dict.fromkeys(numbers)]
     )
+    measured = _Measured(x, metric, scale, condition, prediction, size, tuple(layers))
     groups = _usable(runs, list(config), condition, warnings)
     shapes = sorted(
-        (
-            _shape(rows, lost, config, x, metric, scale, condition, prediction, size, layers)
-            for rows, lost in groups
-        ),
+        (_shape(rows, lost, config, measured) for rows, lost in groups),
         key=lambda shape: (shape.x is None, shape.x or 0, shape.size or 0, shape.label),
     )
     shapes = _without_twins(shapes, x, warnings)
@@ -151,8 +140,8 @@ def fit(
         same_size=found.same_size,
         same_heads=found.same_heads,
         size_share=found.size_share,
-        trends=_trends(shapes, x, config, chosen, rng),
-        theory=_theory(shapes, chosen, rng),
+        trends=heads_trends(shapes, x, config, chosen, rng),
+        theory=theory_check(shapes, chosen, rng),
         shapes=tuple(shapes),
         layer_names=tuple(layers),
         x=x,
@@ -204,37 +193,42 @@ def _usable(
     return usable
 
 
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What stands in which column."""
+
+    x: str
+    metric: str
+    scale: Scale
+    condition: str
+    prediction: str | None
+    size: str | None
+    layers: tuple[str, ...]
+
+
 def _shape(
-    rows: pd.DataFrame,
-    lost: Losses,
-    config: Sequence[str],
-    x: str,
-    metric: str,
-    scale: Scale,
-    condition: str,
-    prediction: str | None,
-    size: str | None,
-    layers: Sequence[str],
+    rows: pd.DataFrame, lost: Losses, config: Sequence[str], columns: _Measured
 ) -> ConditionedShape:
     axes: Config = {name: _plain(rows[name].iloc[0]) for name in config}
     values = rows["value"].to_numpy(np.float64)
-    conditions = rows[condition].to_numpy(np.float64)
-    y, _ = transform(values, "error" if scale == "error" else "loss", None, metric)
+    conditions = rows[columns.condition].to_numpy(np.float64)
+    is_error = columns.scale == "error"
+    y, _ = transform(values, "error" if is_error else "loss", None, columns.metric)
     embed_dim = float(rows[EMBED_DIM].iloc[0]) if EMBED_DIM in rows.columns else math.nan
-    heads = axes.get(x)
+    heads = axes.get(columns.x)
     return ConditionedShape(
         config=axes,
         label=describe(axes),
-        series=_series(axes, x, embed_dim),
+        series=_series(axes, columns.x, embed_dim),
         x=number(heads) if isinstance(heads, int | float) else None,
         n=len(rows),
-        metric=float(10 ** y.mean()) if scale == "error" else float(y.mean()),
+        metric=float(10 ** y.mean()) if is_error else float(y.mean()),
         metric_values=tuple(float(value) for value in values),
-        condition=float(np.exp(np.log(conditions).mean())),
+        condition=_geometric_mean(rows[columns.condition]),
         condition_values=tuple(float(value) for value in conditions),
-        prediction=_mean(rows, prediction),
-        layers=tuple(_geometric_mean(rows[name]) for name in layers),
-        size=_mean(rows, size),
+        prediction=_mean(rows, columns.prediction),
+        layers=tuple(_geometric_mean(rows[name]) for name in columns.layers),
+        size=_mean(rows, columns.size),
         capped=_mean(rows, CAPPED if CAPPED in rows.columns else None),
         lost=lost,
     )
@@ -274,119 +268,6 @@ def _without_twins(
     return list(found.values())
 
 
-def _trends(
-    shapes: Sequence[ConditionedShape],
-    x: str,
-    config: Sequence[str],
-    settings: ConditioningSettings,
-    rng: np.random.Generator,
-) -> tuple[HeadsTrend, ...]:
-    others = [name for name in config if name not in (x, HEAD_DIM)]
-    found = []
-    for name in dict.fromkeys(series for shape in shapes for series in shape.series):
-        blocks: dict[tuple[AxisValue, ...], dict[Number, ConditionedShape]] = {}
-        for shape in shapes:
-            if name in shape.series and shape.x is not None:
-                held = tuple(shape.config[other] for other in others)
-                blocks.setdefault(held, {})[shape.x] = shape
-        trend = _trend(name, list(blocks.values()), settings, rng)
-        if trend is not None:
-            found.append(trend)
-    return tuple(found)
-
-
-def _trend(
-    series: str,
-    blocks: Sequence[Mapping[Number, ConditionedShape]],
-    settings: ConditioningSettings,
-    rng: np.random.Generator,
-) -> HeadsTrend | None:
-    most = max((len(block) for block in blocks), default=0)
-    if most < 2:
-        return None
-    # Means over blocks are comparable only if every block has every number of heads.
-    grid = next(sorted(block) for block in blocks if len(block) == most)
-    whole = [block for block in blocks if set(grid) <= set(block)]
-    measured = [_mean_log([block[at].condition for block in whole]) for at in grid]
-    predictions = [[block[at].prediction for block in whole] for at in grid]
-    known = [[each for each in values if each is not None] for values in predictions]
-    complete = all(len(values) == len(whole) for values in known)
-    predicted = [_mean_log(values) for values in known] if complete else []
-    listed = [(at, shape) for block in blocks for at, shape in block.items()]
-    return HeadsTrend(
-        series=series,
-        x=tuple(grid),
-        measured=tuple(measured),
-        predicted=tuple(predicted),
-        course=course(measured, _seed_tolerance(whole)),
-        predicted_course=course(predicted) if predicted else None,
-        change=measured[-1] / measured[0],
-        predicted_change=predicted[-1] / predicted[0] if predicted else None,
-        test=rank_test(
-            np.array([at for at, _ in listed], dtype=np.float64),
-            np.array([math.log(shape.condition) for _, shape in listed]),
-            groups=[at for at, block in enumerate(blocks) for _ in block],
-            rng=rng,
-            draws=settings.draws,
-        ),
-    )
-
-
-def course(values: Sequence[float], tolerance: float = _SAME) -> Course:
-    """Return how a sequence of condition numbers goes; smaller steps than ``tolerance`` are none.
-
-    Args:
-        values: condition numbers at growing numbers of heads.
-        tolerance: in logarithms; 0.02 is about 2 %.
-    """
-    steps = [math.log(after / before) for before, after in pairwise(values)]
-    signs = [1 if step > 0 else -1 for step in steps if abs(step) > tolerance]
-    turns = [sign for at, sign in enumerate(signs) if at == 0 or sign != signs[at - 1]]
-    known: dict[tuple[int, ...], Course] = {
-        (): "constant",
-        (-1,): "falls",
-        (1,): "rises",
-        (1, -1): "has a peak",
-        (-1, 1): "has a trough",
-    }
-    return known.get(tuple(turns), "varies")
-
-
-def _seed_tolerance(blocks: Sequence[Mapping[Number, ConditionedShape]]) -> float:
-    """Return two standard errors of the difference of two points of a curve."""
-    seeds = [
-        np.log(np.array(shape.condition_values))
-        for block in blocks
-        for shape in block.values()
-        if shape.n > 1
-    ]
-    if not seeds:
-        return _SAME_WITHOUT_SEEDS
-    df = sum(each.size - 1 for each in seeds)
-    variance = sum(float(((each - each.mean()) ** 2).sum()) for each in seeds) / df
-    runs = sum(each.size for each in seeds) / len(seeds) * len(blocks)
-    return max(_SAME, 2 * math.sqrt(2 * variance / runs))
-
-
-def _theory(
-    shapes: Sequence[ConditionedShape], settings: ConditioningSettings, rng: np.random.Generator
-) -> TheoryCheck | None:
-    pairs = [
-        (shape.condition, shape.prediction)
-        for shape in shapes
-        if shape.prediction is not None and math.isfinite(shape.prediction)
-    ]
-    if not pairs:
-        return None
-    measured, predicted = np.log(np.array(pairs)).T
-    ratios = measured - predicted
-    return TheoryCheck(
-        Interval(*(float(np.exp(each)) for each in (ratios.mean(), ratios.min(), ratios.max()))),
-        # Predictions are computed, so what differs by rounding alone is the same.
-        rank_test(np.round(predicted, 9), measured, rng=rng, draws=settings.draws),
-    )
-
-
 def _mean(rows: pd.DataFrame, column: str | None) -> float | None:
     if column is None:
         return None
@@ -397,10 +278,6 @@ def _mean(rows: pd.DataFrame, column: str | None) -> float | None:
 def _geometric_mean(column: "pd.Series[Any]") -> float:
     known = column.dropna().to_numpy(np.float64)
     return float(np.exp(np.log(known).mean())) if known.size else math.nan
-
-
-def _mean_log(values: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def _plain(value: object) -> AxisValue:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from analysis.runs.losses import NONE_LOST, Losses
+from analysis.statistics.permutation import RankTest
 from analysis.statistics.values import Interval
 from analysis.values import Config, Jsonable, Number
 from hsweep.design.question import Goal, Scale
@@ -49,35 +50,6 @@ class ConditioningSettings(Jsonable):
             raise ValueError(f"same_size must be at least 1, not {self.same_size!r}")
         if self.fewest_shapes < 3:
             raise ValueError(f"fewest_shapes must be at least 3, not {self.fewest_shapes!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class RankTest(Jsonable):
-    """A rank correlation with its permutation test.
-
-    Attributes:
-        rho: Spearman's correlation; of ranks within groups where there are several.
-        interval: approximate 95 % interval; None where there are too few units for one.
-        p: two-sided.
-        p_negative: share of arrangements with a correlation as low as this one.
-        p_positive: share of arrangements with one as high.
-        shapes: units compared.
-        groups: groups within which labels were exchanged.
-        permutations: arrangements looked at.
-        exact: whether these were all there are.
-        smallest_p: the least two-sided p that so few units can give.
-    """
-
-    rho: float
-    interval: Interval | None
-    p: float
-    p_negative: float
-    p_positive: float
-    shapes: int
-    groups: int
-    permutations: int
-    exact: bool
-    smallest_p: float
 
 
 @dataclass(frozen=True, slots=True)

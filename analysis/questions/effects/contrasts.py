@@ -158,14 +158,3 @@ class Spread:
         variance = sum(parts)
         below = sum(part**2 / df for part, df in zip(parts, spread, strict=True))
         return Contrast(estimate, math.sqrt(variance), variance**2 / below if below else 1.0)
-
-
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Return Holm's adjusted p values; None stays None and does not count."""
-    known = sorted((p, at) for at, p in enumerate(p_values) if p is not None)
-    adjusted: list[float | None] = [None] * len(p_values)
-    highest = 0.0
-    for rank, (p, at) in enumerate(known):
-        highest = max(highest, min(1.0, (len(known) - rank) * p))
-        adjusted[at] = highest
-    return adjusted

@@ -11,12 +11,13 @@ from itertools import combinations
 
 import numpy as np
 
-from analysis.questions.effects.contrasts import Contrast, Spread, Unit, holm, p_values
+from analysis.questions.effects.contrasts import Contrast, Spread, Unit, p_values
 from analysis.questions.effects.grid import lines
 from analysis.questions.effects.result import EffectsSettings, EqualCostGroup, EqualCostShape
 from analysis.runs.shape_runs import Shape, ShapeRuns, to_metric
 from analysis.statistics.bounds import Span, clipped
 from analysis.statistics.moderated import moderate
+from analysis.statistics.noninferiority import holm
 from analysis.statistics.values import FloatArray, Interval
 
 _PRIOR_SHARE = 1 / 3
@@ -26,7 +27,7 @@ where shapes scatter unevenly, with a third in 5 to 7 %; without a prior hardly 
 found."""
 
 
-def compare_equal_cost(
+def equal_cost_groups(
     runs: ShapeRuns, within: Sequence[str], matched: bool, settings: EffectsSettings
 ) -> tuple[tuple[EqualCostGroup, ...], int]:
     """Return the groups of equal cost, cheapest first, and how many pairs were tested.

@@ -10,12 +10,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations
-from typing import Unpack
 
-import pandas as pd
-
-from analysis.questions.effects.contrasts import Contrast, Spread, Unit, are_matched, average, holm
-from analysis.questions.effects.equal_cost import compare_equal_cost
+from analysis.questions.effects.contrasts import Contrast, Spread, Unit, are_matched, average
+from analysis.questions.effects.equal_cost import equal_cost_groups
 from analysis.questions.effects.grid import Step, lines, pairs, squares
 from analysis.questions.effects.result import (
     AxisEffect,
@@ -28,13 +25,11 @@ from analysis.questions.effects.result import (
     Square,
     StepEffect,
 )
-from analysis.runs.columns import RunColumns
-from analysis.runs.shape_runs import TASK_AXES, Shape, ShapeRuns, read_shapes, to_metric
-from analysis.runs.table import Runs
+from analysis.runs.shape_runs import TASK_AXES, Shape, ShapeRuns, to_metric
 from analysis.statistics.bounds import Span, clipped, difference_span, mean_interval
+from analysis.statistics.noninferiority import holm
 from analysis.statistics.values import Interval
 from analysis.values import number
-from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 
 _DEFAULT_SETTINGS = EffectsSettings()
@@ -49,51 +44,25 @@ _UNMATCHED = (
 
 
 def fit(
-    table: pd.DataFrame | Runs | ShapeRuns,
+    runs: ShapeRuns,
     *,
-    config: Sequence[str],
-    metric: str,
-    goal: Goal = "max",
-    scale: Scale | None = None,
-    eval_size: int | None = None,
-    costs: Sequence[str] = ("num_params",),
     within: Sequence[str] = TASK_AXES,
     answered: Sequence[str] = (),
     settings: EffectsSettings = _DEFAULT_SETTINGS,
-    **columns: Unpack[RunColumns],
 ) -> EffectsResult:
     """Return the effect of every axis, their interactions and the best shapes of equal cost.
 
     Args:
-        table: one row a run; or the shapes that `read_shapes` found in it with these arguments.
-        config: columns that name a shape. Numbers are axes, names are held; a column that follows
-            others (a head width that is embed_dim / heads) is found and not held.
-        metric: column of the result.
-        goal: whether it is minimised or maximised.
-        scale: how it is put on an axis; None compares it in its own unit.
-        eval_size: evaluation examples behind an accuracy (scale ``accuracy``).
-        costs: the first decides which shapes cost the same.
+        runs: the shapes of a table (`analysis.runs.shape_runs.read_shapes`).
         within: axes of the task rather than of the model; shapes of equal cost are compared within
             one value of each, as they are within one value of each name.
         answered: axes that a question with a test of its own asks about. Here they get means and no
             verdict: two tests of one thing, one of them weaker, would contradict each other.
         settings: error rate, interval level, what counts as equal cost.
-        columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
-        UserError: fewer than two axes that vary, no matched pair, or a table that cannot be used.
+        UserError: fewer than two axes that vary, or no matched pair.
     """
-    runs = read_shapes(
-        table,
-        config=config,
-        metric=metric,
-        goal=goal,
-        scale=scale,
-        eval_size=eval_size,
-        costs=costs,
-        crash_sd=settings.crash_sd,
-        **columns,
-    )
     if len(runs.axes) + len(runs.names) < 2 or not runs.axes:
         varying = ", ".join((*runs.axes, *runs.names)) or "nothing"
         raise UserError(
@@ -102,11 +71,11 @@ def fit(
     grids = {axis: pairs(runs, axis) for axis in runs.axes}
     units = [unit for grid in grids.values() for found in grid.values() for _, unit in found]
     _need_pairs(runs, units)
-    matched = columns.get("replicate", "seed") is not None and are_matched(units)
+    matched = runs.are_replicates_named and are_matched(units)
     spread = Spread(runs.usable)
     axes = _axes(grids, matched, spread, answered, runs.gain_span, settings)
     alike = tuple(dict.fromkeys((*within, *answered)))
-    equal_cost, compared = compare_equal_cost(runs, alike, matched, settings)
+    equal_cost, compared = equal_cost_groups(runs, alike, matched, settings)
     seeds = {seed for shape in runs.usable for seed in shape.quality}
     return EffectsResult(
         axes=axes,
@@ -120,9 +89,9 @@ def fit(
         lost=_count(shape.lost for shape in runs.shapes),
         held=runs.names,
         follows=runs.follows,
-        metric=metric,
-        goal=goal,
-        scale=scale,
+        metric=runs.metric,
+        goal=runs.goal,
+        scale=runs.scale,
         cost=runs.cost,
         settings=settings,
         warnings=(*runs.warnings, *_warnings(runs, axes, matched, len(seeds))),

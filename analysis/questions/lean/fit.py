@@ -33,8 +33,9 @@ from analysis.runs.configurations import (
     group_configurations,
     seed_spread,
 )
+from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
-from analysis.statistics.bounds import Span, clipped, difference_span, metric_span
+from analysis.statistics.bounds import Span, clipped, difference_span
 from analysis.statistics.moderated import Moderated
 from analysis.statistics.noninferiority import (
     MOST_SEEDS,

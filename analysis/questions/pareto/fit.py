@@ -15,8 +15,9 @@ from analysis.questions.pareto.attainment import attainment
 from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow, ParetoSettings
 from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import Configuration, group_configurations, seed_spread
+from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
-from analysis.statistics.bounds import clipped, metric_span
+from analysis.statistics.bounds import clipped
 from analysis.statistics.dominance import dominated, dominated_share
 from analysis.statistics.moderated import Moderated, moderate
 from analysis.statistics.optional import moocore

@@ -9,10 +9,8 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, product
-from typing import Unpack
 
 import numpy as np
-import pandas as pd
 
 from analysis.questions.surrogate.model import SurrogateModel
 from analysis.questions.surrogate.result import (
@@ -23,15 +21,12 @@ from analysis.questions.surrogate.result import (
     SurrogateSettings,
     TriedShape,
 )
-from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import describe
-from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, read_shapes, to_metric
-from analysis.runs.table import Runs
+from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, to_metric
 from analysis.statistics.gaussian_process import group_means
 from analysis.statistics.moderated import moderate
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import AxisValue, Config, Number, number
-from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 
 _DEFAULT_SETTINGS = SurrogateSettings()
@@ -45,51 +40,26 @@ _UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def fit(
-    table: pd.DataFrame | Runs | ShapeRuns,
+    runs: ShapeRuns,
     *,
-    config: Sequence[str],
-    metric: str,
-    goal: Goal = "max",
-    scale: Scale | None = None,
-    eval_size: int | None = None,
-    costs: Sequence[str] = ("num_params",),
     baseline: Mapping[str, AxisValue] | None = None,
     shapes: Sequence[Mapping[str, AxisValue]] = (),
     within: Sequence[str] = TASK_AXES,
     settings: SurrogateSettings = _DEFAULT_SETTINGS,
-    **columns: Unpack[RunColumns],
 ) -> SurrogateResult:
     """Learn the metric as a function of shape, and say what it predicts and how well.
 
     Args:
-        table: one row a run; or the shapes that `read_shapes` found in it with these arguments.
-        config: columns that name a shape; numbers are axes, names are told apart.
-        metric: column of the result.
-        goal: whether it is minimised or maximised.
-        scale: how it is put on an axis; None learns it in its own unit.
-        eval_size: evaluation examples behind an accuracy (scale ``accuracy``).
-        costs: the first decides which untried shapes are smaller.
+        runs: the shapes of a table (`analysis.runs.shape_runs.read_shapes`).
         baseline: axis values of the shape to compare with; None takes the best mean.
         shapes: shapes to predict, each a value for every axis.
         within: axes of the task rather than of the model; suggestions keep the reference's value.
         settings: levels, draws, margin, seed.
-        columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
         UserError: fewer than five shapes with full-budget runs, a baseline that picks none or
-            several of them, a shape to predict that lacks an axis, or a table that cannot be used.
+            several of them, or a shape to predict that lacks an axis.
     """
-    runs = read_shapes(
-        table,
-        config=config,
-        metric=metric,
-        goal=goal,
-        scale=scale,
-        eval_size=eval_size,
-        costs=costs,
-        crash_sd=settings.crash_sd,
-        **columns,
-    )
     if not runs.axes:
         raise UserError("a surrogate needs an axis of numbers that varies (heads, depth, ...)")
     if not _FEWEST_SHAPES <= len(runs.usable) <= _MOST_SHAPES:
@@ -112,8 +82,8 @@ def fit(
         follows=runs.follows,
         reference=_reference(tried, baseline, runs),
         seed_sd=seed_sd,
-        goal=goal,
-        scale=scale,
+        goal=runs.goal,
+        scale=runs.scale,
         settings=settings,
     )
     return _result(model, runs, [model.complete(shape) for shape in shapes], within)
@@ -141,7 +111,7 @@ def _learn(runs: ShapeRuns) -> tuple[tuple[TriedShape, ...], float | None]:
     return tuple(
         TriedShape(
             config=shape.config,
-            label=describe({name: shape.config[name] for name in (*runs.axes, *runs.names)}),
+            label=shape.label,
             quality=shape.mean,
             noise=float(own**2 / len(shape.quality)),
             n=len(shape.quality),

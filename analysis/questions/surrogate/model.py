@@ -10,8 +10,9 @@ import numpy as np
 from analysis.questions.surrogate.result import Prediction, SurrogateSettings, TriedShape
 from analysis.questions.surrogate.space import ShapeSpace
 from analysis.runs.configurations import describe
+from analysis.runs.scale import metric_span
 from analysis.runs.shape_runs import to_metric, to_quality
-from analysis.statistics.bounds import Span, clipped, metric_span
+from analysis.statistics.bounds import Span, clipped
 from analysis.statistics.cost_model import CostModel
 from analysis.statistics.gaussian_process import GaussianProcess, Mixture
 from analysis.statistics.values import FloatArray, Interval

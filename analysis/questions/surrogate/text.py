@@ -6,7 +6,6 @@ from analysis.questions.surrogate.result import Prediction, SurrogateResult
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (
     NONE,
-    Tone,
     cost_text,
     cost_title,
     interval_text,
@@ -16,11 +15,6 @@ from analysis.text.numbers import (
 from analysis.text.tables import Table
 
 _NO_ERROR = 1e-6
-
-
-def surrogate_badge(result: SurrogateResult) -> tuple[str, Tone]:
-    """Return whether it predicts, as a reader sees it, and the tone it is shown in."""
-    return ("predicts", "found") if result.verdict == "predicts" else ("no skill shown", "absent")
 
 
 def surrogate_sentence(result: SurrogateResult) -> str:
