@@ -8,6 +8,7 @@ from typing import Any, Final
 import pandas as pd
 
 from analysis import against, conditioning, lean, pareto, transition
+from analysis.charts.learning_curves import drawn_keys
 from analysis.confirmation import confirm_command
 from analysis.findings.against_results import AgainstResult, AgainstSettings
 from analysis.findings.chosen_settings import with_settings
@@ -17,7 +18,6 @@ from analysis.findings.results import LeanResult, LeanSettings, ParetoResult, Tr
 from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
 from analysis.lean_groups import LeanGroups, fit_groups
 from analysis.papers.published_setups import SETUPS, setup_of
-from analysis.pictures.curves import drawn_keys
 from analysis.report import ReportInput
 from analysis.runs.chance import study_chance
 from analysis.runs.history import UNIT, study_history

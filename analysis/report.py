@@ -15,6 +15,9 @@ from typing import Any, Final, NamedTuple
 import pandas as pd
 from markupsafe import Markup
 
+from analysis.charts.chart import Chart, uniquely_named
+from analysis.charts.learning_curves import LearningCurves, curve_chart, learning_curves
+from analysis.charts.plotly_page import plotly_script
 from analysis.findings.against_results import AgainstResult
 from analysis.findings.conditioning_results import ConditioningResult
 from analysis.findings.effect_results import EffectsResult
@@ -26,21 +29,15 @@ from analysis.page import (
     content_policy,
     embed,
     environment,
-    figure_json,
-    plotly_script,
+    figures_data,
     write_page,
 )
-from analysis.pictures import palette
-from analysis.pictures.attainment_figures import attainment_picture
-from analysis.pictures.conditioning_figures import conditioning_pictures
-from analysis.pictures.curve_figures import curve_picture
-from analysis.pictures.curves import LearningCurves, learning_curves
-from analysis.pictures.drawing import Picture
-from analysis.pictures.effect_figures import effect_pictures
-from analysis.pictures.front_figures import forest_picture, front_pictures
-from analysis.pictures.rows import Comparison, comparisons
-from analysis.pictures.surrogate_figures import surrogate_pictures
-from analysis.pictures.transition_figures import transition_pictures
+from analysis.questions.conditioning.charts import conditioning_charts
+from analysis.questions.effects.charts import effect_charts
+from analysis.questions.lean.charts import Comparison, comparisons, forest_chart, roles_in
+from analysis.questions.pareto.charts import front_charts
+from analysis.questions.surrogate.charts import surrogate_charts
+from analysis.questions.transition.charts import transition_charts
 from analysis.words import (
     against_wording,
     conditioning_wording,
@@ -201,33 +198,30 @@ class Front(NamedTuple):
         return f"{title}, {self.heading}" if self.heading else title
 
 
-def pictures(report_input: ReportInput) -> list[Picture]:
-    """Return every picture that the input has numbers for, in the page's order."""
-    found: list[Picture] = []
+def report_charts(report_input: ReportInput) -> list[Chart]:
+    """Return every chart that the input has numbers for, in the page's order."""
+    found: list[Chart] = []
     if report_input.transition is not None:
-        found += transition_pictures(report_input.transition, report_input.trials)
+        found += transition_charts(report_input.transition, report_input.trials)
     for front in report_input.fronts:
-        drawn_front = front_pictures(front.result, front.comparisons, front.trials)
-        if spread := attainment_picture(front.result):
-            drawn_front.append(spread)
         found += [
             dataclasses.replace(
-                picture, name=front.named(picture.name), title=front.titled(picture.title)
+                chart, name=front.named(chart.name), title=front.titled(chart.title)
             )
-            for picture in drawn_front
+            for chart in front_charts(front.result, front.trials, roles_in(front.comparisons))
         ]
-    if forest := forest_picture(report_input.comparisons):
+    if forest := forest_chart(report_input.comparisons):
         found.append(forest)
     if report_input.conditioning is not None:
-        found += conditioning_pictures(report_input.conditioning)
+        found += conditioning_charts(report_input.conditioning)
     if report_input.effects is not None:
-        found += effect_pictures(report_input.effects)
+        found += effect_charts(report_input.effects)
     if report_input.surrogate is not None:
-        found += surrogate_pictures(report_input.surrogate)
+        found += surrogate_charts(report_input.surrogate)
     curves = report_input.learning_curves()
-    if drawn := curve_picture(curves, report_input.metric, report_input.budget_unit):
+    if drawn := curve_chart(curves, report_input.metric, report_input.budget_unit):
         found.append(drawn)
-    return found
+    return uniquely_named(found)
 
 
 def all_warnings(report_input: ReportInput) -> list[str]:
@@ -246,7 +240,8 @@ def all_warnings(report_input: ReportInput) -> list[str]:
 
 def build_report(report_input: ReportInput) -> str:
     """Return the whole page as HTML."""
-    drawn = pictures(report_input)
+    drawn = report_charts(report_input)
+    figures = figures_data(drawn)
     table_script, figures_script = (
         (TEMPLATES / name).read_text("utf-8") for name in ("report_table.js", "report_figures.js")
     )
@@ -297,7 +292,8 @@ def build_report(report_input: ReportInput) -> str:
             )
         ),
         revisions=ending_tables.revisions_table(report_input.revisions),
-        pictures=drawn,
+        charts=drawn,
+        figures=figures["figures"],
         answer=groups_sentences(groups)
         if groups is not None and report_input.answer == groups_sentence(groups)
         else [report_input.answer],
@@ -332,17 +328,7 @@ def build_report(report_input: ReportInput) -> str:
                 "statusLabels": trial_tables.STATUS_LABELS,
             }
         ),
-        figures_json=embed(
-            {
-                "figures": {picture.name: figure_json(picture) for picture in drawn},
-                "picks": {
-                    picture.name: [dataclasses.asdict(pick) for pick in picture.picks]
-                    for picture in drawn
-                    if picture.picks
-                },
-                "dark": palette.dark_partners(),
-            }
-        ),
+        figures_json=embed(figures),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.charts.chart import Chart, Series
 from analysis.findings.results import (
     CellCounts,
     CellValue,
@@ -286,6 +287,17 @@ def lean_result(**changes: Any) -> LeanResult:
         warnings=(),
     )
     return dataclasses.replace(result, **changes)
+
+
+def drawn_series(chart: Chart) -> list[Series]:
+    """The series of a chart."""
+    return [layer for layer in chart.layers if isinstance(layer, Series)]
+
+
+def hover_texts(chart: Chart) -> list[str]:
+    """What the page says of the points of a chart."""
+    points = [point for series in drawn_series(chart) for point in series.points]
+    return [point.hover for point in points if point.hover]
 
 
 FAMILIES = ("vit", "xcit", "deit")

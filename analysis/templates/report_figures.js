@@ -1,5 +1,5 @@
 "use strict";
-// The pictures: drawn when they come near, in the page's colours, in print in light ones.
+// The figures: drawn when they come near, in the page's colours, in print in light ones.
 (function () {
   const PRINT_WIDTH = 680;
   const NARROW = 520;
@@ -53,7 +53,7 @@
 
   const named = (trace, longest) => (trace.name ? Object.assign({}, trace, { name: squeezed(trace.name, longest) }) : trace);
 
-  // A long label would leave a phone no room for the picture.
+  // A long label would leave a phone no room for the figure.
   function narrowed(layout, traces) {
     const kept = Object.assign({}, layout);
     if (layout.legend && traces > 3) {
@@ -79,7 +79,7 @@
     });
     let layout = Object.assign({ autosize: true }, figure.layout, { uirevision: "kept" });
     if (holder.clientWidth < NARROW && !printing) layout = narrowed(layout, figure.data.length);
-    // A picture that catches every touch would keep a phone's page from scrolling.
+    // A figure that catches every touch would keep a phone's page from scrolling.
     if (coarse.matches) layout.dragmode = false;
     if (printing) {
       const lower = holder.parentElement.classList.contains("wide") ? 330 : 250;
@@ -93,7 +93,7 @@
     window.Plotly.react(holder, figure.data.map((trace) => named(trace, longest)), layout, { responsive: true, displayModeBar: false });
     drawn.add(holder);
     if (isNew && layout.xaxis.type === "log" && layout.xaxis.tickvals) {
-      // The named values are those of the whole picture: a part of it finds its own.
+      // The named values are those of the whole figure: a part of it finds its own.
       holder.on("plotly_relayout", (change) => {
         if ("xaxis.range[0]" in change) window.Plotly.relayout(holder, { "xaxis.tickmode": "auto" });
       });
@@ -137,7 +137,7 @@
 
   const idle = window.requestIdleCallback || ((work) => setTimeout(work, 30));
 
-  // One picture at a time: the page answers in between.
+  // One figure at a time: the page answers in between.
   function drawNext() {
     const next = holders.find((holder) => !drawn.has(holder));
     if (!next) return;

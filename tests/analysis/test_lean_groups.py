@@ -14,7 +14,7 @@ from tiny_studies import finish, new_study, recording
 
 from analysis.answer import Answer, answer_study, report_input
 from analysis.lean_groups import LeanGroups, fit_groups
-from analysis.report import build_report, pictures
+from analysis.report import build_report, report_charts
 from analysis.words.summary import show_answer
 from hsweep import Asha, Sweep, UserError, grid, lean
 from hsweep.design.early_stopping import PROTECTED
@@ -178,7 +178,7 @@ def test_results_of_different_tasks_are_never_on_one_front(tmp_path: Path) -> No
     shown = report_input(study, answer, {})
     assert [front.heading for front in shown.fronts] == ["family = even", "family = odd"]
     assert [len(front.trials) for front in shown.fronts] == [6, 6]
-    names = [picture.name for picture in pictures(shown)]
+    names = [chart.name for chart in report_charts(shown)]
     assert len(names) == len(set(names))
     page = build_report(shown)
     for family in ("even", "odd"):

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.charts.picks import config_key, runs_by_values
 from analysis.findings.jsonable import encode
 from analysis.findings.results import Interval, ParetoSettings, RunValue
-from analysis.pictures.rows import config_key, runs_by_values
 from analysis.runs.cells import Cells, Grid, SeedNoise, cell_values, resampled_cells
 from analysis.statistics import pair_differences
 from analysis.statistics.pair_differences import median_difference

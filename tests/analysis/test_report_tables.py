@@ -10,22 +10,13 @@ import report_examples as examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.findings.results import Interval, RunValue
-from analysis.pictures.curves import MAX_LINES, MAX_POINTS, learning_curves
-from analysis.pictures.rows import (
-    MAX_FOREST_ROWS,
-    MAX_RUN_POINTS,
-    GridAxis,
-    comparisons,
-    forest_rows,
-    front_points,
-    length_series,
-    mean_front,
-    query_text,
-    side_by_side,
-    varying_axes,
-)
-from analysis.pictures.ticks import log_ticks
+from analysis.charts.axes import GridAxis, log_ticks
+from analysis.charts.learning_curves import MAX_LINES, MAX_POINTS, learning_curves
+from analysis.charts.picks import query_text, varying_axes
+from analysis.findings.results import RunValue
+from analysis.questions.lean.charts import MAX_FOREST_ROWS, comparisons, forest_rows, roles_in
+from analysis.questions.pareto.charts import front_charts, mean_front, side_by_side
+from analysis.questions.transition.charts import MAX_RUN_POINTS, length_series
 from analysis.words import tables, trial_tables
 from analysis.words.wording import NONE
 
@@ -189,23 +180,24 @@ def test_ten_thousand_runs_are_thinned_within_every_length() -> None:
 
 
 def test_the_front_names_seeds_runs_costs_and_roles() -> None:
-    points = front_points(
-        examples.pareto_result(),
-        "num_params",
-        comparisons(examples.lean_result(), None),
-        examples.shape_trials(),
-    )
-    assert [point.cost for point in points] == sorted(point.cost for point in points)
-    roles = {point.label: point.role for point in points if point.role}
-    assert roles == {"heads=8, depth=6": "baseline", "heads=8, depth=4": "chosen"}
-    assert "seeds: 0, 1, 2" in points[0].details
-    assert any(line.startswith("MLflow: 240abcde") for line in points[0].details)
-    assert points[0].query == "heads=4 depth=2"
+    roles = roles_in(comparisons(examples.lean_result(), None))
+    (chart,) = front_charts(examples.pareto_result(), examples.shape_trials(), roles)
+    points = [point for series in examples.drawn_series(chart) for point in series.points]
+    shapes = sorted((point for point in points if point.pick is not None), key=lambda p: p.x)
+    assert [point.pick for point in shapes] == list(range(6))
+    lines = [point.hover.split("\n") for point in shapes]
+    assert {text[0] for text in lines if "(" in text[0]} == {
+        "heads=8, depth=6 (baseline)",
+        "heads=8, depth=4 (chosen)",
+    }
+    assert "seeds: 0, 1, 2" in lines[0]
+    assert any(line.startswith("MLflow: 240abcde") for line in lines[0])
+    assert chart.picks[0].query == "heads=4 depth=2"
 
 
-def test_a_cost_that_nobody_recorded_draws_no_front() -> None:
-    points = front_points(examples.pareto_result(), "joules", [], examples.shape_trials())
-    assert points == []
+def test_a_cost_that_no_shape_has_draws_no_front() -> None:
+    front = examples.pareto_result(costs=("joules",))
+    assert front_charts(front, examples.shape_trials()) == []
 
 
 @given(
@@ -215,13 +207,8 @@ def test_a_cost_that_nobody_recorded_draws_no_front() -> None:
 def test_no_point_beats_a_corner_of_the_front_of_means(
     pairs: list[tuple[int, int]], goal: str
 ) -> None:
-    template = front_points(examples.pareto_result(), "num_params", [], pd.DataFrame())[0]
-    points = [
-        dataclasses.replace(template, cost=float(c), ci=Interval(float(m), m - 1.0, m + 1.0))
-        for c, m in pairs
-    ]
     sign = 1 if goal == "min" else -1
-    corners = mean_front(points, goal)  # type: ignore[arg-type]
+    corners = mean_front(pairs, goal)  # type: ignore[arg-type]
     assert corners
     for cost, metric in corners:
         assert not any(c <= cost and sign * m < sign * metric for c, m in pairs)
@@ -237,9 +224,7 @@ def test_a_long_forest_keeps_what_was_established() -> None:
 
 
 def test_shapes_of_equal_cost_stand_side_by_side() -> None:
-    template = front_points(examples.pareto_result(), "num_params", [], pd.DataFrame())[0]
-    costs = (1e5, 1e5, 1e5, 1e6, 1e7)
-    places = side_by_side([dataclasses.replace(template, cost=cost) for cost in costs])
+    places = side_by_side((1e5, 1e5, 1e5, 1e6, 1e7))
     assert places == sorted(places)
     assert len(set(places)) == len(places)
     assert places[1] == pytest.approx(1e5)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from report_examples import report_input
+from report_examples import drawn_series, report_input
 from simulated_shapes import additive, grid
 from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
@@ -17,14 +17,14 @@ import hsweep
 from analysis import effects, surrogate
 from analysis.answer import answer_study, ask_effects, ask_surrogate
 from analysis.answer import report_input as study_report
+from analysis.charts.matplotlib_print import save_figures
+from analysis.charts.plotly_page import plotly_figure
 from analysis.findings.effect_results import EffectsResult
 from analysis.findings.result_files import read_result, write_result
 from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
-from analysis.pictures.effect_figures import effect_pictures
-from analysis.pictures.plots import save_figures
-from analysis.pictures.shape_rows import effect_rows
-from analysis.pictures.surrogate_figures import surrogate_pictures
-from analysis.report import build_report
+from analysis.questions.effects.charts import effect_charts, effect_rows
+from analysis.questions.surrogate.charts import surrogate_charts
+from analysis.report import build_report, report_charts
 from analysis.shape_answers import read_shapes_to_predict
 from analysis.words.effect_wording import effects_sentence
 from hsweep.cli import main
@@ -52,24 +52,27 @@ def learned(frame: pd.DataFrame) -> SurrogateResult:
     return surrogate.fit(frame, **OPTIONS, baseline=base, settings=QUICK)
 
 
-def test_pictures_show_every_pair_step_and_group(told: EffectsResult) -> None:
-    gains, together, alike = effect_pictures(told)
-    assert (gains.name, together.name, alike.name) == ("effects", "interaction", "equal-cost")
-    points = {trace.name: len(trace.x) for trace in gains.figure.data}
+def test_charts_show_every_pair_step_and_group(told: EffectsResult) -> None:
+    gains, interaction, equal_cost = effect_charts(told)
+    assert [gains.name, interaction.name, equal_cost.name] == [
+        *("effects", "interaction", "equal-cost")
+    ]
+    points = {series.name: len(series.points) for series in drawn_series(gains)}
     assert points["a matched pair"] == 12
     assert sum(points.values()) == 12 + 2 + 4
-    assert len(together.figure.data) == 3
-    assert sum(len(trace.x) for trace in alike.figure.data) == 9
+    assert len(interaction.layers) == 3
+    assert sum(len(series.points) for series in drawn_series(equal_cost)) == 9
 
 
 def test_the_surface_frames_what_was_tried_and_hatches_what_is_beyond(
     learned: SurrogateResult,
 ) -> None:
-    surface, left_out = surrogate_pictures(learned)
-    shapes = [shape.type for shape in surface.figure.layout.shapes]
+    surface, left_out = surrogate_charts(learned)
+    shapes = [shape.type for shape in plotly_figure(surface).layout.shapes]
     assert shapes.count("rect") == 9
     assert shapes.count("path") == sum(point.extrapolates for point in learned.surface)
-    assert sum(len(trace.x) for trace in left_out.figure.data if trace.mode == "markers") == 9
+    points = [series.points for series in drawn_series(left_out) if series.symbol is not None]
+    assert sum(map(len, points)) == 9
 
 
 def test_the_report_and_the_figures_have_them(
@@ -86,7 +89,7 @@ def test_the_report_and_the_figures_have_them(
         'id="figure-surrogate"',
     ):
         assert text in page
-    written = {path.stem for path in save_figures(shown, tmp_path, ["svg"])}
+    written = {path.stem for path in save_figures(report_charts(shown), tmp_path, ["svg"])}
     assert {"effects", "interaction", "equal-cost", "surrogate", "left-out"} <= written
 
 
@@ -99,7 +102,7 @@ def test_names_from_data_stay_text(frame: pd.DataFrame, tmp_path: Path) -> None:
         surrogate=surrogate.fit(renamed, **asked, settings=QUICK),
     )
     assert "<img" not in build_report(shown)
-    assert save_figures(shown, tmp_path, ["svg"])
+    assert save_figures(report_charts(shown), tmp_path, ["svg"])
 
 
 def analyse(path: Path, *more: str) -> Any:

@@ -1,4 +1,4 @@
-"""Learning curves for a picture: which trials, in which groups, at which points."""
+"""The chart of learning curves: which trials, in which groups, at which points."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -8,11 +8,19 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from analysis.pictures.rows import query_text, run_links, value_text
+from analysis.charts import palette
+from analysis.charts.axes import value_axis
+from analysis.charts.chart import Axis, Chart, Layer, Line, Pick, Point, Series, Symbol, finite
+from analysis.charts.picks import query_text, run_links, value_text
 from analysis.words.wording import number_text
 
 MAX_LINES: Final = 120
 MAX_POINTS: Final = 120
+_ENDINGS: Final[tuple[tuple[str, Symbol, tuple[str, ...]], ...]] = (
+    ("stopped early", "circle", ("stopped_early",)),
+    ("no number", "x-thin", ("diverged", "failed", "too_large")),
+)
+"""How curves end early, the symbol at their ends, and the statuses of their trials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +48,12 @@ class Curve:
     @property
     def last(self) -> tuple[float, float] | None:
         """The last point with a value."""
-        finite = [
+        known = [
             (unit, value)
             for unit, value in zip(self.units, self.values, strict=True)
             if math.isfinite(value)
         ]
-        return finite[-1] if finite else None
+        return known[-1] if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +74,81 @@ class LearningCurves:
     total: int
     is_log: bool
 
-    def endings(self) -> dict[str, list[Curve]]:
-        """Return the drawn curves that ended early, by how they did."""
-        names = {
-            "stopped early": ("stopped_early",),
-            "no number": ("diverged", "failed", "too_large"),
-        }
-        found = {
-            name: [curve for curve in self.curves if curve.status in statuses and curve.last]
-            for name, statuses in names.items()
-        }
-        return {name: ends for name, ends in found.items() if ends}
+
+def curve_chart(curves: LearningCurves, metric: str, unit: str) -> Chart | None:
+    """Draw the learning curves, or nothing where no trial has reported.
+
+    One series holds a group's curves, so that many trials stay light.
+    """
+    if not curves.curves:
+        return None
+    shades = palette.shades_for(curves.groups)
+    shown_names = palette.named_groups(len(curves.groups)) if curves.grouped_by else set()
+    layers: list[Layer] = []
+    for index, (group, shade) in enumerate(zip(curves.groups, shades, strict=True)):
+        members = [pair for pair in enumerate(curves.curves) if pair[1].group == group]
+        name = _group_name(curves.grouped_by, group)
+        shown = name if index in shown_names else ""
+        hover = f"{{pick}}\n{metric} {{y}} at {unit} {{x}}"
+        lines = tuple(
+            point
+            for at, curve in members
+            if len(curve.units) > 1
+            for point in (*_points(curve, at), Point(math.nan, math.nan, pick=at))
+        )
+        if lines:
+            line = Line(1.4, opacity=0.75)
+            layers.append(Series(lines, shade, shown, name, symbol=None, line=line, hover=hover))
+        # A single report is no line.
+        dots = tuple(
+            point for at, curve in members if len(curve.units) == 1 for point in _points(curve, at)
+        )
+        if dots:
+            layers.append(Series(dots, shade, "" if lines else shown, name, hover=hover))
+    ended = ""
+    for name, symbol, statuses in _ENDINGS:
+        ends = tuple(
+            Point(*curve.last, pick=at, size=8)
+            for at, curve in enumerate(curves.curves)
+            if curve.status in statuses and curve.last
+        )
+        if ends:
+            hover = f"{{pick}}: {name}"
+            layers.append(Series(ends, palette.INK, name, symbol=symbol, is_open=True, hover=hover))
+            ended = (
+                "; a ring marks a trial stopped early, a cross one that diverged, failed or was "
+                "too large"
+            )
+    drawn = len(curves.curves)
+    some = (
+        f" Shown are {drawn} of {number_text(curves.total)} trials, spread evenly."
+        if drawn < curves.total
+        else ""
+    )
+    coloured = f", coloured by {curves.grouped_by}" if curves.grouped_by else ""
+    values = [value for curve in curves.curves for value in curve.values]
+    return Chart(
+        "learning-curves",
+        "Learning curves",
+        f"{metric} of every trial at each report{coloured}{ended}.{some}",
+        Axis(unit, form="whole", from_zero=True),
+        value_axis(metric, values, log=curves.is_log),
+        tuple(layers),
+        is_wide=True,
+        picks=tuple(Pick(curve.label, curve.query, curve.links) for curve in curves.curves),
+        legend="beside",
+    )
 
 
-def group_name(column: str | None, group: object) -> str:
+def _points(curve: Curve, pick: int) -> list[Point]:
+    """Return a curve's points, with as many digits as a chart shows."""
+    return [
+        Point(unit, float(f"{value:.5g}"), pick=pick, size=6, opacity=0.75)
+        for unit, value in zip(curve.units, curve.values, strict=True)
+    ]
+
+
+def _group_name(column: str | None, group: object) -> str:
     """Return a group of curves as the legend names it."""
     if column in (None, "stratum"):
         return str(group)
@@ -125,9 +194,9 @@ def learning_curves(
         _curve(group, row, points[str(row["key"])], metric, told)
         for group, row in zip(colours, rows, strict=True)
     )
-    finite = [value for curve in curves for value in curve.values if math.isfinite(value)]
+    values = finite(value for curve in curves for value in curve.values)
     return LearningCurves(
-        grouped_by, groups, curves, len(known), log and bool(finite) and min(finite) > 0
+        grouped_by, groups, curves, len(known), log and bool(values) and min(values) > 0
     )
 
 

@@ -1,0 +1,214 @@
+"""The chart of lean equivalents: every candidate's difference to its baseline."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from analysis.charts import palette
+from analysis.charts.axes import row_axis
+from analysis.charts.chart import (
+    Axis,
+    Chart,
+    Heading,
+    Layer,
+    Pick,
+    Point,
+    Reference,
+    Series,
+    Symbol,
+    finite,
+)
+from analysis.charts.picks import config_key, query_text, short_label, unique_names, varying_axes
+from analysis.findings.results import Config, LeanResult, LeanRow
+from analysis.lean_groups import LeanGroups
+from analysis.words.wording import (
+    cost_title,
+    interval_text,
+    number_text,
+    p_text,
+    percent_text,
+    setting_text,
+)
+
+MAX_FOREST_ROWS: Final = 40
+_LOOKS: Final[tuple[tuple[str, palette.Shade, Symbol, bool], ...]] = (
+    ("established", palette.BLUE, "circle", False),
+    ("undecided", palette.GREY, "circle", True),
+    ("excluded", palette.GREY, "x-thin", False),
+)
+"""Outcome, colour, symbol and whether it is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One lean comparison of a study.
+
+    Attributes:
+        result: what it found.
+        within: the axis that parts the study's comparisons; None where there is only one.
+        value: this comparison's value of that axis, in words.
+    """
+
+    result: LeanResult
+    within: str | None = None
+    value: str = ""
+
+    @property
+    def heading(self) -> str:
+        """Which comparison this is; empty where there is only one."""
+        return "" if self.within is None else f"{self.within} = {self.value}"
+
+
+def comparisons(lean: LeanResult | None, groups: LeanGroups | None) -> list[Comparison]:
+    """Return a study's lean comparisons, be it none, one or one a group."""
+    if groups is not None:
+        return [Comparison(found, groups.within, value) for value, found in groups.found.items()]
+    return [Comparison(lean)] if lean is not None else []
+
+
+def roles_in(compared: Sequence[Comparison]) -> Callable[[Config], str]:
+    """Return what says whether a shape is a ``baseline`` or a ``chosen`` one; empty for neither."""
+
+    def role_of(config: Config) -> str:
+        for comparison in compared:
+            lean, within = comparison.result, comparison.within
+            if within is not None and str(config.get(within)) != comparison.value:
+                continue
+            if _matches(lean.baseline, config):
+                return "baseline"
+            if lean.choice_config is not None and _matches(lean.choice_config, config):
+                return "chosen"
+        return ""
+
+    return role_of
+
+
+def _matches(wanted: Config, config: Config) -> bool:
+    return bool(wanted) and set(config_key(wanted)) <= set(config_key(config))
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line of the forest: a candidate, or the heading of its comparison without one."""
+
+    name: str
+    result: LeanResult
+    candidate: LeanRow | None = None
+
+
+def forest_rows(lean: LeanResult, most: int = MAX_FOREST_ROWS) -> list[LeanRow]:
+    """Return the candidates of the forest plot, cheapest first.
+
+    Beyond ``most`` candidates the accepted ones and then those with the highest lower bound are
+    kept.
+    """
+    cost = lean.costs[0]
+    rows = [row for row in lean.table if math.isfinite(row.diff)]
+    if len(rows) > most:
+        lows = {id(row): row.ci.low if math.isfinite(row.ci.low) else -math.inf for row in rows}
+        rows = sorted(rows, key=lambda row: (not row.accepted, -lows[id(row)]))[:most]
+    return sorted(rows, key=lambda row: (row.costs.get(cost, math.inf), row.label))
+
+
+def _forest_lines(compared: Sequence[Comparison]) -> tuple[list[_Line], str]:
+    """Return the lines of all comparisons with a candidate, and the axes that name the first's."""
+    lines: list[_Line] = []
+    first_axes = ""
+    share = max(3, MAX_FOREST_ROWS // max(1, len(compared)))
+    for comparison in compared:
+        result = comparison.result
+        rows = forest_rows(result, share)
+        if not rows:
+            continue
+        axes = varying_axes([*(row.config for row in rows), result.baseline])
+        axes = axes or list(rows[0].config)
+        joined = " · ".join(axes)
+        first_axes = first_axes or joined
+        if comparison.heading:
+            lines.append(_Line(f"{comparison.heading} ({joined})", result))
+        names = unique_names([short_label(row.config, axes) for row in rows])
+        lines += [_Line(name, result, row) for name, row in zip(names, rows, strict=True)]
+    return lines, first_axes
+
+
+def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
+    """Draw every candidate's difference to its baseline against the margin, a block a group.
+
+    None where no comparison has a candidate.
+    """
+    lines, first_axes = _forest_lines(compared)
+    if not lines:
+        return None
+    lean = lines[0].result
+    layers: list[Layer] = [
+        Reference("x", -lean.margin, is_dashed=True),
+        Reference("x", 0.0),
+    ]
+    layers += [Heading(at, line.name) for at, line in enumerate(lines) if line.candidate is None]
+    shown = [(at, line.result, line.candidate) for at, line in enumerate(lines) if line.candidate]
+    for outcome, shade, symbol, is_open in _LOOKS:
+        points = tuple(
+            Point(
+                row.diff, at, row.ci.low, row.ci.high, hover=_candidate_text(result, row), pick=pick
+            )
+            for pick, (at, result, row) in enumerate(shown)
+            if row.outcome == outcome
+        )
+        if points:
+            layers.append(
+                Series(points, shade, outcome, symbol=symbol, is_open=is_open, interval="x")
+            )
+    ends = [-lean.margin, 0.0]
+    ends += finite(end for _, _, row in shown for end in (row.diff, row.ci.low, row.ci.high))
+    room = 0.05 * (max(ends) - min(ends))
+    has_headings = len(shown) < len(lines)
+    tried = sum(len(each.result.table) for each in compared if forest_rows(each.result))
+    margin = number_text(-lean.margin)
+    return Chart(
+        "candidates",
+        "Candidates against the baseline",
+        _forest_caption(lean, "" if has_headings else first_axes, tried, tried - len(shown)),
+        Axis(
+            f"difference in {lean.metric} (right is better; dashed: margin {margin})",
+            range=(min(ends) - room, max(ends) + room),
+        ),
+        row_axis(["" if line.candidate is None else line.name for line in lines]),
+        tuple(layers),
+        is_wide=True,
+        picks=tuple(Pick(row.label, query_text(row.config)) for _, _, row in shown),
+        key="" if has_headings else first_axes,
+        legend="page",
+    )
+
+
+def _forest_caption(lean: LeanResult, axes: str, tried: int, left_out: int) -> str:
+    """Return how to read the forest; ``axes`` names the shapes of the only comparison."""
+    shape = f" ({axes})" if axes else ""
+    whose = "the baseline" if axes else "the baseline of its group"
+    over = f"over {tried} candidates" if axes else "within each group"
+    some = f" {left_out} further candidates are in the table only." if left_out else ""
+    return (
+        f"Difference of each cheaper shape{shape} to {whose} with its "
+        f"{percent_text(lean.settings.confidence)} interval, cheapest at the top; the dashed line "
+        f"is the margin of {number_text(-lean.margin)}; filled blue points are established to lie "
+        f"right of it, crosses are excluded (shown to lie left of it), and open circles are "
+        f"undecided (Holm {over}).{some}"
+    )
+
+
+def _candidate_text(lean: LeanResult, row: LeanRow) -> str:
+    saved = ", ".join(
+        f"{percent_text(round(share, 3))} of {cost_title(cost)}"
+        for cost, share in row.saving.items()
+        if math.isfinite(share)
+    )
+    lines = [
+        f"{row.label} (chosen)" if row.label == lean.choice else row.label,
+        f"difference in {lean.metric} {interval_text(row.ci, lean.settings.confidence)}",
+        f"Holm {p_text(row.p_holm)}, {row.n} run{'' if row.n == 1 else 's'}{row.lost.behind}",
+        *([f"saves {saved}"] if saved else []),
+        row.outcome,
+        *([f"best setting: {setting_text(row.setting)}"] if row.setting else []),
+    ]
+    return "\n".join(lines)
