@@ -3,7 +3,7 @@
 import math
 
 from analysis.charts import palette
-from analysis.charts.axes import GridAxis, cost_axis, named_axis, value_axis
+from analysis.charts.axes import GridAxis, cost_axis, named_axis
 from analysis.charts.chart import (
     Axis,
     Bars,
@@ -14,7 +14,8 @@ from analysis.charts.chart import (
     symbol_of,
 )
 from analysis.findings.compare_results import Comparison, StudySide
-from analysis.findings.results import TransitionResult
+from analysis.findings.jsonable import Number
+from analysis.findings.results import Interval, TransitionResult
 from analysis.questions.pareto.charts import file_part, mean_front
 from analysis.questions.transition.charts import error_of
 from analysis.words.wording import (
@@ -57,38 +58,34 @@ def _level_chart(curves: list[tuple[int, str, TransitionResult]]) -> Chart:
     axis = GridAxis.of([h for _, _, found in curves for h in found.level])
     layers = []
     for at, label, found in curves:
-        points = tuple(
-            Point(
-                axis.beside(h, at, len(curves), 0.08),
-                middle := error_of(found.level[h].estimate, found.scale),
-                _level_end(found, h, -1),
-                _level_end(found, h, 1),
-                hover=f"{label}\n{found.x} = {number_text(h)}: {number_text(middle)}",
-            )
-            for h in sorted(found.level)
-        )
-        layers.append(Series(points, _shade(at), label, symbol=symbol_of(at), line=Line()))
+        points = []
+        for h in sorted(found.level):
+            level = _level(found, h)
+            text = f"{label}\n{found.x} = {number_text(h)}: {number_text(level.estimate)}"
+            place = axis.beside(h, at, len(curves), 0.08)
+            points.append(Point(place, level.estimate, level, hover=text))
+        layers.append(Series(tuple(points), _shade(at), label, symbol=symbol_of(at), line=Line()))
     title = metric_title(first.metric, first.scale)
     over = f", averaged over {first.by}" if first.by is not None else ""
-    values = [point.y for layer in layers for point in layer.points]
     return Chart(
         "curves",
         f"{title} against {first.x}",
         f"The level of every study at each value of {first.x}{over}, with 95% intervals; lower is "
         "better.",
         axis.axis(first.x),
-        value_axis(title, values, log=first.scale != "loss"),
+        Axis(title, "log" if first.scale != "loss" else "number"),
         tuple(layers),
         is_wide=True,
         legend="beside",
     )
 
 
-def _level_end(found: TransitionResult, h: float, side: int) -> float:
-    """Return an end of a level's 95 % interval as an error; that of an accuracy is at most 1."""
-    level = found.level[h]
-    error = error_of(level.estimate + side * 1.96 * level.se, found.scale)
-    return min(error, 1.0) if found.scale == "accuracy" else error
+def _level(found: TransitionResult, h: Number) -> Interval:
+    """Return a level with its 95 % interval as errors; that of an accuracy is at most 1."""
+    level, most = found.level[h], 1.0 if found.scale == "accuracy" else math.inf
+    ends = (level.estimate + side * 1.96 * level.se for side in (-1, 1))
+    low, high = (min(error_of(end, found.scale), most) for end in ends)
+    return Interval(error_of(level.estimate, found.scale), low, high)
 
 
 def _place_chart(curves: list[tuple[int, str, TransitionResult]]) -> Chart:
@@ -154,8 +151,7 @@ def _front_layers(side: StudySide, cost: str, at: int, *, has_steps: bool) -> li
         Point(
             row.costs[cost],
             row.mean,
-            row.ci.low,
-            row.ci.high,
+            row.ci,
             hover=f"{row.label}\n{side.label}: {interval_text(row.ci)}",
             size=10 if len(rows) <= _MANY else 7,
             opacity=0.5 if math.isnan(row.p_front) else 0.3 + 0.7 * row.p_front,

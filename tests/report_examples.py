@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.charts.chart import Chart, Series
+from analysis.charts.chart import Chart
 from analysis.findings.results import (
     CellCounts,
     CellValue,
@@ -289,15 +289,9 @@ def lean_result(**changes: Any) -> LeanResult:
     return dataclasses.replace(result, **changes)
 
 
-def drawn_series(chart: Chart) -> list[Series]:
-    """The series of a chart."""
-    return [layer for layer in chart.layers if isinstance(layer, Series)]
-
-
 def hover_texts(chart: Chart) -> list[str]:
     """What the page says of the points of a chart."""
-    points = [point for series in drawn_series(chart) for point in series.points]
-    return [point.hover for point in points if point.hover]
+    return [point.hover for series in chart.series for point in series.points if point.hover]
 
 
 FAMILIES = ("vit", "xcit", "deit")

@@ -5,14 +5,16 @@ widths are pixels of the page; print scales them.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from analysis.charts import palette
 from analysis.charts.palette import Shade
+from analysis.findings.results import Interval
 
 AxisName = Literal["x", "y"]
+Dash = Literal["solid", "dash", "long", "dot"]
 Symbol = Literal[
     "circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "star", "x", "x-thin"
 ]
@@ -21,7 +23,7 @@ SYMBOLS: tuple[Symbol, ...] = (
     *("cross", "triangle-down", "star"),
 )
 """The symbols that tell groups apart, in the order in which they are used."""
-Dash = Literal["solid", "dash", "long", "dot"]
+Look = TypeVar("Look", bound=Hashable)
 
 
 def symbol_of(index: int) -> Symbol:
@@ -33,10 +35,8 @@ def symbol_of(index: int) -> Symbol:
 class Pick:
     """What a point stands for, shown when it is clicked.
 
-    Attributes:
-        title: the shape or the trial.
-        query: text that finds its trials in the table of trials.
-        links: names and addresses of its runs' pages.
+    ``query`` finds its trials in the table of trials, ``links`` are names and addresses of its
+    runs' pages.
     """
 
     title: str
@@ -49,13 +49,12 @@ class Axis:
     """One axis.
 
     Attributes:
-        title: what it shows.
         kind: ``grid`` has named positions and no lines at them; ``rows`` has one named row below
             the other and is vertical.
         form: how its numbers are written; ``cost`` with a unit prefix, ``whole`` without a part.
         ticks: positions with their names; a log or number axis without any chooses its own.
         bold: those of them that stand out.
-        range: its ends; low and high are exchanged where it runs downwards. None fits the data.
+        range: its ends, exchanged where it runs downwards; None fits the data.
         from_zero: whether a fitted axis begins at 0.
     """
 
@@ -70,25 +69,19 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point of a series.
+    """One point of a series; where x or y is NaN, the line that joins the series breaks.
 
     Attributes:
-        x: where it stands; NaN breaks the line that joins the series.
-        y: likewise.
-        low: the lower end of its interval; NaN has none.
-        high: the upper end.
-        hover: what the page says of it; several lines begin with a heading.
+        interval: it reaches from the point to its ends; one that is not known is not drawn.
+        hover: what the page says of the point; several lines begin with a heading.
         pick: what it stands for, a number in `Chart.picks`.
-        size: the diameter of its symbol in pixels.
-        opacity: from 0 to 1.
+        size: the diameter of its symbol.
         label: its name beside it.
-        label_side: on which side.
     """
 
     x: float
     y: float
-    low: float = math.nan
-    high: float = math.nan
+    interval: Interval | None = None
     hover: str = ""
     pick: int | None = None
     size: float = 9.0
@@ -96,14 +89,17 @@ class Point:
     label: str = ""
     label_side: Literal["left", "right"] = "right"
 
-    def distances(self, along: AxisName) -> tuple[float, float]:
+    def reach(self, along: AxisName) -> tuple[float, float]:
         """Return how far its interval reaches down and up from it; 0 for an unknown end."""
+        if self.interval is None:
+            return 0.0, 0.0
         value = self.x if along == "x" else self.y
-        return _distance(value, self.low), _distance(self.high, value)
+        down, up = value - self.interval.low, self.interval.high - value
+        return _length(down), _length(up)
 
 
-def _distance(upper: float, lower: float) -> float:
-    return max(0.0, upper - lower) if math.isfinite(upper) and math.isfinite(lower) else 0.0
+def _length(distance: float) -> float:
+    return max(0.0, distance) if math.isfinite(distance) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +117,9 @@ class Series:
     """Points of one colour, with or without intervals, symbols and a line that joins them.
 
     Attributes:
-        points: in the order of the line.
-        shade: their colour.
         name: its name in the legend; empty for none.
         group: series of one group are shown and hidden together on the page; its name by default.
         symbol: None draws no symbols.
-        is_open: whether symbols are outlines.
         line: None draws no line.
         interval: the axis along which intervals lie.
         is_thin: whether intervals are thin and have no caps, for many points.
@@ -145,25 +138,10 @@ class Series:
     is_thin: bool = False
     hover: str = ""
 
-    @property
-    def has_intervals(self) -> bool:
-        """Whether any point has an interval."""
-        return any(math.isfinite(point.low) or math.isfinite(point.high) for point in self.points)
-
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Bars that stand at 0.
-
-    Attributes:
-        x: their middles.
-        heights: their ends.
-        shades: the colour of each.
-        hover: what the page says of each.
-        notes: what stands above each; empty for nothing anywhere.
-        name: their name in the legend; empty for none.
-        width: of one bar.
-    """
+    """Bars that stand at 0; x is their middles, ``notes`` stand above them."""
 
     x: tuple[float, ...]
     heights: tuple[float, ...]
@@ -205,7 +183,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A line through the whole chart at a value of an axis, named beside the page's chart."""
+    """A line through the whole chart at a value of an axis; the page names it beside the chart."""
 
     axis: AxisName
     value: float
@@ -231,10 +209,7 @@ class Chart:
 
     Attributes:
         name: identifier on the page and name of its files.
-        title: heading.
         caption: plain sentences that say how to read it.
-        x: the horizontal axis.
-        y: the vertical axis.
         layers: what is drawn, the lowest first.
         is_wide: whether it takes the page's full width.
         picks: what its points stand for.
@@ -257,14 +232,14 @@ class Chart:
     panel_of: str = ""
 
     @property
-    def named(self) -> tuple[Series | Bars, ...]:
-        """What the legend names."""
-        return tuple(each for each in self.layers if isinstance(each, Series | Bars) and each.name)
+    def series(self) -> tuple[Series, ...]:
+        """The layers that are series."""
+        return tuple(layer for layer in self.layers if isinstance(layer, Series))
 
     @property
     def cells(self) -> Cells | None:
         """Its heat map."""
-        return next((each for each in self.layers if isinstance(each, Cells)), None)
+        return next((layer for layer in self.layers if isinstance(layer, Cells)), None)
 
     @property
     def num_rows(self) -> int:
@@ -273,20 +248,22 @@ class Chart:
             return round(self.y.range[0] + 0.4)
         return len(self.cells.rows) if self.cells is not None else 0
 
-    def values(self, axis: AxisName) -> list[float]:
-        """Return every finite value that is drawn along an axis, the ends of intervals too."""
-        found: list[float] = []
-        for each in self.layers:
-            if isinstance(each, Series):
-                found += [point.x if axis == "x" else point.y for point in each.points]
-                if each.interval == axis:
-                    found += [end for point in each.points for end in (point.low, point.high)]
-        return [value for value in found if math.isfinite(value)]
 
+def by_look(looks: Mapping[Look, Series], points: Iterable[tuple[Look, Point]]) -> list[Series]:
+    """Return a series for each look that has points, in the order of the looks.
 
-def finite(values: Iterable[float]) -> list[float]:
-    """Return the values that are numbers."""
-    return [value for value in values if math.isfinite(value)]
+    Args:
+        looks: series without points.
+        points: each with its look.
+    """
+    members: dict[Look, list[Point]] = {}
+    for look, point in points:
+        members.setdefault(look, []).append(point)
+    return [
+        replace(series, points=tuple(members[look]))
+        for look, series in looks.items()
+        if look in members
+    ]
 
 
 def uniquely_named(charts: Sequence[Chart]) -> list[Chart]:

@@ -9,18 +9,23 @@ import numpy as np
 import pandas as pd
 
 from analysis.charts import palette
-from analysis.charts.axes import value_axis
-from analysis.charts.chart import Axis, Chart, Layer, Line, Pick, Point, Series, Symbol, finite
+from analysis.charts.chart import Axis, Chart, Layer, Line, Pick, Point, Series, by_look
 from analysis.charts.picks import query_text, run_links, value_text
 from analysis.words.wording import number_text
 
 MAX_LINES: Final = 120
 MAX_POINTS: Final = 120
-_ENDINGS: Final[tuple[tuple[str, Symbol, tuple[str, ...]], ...]] = (
-    ("stopped early", "circle", ("stopped_early",)),
-    ("no number", "x-thin", ("diverged", "failed", "too_large")),
-)
-"""How curves end early, the symbol at their ends, and the statuses of their trials."""
+_ENDINGS: Final = {
+    "stopped_early": "stopped early",
+    **dict.fromkeys(("diverged", "failed", "too_large"), "no number"),
+}
+"""How curves end early, by the statuses of their trials."""
+_ENDING_LOOKS: Final = {
+    "stopped early": Series(
+        (), palette.INK, "stopped early", is_open=True, hover="{pick}: stopped early"
+    ),
+    "no number": Series((), palette.INK, "no number", symbol="x-thin", hover="{pick}: no number"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +34,15 @@ class Curve:
 
     Attributes:
         group: the value that colours the line.
-        label: the trial in words.
+        pick: the trial.
         status: how it ended.
-        units: budget units done at each point.
-        values: the metric there; NaN where a report lacks it.
-        query: text that finds the trial in the table of trials.
-        links: name and address of its run's page, where that is known.
+        points: budget units done and the metric there; NaN where a report lacks it.
     """
 
     group: object
-    label: str
+    pick: Pick
     status: str
-    units: tuple[float, ...]
-    values: tuple[float, ...]
-    query: str = ""
-    links: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def last(self) -> tuple[float, float] | None:
-        """The last point with a value."""
-        known = [
-            (unit, value)
-            for unit, value in zip(self.units, self.values, strict=True)
-            if math.isfinite(value)
-        ]
-        return known[-1] if known else None
+    points: tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,66 +75,54 @@ def curve_chart(curves: LearningCurves, metric: str, unit: str) -> Chart | None:
     shown_names = palette.named_groups(len(curves.groups)) if curves.grouped_by else set()
     layers: list[Layer] = []
     for index, (group, shade) in enumerate(zip(curves.groups, shades, strict=True)):
-        members = [pair for pair in enumerate(curves.curves) if pair[1].group == group]
+        lines: list[Point] = []
+        dots: list[Point] = []
+        for at, curve in enumerate(curves.curves):
+            if curve.group == group:
+                # A single report is no line.
+                found = dots if len(curve.points) == 1 else lines
+                found += [_point(*point, at, 6) for point in (*curve.points, (math.nan, math.nan))]
         name = _group_name(curves.grouped_by, group)
         shown = name if index in shown_names else ""
         hover = f"{{pick}}\n{metric} {{y}} at {unit} {{x}}"
-        lines = tuple(
-            point
-            for at, curve in members
-            if len(curve.units) > 1
-            for point in (*_points(curve, at), Point(math.nan, math.nan, pick=at))
+        line = Line(1.4, opacity=0.75)
+        drawn = (
+            Series(tuple(lines), shade, shown, name, symbol=None, line=line, hover=hover),
+            Series(tuple(dots), shade, "" if lines else shown, name, hover=hover),
         )
-        if lines:
-            line = Line(1.4, opacity=0.75)
-            layers.append(Series(lines, shade, shown, name, symbol=None, line=line, hover=hover))
-        # A single report is no line.
-        dots = tuple(
-            point for at, curve in members if len(curve.units) == 1 for point in _points(curve, at)
-        )
-        if dots:
-            layers.append(Series(dots, shade, "" if lines else shown, name, hover=hover))
-    ended = ""
-    for name, symbol, statuses in _ENDINGS:
-        ends = tuple(
-            Point(*curve.last, pick=at, size=8)
-            for at, curve in enumerate(curves.curves)
-            if curve.status in statuses and curve.last
-        )
-        if ends:
-            hover = f"{{pick}}: {name}"
-            layers.append(Series(ends, palette.INK, name, symbol=symbol, is_open=True, hover=hover))
-            ended = (
-                "; a ring marks a trial stopped early, a cross one that diverged, failed or was "
-                "too large"
-            )
-    drawn = len(curves.curves)
+        layers += [series for series in drawn if series.points]
+    ends: list[tuple[str, Point]] = []
+    for at, curve in enumerate(curves.curves):
+        known = [point for point in curve.points if math.isfinite(point[1])]
+        if known and curve.status in _ENDINGS:
+            ends.append((_ENDINGS[curve.status], _point(*known[-1], at, 8)))
+    layers += by_look(_ENDING_LOOKS, ends)
+    ended = (
+        "; a ring marks a trial stopped early, a cross one that diverged, failed or was too large"
+    )
+    num_drawn = len(curves.curves)
     some = (
-        f" Shown are {drawn} of {number_text(curves.total)} trials, spread evenly."
-        if drawn < curves.total
+        f" Shown are {num_drawn} of {number_text(curves.total)} trials, spread evenly."
+        if num_drawn < curves.total
         else ""
     )
     coloured = f", coloured by {curves.grouped_by}" if curves.grouped_by else ""
-    values = [value for curve in curves.curves for value in curve.values]
     return Chart(
         "learning-curves",
         "Learning curves",
-        f"{metric} of every trial at each report{coloured}{ended}.{some}",
+        f"{metric} of every trial at each report{coloured}{ended if ends else ''}.{some}",
         Axis(unit, form="whole", from_zero=True),
-        value_axis(metric, values, log=curves.is_log),
+        Axis(metric, "log" if curves.is_log else "number"),
         tuple(layers),
         is_wide=True,
-        picks=tuple(Pick(curve.label, curve.query, curve.links) for curve in curves.curves),
+        picks=tuple(curve.pick for curve in curves.curves),
         legend="beside",
     )
 
 
-def _points(curve: Curve, pick: int) -> list[Point]:
-    """Return a curve's points, with as many digits as a chart shows."""
-    return [
-        Point(unit, float(f"{value:.5g}"), pick=pick, size=6, opacity=0.75)
-        for unit, value in zip(curve.units, curve.values, strict=True)
-    ]
+def _point(unit: float, value: float, pick: int, size: float) -> Point:
+    """Return a point with as many digits as a chart shows."""
+    return Point(unit, float(f"{value:.5g}"), pick=pick, size=size)
 
 
 def _group_name(column: str | None, group: object) -> str:
@@ -194,7 +171,7 @@ def learning_curves(
         _curve(group, row, points[str(row["key"])], metric, told)
         for group, row in zip(colours, rows, strict=True)
     )
-    values = finite(value for curve in curves for value in curve.values)
+    values = [value for curve in curves for _, value in curve.points if math.isfinite(value)]
     return LearningCurves(
         grouped_by, groups, curves, len(known), log and bool(values) and min(values) > 0
     )
@@ -272,14 +249,11 @@ def _curve(
     kept = ordered.iloc[_evenly(len(ordered), MAX_POINTS)]
     point = ", ".join(f"{axis}={value_text(row[axis])}" for axis in axes)
     seed = f"seed {row['seed']}" if "seed" in row else ""
+    label = " · ".join(part for part in (point, seed) if part) or str(row["key"])
+    values = pd.to_numeric(kept[metric], errors="coerce").astype(float)
     return Curve(
         group=group,
-        label=" · ".join(part for part in (point, seed) if part) or str(row["key"]),
-        query=query_text({"key": row["key"]}),
-        links=run_links([row]),
+        pick=Pick(label, query_text({"key": row["key"]}), run_links([row])),
         status=str(row.get("status", "")),
-        units=tuple(float(unit) for unit in kept["unit"]),
-        values=tuple(
-            float(value) for value in pd.to_numeric(kept[metric], errors="coerce").astype(float)
-        ),
+        points=tuple(zip(kept["unit"].astype(float).tolist(), values.tolist(), strict=True)),
     )

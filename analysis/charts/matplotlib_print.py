@@ -191,8 +191,7 @@ def _inches(chart: Chart) -> tuple[float, float]:
         width = _WIDE_INCHES if has_long or has_headings else COLUMN_INCHES
         return width, 0.85 + 0.17 * chart.num_rows
     if chart.legend == "beside":
-        series = [layer for layer in chart.layers if isinstance(layer, Series)]
-        has_labels = any(point.label for each in series for point in each.points)
+        has_labels = any(point.label for series in chart.series for point in series.points)
         return _WIDE_INCHES, 3.4 if has_labels else 2.8
     return COLUMN_INCHES, _PANEL_INCHES
 
@@ -208,7 +207,7 @@ def _draw(axes: Axes, chart: Chart, width: float, height: float) -> None:
     if chart.cells is not None:
         for spine in axes.spines.values():
             spine.set_visible(False)
-    if chart.named and chart.legend != "page":
+    if chart.legend != "page":
         _add_legend(axes, chart)
 
 
@@ -282,15 +281,16 @@ def _add_series(axes: Axes, series: Series, order: float) -> None:
         return
     x, y = [point.x for point in points], [point.y for point in points]
     colours = [to_rgba(colour, point.opacity) for point in points]
-    if series.has_intervals:
-        ends = zip(*(point.distances(series.interval) for point in points), strict=True)
+    has_intervals = any(point.interval for point in points)
+    if has_intervals:
+        ends = zip(*(point.reach(series.interval) for point in points), strict=True)
         thin: dict[str, Any] = {"ecolor": colours, "elinewidth": 0.6, "capsize": 0}
         look = thin if series.is_thin else {"ecolor": colour, "elinewidth": 1.0, "capsize": 2}
         look |= {f"{series.interval}err": list(ends)}
         axes.errorbar(x, y, fmt="none", zorder=order, **look)
     is_hollow = series.is_open and series.symbol != "x-thin"
     # A hollow symbol with an interval hides the part of it that lies behind the symbol.
-    behind = palette.PAGE.light if series.has_intervals else "none"
+    behind = palette.PAGE.light if has_intervals else "none"
     axes.scatter(
         x,
         y,
@@ -364,26 +364,25 @@ def _add_cells(axes: Axes, cells: Cells) -> None:
 
 def _add_legend(axes: Axes, chart: Chart) -> None:
     handles: list[Line2D | Patch] = []
-    series = [layer for layer in chart.layers if isinstance(layer, Series)]
-    lines = {each.group or each.name: each.line for each in series if each.line is not None}
-    for each in chart.named:
-        label = _short(each.name)
-        if isinstance(each, Bars):
-            handles.append(Patch(color=each.shades[0].light, label=label))
+    lines = {each.group or each.name: each.line for each in chart.series if each.line}
+    for layer in chart.layers:
+        if isinstance(layer, Bars) and layer.name:
+            handles.append(Patch(color=layer.shades[0].light, label=_short(layer.name)))
+        if not isinstance(layer, Series) or not layer.name:
             continue
         # At full strength, whatever the opacity of its points.
-        line = each.line or lines.get(each.group or each.name)
-        look: dict[str, Any] = {"ls": ""} if line is None else _line_look(line)
-        if each.symbol is not None:
-            size = max((_diameter(each, point) for point in each.points), default=0.0)
-            look |= {"marker": _MARKERS[each.symbol], "ms": size, "mew": 0.0}
-            if each.is_open or each.symbol == "x-thin":
-                look |= {"mfc": "none", "mew": 0.8}
-        handles.append(Line2D([], [], color=each.shade.light, label=label, **look))
-    if chart.legend == "beside":
+        line = layer.line or lines.get(layer.group or layer.name)
+        look: dict[str, Any] = _line_look(line) if line else {"ls": ""}
+        if layer.symbol is not None:
+            is_outlined = layer.is_open or layer.symbol == "x-thin"
+            look["marker"] = _MARKERS[layer.symbol]
+            look["ms"] = max(_diameter(layer, point) for point in layer.points)
+            look |= {"mfc": "none", "mew": 0.8} if is_outlined else {"mew": 0.0}
+        handles.append(Line2D([], [], color=layer.shade.light, label=_short(layer.name), **look))
+    if handles and chart.legend == "beside":
         # To the right of the axes, where it covers nothing.
         axes.figure.legend(handles=handles, loc="outside right upper", borderaxespad=0.4)
-    else:
+    elif handles:
         axes.legend(handles=handles, borderaxespad=0.2)
 
 

@@ -98,7 +98,7 @@ def _layout(chart: Chart) -> dict[str, Any]:
             "font": hover_font,
             "align": "left",
         },
-        "showlegend": bool(chart.named),
+        "showlegend": True,
         "legend": {
             "orientation": "h",
             "x": 0,
@@ -133,8 +133,8 @@ def _axis(chart: Chart, which: AxisName) -> dict[str, Any]:
         "showgrid": (axis.kind == "log" or not is_x) and chart.cells is None,
     }
     if axis.kind == "log":
-        found["type"] = "log"
-        found |= _log_ticks(axis, chart.values(which))
+        values = [getattr(point, which) for series in chart.series for point in series.points]
+        found |= {"type": "log", **_log_ticks(axis, values)}
     elif axis.form == "percent":
         found["tickformat"] = ".0%"
     elif axis.form == "cost":
@@ -222,12 +222,12 @@ def _add_series(figure: go.Figure, series: Series) -> None:
         dash, shape = _DASHES[series.line.dash], "hv" if series.line.is_step else "linear"
         trace["line"] = {"color": colour, "width": series.line.width, "dash": dash, "shape": shape}
         trace["opacity"] = series.line.opacity
-    if series.has_intervals:
+    if any(point.interval for point in points):
         trace[f"error_{series.interval}"] = {
             "type": "data",
             "symmetric": False,
-            "arrayminus": [point.distances(series.interval)[0] for point in points],
-            "array": [point.distances(series.interval)[1] for point in points],
+            "arrayminus": [point.reach(series.interval)[0] for point in points],
+            "array": [point.reach(series.interval)[1] for point in points],
             "color": colour,
             "thickness": 0.8 if series.is_thin else 1.8,
             "width": 0 if series.is_thin else 4,

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_examples import drawn_series, report_input
+from report_examples import report_input
 
 from analysis.charts.matplotlib_print import save_figures
 from analysis.conditioning import course, fit, has_probe
@@ -307,8 +307,12 @@ class TestResults:
 
     def test_charts_show_every_shape_and_both_curves(self) -> None:
         heads, metric = conditioning_charts(analysed(table()))
-        assert {series.name for series in heads.named} == {"coupled", "head_dim = 8", "theory"}
-        assert sum(len(series.points) for series in drawn_series(metric)) == 22
+        assert {series.name for series in heads.series if series.name} == {
+            "coupled",
+            "head_dim = 8",
+            "theory",
+        }
+        assert sum(len(series.points) for series in metric.series) == 22
 
     def test_one_shape_draws_nothing(self) -> None:
         found = analysed(table().query("heads == 1 and depth == 1 and head_dim == 8"))

@@ -83,11 +83,11 @@ class TestTransition:
         assert "left" not in answer_sentence(found)
         assert not any("left" in warning for warning in found.warnings)
         (chart, *_) = transition_charts(found, runs({}))
-        assert "runs lost" not in [series.name for series in examples.drawn_series(chart)]
+        assert "runs lost" not in [series.name for series in chart.series]
 
     def test_the_chart_crosses_the_cells_and_says_why(self, found: TransitionResult) -> None:
         (chart, *_) = transition_charts(found, runs(LOST))
-        (crosses,) = [each for each in examples.drawn_series(chart) if each.name == "runs lost"]
+        (crosses,) = [each for each in chart.series if each.name == "runs lost"]
         assert [point.hover for point in crosses.points] == [
             "heads=2: 1 of 5 failed",
             "heads=3: 2 of 5 diverged",
@@ -137,7 +137,7 @@ class TestShapes:
     def test_the_chart_crosses_them_and_says_why(self) -> None:
         found = pareto.fit(runs(LOST), **SHAPES)
         (chart,) = front_charts(found, runs(LOST))
-        (crosses,) = [each for each in examples.drawn_series(chart) if each.name == "runs lost"]
+        (crosses,) = [each for each in chart.series if each.name == "runs lost"]
         assert len(crosses.points) == 3
         hovers = " ".join(examples.hover_texts(chart))
         assert "3 full-budget runs left (2 of 5 diverged)" in hovers

@@ -177,9 +177,9 @@ def test_several_comparisons_share_one_forest_with_a_block_each() -> None:
         (0, "family = vit (heads · depth)"),
         (6, "family = xcit (heads · depth)"),
     ]
-    rows = [point.y for series in examples.drawn_series(forest) for point in series.points]
+    rows = [point.y for series in forest.series for point in series.points]
     assert sorted(rows) == [1, 2, 3, 4, 5, 7, 8, 9, 10, 11]
-    front = examples.drawn_series(drawn["front-num_params"])
+    front = drawn["front-num_params"].series
     marked = {series.name: len(series.points) for series in front}
     assert (marked["baseline"], marked["chosen"]) == (2, 1)
 

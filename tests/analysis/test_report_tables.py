@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.charts.axes import GridAxis, log_ticks
+from analysis.charts.chart import Point
 from analysis.charts.learning_curves import MAX_LINES, MAX_POINTS, learning_curves
 from analysis.charts.picks import query_text, varying_axes
-from analysis.findings.results import RunValue
+from analysis.findings.results import RunValue, TransitionResult
 from analysis.questions.lean.charts import MAX_FOREST_ROWS, comparisons, forest_rows, roles_in
 from analysis.questions.pareto.charts import front_charts, mean_front, side_by_side
-from analysis.questions.transition.charts import MAX_RUN_POINTS, length_series
+from analysis.questions.transition.charts import MAX_RUN_POINTS, transition_charts
 from analysis.words import tables, trial_tables
 from analysis.words.wording import NONE
 
@@ -143,8 +144,9 @@ def test_too_many_learning_curves_are_thinned_evenly_over_the_groups() -> None:
     assert curves.total == 900
     assert len(curves.curves) == MAX_LINES
     assert {sum(c.group == g for c in curves.curves) for g in (0, 1, 2)} == {MAX_LINES // 3}
-    assert all(len(curve.units) == MAX_POINTS for curve in curves.curves)
-    assert all(curve.units[0] == 0 and curve.units[-1] == 199 for curve in curves.curves)
+    assert all(len(curve.points) == MAX_POINTS for curve in curves.curves)
+    ends = {(curve.points[0][0], curve.points[-1][0]) for curve in curves.curves}
+    assert ends == {(0, 199)}
 
 
 def test_a_value_that_is_not_positive_forbids_the_logarithmic_axis() -> None:
@@ -164,25 +166,32 @@ def test_a_doubling_grid_is_spaced_evenly_and_a_contiguous_one_as_it_is() -> Non
     assert GridAxis.of([4]).step == 1
 
 
+def drawn_runs(result: TransitionResult) -> list[tuple[Point, ...]]:
+    """The points of the runs, one length after the other."""
+    (chart, *_) = transition_charts(result, pd.DataFrame())
+    assert len(chart.picks) == sum(len(series.points) for series in chart.series if series.hover)
+    return [series.points for series in chart.series if series.hover]
+
+
 def test_accuracies_are_drawn_as_errors_and_losses_as_they_are() -> None:
     runs = (RunValue(1, 8, "0", 0.9, -1.0),)
-    accuracy = examples.transition_result(scale="accuracy", runs=runs, cells=())
-    loss = examples.transition_result(scale="loss", runs=runs, cells=())
-    assert length_series(accuracy)[0].runs == ((1, 0.1, "0"),)
-    assert length_series(loss)[0].runs == ((1, -1.0, "0"),)
+    for scale, drawn in (("accuracy", 0.1), ("loss", -1.0)):
+        result = examples.transition_result(scale=scale, runs=runs, cells=())
+        ((point,),) = drawn_runs(result)
+        assert (point.x, point.y) == (1, drawn)
 
 
 def test_ten_thousand_runs_are_thinned_within_every_length() -> None:
     runs = tuple(RunValue(1 + n % 5, 8 * (1 + n % 2), str(n), 0.1, -1.0) for n in range(10_000))
-    series = length_series(examples.transition_result(runs=runs, cells=()))
-    assert [len(line.runs) for line in series] == [715, 715]
-    assert sum(len(line.runs) for line in series) <= MAX_RUN_POINTS
+    series = drawn_runs(examples.transition_result(runs=runs, cells=()))
+    assert [len(points) for points in series] == [715, 715]
+    assert sum(len(points) for points in series) <= MAX_RUN_POINTS
 
 
 def test_the_front_names_seeds_runs_costs_and_roles() -> None:
     roles = roles_in(comparisons(examples.lean_result(), None))
     (chart,) = front_charts(examples.pareto_result(), examples.shape_trials(), roles)
-    points = [point for series in examples.drawn_series(chart) for point in series.points]
+    points = [point for series in chart.series for point in series.points]
     shapes = sorted((point for point in points if point.pick is not None), key=lambda p: p.x)
     assert [point.pick for point in shapes] == list(range(6))
     lines = [point.hover.split("\n") for point in shapes]

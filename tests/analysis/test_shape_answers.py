@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from report_examples import drawn_series, report_input
+from report_examples import report_input
 from simulated_shapes import additive, grid
 from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
@@ -57,11 +57,11 @@ def test_charts_show_every_pair_step_and_group(told: EffectsResult) -> None:
     assert [gains.name, interaction.name, equal_cost.name] == [
         *("effects", "interaction", "equal-cost")
     ]
-    points = {series.name: len(series.points) for series in drawn_series(gains)}
+    points = {series.name: len(series.points) for series in gains.series}
     assert points["a matched pair"] == 12
     assert sum(points.values()) == 12 + 2 + 4
     assert len(interaction.layers) == 3
-    assert sum(len(series.points) for series in drawn_series(equal_cost)) == 9
+    assert sum(len(series.points) for series in equal_cost.series) == 9
 
 
 def test_the_surface_frames_what_was_tried_and_hatches_what_is_beyond(
@@ -71,7 +71,7 @@ def test_the_surface_frames_what_was_tried_and_hatches_what_is_beyond(
     shapes = [shape.type for shape in plotly_figure(surface).layout.shapes]
     assert shapes.count("rect") == 9
     assert shapes.count("path") == sum(point.extrapolates for point in learned.surface)
-    points = [series.points for series in drawn_series(left_out) if series.symbol is not None]
+    points = [series.points for series in left_out.series if series.symbol is not None]
     assert sum(map(len, points)) == 9
 
 

@@ -9,6 +9,7 @@ from analysis.charts.axes import GridAxis, value_axis
 from analysis.charts.chart import Chart, Layer, Line, Point, Series, symbol_of
 from analysis.charts.picks import short_label, varying_axes
 from analysis.findings.conditioning_results import HEAD_DIM, ConditionedShape, ConditioningResult
+from analysis.findings.results import Interval
 from analysis.words.wording import number_text
 
 MAX_LABELS: Final = 24
@@ -126,8 +127,7 @@ def _metric_chart(result: ConditioningResult) -> Chart:
             Point(
                 shape.condition,
                 shape.metric,
-                min(shape.metric_values),
-                max(shape.metric_values),
+                Interval(shape.metric, min(shape.metric_values), max(shape.metric_values)),
                 hover=_hover(shape, result),
                 label=name if has_names else "",
                 label_side="left" if left else "right",

@@ -13,10 +13,10 @@ from analysis.charts.chart import (
     Point,
     Reference,
     Series,
-    Symbol,
+    by_look,
     symbol_of,
 )
-from analysis.findings.effect_results import EffectsResult, EqualCostShape, Interaction
+from analysis.findings.effect_results import EffectsResult, EqualCostShape, Interaction, PairGain
 from analysis.findings.results import Interval
 from analysis.words.effect_wording import gain_unit, interaction_sentence
 from analysis.words.wording import (
@@ -29,6 +29,16 @@ from analysis.words.wording import (
 )
 
 MAX_ROWS: Final = 40
+_EFFECT_LOOKS: Final = {
+    "established": Series((), palette.BLUE, "established", interval="x"),
+    "not established": Series((), palette.GREY, "not established", is_open=True, interval="x"),
+    "pair": Series((), palette.ORANGE, "a matched pair", symbol="diamond"),
+}
+_GROUP_LOOKS: Final = {
+    "best": Series((), palette.BLUE, "best of its group", symbol="star", interval="x"),
+    "worse": Series((), palette.VERMILLION, "established as worse", interval="x"),
+    "open": Series((), palette.GREY, "not told apart", is_open=True, interval="x"),
+}
 
 
 def effect_charts(result: EffectsResult) -> list[Chart]:
@@ -46,25 +56,15 @@ def effect_charts(result: EffectsResult) -> list[Chart]:
 
 @dataclass(frozen=True, slots=True)
 class EffectRow:
-    """One line of the chart of effects.
-
-    Attributes:
-        axis: the axis it belongs to.
-        label: the step, or the axis itself.
-        effect: its gain with the interval.
-        p_holm: after Holm.
-        gains: gain and held values of each pair.
-        is_mean: whether it is the mean over the axis' steps.
-        established: whether it is told from 0.
-    """
+    """One line of the chart of effects: a step of an axis, or the mean over its steps."""
 
     axis: str
     label: str
     effect: Interval
     p_holm: float | None
-    gains: tuple[tuple[float, str], ...]
-    is_mean: bool
-    established: bool
+    is_established: bool
+    pairs: tuple[PairGain, ...] = ()
+    is_mean: bool = False
 
 
 def effect_rows(result: EffectsResult) -> list[EffectRow]:
@@ -74,68 +74,42 @@ def effect_rows(result: EffectsResult) -> list[EffectRow]:
     for axis in result.axes:
         if not axis.pairs or axis.verdict == "answered":
             continue
-        is_told = axis.verdict in ("helps", "hurts")
-        name = f"{axis.axis}, mean"
-        rows.append(EffectRow(axis.axis, name, axis.effect, axis.p_holm, (), True, is_told))
-        rows += [
-            EffectRow(
-                axis.axis,
-                f"{number_text(step.low)} → {number_text(step.high)}",
-                step.effect,
-                step.p_holm,
-                tuple((pair.gain, pair.held) for pair in step.pairs),
-                False,
-                step.p_holm is not None and step.p_holm <= alpha,
-            )
-            for step in axis.steps
-        ]
+        name, is_told = f"{axis.axis}, mean", axis.verdict in ("helps", "hurts")
+        rows.append(EffectRow(axis.axis, name, axis.effect, axis.p_holm, is_told, is_mean=True))
+        for step in axis.steps:
+            name = f"{number_text(step.low)} → {number_text(step.high)}"
+            is_told = step.p_holm is not None and step.p_holm <= alpha
+            rows.append(EffectRow(axis.axis, name, step.effect, step.p_holm, is_told, step.pairs))
     return rows if len(rows) <= MAX_ROWS else [row for row in rows if row.is_mean][:MAX_ROWS]
 
 
 def _gain_chart(result: EffectsResult, rows: list[EffectRow]) -> Chart:
     """Draw each axis' gain and that of its steps, every matched pair a point."""
-    layers: list[Layer] = [Reference("x", 0.0)]
-    pairs = tuple(
-        Point(gain, at, hover=f"{number_text(gain)} at {held}", size=6, opacity=0.7)
-        for at, row in enumerate(rows)
-        for gain, held in row.gains
-    )
-    for established, shade, name in (
-        (True, palette.BLUE, "established"),
-        (False, palette.GREY, "not established"),
-    ):
-        points = tuple(
-            Point(
-                row.effect.estimate,
-                at,
-                row.effect.low,
-                row.effect.high,
-                hover=f"{row.axis} {row.label}\n"
-                f"{interval_text(row.effect, result.settings.confidence)}\n"
-                f"Holm {p_text(row.p_holm)}",
-                size=11 if row.is_mean else 8,
-            )
-            for at, row in enumerate(rows)
-            if row.established == established
+    points: list[tuple[str, Point]] = []
+    for at, row in enumerate(rows):
+        text = (
+            f"{row.axis} {row.label}\n{interval_text(row.effect, result.settings.confidence)}\n"
+            f"Holm {p_text(row.p_holm)}"
         )
-        if points:
-            layers.append(Series(points, shade, name, is_open=not established, interval="x"))
-    if pairs:
-        layers.append(Series(pairs, palette.ORANGE, "a matched pair", symbol="diamond"))
+        look = "established" if row.is_established else "not established"
+        size = 11 if row.is_mean else 8
+        points.append((look, Point(row.effect.estimate, at, row.effect, hover=text, size=size)))
+        for pair in row.pairs:
+            text = f"{number_text(pair.gain)} at {pair.held}"
+            points.append(("pair", Point(pair.gain, at, hover=text, size=6, opacity=0.7)))
     unit = gain_unit(result.metric, result.scale)
     return Chart(
         "effects",
         f"What each axis does to {result.metric}",
-        f"The gain of one step, in {unit}, with every other axis "
-        "held: each diamond is a pair of shapes that "
-        "differ in that step alone, the circle their mean with its "
+        f"The gain of one step, in {unit}, with every other axis held: each diamond is a pair of "
+        "shapes that differ in that step alone, the circle their mean with its "
         f"{percent_text(result.settings.confidence)} interval over seeds; filled blue is told "
         "from 0 (Holm), and the large circles average an axis' steps.",
         Axis(f"gain in {unit} (right is better)"),
         row_axis(
             [row.label for row in rows], bold=(at for at, row in enumerate(rows) if row.is_mean)
         ),
-        tuple(layers),
+        (Reference("x", 0.0), *by_look(_EFFECT_LOOKS, points)),
         is_wide=True,
         legend="page",
     )
@@ -154,8 +128,7 @@ def _interaction_chart(result: EffectsResult, found: Interaction) -> Chart:
             Point(
                 axis.beside(level.first, at, len(others), 0.06),
                 level.metric.estimate,
-                level.metric.low,
-                level.metric.high,
+                level.metric,
                 hover=f"{name}\n{found.first} = {number_text(level.first)}\n"
                 f"{interval_text(level.metric, result.settings.confidence)}",
             )
@@ -194,60 +167,41 @@ def equal_cost_shapes(result: EffectsResult) -> list[tuple[int, EqualCostShape]]
 def _equal_cost_chart(result: EffectsResult, rows: list[tuple[int, EqualCostShape]]) -> Chart:
     """Draw how far each shape is behind the best of equal cost."""
     cost = result.cost or "cost"
-    # Groups by their first shape's cost.
-    costs = {
-        at: cost_text(cost, group.shapes[0].cost) for at, group in enumerate(result.equal_cost)
-    }
+    unit = gain_unit(result.metric, result.scale)
+    names: list[str] = []
+    points: list[tuple[str, Point]] = []
     layers: list[Layer] = [Reference("x", 0.0)]
-    layers += [
-        Reference("y", at - 0.5, palette.AXIS)
-        for at in range(1, len(rows))
-        if rows[at][0] != rows[at - 1][0]
-    ]
-    looks: tuple[tuple[str, palette.Shade, Symbol, bool], ...] = (
-        ("best of its group", palette.BLUE, "star", False),
-        ("established as worse", palette.VERMILLION, "circle", False),
-        ("not told apart", palette.GREY, "circle", True),
-    )
-    for name, shade, symbol, is_open in looks:
-        points = []
-        for at, (group, shape) in enumerate(rows):
-            if _group_name(shape) == name:
-                behind = shape.behind or Interval(0.0, 0.0, 0.0)
-                text = (
-                    f"{shape.label}\n{cost_title(cost)}: {costs[group]}\n"
-                    f"{result.metric} {number_text(shape.metric, 4)}, {shape.n} runs"
-                )
-                text += f"\nHolm {p_text(shape.p_holm)}" if shape.behind else ""
-                points.append(Point(-behind.estimate, at, -behind.high, -behind.low, hover=text))
-        if points:
-            layers.append(
-                Series(tuple(points), shade, name, symbol=symbol, is_open=is_open, interval="x")
-            )
+    for at, (group, shape) in enumerate(rows):
+        if at and group != rows[at - 1][0]:
+            layers.append(Reference("y", at - 0.5, palette.AXIS))
+        # A group's shapes stand at the cost of its first.
+        shared = cost_text(cost, result.equal_cost[group].shapes[0].cost)
+        text = (
+            f"{shape.label}\n{cost_title(cost)}: {shared}\n"
+            f"{result.metric} {number_text(shape.metric, 4)}, {shape.n} runs"
+        )
+        if shape.behind is None:
+            names.append(f"{shape.label}  {shared}")
+            points.append(("best", Point(0.0, at, hover=text, size=12)))
+        else:
+            names.append(shape.label)
+            behind = shape.behind
+            gain = Interval(-behind.estimate, -behind.high, -behind.low)
+            text += f"\nHolm {p_text(shape.p_holm)}"
+            look = "worse" if shape.established else "open"
+            points.append((look, Point(gain.estimate, at, gain, hover=text)))
+    layers += by_look(_GROUP_LOOKS, points)
     left_out = sum(len(group.shapes) for group in result.equal_cost) - len(rows)
     some = f" {left_out} further shapes are in the table only." if left_out else ""
-    unit = gain_unit(result.metric, result.scale)
     return Chart(
         "equal-cost",
         f"Shapes of equal {cost_title(cost)}",
         f"Each block holds shapes within {percent_text(result.settings.tolerance)} of one cost, "
-        "cheapest block at the top, and how far they are behind its best in "
-        f"{unit}; intervals hold for all "
-        f"{result.equal_cost_pairs} pairs together.{some}",
+        f"cheapest block at the top, and how far they are behind its best in {unit}; intervals "
+        f"hold for all {result.equal_cost_pairs} pairs together.{some}",
         Axis(f"behind the best of equal cost, {unit} (left is worse)"),
-        row_axis(
-            [
-                f"{shape.label}  {costs[group]}" if shape.behind is None else shape.label
-                for group, shape in rows
-            ]
-        ),
+        row_axis(names),
         tuple(layers),
         is_wide=True,
         legend="page",
     )
-
-
-def _group_name(shape: EqualCostShape) -> str:
-    if shape.behind is None:
-        return "best of its group"
-    return "established as worse" if shape.established else "not told apart"

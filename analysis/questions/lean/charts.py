@@ -16,11 +16,10 @@ from analysis.charts.chart import (
     Point,
     Reference,
     Series,
-    Symbol,
-    finite,
+    by_look,
 )
 from analysis.charts.picks import config_key, query_text, short_label, unique_names, varying_axes
-from analysis.findings.results import Config, LeanResult, LeanRow
+from analysis.findings.results import Config, LeanOutcome, LeanResult, LeanRow
 from analysis.lean_groups import LeanGroups
 from analysis.words.wording import (
     cost_title,
@@ -32,12 +31,11 @@ from analysis.words.wording import (
 )
 
 MAX_FOREST_ROWS: Final = 40
-_LOOKS: Final[tuple[tuple[str, palette.Shade, Symbol, bool], ...]] = (
-    ("established", palette.BLUE, "circle", False),
-    ("undecided", palette.GREY, "circle", True),
-    ("excluded", palette.GREY, "x-thin", False),
-)
-"""Outcome, colour, symbol and whether it is open."""
+_LOOKS: Final[dict[LeanOutcome, Series]] = {
+    "established": Series((), palette.BLUE, "established", interval="x"),
+    "undecided": Series((), palette.GREY, "undecided", is_open=True, interval="x"),
+    "excluded": Series((), palette.GREY, "excluded", symbol="x-thin", interval="x"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +145,14 @@ def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
     ]
     layers += [Heading(at, line.name) for at, line in enumerate(lines) if line.candidate is None]
     shown = [(at, line.result, line.candidate) for at, line in enumerate(lines) if line.candidate]
-    for outcome, shade, symbol, is_open in _LOOKS:
-        points = tuple(
-            Point(
-                row.diff, at, row.ci.low, row.ci.high, hover=_candidate_text(result, row), pick=pick
-            )
-            for pick, (at, result, row) in enumerate(shown)
-            if row.outcome == outcome
-        )
-        if points:
-            layers.append(
-                Series(points, shade, outcome, symbol=symbol, is_open=is_open, interval="x")
-            )
+    points = (
+        (row.outcome, Point(row.diff, at, row.ci, hover=_candidate_text(result, row), pick=pick))
+        for pick, (at, result, row) in enumerate(shown)
+    )
+    layers += by_look(_LOOKS, points)
     ends = [-lean.margin, 0.0]
-    ends += finite(end for _, _, row in shown for end in (row.diff, row.ci.low, row.ci.high))
+    for _, _, row in shown:
+        ends += [end for end in (row.diff, row.ci.low, row.ci.high) if math.isfinite(end)]
     room = 0.05 * (max(ends) - min(ends))
     has_headings = len(shown) < len(lines)
     tried = sum(len(each.result.table) for each in compared if forest_rows(each.result))

@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.charts import palette
 from analysis.charts.axes import cost_axis
-from analysis.charts.chart import Axis, Chart, Dash, Layer, Line, Pick, Point, Series, Symbol
+from analysis.charts.chart import Axis, Chart, Dash, Layer, Line, Pick, Point, Series, by_look
 from analysis.charts.picks import config_key, query_text, run_id, run_links, runs_by_values
 from analysis.findings.results import (
     AttainmentSurface,
@@ -29,10 +29,17 @@ from analysis.words.wording import (
 from hsweep.design.question import Goal
 
 _MANY: Final = 60
-_CLASS_LOOKS: Final[dict[FrontClass, tuple[palette.Shade, Symbol]]] = {
-    "on": (palette.BLUE, "circle"),
-    "undecided": (palette.ORANGE, "diamond"),
-    "off": (palette.GREY, "square"),
+_CLASS_LOOKS: Final[dict[FrontClass, Series]] = {
+    "on": Series((), palette.BLUE, CLASS_NAMES["on"], is_thin=True),
+    "undecided": Series(
+        (), palette.ORANGE, CLASS_NAMES["undecided"], symbol="diamond", is_thin=True
+    ),
+    "off": Series((), palette.GREY, CLASS_NAMES["off"], symbol="square", is_thin=True),
+}
+_MARK_LOOKS: Final = {
+    "baseline": Series((), palette.INK, "baseline", is_open=True),
+    "chosen": Series((), palette.INK, "chosen", symbol="star", is_open=True),
+    "runs lost": Series((), palette.INK, "runs lost", symbol="x-thin"),
 }
 
 
@@ -78,8 +85,7 @@ def _front_chart(
         Point(
             place,
             row.ci.estimate,
-            row.ci.low,
-            row.ci.high,
+            row.ci,
             hover=_hover(row, role, own, pareto.metric),
             pick=at,
             size=size,
@@ -99,28 +105,23 @@ def _front_chart(
                 line=Line(1.4, is_step=True, opacity=0.6),
             )
         )
-    for class_, name in CLASS_NAMES.items():
-        shade, symbol = _CLASS_LOOKS[class_]
-        members = tuple(p for p, row in zip(points, rows, strict=True) if row.class_ == class_)
-        if members:
-            layers.append(Series(members, shade, name, symbol=symbol, is_thin=True))
-    is_lossy = [row.lost.total > 0 for row in rows]
-    marks: tuple[tuple[str, Symbol, float, list[bool]], ...] = (
-        ("baseline", "circle", 20, [role == "baseline" for role in roles]),
-        ("chosen", "star", 20, [role == "chosen" for role in roles]),
-        ("runs lost", "x-thin", 11, is_lossy),
+    layers += by_look(
+        _CLASS_LOOKS, ((row.class_, point) for row, point in zip(rows, points, strict=True))
     )
-    for name, symbol, mark_size, chosen in marks:
-        if any(chosen):
-            marked = [point for point, keep in zip(points, chosen, strict=True) if keep]
-            rings = tuple(Point(point.x, point.y, size=mark_size) for point in marked)
-            layers.append(Series(rings, palette.INK, name, symbol=symbol, is_open=True))
+    marks = [
+        (role, Point(point.x, point.y, size=20))
+        for role, point in zip(roles, points, strict=True)
+        if role
+    ]
+    lossy = [point for row, point in zip(rows, points, strict=True) if row.lost.total]
+    marks += [("runs lost", Point(point.x, point.y, size=11)) for point in lossy]
+    layers += by_look(_MARK_LOOKS, marks)
     better = "lower" if pareto.goal == "min" else "higher"
     joint = ", all costs taken together" if len(pareto.costs) > 1 else ""
     tied = "; shapes of equal cost stand side by side" if places != costs else ""
     crossed = (
         "; a cross marks a shape whose mean is that of the runs left, as others were lost"
-        if any(is_lossy)
+        if lossy
         else ""
     )
     return Chart(

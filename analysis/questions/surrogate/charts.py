@@ -1,24 +1,20 @@
 """The charts of a surrogate: what it expects over two axes, and how well it predicts."""
 
 import math
+from typing import Final
 
 from analysis.charts import palette
 from analysis.charts.axes import named_axis, value_axis
-from analysis.charts.chart import (
-    Axis,
-    Cell,
-    Cells,
-    Chart,
-    Layer,
-    Line,
-    Point,
-    Series,
-    Symbol,
-)
+from analysis.charts.chart import Axis, Cell, Cells, Chart, Line, Point, Series, by_look
 from analysis.findings.jsonable import number
 from analysis.findings.surrogate_results import SurfacePoint, SurrogateResult
 from analysis.words.surrogate_wording import is_inside
 from analysis.words.wording import MINUS, interval_text, number_text, percent_text
+
+_LOOKS: Final = {
+    True: Series((), palette.BLUE, "inside its interval", is_thin=True),
+    False: Series((), palette.ORANGE, "outside", symbol="x", is_thin=True),
+}
 
 
 def surrogate_charts(result: SurrogateResult) -> list[Chart]:
@@ -42,7 +38,6 @@ def _surface_chart(result: SurrogateResult) -> Chart:
     )
     held = _held_text(result)
     better = "lower" if result.goal == "min" else "higher"
-    y = named_axis(second, [number_text(value) for value in rows])
     return Chart(
         "surrogate",
         f"Expected {result.metric} over {first} and {second}",
@@ -51,7 +46,7 @@ def _surface_chart(result: SurrogateResult) -> Chart:
         + (f" Held: {held}." if held else "")
         + ("" if result.verdict == "predicts" else " No skill is shown, so read it as a guess."),
         named_axis(first, [number_text(value) for value in columns]),
-        y,
+        named_axis(second, [number_text(value) for value in rows]),
         (Cells(cells, best_first),),
         is_wide=True,
         key=f"expected {result.metric}; framed: tried, hatched: extrapolated",
@@ -97,29 +92,20 @@ def _left_out_chart(result: SurrogateResult) -> Chart:
     """Draw every shape's metric against what the other shapes say of it."""
     metrics = [shape.metric for shape in result.shapes]
     ends = tuple(Point(end, end) for end in (min(metrics), max(metrics)))
-    layers: list[Layer] = [
-        Series(ends, palette.MUTED, symbol=None, line=Line(1.4, "dash")),
-    ]
-    looks: tuple[tuple[bool, palette.Shade, Symbol], ...] = (
-        (True, palette.BLUE, "circle"),
-        (False, palette.ORANGE, "x"),
-    )
-    for inside, shade, symbol in looks:
-        points = tuple(
+    points = (
+        (
+            is_inside(shape.metric, shape.left_out),
             Point(
                 shape.metric,
                 shape.left_out.estimate,
-                shape.left_out.low,
-                shape.left_out.high,
+                shape.left_out,
                 hover=f"{shape.label}\nmeasured {number_text(shape.metric, 4)}\n"
                 f"predicted {interval_text(shape.left_out, result.settings.confidence)}",
-            )
-            for shape in result.shapes
-            if is_inside(shape.metric, shape.left_out) == inside
+            ),
         )
-        if points:
-            name = "inside its interval" if inside else "outside"
-            layers.append(Series(points, shade, name, symbol=symbol, is_thin=True))
+        for shape in result.shapes
+    )
+    diagonal = Series(ends, palette.MUTED, symbol=None, line=Line(1.4, "dash"))
     is_log = result.scale == "error" and min(metrics) > 0
     return Chart(
         "left-out",
@@ -129,6 +115,6 @@ def _left_out_chart(result: SurrogateResult) -> Chart:
         f"dashed is a perfect prediction. {result.reason[:1].upper()}{result.reason[1:]}.",
         value_axis(f"measured {result.metric}", metrics, log=is_log),
         Axis("predicted from the others", "log" if is_log else "number"),
-        tuple(layers),
+        (diagonal, *by_look(_LOOKS, points)),
         is_wide=True,
     )

@@ -1,13 +1,12 @@
 """The charts of a transition."""
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import pandas as pd
 
 from analysis.charts import palette
-from analysis.charts.axes import GridAxis, named_axis, value_axis
+from analysis.charts.axes import GridAxis, named_axis
 from analysis.charts.chart import (
     Axis,
     Band,
@@ -19,11 +18,12 @@ from analysis.charts.chart import (
     Point,
     Reference,
     Series,
+    by_look,
     symbol_of,
 )
 from analysis.charts.picks import config_key, query_text, run_links, runs_by_values, value_text
 from analysis.findings.jsonable import Number
-from analysis.findings.results import CLAIMS, Interval, TransitionResult
+from analysis.findings.results import CLAIMS, Interval, RunValue, TransitionResult
 from analysis.words.wording import (
     abruptness_text,
     interval_text,
@@ -37,6 +37,7 @@ from hsweep.design.question import Scale
 
 MAX_RUN_POINTS: Final = 1500
 _PANEL: Final = "transition"
+_SLOPE_SHADES: Final = (palette.BLUE, palette.VERMILLION, palette.GREY)
 _PLACED: Final = (*CLAIMS, "plateau", "suggested")
 """Verdicts that place a drop."""
 
@@ -63,128 +64,98 @@ def transition_charts(result: TransitionResult, trials: pd.DataFrame) -> list[Ch
     return charts
 
 
-@dataclass(frozen=True, slots=True)
-class LengthSeries:
-    """The error against the searched axis at one value of the modulating axis.
-
-    Attributes:
-        by: that value; None where nothing modulates.
-        runs: (x, error, replicate) of every full-budget run.
-        cells: (x, error) of every cell, under the leading reading.
-        lossy: (x, error, losses in words) of those cells that are read from the runs left.
-    """
-
-    by: Number | None
-    runs: tuple[tuple[Number, float, str], ...]
-    cells: tuple[tuple[Number, float], ...]
-    lossy: tuple[tuple[Number, float, str], ...] = ()
-
-
 def error_of(y: float, scale: Scale) -> float:
     """Return the error that stands for ``y``: undoes the logarithm, leaves nats as they are."""
     return y if scale == "loss" else 10.0**y
 
 
-def length_series(result: TransitionResult) -> list[LengthSeries]:
-    """Return one series a length, ascending, with at most about `MAX_RUN_POINTS` runs in all."""
-    every = math.ceil(len(result.runs) / MAX_RUN_POINTS) or 1
-    keys = {run.by for run in result.runs} | {cell.by for cell in result.cells}
-    lost = {(cell.x, cell.by): cell.losses for cell in result.counts if cell.losses.total}
-    found = []
-    for by in sorted(keys, key=lambda key: (key is not None, key or 0)):
-        runs = [run for run in result.runs if run.by == by][::every]
-        cells = [cell for cell in result.cells if cell.by == by and math.isfinite(cell.z)]
-        errors = {cell.x: error_of(cell.z, result.scale) for cell in cells}
-        known = sorted(errors.items())
-        found.append(
-            LengthSeries(
-                by=by,
-                runs=tuple((run.x, error_of(run.y, result.scale), run.replicate) for run in runs),
-                cells=tuple(known),
-                lossy=tuple((x, y, lost[x, by].text) for x, y in known if (x, by) in lost),
-            )
-        )
-    return found
-
-
 def _error_chart(result: TransitionResult, axis: GridAxis, trials: pd.DataFrame) -> Chart:
     """Draw the error against x, one colour a length, every run a point."""
-    series = length_series(result)
     title = metric_title(result.metric, result.scale)
-    band, band_caption = _bracket(result, axis)
-    layers: list[Layer] = [*band]
-    picks = _run_picks(result, series, trials)
-    has_losses = any(line.lossy for line in series)
-    shown_names = palette.named_groups(len(series))
-    if series[0].by is None and len(series) == 1 and not has_losses:
-        shown_names = set()  # there is nothing to tell apart
-    first_pick = 0
-    for index, (line, shade) in enumerate(
-        zip(series, palette.ordered_shades(len(series)), strict=True)
+    bracket, bracket_caption = _bracket(result, axis)
+    every = math.ceil(len(result.runs) / MAX_RUN_POINTS) or 1
+    lost = {(cell.x, cell.by): cell.losses for cell in result.counts if cell.losses.total}
+    found = {run.by for run in result.runs} | {cell.by for cell in result.cells}
+    lengths = sorted(found, key=lambda by: (by is not None, by or 0))
+    shown_names = palette.named_groups(len(lengths))
+    layers: list[Layer] = [*bracket]
+    drawn: list[RunValue] = []
+    losses: list[Point] = []
+    for index, (by, shade) in enumerate(
+        zip(lengths, palette.ordered_shades(len(lengths)), strict=True)
     ):
-        group = f"{result.by} = {number_text(line.by)}" if line.by is not None else "runs"
-        name = group if index in shown_names else ""
+        group = f"{result.by} = {number_text(by)}" if by is not None else "runs"
+        # One series without a name of its own needs none.
+        name = group if index in shown_names and (by is not None or lost) else ""
         symbol = symbol_of(index)
-        places = {x: axis.beside(x, index, len(series)) for x, _ in line.cells}
-        cells = tuple(Point(places[x], y, size=4) for x, y in line.cells)
-        layers.append(
-            Series(cells, shade, "" if line.runs else name, group, symbol=symbol, line=Line())
+        cells = {c.x: c.z for c in result.cells if c.by == by and math.isfinite(c.z)}
+        joined = tuple(
+            Point(axis.beside(x, index, len(lengths)), error_of(cells[x], result.scale), size=4)
+            for x in sorted(cells)
         )
-        runs = tuple(
-            Point(axis.beside(x, index, len(series)), y, pick=at, size=7, opacity=0.6)
-            for at, (x, y, _) in enumerate(line.runs, first_pick)
+        runs = [run for run in result.runs if run.by == by][::every]
+        points = tuple(
+            Point(
+                axis.beside(run.x, index, len(lengths)),
+                error_of(run.y, result.scale),
+                pick=pick,
+                size=7,
+                opacity=0.6,
+            )
+            for pick, run in enumerate(runs, len(drawn))
         )
-        first_pick += len(runs)
+        drawn += runs
         hover = f"{{pick}}\n{title} {{y}}"
-        layers.append(Series(runs, shade, name, group, symbol=symbol, hover=hover))
-    losses = tuple(
-        Point(
-            axis.beside(x, index, len(series)),
-            y,
-            size=11,
-            hover=f"{result.x}={number_text(x)}"
-            f"{'' if line.by is None else f', {result.by}={number_text(line.by)}'}: {lost}",
+        layers.append(
+            Series(joined, shade, "" if runs else name, group, symbol=symbol, line=Line())
         )
-        for index, line in enumerate(series)
-        for x, y, lost in line.lossy
-    )
+        if runs:
+            layers.append(Series(points, shade, name, group, symbol=symbol, hover=hover))
+        at_length = f", {result.by}={number_text(by)}" if by is not None else ""
+        losses += [
+            Point(
+                point.x, point.y, hover=f"{result.x}={number_text(x)}{at_length}: {text}", size=11
+            )
+            for x, point in zip(sorted(cells), joined, strict=True)
+            if (text := lost[x, by].text if (x, by) in lost else "")
+        ]
     crossed = ""
     if losses:
-        layers.append(Series(losses, palette.INK, "runs lost", symbol="x-thin"))
+        layers.append(Series(tuple(losses), palette.INK, "runs lost", symbol="x-thin"))
         crossed = "; a cross marks a cell that lost runs and is read from those that are left"
-    drawn = sum(len(line.runs) for line in series)
-    some = f" Shown are {drawn} of {len(result.runs)} runs." if drawn < len(result.runs) else ""
+    some = (
+        f" Shown are {len(drawn)} of {len(result.runs)} runs."
+        if len(drawn) < len(result.runs)
+        else ""
+    )
     cell = {"typical": "median", "attainable": "expected best"}[result.reading]
-    lengths = f", one {result.by} a colour" if result.by is not None else ""
-    values = [y for line in series for _, y, _ in line.runs]
-    values += [y for line in series for _, y in line.cells]
+    one_each = f", one {result.by} a colour" if result.by is not None else ""
     return Chart(
         "error",
         f"{title} against {result.x}",
-        f"Each point is one full-budget run and each line joins the {cell} seeds{lengths}; lower "
-        f"is better{band_caption}{crossed}.{some}",
+        f"Each point is one full-budget run and each line joins the {cell} seeds{one_each}; lower "
+        f"is better{bracket_caption}{crossed}.{some}",
         axis.axis(result.x),
-        value_axis(title, values, log=result.scale != "loss"),
+        Axis(title, "log" if result.scale != "loss" else "number"),
         tuple(layers),
         is_wide=True,
-        picks=picks,
+        picks=_run_picks(result, drawn, trials),
         panel_of=_PANEL,
     )
 
 
 def _run_picks(
-    result: TransitionResult, series: list[LengthSeries], trials: pd.DataFrame
+    result: TransitionResult, runs: list[RunValue], trials: pd.DataFrame
 ) -> tuple[Pick, ...]:
     """Return what each drawn run stands for, in the order in which they are drawn."""
     names = [result.x, *([result.by] if result.by is not None else [])]
     found = runs_by_values(trials, [*names, "seed"])
     picks = []
-    for line in series:
-        for x, _, replicate in line.runs:
-            values = dict(zip(names, (x, line.by), strict=False)) | {"seed": replicate}
-            runs = found.get(config_key(values), [])
-            title = ", ".join(f"{name}={value_text(value)}" for name, value in values.items())
-            picks.append(Pick(title, query_text(values), run_links(runs)))
+    for run in runs:
+        values = dict(zip(names, (run.x, run.by), strict=False)) | {"seed": run.replicate}
+        title = ", ".join(f"{name}={value_text(value)}" for name, value in values.items())
+        links = run_links(found.get(config_key(values), []))
+        picks.append(Pick(title, query_text(values), links))
     return tuple(picks)
 
 
@@ -211,7 +182,6 @@ def _slope_chart(result: TransitionResult, axis: GridAxis) -> Chart:
     """Draw the growth with length at each x against the slope that still counts as none."""
     unit = f"{y_unit(result.scale)} per tenfold {result.by}"
     tolerated = result.settings.delta_T
-    slopes = {x: slope for x, slope in result.gamma.items() if math.isfinite(slope.estimate)}
     layers: list[Layer] = [Reference("y", 0.0, palette.AXIS)]
     limit = ""
     if tolerated is not None:
@@ -221,14 +191,13 @@ def _slope_chart(result: TransitionResult, axis: GridAxis) -> Chart:
             "; blue intervals stay below the dashed line (no growth that matters), orange-red "
             "ones lie above it, grey ones leave it open"
         )
-    for shade in (palette.BLUE, palette.VERMILLION, palette.GREY):
-        points = tuple(
-            _at_value(result, axis, x, slope, f"{interval_text(slope)} {unit}")
-            for x, slope in slopes.items()
-            if _slope_shade(result, slope) == shade
-        )
-        if points:
-            layers.append(Series(points, shade))
+    looks = {shade: Series((), shade) for shade in _SLOPE_SHADES}
+    points = (
+        (_slope_shade(result, slope), _at_value(result, axis, x, slope, interval_text(slope), unit))
+        for x, slope in result.gamma.items()
+        if math.isfinite(slope.estimate)
+    )
+    layers += by_look(looks, points)
     return Chart(
         "slopes",
         f"Growth with {result.by}",
@@ -252,11 +221,10 @@ def _slope_shade(result: TransitionResult, slope: Interval) -> palette.Shade:
 
 
 def _at_value(
-    result: TransitionResult, axis: GridAxis, x: Number, interval: Interval, text: str
+    result: TransitionResult, axis: GridAxis, x: Number, interval: Interval, text: str, unit: str
 ) -> Point:
-    """Return an interval at a value of x, which ``text`` describes."""
-    hover = f"{result.x} = {number_text(x)}\n{text}"
-    return Point(axis.at(x), interval.estimate, interval.low, interval.high, hover=hover)
+    hover = f"{result.x} = {number_text(x)}\n{text} {unit}"
+    return Point(axis.at(x), interval.estimate, interval, hover=hover)
 
 
 def _drop_chart(result: TransitionResult) -> Chart:
@@ -334,7 +302,7 @@ def _location_chart(result: TransitionResult, axis: GridAxis) -> Chart:
 def _success_chart(result: TransitionResult, axis: GridAxis) -> Chart:
     """Draw the share of runs below the middle of the collapse."""
     rates = tuple(
-        _at_value(result, axis, x, rate, f"{_percent_interval(rate)} of runs succeed")
+        _at_value(result, axis, x, rate, _percent_interval(rate), "of runs succeed")
         for x, rate in result.success.items()
     )
     joined = tuple(Point(rate.x, rate.y) for rate in rates)
