@@ -138,6 +138,11 @@ class Series:
     is_thin: bool = False
     hover: str = ""
 
+    @property
+    def is_outlined(self) -> bool:
+        """Whether symbols are drawn by their outlines alone."""
+        return self.is_open or self.symbol == "x-thin"
+
 
 @dataclass(frozen=True, slots=True)
 class Bars:
@@ -273,3 +278,11 @@ def uniquely_named(charts: Sequence[Chart]) -> list[Chart]:
         before = sum(chart.name == other.name for other in charts[: len(found)])
         found.append(replace(chart, name=f"{chart.name}-{before + 1}") if before else chart)
     return found
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return text that leaves room for the chart: its middle gives way where it is long."""
+    if len(text) <= longest:
+        return text
+    tail = (longest - 1) // 2
+    return f"{text[: longest - 1 - tail]}…{text[-tail:]}"

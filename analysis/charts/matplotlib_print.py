@@ -19,14 +19,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import (
-    FixedLocator,
-    FuncFormatter,
-    MaxNLocator,
-    NullFormatter,
-    NullLocator,
-    PercentFormatter,
-)
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from analysis.charts import palette
 from analysis.charts.axes import log_ticks, short_cost
@@ -45,6 +38,7 @@ from analysis.charts.chart import (
     Reference,
     Series,
     Symbol,
+    shortened,
 )
 from analysis.words.wording import number_text
 
@@ -176,7 +170,7 @@ def _alone(chart: Chart) -> Figure:
     axes = figure.subplots()
     _draw(axes, chart, width, height)
     if chart.key:
-        axes.set_title(_short(chart.key, 62))
+        axes.set_title(_wrapped(chart.key, int(12.3 * width)))
     return figure
 
 
@@ -189,7 +183,7 @@ def _inches(chart: Chart) -> tuple[float, float]:
         has_long = any(len(name) > _LONG_ROW for _, name in chart.y.ticks)
         has_headings = any(isinstance(each, Heading) for each in chart.layers)
         width = _WIDE_INCHES if has_long or has_headings else COLUMN_INCHES
-        return width, 0.85 + 0.17 * chart.num_rows
+        return width, (0.9 if chart.key else 0.75) + 0.17 * chart.num_rows
     if chart.legend == "beside":
         has_labels = any(point.label for series in chart.series for point in series.points)
         return _WIDE_INCHES, 3.4 if has_labels else 2.8
@@ -201,9 +195,6 @@ def _draw(axes: Axes, chart: Chart, width: float, height: float) -> None:
         _add(axes, layer, 2 + 0.01 * at)
     _set_axis(axes, chart, "x", width, height)
     _set_axis(axes, chart, "y", width, height)
-    for layer in chart.layers:
-        if isinstance(layer, Bars):
-            _add_notes(axes, layer)
     if chart.cells is not None:
         for spine in axes.spines.values():
             spine.set_visible(False)
@@ -217,11 +208,7 @@ def _plain(text: str) -> str:
 
 
 def _short(text: str, longest: int = _LONGEST_LABEL) -> str:
-    """Return text that leaves room for the chart: its middle gives way where it is long."""
-    if len(text) <= longest:
-        return _plain(text)
-    half = (longest - 1) // 2
-    return _plain(f"{text[: longest - 1 - half]}…{text[-half:]}")
+    return _plain(shortened(text, longest))
 
 
 # --- layers ---------------------------------------------------------------------------------------
@@ -232,9 +219,7 @@ def _add(axes: Axes, layer: Layer, order: float) -> None:
         case Series():
             _add_series(axes, layer, order)
         case Bars():
-            colours = [shade.light for shade in layer.shades]
-            heights = [height if math.isfinite(height) else 0.0 for height in layer.heights]
-            axes.bar(layer.x, heights, width=layer.width, color=colours)
+            _add_bars(axes, layer)
         case Cells():
             _add_cells(axes, layer)
         case Band():
@@ -249,17 +234,10 @@ def _add(axes: Axes, layer: Layer, order: float) -> None:
             dash = "--" if layer.is_dashed else "-"
             through(layer.value, color=layer.shade.light, lw=0.8, ls=dash, zorder=1)
         case Heading():
-            axes.annotate(
-                _short(layer.text, 70),
-                (0.0, layer.row),
-                xycoords=("axes fraction", "data"),
-                xytext=(3, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=7.5,
-                fontweight="bold",
-                bbox={"facecolor": palette.PAGE.light, "edgecolor": "none", "pad": 0.6},
-            )
+            look: dict[str, Any] = {"va": "center", "fontsize": 7.5, "fontweight": "bold"}
+            look["bbox"] = {"facecolor": palette.PAGE.light, "edgecolor": "none", "pad": 0.6}
+            look["xycoords"] = ("axes fraction", "data")
+            _annotate(axes, shortened(layer.text, 70), (0.0, layer.row), (3, 0), **look)
         case _:
             assert_never(layer)
 
@@ -288,7 +266,6 @@ def _add_series(axes: Axes, series: Series, order: float) -> None:
         look = thin if series.is_thin else {"ecolor": colour, "elinewidth": 1.0, "capsize": 2}
         look |= {f"{series.interval}err": list(ends)}
         axes.errorbar(x, y, fmt="none", zorder=order, **look)
-    is_hollow = series.is_open and series.symbol != "x-thin"
     # A hollow symbol with an interval hides the part of it that lies behind the symbol.
     behind = palette.PAGE.light if has_intervals else "none"
     axes.scatter(
@@ -296,24 +273,16 @@ def _add_series(axes: Axes, series: Series, order: float) -> None:
         y,
         s=[_diameter(series, point) ** 2 for point in points],
         marker=_MARKERS[series.symbol],
-        c=behind if is_hollow else colours,
-        edgecolors=None if series.symbol == "x-thin" else colour if is_hollow else "none",
-        linewidths=0.8 if is_hollow or series.symbol == "x-thin" else 0.0,
+        c=behind if series.is_open else colours,
+        edgecolors=colour if series.is_open else None,
+        linewidths=0.8 if series.is_outlined else 0.0,
         zorder=order,
     )
     for point in points:
         if point.label:
-            is_right = point.label_side == "right"
-            axes.annotate(
-                _plain(point.label),
-                (point.x, point.y),
-                xytext=(4 if is_right else -4, 0),
-                textcoords="offset points",
-                ha="left" if is_right else "right",
-                va="center",
-                fontsize=6,
-                color=palette.MUTED.light,
-            )
+            side, shift = ("left", 4) if point.label_side == "right" else ("right", -4)
+            look = {"ha": side, "va": "center", "fontsize": 6, "color": palette.MUTED.light}
+            _annotate(axes, point.label, (point.x, point.y), (shift, 0), **look)
 
 
 def _diameter(series: Series, point: Point) -> float:
@@ -325,21 +294,22 @@ def _line_look(line: Line) -> dict[str, Any]:
     return {"lw": width, "ls": _DASHES[line.dash], "alpha": line.opacity}
 
 
-def _add_notes(axes: Axes, bars: Bars) -> None:
-    for at, (note, x) in enumerate(zip(bars.notes, bars.x, strict=False)):
-        if note:
-            # Beside an edge the note would run out of the chart.
-            side = "left" if at == 0 else "right" if at == len(bars.x) - 1 else "center"
-            place = x + {"left": -0.5, "center": 0.0, "right": 0.5}[side] * bars.width
-            axes.annotate(
-                _plain(note),
-                (place, max(0.0, bars.heights[at])),
-                xytext=(0, 2),
-                textcoords="offset points",
-                ha=side,
-                va="bottom",
-                fontsize=7.5,
-            )
+def _add_bars(axes: Axes, bars: Bars) -> None:
+    heights = [height if math.isfinite(height) else 0.0 for height in bars.heights]
+    axes.bar(bars.x, heights, width=bars.width, color=[shade.light for shade in bars.shades])
+    for at, note in enumerate(bars.notes):
+        # Beside an edge the note would run out of the chart.
+        side = "left" if at == 0 else "right" if at == len(bars.x) - 1 else "center"
+        place = bars.x[at] + {"left": -0.5, "center": 0.0, "right": 0.5}[side] * bars.width
+        above = max(0.0, heights[at])
+        _annotate(axes, note, (place, above), (0, 2), ha=side, va="bottom", fontsize=7.5)
+
+
+def _annotate(
+    axes: Axes, text: str, at: tuple[float, float], shift: tuple[float, float], **look: Any
+) -> None:
+    """Write a text some points beside a place."""
+    axes.annotate(_plain(text), at, xytext=shift, textcoords="offset points", **look)
 
 
 def _add_cells(axes: Axes, cells: Cells) -> None:
@@ -374,10 +344,9 @@ def _add_legend(axes: Axes, chart: Chart) -> None:
         line = layer.line or lines.get(layer.group or layer.name)
         look: dict[str, Any] = _line_look(line) if line else {"ls": ""}
         if layer.symbol is not None:
-            is_outlined = layer.is_open or layer.symbol == "x-thin"
             look["marker"] = _MARKERS[layer.symbol]
             look["ms"] = max(_diameter(layer, point) for point in layer.points)
-            look |= {"mfc": "none", "mew": 0.8} if is_outlined else {"mew": 0.0}
+            look |= {"mfc": "none", "mew": 0.8} if layer.is_outlined else {"mew": 0.0}
         handles.append(Line2D([], [], color=layer.shade.light, label=_short(layer.name), **look))
     if handles and chart.legend == "beside":
         # To the right of the axes, where it covers nothing.
@@ -390,23 +359,26 @@ def _add_legend(axes: Axes, chart: Chart) -> None:
 
 
 def _set_axis(axes: Axes, chart: Chart, which: AxisName, width: float, height: float) -> None:
-    axis = chart.x if which == "x" else chart.y
-    set_limits = axes.set_xlim if which == "x" else axes.set_ylim
-    matplotlib_axis = axes.xaxis if which == "x" else axes.yaxis
+    axis, own = (chart.x, axes.xaxis) if which == "x" else (chart.y, axes.yaxis)
     if axis.range is not None and chart.cells is None:
-        set_limits(axis.range)
+        axes.set(**{f"{which}lim": axis.range})
     elif axis.from_zero:
-        set_limits(0, None)
+        axes.set(**{f"{which}lim": (0, None)})
     if axis.kind == "log":
         _set_log(axes, axis, which, int(1.5 * width) if which == "x" else min(7, int(3 * height)))
     elif axis.ticks:
-        _name_ticks(axes, axis, which, width)
+        # As many names as have room.
+        room = len(axis.ticks) if which == "y" else 10.5 * width / _longest_tick(axis)
+        ticks = axis.ticks[:: math.ceil(len(axis.ticks) / max(1.0, room))]
+        own.set_ticks([at for at, _ in ticks], labels=[_short(name) for _, name in ticks])
+        for label, (at, _) in zip(own.get_ticklabels(), ticks, strict=True):
+            label.set_fontweight("bold" if at in axis.bold else "normal")
     elif axis.form == "percent":
-        matplotlib_axis.set_major_formatter(PercentFormatter(1.0))
+        own.set_major_formatter(PercentFormatter(1.0))
     elif axis.form == "cost":
-        matplotlib_axis.set_major_formatter(FuncFormatter(lambda value, _: short_cost(value)))
+        own.set_major_formatter(FuncFormatter(lambda value, _: short_cost(value)))
     elif axis.form == "whole":
-        matplotlib_axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        own.set_major_locator(MaxNLocator(nbins=6, integer=True))
     if axis.kind == "grid" or chart.cells is not None:
         axes.grid(visible=False, axis=which)
     if axis.kind == "rows" or chart.cells is not None:
@@ -417,6 +389,10 @@ def _set_axis(axes: Axes, chart: Chart, which: AxisName, width: float, height: f
         axes.set_ylabel(_short(axis.title, int((72 * height - 30) / 4.9)))
 
 
+def _longest_tick(axis: Axis) -> int:
+    return 1 + max(len(name) for _, name in axis.ticks)
+
+
 def _wrapped(text: str, longest: int) -> str:
     """Return a title in at most two lines."""
     lines = textwrap.wrap(text, longest, break_long_words=False, break_on_hyphens=False)
@@ -425,31 +401,16 @@ def _wrapped(text: str, longest: int) -> str:
     return "\n".join(_short(line, longest) for line in lines)
 
 
-def _name_ticks(axes: Axes, axis: Axis, which: AxisName, width: float) -> None:
-    if which == "y":
-        axes.set_yticks([at for at, _ in axis.ticks], [_short(name) for _, name in axis.ticks])
-        for label, (at, _) in zip(axes.get_yticklabels(), axis.ticks, strict=True):
-            label.set_fontweight("bold" if at in axis.bold else "normal")
-        return
-    # As many names as have room.
-    longest = max(len(name) for _, name in axis.ticks)
-    every = max(1, math.ceil(len(axis.ticks) * (longest + 1) / (10.5 * width)))
-    shown = axis.ticks[::every]
-    axes.set_xticks([at for at, _ in shown], [_short(name) for _, name in shown])
-
-
 def _set_log(axes: Axes, axis: Axis, which: AxisName, most: int) -> None:
     """Make an axis that already holds its data logarithmic, with at most ``most`` labels."""
-    getattr(axes, f"set_{which}scale")("log")
-    low, high = getattr(axes, f"get_{which}lim")()
+    axes.set(**{f"{which}scale": "log"})
+    own = axes.xaxis if which == "x" else axes.yaxis
+    low, high = own.get_view_interval()
     ticks = log_ticks(low, high, most)
     write: Callable[[float], str] = short_cost if axis.form == "cost" else _power_text(ticks)
-    matplotlib_axis = axes.xaxis if which == "x" else axes.yaxis
-    matplotlib_axis.set_major_locator(FixedLocator(ticks))
-    matplotlib_axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
-    matplotlib_axis.set_minor_locator(NullLocator())
-    matplotlib_axis.set_minor_formatter(NullFormatter())
-    getattr(axes, f"set_{which}lim")(low, high)
+    own.set_ticks(ticks, labels=[write(tick) for tick in ticks])
+    own.set_ticks([], minor=True)
+    axes.set(**{f"{which}lim": (low, high)})
 
 
 def _power_text(ticks: Sequence[float]) -> Callable[[float], str]:

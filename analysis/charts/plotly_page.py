@@ -28,6 +28,7 @@ from analysis.charts.chart import (
     Layer,
     Reference,
     Series,
+    shortened,
 )
 
 _FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -37,7 +38,6 @@ _DASHES: Final[dict[Dash, str]] = {
     "long": "8px,3px",
     "dot": "3px,3px",
 }
-_OUTLINE: Final = 1.8
 _MOST_TICKS: Final = 24
 _LONGEST_ROW: Final = 36
 _LONGEST_HEADING: Final = 60
@@ -76,10 +76,6 @@ def plotly_figure(chart: Chart) -> go.Figure:
 def _safe(text: str) -> str:
     """Return text so that plotly shows it as it is."""
     return html.escape(text, quote=False).replace("\n", "<br>")
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _layout(chart: Chart) -> dict[str, Any]:
@@ -153,7 +149,7 @@ def _axis(chart: Chart, which: AxisName) -> dict[str, Any]:
 
 
 def _row_name(axis: Axis, at: float, name: str) -> str:
-    shown = _safe(_cut(name, _LONGEST_ROW))
+    shown = _safe(shortened(name, _LONGEST_ROW))
     return f"<b>{shown}</b>" if at in axis.bold else shown
 
 
@@ -163,7 +159,7 @@ def _log_ticks(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
         ticks = log_ticks(*axis.range, 6)
         names = [short_cost(tick) for tick in ticks]
         return {"tickvals": ticks, "ticktext": names, "tickformat": "~s", "tickangle": 0}
-    positive = [value for value in values if value > 0]
+    positive = [value for value in values if 0 < value < math.inf]
     if positive and math.log10(max(positive) / min(positive)) > 2.5:
         return {"dtick": 1, "exponentformat": "power"}
     return {"tickformat": "~g", "nticks": 8}
@@ -187,7 +183,7 @@ def _add(figure: go.Figure, layer: Layer) -> None:
                 xref="paper",
                 xanchor="left",
                 y=layer.row,
-                text=f"<b>{_safe(_cut(layer.text, _LONGEST_HEADING))}</b>",
+                text=f"<b>{_safe(shortened(layer.text, _LONGEST_HEADING))}</b>",
                 showarrow=False,
                 bgcolor=palette.PAGE.light,
                 borderpad=1,
@@ -210,13 +206,12 @@ def _add_series(figure: go.Figure, series: Series) -> None:
         "legendgroup": _safe(series.group or series.name),
     }
     if series.symbol is not None:
-        outlined = series.is_open or series.symbol == "x-thin"
         trace["marker"] = {
             "color": colour,
             "size": _shared([point.size for point in points]),
             "opacity": _shared([point.opacity for point in points]),
-            "symbol": f"{series.symbol}-open" if outlined else series.symbol,
-            "line": {"width": _OUTLINE if outlined else 0, "color": colour},
+            "symbol": f"{series.symbol}-open" if series.is_outlined else series.symbol,
+            "line": {"width": 1.8 if series.is_outlined else 0, "color": colour},
         }
     if series.line is not None:
         dash, shape = _DASHES[series.line.dash], "hv" if series.line.is_step else "linear"

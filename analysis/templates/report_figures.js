@@ -31,14 +31,11 @@
   }
 
   const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-  // Cuts a label as plotly reads it, where "&lt;" is one letter.
-  function cut(text, longest) {
-    const letters = text.match(/&[a-z]+;|./gsu) || [];
-    return letters.length > longest ? letters.slice(0, longest - 1).join("") + "…" : text;
-  }
-
   // What tells names apart, or the unit of an axis, often stands at the end: the middle gives way.
+  // Plotly reads "&lt;" as one letter.
   function squeezed(text, longest) {
+    const bold = /^<b>(.*)<\/b>$/s.exec(text);
+    if (bold) return "<b>" + squeezed(bold[1], longest) + "</b>";
     const letters = text.match(/&[a-z]+;|./gsu) || [];
     if (letters.length <= longest) return text;
     const tail = Math.floor(longest * 0.4);
@@ -61,11 +58,10 @@
     }
     const axis = layout.yaxis;
     if (axis && Array.isArray(axis.ticktext)) {
-      kept.yaxis = Object.assign({}, axis, { ticktext: axis.ticktext.map((text) => cut(text, 18)) });
+      kept.yaxis = Object.assign({}, axis, { ticktext: axis.ticktext.map((text) => squeezed(text, 18)) });
     }
     kept.annotations = (layout.annotations || []).map((note) => {
-      const heading = /^<b>(.*)<\/b>$/s.exec(note.text);
-      return heading ? Object.assign({}, note, { text: "<b>" + cut(heading[1], 32) + "</b>" }) : note;
+      return note.text.startsWith("<b>") ? Object.assign({}, note, { text: squeezed(note.text, 32) }) : note;
     });
     return kept;
   }

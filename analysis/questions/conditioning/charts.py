@@ -6,7 +6,7 @@ from typing import Final
 
 from analysis.charts import palette
 from analysis.charts.axes import GridAxis, value_axis
-from analysis.charts.chart import Chart, Layer, Line, Point, Series, symbol_of
+from analysis.charts.chart import Chart, Layer, Line, Point, Series, by_look, symbol_of
 from analysis.charts.picks import short_label, varying_axes
 from analysis.findings.conditioning_results import HEAD_DIM, ConditionedShape, ConditioningResult
 from analysis.findings.results import Interval
@@ -34,31 +34,11 @@ def _series_shades(result: ConditioningResult) -> dict[str, palette.Shade]:
     return dict(zip(listed, palette.shades_for(listed), strict=True))
 
 
-def _shape_series(shape: ConditionedShape, result: ConditioningResult) -> str:
-    """Return the series that a shape's point is coloured by: the first that is drawn as a curve."""
-    drawn = {trend.series for trend in result.trends}
-    return next((name for name in shape.series if name in drawn), shape.series[0])
-
-
-def _shape_names(result: ConditioningResult) -> tuple[list[str], list[str]]:
-    """Return the axes that tell the shapes apart, and each shape by its values of them.
-
-    What the colours tell already is left out.
-    """
-    configs = [shape.config for shape in result.shapes]
-    axes = varying_axes(configs) or list(configs[0])
-    coloured = len(_series_shades(result)) > 1
-    axes = [name for name in axes if not (coloured and name == HEAD_DIM)] or axes
-    return axes, [short_label(config, axes) for config in configs]
-
-
 def _title(result: ConditioningResult) -> str:
-    """Return what the condition number is called on an axis."""
     return "condition number" if result.condition == "condition_number" else result.condition
 
 
 def _heads_chart(result: ConditioningResult) -> Chart:
-    """Draw the condition number against heads, measured and predicted, one colour a series."""
     axis = GridAxis.of([x for trend in result.trends for x in trend.x])
     shades = _series_shades(result)
     layers: list[Layer] = []
@@ -115,27 +95,32 @@ def _heads_chart(result: ConditioningResult) -> Chart:
 
 
 def _metric_chart(result: ConditioningResult) -> Chart:
-    """Draw the metric against the condition number, every shape a point with its name."""
-    axes, names = _shape_names(result)
     shades = _series_shades(result)
     has_names = len(result.shapes) <= MAX_LABELS
-    coloured = [_shape_series(shape, result) for shape in result.shapes]
-    is_left = _neighboured(result)
-    layers = []
-    for at, series in enumerate(dict.fromkeys(coloured)):
-        points = tuple(
-            Point(
-                shape.condition,
-                shape.metric,
-                Interval(shape.metric, min(shape.metric_values), max(shape.metric_values)),
-                hover=_hover(shape, result),
-                label=name if has_names else "",
-                label_side="left" if left else "right",
-            )
-            for shape, name, left, own in zip(result.shapes, names, is_left, coloured, strict=True)
-            if own == series
+    configs = [shape.config for shape in result.shapes]
+    axes = varying_axes(configs) or list(configs[0])
+    # What the colours tell already is left out of the names.
+    axes = [name for name in axes if not (len(shades) > 1 and name == HEAD_DIM)] or axes
+    # A shape's colour is that of the first of its series that is drawn as a curve.
+    curves = {trend.series for trend in result.trends}
+    own = [
+        next((s for s in shape.series if s in curves), shape.series[0]) for shape in result.shapes
+    ]
+    looks = {
+        series: Series((), shades[series], series, symbol=symbol_of(at), is_thin=True)
+        for at, series in enumerate(dict.fromkeys(own))
+    }
+    points = [
+        Point(
+            shape.condition,
+            shape.metric,
+            Interval(shape.metric, min(shape.metric_values), max(shape.metric_values)),
+            hover=_hover(shape, result),
+            label=short_label(shape.config, axes) if has_names else "",
+            label_side="left" if has_neighbour else "right",
         )
-        layers.append(Series(points, shades[series], series, symbol=symbol_of(at), is_thin=True))
+        for shape, has_neighbour in zip(result.shapes, _neighboured(result), strict=True)
+    ]
     known = [shape.condition for shape in result.shapes]
     # Names stand to the right.
     room = (max(known) / min(known) if max(known) > min(known) else 10.0) ** 0.06
@@ -151,7 +136,7 @@ def _metric_chart(result: ConditioningResult) -> Chart:
         f"should rise to the {'right' if result.goal == 'min' else 'left'}.",
         dataclasses.replace(x, range=(min(known) / room, max(known) * room**2)),
         value_axis(result.metric, metrics, log=result.scale == "error"),
-        tuple(layers),
+        tuple(by_look(looks, zip(own, points, strict=True))),
         is_wide=True,
         key=" · ".join(axes) if has_names else "",
         legend="beside",

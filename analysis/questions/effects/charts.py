@@ -84,13 +84,11 @@ def effect_rows(result: EffectsResult) -> list[EffectRow]:
 
 
 def _gain_chart(result: EffectsResult, rows: list[EffectRow]) -> Chart:
-    """Draw each axis' gain and that of its steps, every matched pair a point."""
     points: list[tuple[str, Point]] = []
     for at, row in enumerate(rows):
-        text = (
-            f"{row.axis} {row.label}\n{interval_text(row.effect, result.settings.confidence)}\n"
-            f"Holm {p_text(row.p_holm)}"
-        )
+        name = row.label if row.is_mean else f"{row.axis} {row.label}"
+        gain = interval_text(row.effect, result.settings.confidence)
+        text = f"{name}\n{gain}\nHolm {p_text(row.p_holm)}"
         look = "established" if row.is_established else "not established"
         size = 11 if row.is_mean else 8
         points.append((look, Point(row.effect.estimate, at, row.effect, hover=text, size=size)))
@@ -105,18 +103,18 @@ def _gain_chart(result: EffectsResult, rows: list[EffectRow]) -> Chart:
         "shapes that differ in that step alone, the circle their mean with its "
         f"{percent_text(result.settings.confidence)} interval over seeds; filled blue is told "
         "from 0 (Holm), and the large circles average an axis' steps.",
-        Axis(f"gain in {unit} (right is better)"),
+        Axis("gain (right is better)"),
         row_axis(
             [row.label for row in rows], bold=(at for at, row in enumerate(rows) if row.is_mean)
         ),
         (Reference("x", 0.0), *by_look(_EFFECT_LOOKS, points)),
         is_wide=True,
+        key=f"gain in {unit}",
         legend="page",
     )
 
 
 def _interaction_chart(result: EffectsResult, found: Interaction) -> Chart:
-    """Draw the mean metric along one axis, a line for each value of the other."""
     axis = GridAxis.of([level.first for level in found.levels])
     others = sorted({level.second for level in found.levels})
     layers = []
@@ -165,10 +163,8 @@ def equal_cost_shapes(result: EffectsResult) -> list[tuple[int, EqualCostShape]]
 
 
 def _equal_cost_chart(result: EffectsResult, rows: list[tuple[int, EqualCostShape]]) -> Chart:
-    """Draw how far each shape is behind the best of equal cost."""
     cost = result.cost or "cost"
     unit = gain_unit(result.metric, result.scale)
-    names: list[str] = []
     points: list[tuple[str, Point]] = []
     layers: list[Layer] = [Reference("x", 0.0)]
     for at, (group, shape) in enumerate(rows):
@@ -181,10 +177,9 @@ def _equal_cost_chart(result: EffectsResult, rows: list[tuple[int, EqualCostShap
             f"{result.metric} {number_text(shape.metric, 4)}, {shape.n} runs"
         )
         if shape.behind is None:
-            names.append(f"{shape.label}  {shared}")
-            points.append(("best", Point(0.0, at, hover=text, size=12)))
+            best = Point(0.0, at, hover=text, size=12, label=shared, label_side="left")
+            points.append(("best", best))
         else:
-            names.append(shape.label)
             behind = shape.behind
             gain = Interval(-behind.estimate, -behind.high, -behind.low)
             text += f"\nHolm {p_text(shape.p_holm)}"
@@ -199,9 +194,10 @@ def _equal_cost_chart(result: EffectsResult, rows: list[tuple[int, EqualCostShap
         f"Each block holds shapes within {percent_text(result.settings.tolerance)} of one cost, "
         f"cheapest block at the top, and how far they are behind its best in {unit}; intervals "
         f"hold for all {result.equal_cost_pairs} pairs together.{some}",
-        Axis(f"behind the best of equal cost, {unit} (left is worse)"),
-        row_axis(names),
+        Axis("behind the best (left is worse)"),
+        row_axis([shape.label for _, shape in rows]),
         tuple(layers),
         is_wide=True,
+        key=f"blocks of equal {cost_title(cost)}, in {unit}",
         legend="page",
     )

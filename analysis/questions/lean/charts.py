@@ -11,7 +11,6 @@ from analysis.charts.chart import (
     Axis,
     Chart,
     Heading,
-    Layer,
     Pick,
     Point,
     Reference,
@@ -86,15 +85,6 @@ def _matches(wanted: Config, config: Config) -> bool:
     return bool(wanted) and set(config_key(wanted)) <= set(config_key(config))
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """One line of the forest: a candidate, or the heading of its comparison without one."""
-
-    name: str
-    result: LeanResult
-    candidate: LeanRow | None = None
-
-
 def forest_rows(lean: LeanResult, most: int = MAX_FOREST_ROWS) -> list[LeanRow]:
     """Return the candidates of the forest plot, cheapest first.
 
@@ -104,30 +94,10 @@ def forest_rows(lean: LeanResult, most: int = MAX_FOREST_ROWS) -> list[LeanRow]:
     cost = lean.costs[0]
     rows = [row for row in lean.table if math.isfinite(row.diff)]
     if len(rows) > most:
-        lows = {id(row): row.ci.low if math.isfinite(row.ci.low) else -math.inf for row in rows}
-        rows = sorted(rows, key=lambda row: (not row.accepted, -lows[id(row)]))[:most]
+        lows = {row.label: row.ci.low for row in rows if math.isfinite(row.ci.low)}
+        rows.sort(key=lambda row: (not row.accepted, -lows.get(row.label, -math.inf)))
+        rows = rows[:most]
     return sorted(rows, key=lambda row: (row.costs.get(cost, math.inf), row.label))
-
-
-def _forest_lines(compared: Sequence[Comparison]) -> tuple[list[_Line], str]:
-    """Return the lines of all comparisons with a candidate, and the axes that name the first's."""
-    lines: list[_Line] = []
-    first_axes = ""
-    share = max(3, MAX_FOREST_ROWS // max(1, len(compared)))
-    for comparison in compared:
-        result = comparison.result
-        rows = forest_rows(result, share)
-        if not rows:
-            continue
-        axes = varying_axes([*(row.config for row in rows), result.baseline])
-        axes = axes or list(rows[0].config)
-        joined = " · ".join(axes)
-        first_axes = first_axes or joined
-        if comparison.heading:
-            lines.append(_Line(f"{comparison.heading} ({joined})", result))
-        names = unique_names([short_label(row.config, axes) for row in rows])
-        lines += [_Line(name, result, row) for name, row in zip(names, rows, strict=True)]
-    return lines, first_axes
 
 
 def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
@@ -135,43 +105,68 @@ def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
 
     None where no comparison has a candidate.
     """
-    lines, first_axes = _forest_lines(compared)
-    if not lines:
+    names: list[str] = []
+    headings: list[Heading] = []
+    points: list[tuple[LeanOutcome, Point]] = []
+    picks: list[Pick] = []
+    drawn: list[LeanResult] = []
+    named_by = ""
+    share = max(3, MAX_FOREST_ROWS // max(1, len(compared)))
+    for comparison in compared:
+        result = comparison.result
+        rows = forest_rows(result, share)
+        if not rows:
+            continue
+        drawn.append(result)
+        axes = varying_axes([*(row.config for row in rows), result.baseline])
+        axes = axes or list(rows[0].config)
+        named_by = " · ".join(axes)
+        if comparison.heading:
+            headings.append(Heading(len(names), f"{comparison.heading} ({named_by})"))
+            names.append("")
+            named_by = ""  # each heading says its own
+        labels = unique_names([short_label(row.config, axes) for row in rows])
+        for label, row in zip(labels, rows, strict=True):
+            hover = _candidate_text(result, row)
+            points.append(
+                (row.outcome, Point(row.diff, len(names), row.ci, hover, pick=len(picks)))
+            )
+            names.append(label)
+            picks.append(Pick(row.label, query_text(row.config)))
+    if not picks:
         return None
-    lean = lines[0].result
-    layers: list[Layer] = [
-        Reference("x", -lean.margin, is_dashed=True),
-        Reference("x", 0.0),
-    ]
-    layers += [Heading(at, line.name) for at, line in enumerate(lines) if line.candidate is None]
-    shown = [(at, line.result, line.candidate) for at, line in enumerate(lines) if line.candidate]
-    points = (
-        (row.outcome, Point(row.diff, at, row.ci, hover=_candidate_text(result, row), pick=pick))
-        for pick, (at, result, row) in enumerate(shown)
-    )
-    layers += by_look(_LOOKS, points)
-    ends = [-lean.margin, 0.0]
-    for _, _, row in shown:
-        ends += [end for end in (row.diff, row.ci.low, row.ci.high) if math.isfinite(end)]
-    room = 0.05 * (max(ends) - min(ends))
-    has_headings = len(shown) < len(lines)
-    tried = sum(len(each.result.table) for each in compared if forest_rows(each.result))
+    lean = drawn[0]
     margin = number_text(-lean.margin)
+    tried = sum(len(result.table) for result in drawn)
     return Chart(
         "candidates",
         "Candidates against the baseline",
-        _forest_caption(lean, "" if has_headings else first_axes, tried, tried - len(shown)),
+        _forest_caption(lean, named_by, tried, tried - len(picks)),
         Axis(
-            f"difference in {lean.metric} (right is better; dashed: margin {margin})",
-            range=(min(ends) - room, max(ends) + room),
+            f"difference in {lean.metric} (right is better)",
+            range=_forest_range(lean.margin, [point for _, point in points]),
         ),
-        row_axis(["" if line.candidate is None else line.name for line in lines]),
-        tuple(layers),
+        row_axis(names),
+        (
+            Reference("x", -lean.margin, is_dashed=True),
+            Reference("x", 0.0),
+            *headings,
+            *by_look(_LOOKS, points),
+        ),
         is_wide=True,
-        picks=tuple(Pick(row.label, query_text(row.config)) for _, _, row in shown),
-        key="" if has_headings else first_axes,
+        picks=tuple(picks),
+        key=f"{f'{named_by}; ' if named_by else ''}dashed: margin {margin}",
         legend="page",
     )
+
+
+def _forest_range(margin: float, points: Sequence[Point]) -> tuple[float, float]:
+    ends = [-margin, 0.0]
+    for point in points:
+        down, up = point.reach("x")
+        ends += [point.x - down, point.x + up]
+    room = 0.05 * (max(ends) - min(ends))
+    return min(ends) - room, max(ends) + room
 
 
 def _forest_caption(lean: LeanResult, axes: str, tried: int, left_out: int) -> str:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.charts import palette
 from analysis.charts.axes import cost_axis
-from analysis.charts.chart import Axis, Chart, Dash, Layer, Line, Pick, Point, Series, by_look
+from analysis.charts.chart import Axis, Chart, Dash, Line, Pick, Point, Series, by_look, shortened
 from analysis.charts.picks import config_key, query_text, run_id, run_links, runs_by_values
 from analysis.findings.results import (
     AttainmentSurface,
@@ -75,53 +75,37 @@ def _front_chart(
     runs: dict[tuple[tuple[str, str], ...], list[dict[str, object]]],
     role_of: Callable[[Config], str] | None,
 ) -> Chart:
-    """Draw every shape, cheapest first, the fainter the less likely it is on the front."""
     costs = [row.costs[cost] for row in rows]
     places = side_by_side(costs)
-    roles = [role_of(row.config) if role_of else "" for row in rows]
-    found = [runs.get(config_key(row.config), []) for row in rows]
     size = 11 if len(rows) <= _MANY else 7
-    points = [
-        Point(
-            place,
-            row.ci.estimate,
-            row.ci,
-            hover=_hover(row, role, own, pareto.metric),
-            pick=at,
-            size=size,
-            opacity=0.5 if math.isnan(row.p_front) else 0.25 + 0.75 * row.p_front,
-        )
-        for at, (row, place, role, own) in enumerate(zip(rows, places, roles, found, strict=True))
-    ]
-    layers: list[Layer] = []
+    shapes: list[tuple[FrontClass, Point]] = []
+    marks: list[tuple[str, Point]] = []
+    picks = []
+    for at, (row, place) in enumerate(zip(rows, places, strict=True)):
+        own = runs.get(config_key(row.config), [])
+        role = role_of(row.config) if role_of else ""
+        hover = _hover(row, role, own, pareto.metric)
+        # The fainter the less likely it is on the front.
+        opacity = 0.5 if math.isnan(row.p_front) else 0.25 + 0.75 * row.p_front
+        point = Point(place, row.ci.estimate, row.ci, hover, at, size, opacity)
+        shapes.append((row.class_, point))
+        picks.append(Pick(row.label, query_text(row.config), run_links(own)))
+        if role:
+            marks.append((role, Point(point.x, point.y, size=20)))
+        if row.lost.total:
+            marks.append(("runs lost", Point(point.x, point.y, size=11)))
+    steps: list[Series] = []
     if len(pareto.costs) == 1:
         pairs = [(value, row.ci.estimate) for value, row in zip(costs, rows, strict=True)]
-        layers.append(
-            Series(
-                tuple(Point(x, y) for x, y in mean_front(pairs, pareto.goal)),
-                palette.BLUE,
-                "mean front",
-                symbol=None,
-                line=Line(1.4, is_step=True, opacity=0.6),
-            )
-        )
-    layers += by_look(
-        _CLASS_LOOKS, ((row.class_, point) for row, point in zip(rows, points, strict=True))
-    )
-    marks = [
-        (role, Point(point.x, point.y, size=20))
-        for role, point in zip(roles, points, strict=True)
-        if role
-    ]
-    lossy = [point for row, point in zip(rows, points, strict=True) if row.lost.total]
-    marks += [("runs lost", Point(point.x, point.y, size=11)) for point in lossy]
-    layers += by_look(_MARK_LOOKS, marks)
+        corners = tuple(Point(x, y) for x, y in mean_front(pairs, pareto.goal))
+        line = Line(1.4, is_step=True, opacity=0.6)
+        steps.append(Series(corners, palette.BLUE, "mean front", symbol=None, line=line))
     better = "lower" if pareto.goal == "min" else "higher"
     joint = ", all costs taken together" if len(pareto.costs) > 1 else ""
     tied = "; shapes of equal cost stand side by side" if places != costs else ""
     crossed = (
         "; a cross marks a shape whose mean is that of the runs left, as others were lost"
-        if lossy
+        if any(row.lost.total for row in rows)
         else ""
     )
     return Chart(
@@ -132,12 +116,9 @@ def _front_chart(
         f"the chance that nothing beats it{joint}{tied}{crossed}. Click a point for its runs.",
         cost_axis(cost, places),
         Axis(pareto.metric),
-        tuple(layers),
+        (*steps, *by_look(_CLASS_LOOKS, shapes), *by_look(_MARK_LOOKS, marks)),
         is_wide=True,
-        picks=tuple(
-            Pick(row.label, query_text(row.config), run_links(own))
-            for row, own in zip(rows, found, strict=True)
-        ),
+        picks=tuple(picks),
         legend="beside",
     )
 
@@ -156,14 +137,10 @@ def _hover(row: ParetoRow, role: str, runs: list[dict[str, object]], metric: str
         lines.append(f"best setting: {setting_text(row.setting)}")
     lines.append(f"{row.n} full-budget run{'' if row.n == 1 else 's'}{row.lost.behind}")
     if seeds := ", ".join(str(run["seed"]) for run in runs if "seed" in run):
-        lines.append(f"seeds: {_shorten(seeds)}")
+        lines.append(f"seeds: {shortened(seeds, 60)}")
     if ids := ", ".join(run_id(address) for _, address in run_links(runs)):
-        lines.append(f"MLflow: {_shorten(ids)}")
+        lines.append(f"MLflow: {shortened(ids, 60)}")
     return "\n".join(lines)
-
-
-def _shorten(text: str, limit: int = 60) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def file_part(name: str) -> str:

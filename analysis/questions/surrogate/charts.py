@@ -24,7 +24,6 @@ def surrogate_charts(result: SurrogateResult) -> list[Chart]:
 
 
 def _surface_chart(result: SurrogateResult) -> Chart:
-    """Draw the expected metric as a grid of cells, hatched where it extrapolates."""
     first, second = result.surface_axes
     columns = sorted({point.first for point in result.surface})
     rows = sorted({point.second for point in result.surface})
@@ -89,7 +88,6 @@ def _held_text(result: SurrogateResult) -> str:
 
 
 def _left_out_chart(result: SurrogateResult) -> Chart:
-    """Draw every shape's metric against what the other shapes say of it."""
     metrics = [shape.metric for shape in result.shapes]
     ends = tuple(Point(end, end) for end in (min(metrics), max(metrics)))
     points = (

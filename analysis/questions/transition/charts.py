@@ -70,7 +70,6 @@ def error_of(y: float, scale: Scale) -> float:
 
 
 def _error_chart(result: TransitionResult, axis: GridAxis, trials: pd.DataFrame) -> Chart:
-    """Draw the error against x, one colour a length, every run a point."""
     title = metric_title(result.metric, result.scale)
     bracket, bracket_caption = _bracket(result, axis)
     every = math.ceil(len(result.runs) / MAX_RUN_POINTS) or 1
@@ -112,13 +111,10 @@ def _error_chart(result: TransitionResult, axis: GridAxis, trials: pd.DataFrame)
         if runs:
             layers.append(Series(points, shade, name, group, symbol=symbol, hover=hover))
         at_length = f", {result.by}={number_text(by)}" if by is not None else ""
-        losses += [
-            Point(
-                point.x, point.y, hover=f"{result.x}={number_text(x)}{at_length}: {text}", size=11
-            )
-            for x, point in zip(sorted(cells), joined, strict=True)
-            if (text := lost[x, by].text if (x, by) in lost else "")
-        ]
+        for x, point in zip(sorted(cells), joined, strict=True):
+            if (x, by) in lost:
+                text = f"{result.x}={number_text(x)}{at_length}: {lost[x, by].text}"
+                losses.append(Point(point.x, point.y, hover=text, size=11))
     crossed = ""
     if losses:
         layers.append(Series(tuple(losses), palette.INK, "runs lost", symbol="x-thin"))
@@ -179,7 +175,6 @@ def _bracket(result: TransitionResult, axis: GridAxis) -> tuple[list[Band], str]
 
 
 def _slope_chart(result: TransitionResult, axis: GridAxis) -> Chart:
-    """Draw the growth with length at each x against the slope that still counts as none."""
     unit = f"{y_unit(result.scale)} per tenfold {result.by}"
     tolerated = result.settings.delta_T
     layers: list[Layer] = [Reference("y", 0.0, palette.AXIS)]
@@ -228,7 +223,6 @@ def _at_value(
 
 
 def _drop_chart(result: TransitionResult) -> Chart:
-    """Draw how far the error falls on each step of the grid."""
     unit = y_unit(result.scale)
     names = [f"{number_text(step.x_from)} → {number_text(step.x_to)}" for step in result.drops]
     is_peak = [step.x_to == result.h_peak for step in result.drops]
@@ -270,7 +264,6 @@ def _drop_chart(result: TransitionResult) -> Chart:
 
 
 def _location_chart(result: TransitionResult, axis: GridAxis) -> Chart:
-    """Draw the probability that each x is where the collapse ends."""
     shown = sorted(set(axis.values) | set(result.p_h))
     chances = [result.p_h.get(x, 0.0) for x in shown]
     bars = Bars(
@@ -300,7 +293,6 @@ def _location_chart(result: TransitionResult, axis: GridAxis) -> Chart:
 
 
 def _success_chart(result: TransitionResult, axis: GridAxis) -> Chart:
-    """Draw the share of runs below the middle of the collapse."""
     rates = tuple(
         _at_value(result, axis, x, rate, _percent_interval(rate), "of runs succeed")
         for x, rate in result.success.items()
