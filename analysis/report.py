@@ -16,19 +16,17 @@ import pandas as pd
 from markupsafe import Markup
 
 from analysis.answer import Answer
+from analysis.charts.chart import Chart, uniquely_named
+from analysis.charts.learning_curves import LearningCurves, curve_chart, drawn_keys, learning_curves
+from analysis.charts.plotly_page import plotly_script
 from analysis.page import (
     TEMPLATES,
     content_policy,
     embed,
     environment,
-    figure_json,
-    plotly_script,
+    figures_data,
     write_page,
 )
-from analysis.pictures import palette
-from analysis.pictures.curve_figures import curve_picture
-from analysis.pictures.curves import LearningCurves, drawn_keys, learning_curves
-from analysis.pictures.drawing import Picture
 from analysis.questions.base import Section
 from analysis.text import endings, tables, trials
 from analysis.text.numbers import number_text, sentence
@@ -154,17 +152,17 @@ def report_input(
     )
 
 
-def pictures(report_input: ReportInput) -> list[Picture]:
-    """Return every picture that the input has numbers for, in the page's order."""
+def report_charts(report_input: ReportInput) -> list[Chart]:
+    """Return every chart that the input has numbers for, in the page's order."""
     found = [
-        picture
+        chart
         for finding in report_input.answer.findings
-        for picture in finding.charts(report_input.trials)
+        for chart in finding.charts(report_input.trials)
     ]
     curves = report_input.learning_curves()
-    if drawn := curve_picture(curves, report_input.metric, report_input.budget_unit):
+    if drawn := curve_chart(curves, report_input.metric, report_input.budget_unit):
         found.append(drawn)
-    return found
+    return uniquely_named(found)
 
 
 def all_warnings(report_input: ReportInput) -> list[str]:
@@ -208,7 +206,8 @@ def _cells(report_input: ReportInput) -> tables.Table:
 def build_report(report_input: ReportInput) -> str:
     """Return the whole page as HTML."""
     answer = report_input.answer
-    drawn = pictures(report_input)
+    drawn = report_charts(report_input)
+    figures = figures_data(drawn)
     table_script, figures_script = (
         (TEMPLATES / name).read_text("utf-8") for name in ("report_table.js", "report_figures.js")
     )
@@ -238,7 +237,8 @@ def build_report(report_input: ReportInput) -> str:
         num_trials=len(report_input.trials),
         endings=tables.first_rows(endings_shown),
         revisions=endings.revisions_table(report_input.revisions),
-        pictures=drawn,
+        charts=drawn,
+        figures=figures["figures"],
         answer=answer,
         sections=sections(answer),
         cells=tables.first_rows(_cells(report_input)),
@@ -257,17 +257,7 @@ def build_report(report_input: ReportInput) -> str:
                 trials.trial_table(report_input.trials, report_input.axes, report_input.metric)
             )
         ),
-        figures_json=embed(
-            {
-                "figures": {picture.name: figure_json(picture) for picture in drawn},
-                "picks": {
-                    picture.name: [dataclasses.asdict(pick) for pick in picture.picks]
-                    for picture in drawn
-                    if picture.picks
-                },
-                "dark": palette.dark_partners(),
-            }
-        ),
+        figures_json=embed(figures),
     )
 
 

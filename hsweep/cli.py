@@ -359,10 +359,11 @@ def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str 
         answer = answer_study(study, tables)
         click.echo(str(write_study_report(study, answer, target, tables)))
         if figures is not None:
-            from analysis.pictures.plots import save_figures
-            from analysis.report import report_input
+            from analysis.charts.matplotlib_print import save_figures
+            from analysis.report import report_charts, report_input
 
-            for path in save_figures(report_input(study, answer, {}, tables), figures):
+            charts = report_charts(report_input(study, answer, {}, tables))
+            for path in save_figures(charts, figures):
                 click.echo(str(path))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.answer import Answer
+from analysis.charts.chart import Chart
 from analysis.questions.base import Finding
 from analysis.questions.conditioning.kind import ConditioningFinding
 from analysis.questions.conditioning.result import ConditioningResult
@@ -296,6 +297,11 @@ def lean_result(**changes: Any) -> LeanResult:
         warnings=(),
     )
     return dataclasses.replace(result, **changes)
+
+
+def hover_texts(chart: Chart) -> list[str]:
+    """What the page says of the points of a chart."""
+    return [point.hover for series in chart.series for point in series.points if point.hover]
 
 
 FAMILIES = ("vit", "xcit", "deit")

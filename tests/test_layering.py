@@ -45,7 +45,8 @@ OWNERS = {
     "ray": ("hsweep/ray_tune/*.py",),
     "mlflow": ("hsweep/tracking/mlflow_api.py", "hsweep/tracking/mlflow_sql.py"),
     "optuna": ("hsweep/design/space.py", "hsweep/design/search.py", "hsweep/ray_tune/*.py"),
-    "matplotlib": ("analysis/pictures/*plots.py", "analysis/pictures/plotting.py"),
+    "matplotlib": ("analysis/charts/matplotlib_print.py",),
+    "plotly": ("analysis/charts/plotly_page.py",),
 }
 TORCH_AT_THE_TOP = (
     *("models/*.py", "tasks/*.py"),

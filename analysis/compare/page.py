@@ -4,6 +4,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from analysis.charts.plotly_page import plotly_script
+from analysis.compare.charts import comparison_charts
 from analysis.compare.result import Comparison, StudySide
 from analysis.compare.text import comparison_sentences, comparison_tables
 from analysis.page import (
@@ -11,18 +13,16 @@ from analysis.page import (
     content_policy,
     embed,
     environment,
-    figure_json,
-    plotly_script,
+    figures_data,
     write_page,
 )
-from analysis.pictures import palette
-from analysis.pictures.compare_figures import comparison_pictures
 from analysis.questions.lean.text import groups_sentences
 
 
 def build_comparison_page(comparison: Comparison) -> str:
     """Return the whole page as HTML."""
-    drawn = comparison_pictures(comparison)
+    drawn = comparison_charts(comparison)
+    figures = figures_data(drawn)
     script = (TEMPLATES / "report_figures.js").read_text("utf-8")
     return (
         environment()
@@ -31,7 +31,8 @@ def build_comparison_page(comparison: Comparison) -> str:
             title=", ".join(side.label for side in comparison.studies),
             answers=[(side.label, _sentences(side)) for side in comparison.studies],
             sentences=comparison_sentences(comparison),
-            pictures=drawn,
+            charts=drawn,
+            figures=figures["figures"],
             tables=comparison_tables(comparison),
             source_diff=comparison.source_diff,
             hv_note=comparison.hv_note,
@@ -40,13 +41,7 @@ def build_comparison_page(comparison: Comparison) -> str:
             policy=content_policy(plotly_script(), script),
             plotly_script=Markup(plotly_script()),
             figures_script=Markup(script),
-            figures_json=embed(
-                {
-                    "figures": {picture.name: figure_json(picture) for picture in drawn},
-                    "picks": {},
-                    "dark": palette.dark_partners(),
-                }
-            ),
+            figures_json=embed(figures),
         )
     )
 

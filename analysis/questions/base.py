@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pandas as pd
 
-from analysis.pictures.drawing import Picture
+from analysis.charts.chart import Chart
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import Table
@@ -25,7 +25,7 @@ from hsweep.record.reading import StudyTables
 from hsweep.record.study import Study
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 NO_VALUE = "none"
 """What stands for an axis that only part of a space has."""
@@ -143,12 +143,8 @@ class Finding(ABC):
         """A sentence that the terminal prints below the tables; may be empty."""
         return ""
 
-    def charts(self, trials: pd.DataFrame) -> list[Picture]:
-        """Return the charts of the page; ``trials`` tell what a point stands for."""
-        return []
-
-    def print_figures(self, trials: pd.DataFrame) -> "list[tuple[str, Figure]]":
-        """Return the same for print, each with the name of its files."""
+    def charts(self, trials: pd.DataFrame) -> list[Chart]:
+        """Return its charts; ``trials`` tell what a point stands for."""
         return []
 
     @property

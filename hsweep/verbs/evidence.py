@@ -167,7 +167,7 @@ def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowe
     "--report",
     "page",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Also write one HTML file with the pictures.",
+    help="Also write one HTML file with the figures.",
 )
 @home_option
 @json_option

@@ -227,7 +227,7 @@ class TestOtherData:
         assert "Lean choices" in titles
         page = build_comparison_page(result)
         assert "better one" not in page
-        assert 'data-figure="front-0"' not in page
+        assert 'data-figure="front-num_params"' not in page
 
     def test_places_of_a_collapse_are_not_tested_against_each_other(
         self, collapses: list[Study]
@@ -361,7 +361,7 @@ def test_the_page_holds_every_table_and_fetches_nothing(home: Home) -> None:
     for title, _ in comparison_tables(result):
         assert f">{title}</h2>" in page
     assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
-    assert 'data-figure="front-0"' in page
+    assert 'data-figure="front-num_params"' in page
     assert "src=" not in page.split("<script")[0]
 
 

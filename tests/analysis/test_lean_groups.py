@@ -15,7 +15,7 @@ from tiny_studies import finish, new_study, recording
 from analysis.answer import Answer, answer_study
 from analysis.questions.lean.groups import LeanGroups, fit_groups
 from analysis.questions.lean.kind import LeanGroupsFinding
-from analysis.report import build_report, pictures, report_input
+from analysis.report import build_report, report_charts, report_input
 from analysis.runs.table import Runs
 from analysis.terminal import show_answer
 from hsweep import Asha, Sweep, UserError, grid, lean
@@ -179,10 +179,10 @@ def test_results_of_different_tasks_are_never_on_one_front(tmp_path: Path) -> No
     assert {name: len(front.table) for name, front in fronts.items()} == {"even": 2, "odd": 2}
     assert all(max(row.p_front for row in front.table) == 1 for front in fronts.values())
     shown = report_input(study, answer, {})
-    drawn = finding.fronts(shown.trials)
-    assert [front.heading for front in drawn] == ["family = even", "family = odd"]
-    assert [len(front.trials) for front in drawn] == [6, 6]
-    names = [picture.name for picture in pictures(shown)]
+    assert [heading for heading, _ in finding.fronts] == ["family = even", "family = odd"]
+    sizes = [len(finding.trials_of(heading, shown.trials)) for heading, _ in finding.fronts]
+    assert sizes == [6, 6]
+    names = [chart.name for chart in report_charts(shown)]
     assert len(names) == len(set(names))
     page = build_report(shown)
     for family in ("even", "odd"):

@@ -10,17 +10,17 @@ import pytest
 import report_examples as examples
 from simulated_shapes import analysed
 
-from analysis.pictures.front_figures import forest_picture, front_pictures
-from analysis.pictures.rows import Comparison
-from analysis.pictures.transition_figures import transition_pictures
 from analysis.questions.conditioning import fit as conditioning
 from analysis.questions.effects import fit as effects
 from analysis.questions.lean import fit as lean
+from analysis.questions.lean.charts import Comparison, forest_chart
 from analysis.questions.lean.text import lean_table
 from analysis.questions.pareto import fit as pareto
+from analysis.questions.pareto.charts import front_charts
 from analysis.questions.pareto.result import ParetoRow
 from analysis.questions.pareto.text import pareto_table
 from analysis.questions.transition import fit as transition
+from analysis.questions.transition.charts import transition_charts
 from analysis.questions.transition.result import CellCounts, TransitionResult
 from analysis.questions.transition.text import cells_table
 from analysis.runs.losses import Losses, losses_named, runs_text
@@ -90,18 +90,18 @@ class TestTransition:
         found = transition.fit(runs({}), metric="nmse", by=None, goal="min", scale="error")
         assert "left" not in examples.sentence(found)
         assert not any("left" in warning for warning in found.warnings)
-        (picture, *_) = transition_pictures(found, runs({}))
-        assert "runs lost" not in [trace.name for trace in picture.figure.data]
+        (chart, *_) = transition_charts(found, runs({}))
+        assert "runs lost" not in [series.name for series in chart.series]
 
-    def test_the_picture_crosses_the_cells_and_says_why(self, found: TransitionResult) -> None:
-        (picture, *_) = transition_pictures(found, runs(LOST))
-        (crosses,) = [trace for trace in picture.figure.data if trace.name == "runs lost"]
-        assert list(crosses.text) == [
+    def test_the_chart_crosses_the_cells_and_says_why(self, found: TransitionResult) -> None:
+        (chart, *_) = transition_charts(found, runs(LOST))
+        (crosses,) = [each for each in chart.series if each.name == "runs lost"]
+        assert [point.hover for point in crosses.points] == [
             "heads=2: 1 of 5 failed",
             "heads=3: 2 of 5 diverged",
             "heads=6: 1 of 5 too large",
         ]
-        assert "a cross marks a cell that lost runs" in picture.caption
+        assert "a cross marks a cell that lost runs" in chart.caption
 
     def test_the_table_of_cells_has_a_column_for_what_was_too_large(
         self, found: TransitionResult
@@ -134,12 +134,12 @@ class TestShapes:
         )
         assert any(WARNING in warning for warning in found.warnings)
 
-    def test_the_picture_crosses_them_and_says_why(self) -> None:
+    def test_the_chart_crosses_them_and_says_why(self) -> None:
         found = pareto.fit(runs(LOST), **SHAPES)
-        (picture,) = front_pictures(found, [], runs(LOST))
-        (crosses,) = [trace for trace in picture.figure.data if trace.name == "runs lost"]
-        assert len(crosses.x) == 3
-        hovers = " ".join(text for trace in picture.figure.data for text in trace.text or ())
+        (chart,) = front_charts(found, runs(LOST))
+        (crosses,) = [each for each in chart.series if each.name == "runs lost"]
+        assert len(crosses.points) == 3
+        hovers = " ".join(examples.hover_texts(chart))
         assert "3 full-budget runs left (2 of 5 diverged)" in hovers
 
     def test_a_shape_without_any_run_left_is_named(self) -> None:
@@ -167,10 +167,9 @@ class TestShapes:
         assert "4 seeds left (1 of 5 diverged))" in said
         assert "Of the baseline 2 of 5 diverged; its mean is that of the 3 left." in said
         assert "over 3 runs left (2 of 5 diverged)" in lean_table(found).note
-        picture = forest_picture([Comparison(found)])
-        assert picture is not None
-        hovers = " ".join(text for trace in picture.figure.data for text in trace.text or ())
-        assert "4 runs left (1 of 5 diverged)" in hovers
+        chart = forest_chart([Comparison(found)])
+        assert chart is not None
+        assert "4 runs left (1 of 5 diverged)" in " ".join(examples.hover_texts(chart))
 
     def test_effects_and_conditioning_name_them(self) -> None:
         asked: dict[str, Any] = {"config": ["heads"], "metric": "nmse", "goal": "min"}

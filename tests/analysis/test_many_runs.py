@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.pictures.rows import config_key, runs_by_values
+from analysis.charts.picks import config_key, runs_by_values
 from analysis.questions.pareto.result import ParetoSettings
 from analysis.questions.transition.cells import Cells, Grid, SeedNoise, cell_values, resampled_cells
 from analysis.questions.transition.result import RunValue

@@ -3,8 +3,7 @@
 import dataclasses
 import io
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 import report_examples as examples
@@ -13,9 +12,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from analysis.answer import Answer
-from analysis.pictures.transition_figures import transition_pictures
-from analysis.pictures.transition_plots import transition_figures
+from analysis.charts.chart import Band
 from analysis.questions.lean.result import LeanResult
+from analysis.questions.transition.charts import transition_charts
 from analysis.questions.transition.result import MissingTrials, TransitionSettings
 from analysis.questions.transition.text import reading_table
 from analysis.report import build_report
@@ -125,18 +124,13 @@ def test_what_limits_an_answer_stands_below_it_and_not_among_the_other_warnings(
     assert content["warnings"] == [*limits, "other"]
 
 
-@pytest.mark.parametrize("draw", [transition_pictures, transition_figures])
-def test_a_suggested_drop_is_framed_and_not_shaded(draw: Callable[..., Any]) -> None:
+def test_a_suggested_drop_is_framed_and_not_shaded() -> None:
     for result in (examples.suggested_result(), examples.plateau_result()):
-        if draw is transition_figures:
-            names = [name for name, _ in transition_figures(result)]
-        else:
-            drawn = transition_pictures(result, examples.trials_frame())
-            names = [picture.name for picture in drawn]
-            (band,) = drawn[0].figure.layout.shapes
-            assert (band.line.dash == "dash") == (result.verdict == "suggested")
-            assert ("suggested, not tested" in drawn[0].caption) == (band.line.dash == "dash")
-        assert ("location" in names) == (result.verdict == "plateau")
+        charts = transition_charts(result, examples.trials_frame())
+        (band,) = [layer for layer in charts[0].layers if isinstance(layer, Band)]
+        assert band.is_framed == (result.verdict == "suggested")
+        assert ("suggested, not tested" in charts[0].caption) == band.is_framed
+        assert ("location" in [chart.name for chart in charts]) == (result.verdict == "plateau")
 
 
 @pytest.mark.parametrize(

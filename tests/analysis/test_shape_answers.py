@@ -15,18 +15,18 @@ from tiny_studies import finish, new_study, recording
 
 import hsweep
 from analysis.answer import Answer, answer_study, ask_study
-from analysis.pictures.effect_figures import effect_pictures
-from analysis.pictures.plots import save_figures
-from analysis.pictures.shape_rows import effect_rows
-from analysis.pictures.surrogate_figures import surrogate_pictures
+from analysis.charts.matplotlib_print import save_figures
+from analysis.charts.plotly_page import plotly_figure
 from analysis.questions.effects import fit as effects
+from analysis.questions.effects.charts import effect_charts, effect_rows
 from analysis.questions.effects.kind import EFFECTS
 from analysis.questions.effects.result import EffectsResult
 from analysis.questions.effects.text import effects_sentence
 from analysis.questions.surrogate import fit as surrogate
+from analysis.questions.surrogate.charts import surrogate_charts
 from analysis.questions.surrogate.kind import SURROGATE
 from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
-from analysis.report import build_report
+from analysis.report import build_report, report_charts
 from analysis.report import report_input as study_report
 from analysis.result_files import read_result, write_finding
 from hsweep.cli import main
@@ -53,24 +53,27 @@ def learned(frame: pd.DataFrame) -> SurrogateResult:
     return analysed(surrogate.fit, frame, **OPTIONS, baseline=base, settings=QUICK)
 
 
-def test_pictures_show_every_pair_step_and_group(told: EffectsResult) -> None:
-    gains, together, alike = effect_pictures(told)
-    assert (gains.name, together.name, alike.name) == ("effects", "interaction", "equal-cost")
-    points = {trace.name: len(trace.x) for trace in gains.figure.data}
+def test_charts_show_every_pair_step_and_group(told: EffectsResult) -> None:
+    gains, interaction, equal_cost = effect_charts(told)
+    assert [gains.name, interaction.name, equal_cost.name] == [
+        *("effects", "interaction", "equal-cost")
+    ]
+    points = {series.name: len(series.points) for series in gains.series}
     assert points["a matched pair"] == 12
     assert sum(points.values()) == 12 + 2 + 4
-    assert len(together.figure.data) == 3
-    assert sum(len(trace.x) for trace in alike.figure.data) == 9
+    assert len(interaction.layers) == 3
+    assert sum(len(series.points) for series in equal_cost.series) == 9
 
 
 def test_the_surface_frames_what_was_tried_and_hatches_what_is_beyond(
     learned: SurrogateResult,
 ) -> None:
-    surface, left_out = surrogate_pictures(learned)
-    shapes = [shape.type for shape in surface.figure.layout.shapes]
+    surface, left_out = surrogate_charts(learned)
+    shapes = [shape.type for shape in plotly_figure(surface).layout.shapes]
     assert shapes.count("rect") == 9
     assert shapes.count("path") == sum(point.extrapolates for point in learned.surface)
-    assert sum(len(trace.x) for trace in left_out.figure.data if trace.mode == "markers") == 9
+    points = [series.points for series in left_out.series if series.symbol is not None]
+    assert sum(map(len, points)) == 9
 
 
 def test_the_report_and_the_figures_have_them(
@@ -87,7 +90,7 @@ def test_the_report_and_the_figures_have_them(
         'id="figure-surrogate"',
     ):
         assert text in page
-    written = {path.stem for path in save_figures(shown, tmp_path, ["svg"])}
+    written = {path.stem for path in save_figures(report_charts(shown), tmp_path, ["svg"])}
     assert {"effects", "interaction", "equal-cost", "surrogate", "left-out"} <= written
 
 
@@ -100,7 +103,7 @@ def test_names_from_data_stay_text(frame: pd.DataFrame, tmp_path: Path) -> None:
         surrogate=analysed(surrogate.fit, renamed, **asked, settings=QUICK),
     )
     assert "<img" not in build_report(shown)
-    assert save_figures(shown, tmp_path, ["svg"])
+    assert save_figures(report_charts(shown), tmp_path, ["svg"])
 
 
 def analyse(path: Path, *more: str) -> Any:

@@ -16,9 +16,10 @@ from planted import ATTACK, WEB, named, runs
 
 from analysis.answer import Answer
 from analysis.ask import ask_table
-from analysis.pictures.plots import save_figures
+from analysis.charts.matplotlib_print import save_figures
+from analysis.charts.plotly_page import figure_json
 from analysis.questions.kinds import KINDS
-from analysis.report import ReportInput, build_report, pictures, write_report
+from analysis.report import ReportInput, build_report, report_charts, write_report
 from hsweep.paths import Home
 from hsweep.tracking.tracker import LOCAL_UI
 
@@ -204,15 +205,14 @@ def test_a_page_of_planted_names_runs_none_of_them(
 
 
 @pytest.mark.parametrize("kind", ASKED)
-def test_pictures_hold_no_tag_that_came_from_data(answered: dict[str, Answer], kind: str) -> None:
+def test_figures_hold_no_tag_that_came_from_data(answered: dict[str, Answer], kind: str) -> None:
     # Plotly reads a part of HTML in every text it shows.
-    drawn = pictures(page_of(answered[kind]))
+    drawn = report_charts(page_of(answered[kind]))
     assert drawn
-    for picture in drawn:
-        for text in strings(json.loads(picture.figure.to_json())):
-            assert re.findall(r"<(?!/?(?:b|br|extra|i)/?>)[a-zA-Z/!].{0,40}", text) == [], (
-                picture.name
-            )
+    for chart in drawn:
+        for text in strings(figure_json(chart)):
+            found = re.findall(r"<(?!/?(?:b|br|extra|i)/?>)[a-zA-Z/!].{0,40}", text)
+            assert found == [], chart.name
 
 
 def test_what_is_embedded_in_a_script_cannot_end_it(answered: dict[str, Answer]) -> None:
@@ -231,7 +231,7 @@ def test_figures_for_a_paper_read_no_mathematics_into_names(
     answered: dict[str, Answer], tmp_path: Path
 ) -> None:
     for kind in ("transition", "lean"):
-        made = save_figures(page_of(answered[kind]), tmp_path / kind)
+        made = save_figures(report_charts(page_of(answered[kind])), tmp_path / kind)
         assert made
         for path in made:
             if path.suffix == ".svg":

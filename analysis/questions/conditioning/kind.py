@@ -3,13 +3,13 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
-from analysis.pictures.conditioning_figures import conditioning_pictures
-from analysis.pictures.drawing import Picture
+from analysis.charts.chart import Chart
 from analysis.questions.base import Finding, Kind, Option, Section, StudyRuns
+from analysis.questions.conditioning.charts import conditioning_charts
 from analysis.questions.conditioning.fit import CONDITION, fit, has_probe
 from analysis.questions.conditioning.result import ConditioningResult, ConditioningSettings
 from analysis.questions.conditioning.text import (
@@ -24,9 +24,7 @@ from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import varying_columns
 from analysis.values import Jsonable
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from hsweep.design.question import Scale
 
 
 @dataclass(frozen=True)
@@ -64,13 +62,8 @@ class ConditioningFinding(Finding):
             Section("correlations", correlations_table(self.result)),
         ]
 
-    def charts(self, trials: pd.DataFrame) -> list[Picture]:
-        return conditioning_pictures(self.result)
-
-    def print_figures(self, trials: pd.DataFrame) -> "list[tuple[str, Figure]]":
-        from analysis.pictures.conditioning_plots import conditioning_figures
-
-        return conditioning_figures(self.result)
+    def charts(self, trials: pd.DataFrame) -> list[Chart]:
+        return conditioning_charts(self.result)
 
     @property
     def settings(self) -> Mapping[str, Jsonable]:
@@ -103,7 +96,7 @@ class ConditioningKind(Kind):
         if not chosen["config"] and is_coupled and "head_dim" not in shape:
             shape.append("head_dim")
         goal = chosen["goal"]
-        scale = chosen["scale"] or ("error" if goal == "min" else "accuracy")
+        scale: Scale = chosen["scale"] or ("error" if goal == "min" else "accuracy")
         found = fit(
             frame,
             metric=runs.metric,
@@ -130,7 +123,7 @@ class ConditioningKind(Kind):
             metric=manifest.metric,
             config=varying_columns(study.trials, manifest.axes) or list(manifest.axes),
             x=str(study.question.get("x") or "heads"),
-            goal=manifest.goal,
+            goal=study.goal,
             scale=study.question.get("scale", usual),
             replicate="seed",
         )

@@ -3,13 +3,13 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
-from analysis.pictures.drawing import Picture
-from analysis.pictures.effect_figures import effect_pictures
+from analysis.charts.chart import Chart
 from analysis.questions.base import Finding, Kind, Section, StudyRuns
+from analysis.questions.effects.charts import effect_charts
 from analysis.questions.effects.fit import fit
 from analysis.questions.effects.result import AxisEffect, EffectsResult, EffectsSettings
 from analysis.questions.effects.text import (
@@ -31,9 +31,6 @@ from analysis.questions.study_shapes import (
 from analysis.runs.shape_runs import ShapeRuns
 from analysis.runs.table import Runs
 from analysis.values import Jsonable
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -68,13 +65,8 @@ class EffectsFinding(Finding):
             found.append(Section("Shapes of equal cost", equal_cost_table(self.result)))
         return found
 
-    def charts(self, trials: pd.DataFrame) -> list[Picture]:
-        return effect_pictures(self.result)
-
-    def print_figures(self, trials: pd.DataFrame) -> "list[tuple[str, Figure]]":
-        from analysis.pictures.effect_plots import effect_plots
-
-        return effect_plots(self.result)
+    def charts(self, trials: pd.DataFrame) -> list[Chart]:
+        return effect_charts(self.result)
 
     @property
     def settings(self) -> Mapping[str, Jsonable]:

@@ -1,17 +1,17 @@
 """Lean equivalents: which cheaper shapes are no worse than a baseline?"""
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
-from analysis.pictures.drawing import Picture
-from analysis.pictures.front_figures import forest_picture
-from analysis.pictures.rows import Comparison, forest_blocks
+from analysis.charts.chart import Chart
 from analysis.questions.base import Finding, Kind, Missing, Section, StudyRuns
+from analysis.questions.lean.charts import Comparison, forest_chart, roles_in
 from analysis.questions.lean.confirm import confirm_command
 from analysis.questions.lean.fit import fit
 from analysis.questions.lean.groups import LeanGroups, fit_groups
@@ -27,8 +27,8 @@ from analysis.questions.lean.text import (
     lean_table,
     missing_runs_table,
 )
+from analysis.questions.pareto.charts import front_charts
 from analysis.questions.pareto.fit import fit as fit_front
-from analysis.questions.pareto.fronts import Front, front_charts, print_fronts
 from analysis.questions.pareto.kind import ParetoFinding
 from analysis.questions.pareto.result import ParetoResult
 from analysis.questions.pareto.text import likeliest_first, pareto_table
@@ -52,9 +52,6 @@ from hsweep.record.manifest import NEW_SEED
 from hsweep.record.study import Study
 from hsweep.record.tables import frame
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 _FIRST_REPORT = "score at the first report"
 """Column of what the baseline's trials scored at their first of several reports."""
 
@@ -69,18 +66,14 @@ class _Comparisons(Finding):
     def comparisons(self) -> list[Comparison]:
         """Each comparison with what tells it from the others."""
 
-    @abstractmethod
-    def fronts(self, trials: pd.DataFrame) -> list[Front]:
-        """Return the fronts with their comparisons."""
-
     @property
     @abstractmethod
-    def front_results(self) -> list[tuple[str, ParetoResult]]:
+    def fronts(self) -> list[tuple[str, ParetoResult]]:
         """The fronts, each with its heading."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        fronts = (front.warnings for _, front in self.front_results)
+        fronts = (front.warnings for _, front in self.fronts)
         compared = (each.result.warnings for each in self.comparisons)
         return tuple(chain(*fronts, *compared))
 
@@ -90,15 +83,19 @@ class _Comparisons(Finding):
         table = missing_runs_table(found, within or "")
         return [Section(title, table)] if table.rows else []
 
-    def charts(self, trials: pd.DataFrame) -> list[Picture]:
-        forest = forest_picture(self.comparisons)
-        return [*front_charts(self.fronts(trials)), *([forest] if forest else [])]
+    def charts(self, trials: pd.DataFrame) -> list[Chart]:
+        roles = roles_in(self.comparisons)
+        found = [
+            _headed(chart, heading)
+            for heading, front in self.fronts
+            for chart in front_charts(front, self.trials_of(heading, trials), roles)
+        ]
+        forest = forest_chart(self.comparisons)
+        return [*found, *([forest] if forest is not None else [])]
 
-    def print_figures(self, trials: pd.DataFrame) -> "list[tuple[str, Figure]]":
-        from analysis.pictures.front_plots import forest_figure
-
-        forest = forest_figure(forest_blocks(self.comparisons))
-        return [*print_fronts(self.fronts(trials)), *([("candidates", forest)] if forest else [])]
+    def trials_of(self, heading: str, trials: pd.DataFrame) -> pd.DataFrame:
+        """Return the trials of the front under a heading."""
+        return trials
 
     @property
     def missing(self) -> tuple[Missing, ...]:
@@ -126,11 +123,8 @@ class LeanFinding(_Comparisons):
         return [Comparison(self.result)]
 
     @property
-    def front_results(self) -> list[tuple[str, ParetoResult]]:
+    def fronts(self) -> list[tuple[str, ParetoResult]]:
         return [("", self.front)] if self.front is not None else []
-
-    def fronts(self, trials: pd.DataFrame) -> list[Front]:
-        return [Front(front, self.comparisons, trials) for _, front in self.front_results]
 
     @property
     def sentences(self) -> list[str]:
@@ -144,14 +138,14 @@ class LeanFinding(_Comparisons):
         return [
             Section("Candidates", lean_table(established_first(self.result))),
             *self._missing_section("Trials that would settle it"),
-            *_shapes(self.front_results, "Shapes", most_likely=True),
+            *_shapes(self.fronts, "Shapes", most_likely=True),
         ]
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
         return [
             Section("candidates", lean_table(self.result)),
             *self._missing_section("trials that would settle it"),
-            *_shapes(self.front_results, "shapes"),
+            *_shapes(self.fronts, "shapes"),
         ]
 
     @property
@@ -178,25 +172,17 @@ class LeanGroupsFinding(_Comparisons):
         return [Comparison(found, groups.within, value) for value, found in groups.found.items()]
 
     @property
-    def front_results(self) -> list[tuple[str, ParetoResult]]:
+    def fronts(self) -> list[tuple[str, ParetoResult]]:
         if self.front is not None:
             return [("", self.front)]
         within = self.result.within
         return [(f"{within} = {value}", front) for value, front in self.result.fronts.items()]
 
-    def fronts(self, trials: pd.DataFrame) -> list[Front]:
-        if self.front is not None:
-            return [Front(self.front, self.comparisons, trials)]
-        values = trials[self.result.within].astype(str)
-        return [
-            Front(
-                front,
-                [each for each in self.comparisons if each.value == value],
-                trials.loc[values == value],
-                f"{self.result.within} = {value}",
-            )
-            for value, front in self.result.fronts.items()
-        ]
+    def trials_of(self, heading: str, trials: pd.DataFrame) -> pd.DataFrame:
+        if not heading:
+            return trials
+        within = self.result.within
+        return trials.loc[(f"{within} = " + trials[within].astype(str)) == heading]
 
     @property
     def sentences(self) -> list[str]:
@@ -211,7 +197,7 @@ class LeanGroupsFinding(_Comparisons):
             Section("Candidates", group_candidates_table(self.result)),
             Section("Baselines", group_baselines_table(self.result)),
             *self._missing_section("Trials that would settle it"),
-            *_shapes(self.front_results, "Shapes", most_likely=True),
+            *_shapes(self.fronts, "Shapes", most_likely=True),
         ]
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
@@ -221,12 +207,12 @@ class LeanGroupsFinding(_Comparisons):
                 Section(f"candidates, {each.heading}", lean_table(each.result))
                 for each in self.comparisons
             ),
-            *_shapes(self.front_results, "shapes"),
+            *_shapes(self.fronts, "shapes"),
         ]
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        fronts = [front for _, front in self.front_results]
+        fronts = [front for _, front in self.fronts]
         return {"front": fronts[0].settings} if fronts else {}
 
     @property
@@ -235,6 +221,14 @@ class LeanGroupsFinding(_Comparisons):
 
     def to_json(self) -> dict[str, Any]:
         return {**self.result.to_json(), **_front_json(self.front)}
+
+
+def _headed(chart: Chart, heading: str) -> Chart:
+    """Return a chart of one of several fronts, with a name and a title of its own."""
+    if not heading:
+        return chart
+    own = re.sub(r"\W+", "-", heading).strip("-")
+    return replace(chart, name=f"{chart.name}-{own}", title=f"{chart.title}, {heading}")
 
 
 def _at(comparison: Comparison) -> dict[str, AxisValue]:

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
-from analysis.pictures.drawing import Picture
+from analysis.charts.chart import Chart
 from analysis.questions.base import Finding, Kind, Section
+from analysis.questions.pareto.charts import front_charts
 from analysis.questions.pareto.fit import fit
-from analysis.questions.pareto.fronts import Front, front_charts, print_fronts
 from analysis.questions.pareto.result import ParetoResult, ParetoSettings
 from analysis.questions.pareto.text import (
     likeliest_first,
@@ -21,9 +21,6 @@ from analysis.questions.settings import with_settings
 from analysis.questions.shapes import CONFIG, COSTS, NUISANCE, front_question
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -59,11 +56,8 @@ class ParetoFinding(Finding):
     def terminal_tables(self, *, beside: bool) -> list[Section]:
         return [Section("shapes", pareto_table(self.result))]
 
-    def charts(self, trials: pd.DataFrame) -> list[Picture]:
-        return front_charts([Front(self.result, [], trials)])
-
-    def print_figures(self, trials: pd.DataFrame) -> "list[tuple[str, Figure]]":
-        return print_fronts([Front(self.result, [], trials)])
+    def charts(self, trials: pd.DataFrame) -> list[Chart]:
+        return front_charts(self.result, trials)
 
     @property
     def settings(self) -> Mapping[str, Any]:

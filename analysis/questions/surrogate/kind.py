@@ -3,12 +3,11 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
-from analysis.pictures.drawing import Picture
-from analysis.pictures.surrogate_figures import surrogate_pictures
+from analysis.charts.chart import Chart
 from analysis.questions.base import Finding, Kind, Option, Section, StudyRuns
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import (
@@ -27,6 +26,7 @@ from analysis.questions.study_shapes import (
     task_axes,
     untold_shapes,
 )
+from analysis.questions.surrogate.charts import surrogate_charts
 from analysis.questions.surrogate.fit import fit
 from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
 from analysis.questions.surrogate.text import (
@@ -41,9 +41,6 @@ from analysis.statistics.values import Interval
 from analysis.values import AxisValue, Jsonable
 from hsweep.design.space import parse_values
 from hsweep.errors import UserError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -83,13 +80,8 @@ class SurrogateFinding(Finding):
             ),
         ]
 
-    def charts(self, trials: pd.DataFrame) -> list[Picture]:
-        return surrogate_pictures(self.result)
-
-    def print_figures(self, trials: pd.DataFrame) -> "list[tuple[str, Figure]]":
-        from analysis.pictures.effect_plots import surrogate_plots
-
-        return surrogate_plots(self.result)
+    def charts(self, trials: pd.DataFrame) -> list[Chart]:
+        return surrogate_charts(self.result)
 
     @property
     def settings(self) -> Mapping[str, Jsonable]:

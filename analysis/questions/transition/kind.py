@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
-from analysis.pictures.drawing import Picture
-from analysis.pictures.transition_figures import transition_pictures
+from analysis.charts.chart import Chart
 from analysis.questions.base import Finding, Kind, Missing, Option, Section, StudyRuns
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import EVAL_SIZE, NUISANCE, columns_text
+from analysis.questions.transition.charts import transition_charts
 from analysis.questions.transition.fit import fit
 from analysis.questions.transition.history import UNIT, study_history
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
@@ -28,9 +28,6 @@ from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import Table, varying_columns
 from hsweep.errors import UserError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -70,13 +67,8 @@ class TransitionFinding(Finding):
             Section("trials that would settle it", missing_table(self.result)),
         ]
 
-    def charts(self, trials: pd.DataFrame) -> list[Picture]:
-        return transition_pictures(self.result, trials)
-
-    def print_figures(self, trials: pd.DataFrame) -> "list[tuple[str, Figure]]":
-        from analysis.pictures.transition_plots import transition_figures
-
-        return transition_figures(self.result)
+    def charts(self, trials: pd.DataFrame) -> list[Chart]:
+        return transition_charts(self.result, trials)
 
     @property
     def missing(self) -> tuple[Missing, ...]:

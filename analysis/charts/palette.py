@@ -2,16 +2,14 @@
 
 Categories take Okabe and Ito's palette ("Color Universal Design", 2008), ordered values a part of
 viridis that keeps its contrast with the page: without the palest end on white, without the darkest
-on black. Pictures are built in light colours; the page looks up the dark partner of each by value.
+on black. Charts are built in light colours; the page looks up the dark partner of each by value.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from plotly.colors import sample_colorscale
-
-from analysis.questions.pareto.result import FrontClass
+import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +33,25 @@ AXIS: Final = Shade("#a8afb8", "#59626d")
 PAGE: Final = Shade("#ffffff", "#15181c")
 
 CATEGORIES: Final = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, GREY)
-SYMBOLS: Final = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "star")
-CLASS_SHADES: Final[dict[FrontClass, Shade]] = {"on": BLUE, "undecided": ORANGE, "off": GREY}
 
+_VIRIDIS: Final = (
+    *((68, 1, 84), (72, 40, 120), (62, 73, 137), (49, 104, 142), (38, 130, 142)),
+    *((31, 158, 137), (53, 183, 121), (110, 206, 88), (181, 222, 43), (253, 231, 37)),
+)
+"""Evenly spaced colours of viridis."""
 _STEPS: Final = 64
 _LIGHT_RANGE: Final = (0.0, 0.80)
 _DARK_RANGE: Final = (0.42, 1.0)
 
 
 def _viridis(low: float, high: float) -> list[str]:
-    positions = [low + (high - low) * step / (_STEPS - 1) for step in range(_STEPS)]
-    colours = []
-    for text in sample_colorscale("Viridis", positions):
-        channels = [int(part) for part in text.removeprefix("rgb(").removesuffix(")").split(",")]
-        colours.append("#" + "".join(f"{channel:02x}" for channel in channels))
-    return colours
+    places = np.linspace(low, high, _STEPS) * (len(_VIRIDIS) - 1)
+    channels = [
+        np.interp(places, range(len(_VIRIDIS)), channel) for channel in zip(*_VIRIDIS, strict=True)
+    ]
+    return [
+        f"#{round(r):02x}{round(g):02x}{round(b):02x}" for r, g, b in zip(*channels, strict=True)
+    ]
 
 
 _ORDERED: Final = tuple(
@@ -80,6 +82,6 @@ def named_groups(count: int) -> set[int]:
 
 
 def dark_partners() -> dict[str, str]:
-    """Return the dark partner of every light colour a picture can hold."""
+    """Return the dark partner of every light colour a chart can hold."""
     named = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, GREY, INK, MUTED, GRID, AXIS, PAGE)
     return {shade.light: shade.dark for shade in (*_ORDERED, *named)}

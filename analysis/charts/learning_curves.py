@@ -1,4 +1,4 @@
-"""Learning curves for a picture: which trials, in which groups, at which points."""
+"""The chart of learning curves: which trials, in which groups, at which points."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -8,11 +8,24 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from analysis.pictures.rows import query_text, run_links, value_text
+from analysis.charts import palette
+from analysis.charts.chart import Axis, Chart, Layer, Line, Pick, Point, Series, by_look
+from analysis.charts.picks import query_text, run_links, value_text
 from analysis.text.numbers import number_text
 
 MAX_LINES: Final = 120
 MAX_POINTS: Final = 120
+_ENDINGS: Final = {
+    "stopped_early": "stopped early",
+    **dict.fromkeys(("diverged", "failed", "too_large"), "no number"),
+}
+"""How curves end early, by the statuses of their trials."""
+_ENDING_LOOKS: Final = {
+    "stopped early": Series(
+        (), palette.INK, "stopped early", is_open=True, hover="{pick}: stopped early"
+    ),
+    "no number": Series((), palette.INK, "no number", symbol="x-thin", hover="{pick}: no number"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,31 +34,15 @@ class Curve:
 
     Attributes:
         group: the value that colours the line.
-        label: the trial in words.
+        pick: the trial.
         status: how it ended.
-        units: budget units done at each point.
-        values: the metric there; NaN where a report lacks it.
-        query: text that finds the trial in the table of trials.
-        links: name and address of its run's page, where that is known.
+        points: budget units done and the metric there; NaN where a report lacks it.
     """
 
     group: object
-    label: str
+    pick: Pick
     status: str
-    units: tuple[float, ...]
-    values: tuple[float, ...]
-    query: str = ""
-    links: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def last(self) -> tuple[float, float] | None:
-        """The last point with a value."""
-        finite = [
-            (unit, value)
-            for unit, value in zip(self.units, self.values, strict=True)
-            if math.isfinite(value)
-        ]
-        return finite[-1] if finite else None
+    points: tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +63,69 @@ class LearningCurves:
     total: int
     is_log: bool
 
-    def endings(self) -> dict[str, list[Curve]]:
-        """Return the drawn curves that ended early, by how they did."""
-        names = {
-            "stopped early": ("stopped_early",),
-            "no number": ("diverged", "failed", "too_large"),
-        }
-        found = {
-            name: [curve for curve in self.curves if curve.status in statuses and curve.last]
-            for name, statuses in names.items()
-        }
-        return {name: ends for name, ends in found.items() if ends}
+
+def curve_chart(curves: LearningCurves, metric: str, unit: str) -> Chart | None:
+    """Draw the learning curves, or nothing where no trial has reported.
+
+    One series holds a group's curves, so that many trials stay light.
+    """
+    if not curves.curves:
+        return None
+    shades = palette.shades_for(curves.groups)
+    shown_names = palette.named_groups(len(curves.groups)) if curves.grouped_by else set()
+    layers: list[Layer] = []
+    for index, (group, shade) in enumerate(zip(curves.groups, shades, strict=True)):
+        lines: list[Point] = []
+        dots: list[Point] = []
+        for at, curve in enumerate(curves.curves):
+            if curve.group == group:
+                # A single report is no line.
+                found = dots if len(curve.points) == 1 else lines
+                found += [_point(*point, at, 6) for point in (*curve.points, (math.nan, math.nan))]
+        name = _group_name(curves.grouped_by, group)
+        shown = name if index in shown_names else ""
+        hover = f"{{pick}}\n{metric} {{y}} at {unit} {{x}}"
+        line = Line(1.4, opacity=0.75)
+        drawn = (
+            Series(tuple(lines), shade, shown, name, symbol=None, line=line, hover=hover),
+            Series(tuple(dots), shade, "" if lines else shown, name, hover=hover),
+        )
+        layers += [series for series in drawn if series.points]
+    ends: list[tuple[str, Point]] = []
+    for at, curve in enumerate(curves.curves):
+        known = [point for point in curve.points if math.isfinite(point[1])]
+        if known and curve.status in _ENDINGS:
+            ends.append((_ENDINGS[curve.status], _point(*known[-1], at, 8)))
+    layers += by_look(_ENDING_LOOKS, ends)
+    ended = (
+        "; a ring marks a trial stopped early, a cross one that diverged, failed or was too large"
+    )
+    num_drawn = len(curves.curves)
+    some = (
+        f" Shown are {num_drawn} of {number_text(curves.total)} trials, spread evenly."
+        if num_drawn < curves.total
+        else ""
+    )
+    coloured = f", coloured by {curves.grouped_by}" if curves.grouped_by else ""
+    return Chart(
+        "learning-curves",
+        "Learning curves",
+        f"{metric} of every trial at each report{coloured}{ended if ends else ''}.{some}",
+        Axis(unit, form="whole", from_zero=True),
+        Axis(metric, "log" if curves.is_log else "number"),
+        tuple(layers),
+        is_wide=True,
+        picks=tuple(curve.pick for curve in curves.curves),
+        legend="beside",
+    )
 
 
-def group_name(column: str | None, group: object) -> str:
+def _point(unit: float, value: float, pick: int, size: float) -> Point:
+    """Return a point with as many digits as a chart shows."""
+    return Point(unit, float(f"{value:.5g}"), pick=pick, size=size)
+
+
+def _group_name(column: str | None, group: object) -> str:
     """Return a group of curves as the legend names it."""
     if column in (None, "stratum"):
         return str(group)
@@ -125,9 +171,9 @@ def learning_curves(
         _curve(group, row, points[str(row["key"])], metric, told)
         for group, row in zip(colours, rows, strict=True)
     )
-    finite = [value for curve in curves for value in curve.values if math.isfinite(value)]
+    values = [value for curve in curves for _, value in curve.points if math.isfinite(value)]
     return LearningCurves(
-        grouped_by, groups, curves, len(known), log and bool(finite) and min(finite) > 0
+        grouped_by, groups, curves, len(known), log and bool(values) and min(values) > 0
     )
 
 
@@ -203,14 +249,11 @@ def _curve(
     kept = ordered.iloc[_evenly(len(ordered), MAX_POINTS)]
     point = ", ".join(f"{axis}={value_text(row[axis])}" for axis in axes)
     seed = f"seed {row['seed']}" if "seed" in row else ""
+    label = " · ".join(part for part in (point, seed) if part) or str(row["key"])
+    values = pd.to_numeric(kept[metric], errors="coerce").astype(float)
     return Curve(
         group=group,
-        label=" · ".join(part for part in (point, seed) if part) or str(row["key"]),
-        query=query_text({"key": row["key"]}),
-        links=run_links([row]),
+        pick=Pick(label, query_text({"key": row["key"]}), run_links([row])),
         status=str(row.get("status", "")),
-        units=tuple(float(unit) for unit in kept["unit"]),
-        values=tuple(
-            float(value) for value in pd.to_numeric(kept[metric], errors="coerce").astype(float)
-        ),
+        points=tuple(zip(kept["unit"].astype(float).tolist(), values.tolist(), strict=True)),
     )

@@ -1,4 +1,4 @@
-"""The pictures for a paper: every format, the same file each time, no global state."""
+"""The figures for print: every format, the same file each time, no global state."""
 
 import dataclasses
 import os
@@ -16,8 +16,15 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.transforms import Bbox
 
-from analysis.pictures.plots import FORMATS, figures, save_figures
-from analysis.pictures.plotting import COLUMN_INCHES, PAGE_INCHES, STYLE
+from analysis.charts.matplotlib_print import (
+    COLUMN_INCHES,
+    FORMATS,
+    PAGE_INCHES,
+    STYLE,
+    print_figures,
+    save_figures,
+)
+from analysis.report import report_charts
 
 MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
@@ -25,7 +32,7 @@ MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The files of a transition."""
-    return save_figures(examples.report_input(), tmp_path_factory.mktemp("saved"))
+    return save_figures(report_charts(examples.report_input()), tmp_path_factory.mktemp("saved"))
 
 
 PROGRAM = """
@@ -35,10 +42,14 @@ def settings():  # reading the backend itself would import pyplot
     return {name: matplotlib.rcParams[name] for name in matplotlib.rcParams if name != "backend"}
 before = settings()
 import report_examples
-from analysis.pictures.plots import save_figures
+from analysis.charts.matplotlib_print import save_figures
+from analysis.report import report_charts
+lean, transition = (
+    report_charts(made()) for made in (report_examples.lean_input, report_examples.report_input)
+)
 # What was drawn before must not show in the files that follow.
-assert save_figures(report_examples.lean_input(), Path(sys.argv[1], "before"), formats=("svg",))
-assert save_figures(report_examples.report_input(), Path(sys.argv[1]))
+assert save_figures(lean, Path(sys.argv[1], "before"), formats=("svg",))
+assert save_figures(transition, Path(sys.argv[1]))
 assert "matplotlib.pyplot" not in sys.modules
 assert settings() == before
 """
@@ -76,7 +87,7 @@ def test_a_transition_is_saved_in_every_format(saved: list[Path]) -> None:
 
 
 def test_shapes_are_saved_as_front_and_candidates(tmp_path: Path) -> None:
-    written = save_figures(examples.lean_input(), tmp_path, formats=("svg",))
+    written = save_figures(report_charts(examples.lean_input()), tmp_path, formats=("svg",))
     assert [path.name for path in written] == ["front-num_params.svg", "candidates.svg"]
     text = written[0].read_text("utf-8")
     assert "parameters" in text
@@ -108,7 +119,7 @@ DRAWN = {
 @pytest.mark.parametrize("name", DRAWN)
 def test_figures_have_a_papers_width_and_no_label_is_cut_or_covered(name: str) -> None:
     with rc_context(STYLE):
-        for stem, figure in figures(DRAWN[name]()):
+        for stem, figure in print_figures(report_charts(DRAWN[name]())):
             figure.draw_without_rendering()
             width = figure.get_figwidth()
             assert width in (COLUMN_INCHES, PAGE_INCHES, PAGE_INCHES * 0.75), stem
@@ -136,7 +147,7 @@ def within(box: Bbox, axis: Axis, axes: Axes) -> bool:
 
 
 def test_fonts_are_in_the_file(tmp_path: Path) -> None:
-    written = save_figures(examples.lean_input(), tmp_path, formats=("svg", "pdf"))
+    written = save_figures(report_charts(examples.lean_input()), tmp_path, formats=("svg", "pdf"))
     for path in written:
         content = path.read_bytes()
         if path.suffix == ".svg":
@@ -147,7 +158,7 @@ def test_fonts_are_in_the_file(tmp_path: Path) -> None:
 
 
 def test_several_comparisons_are_drawn_as_one_forest(tmp_path: Path) -> None:
-    written = save_figures(examples.groups_input(), tmp_path, formats=("svg",))
+    written = save_figures(report_charts(examples.groups_input()), tmp_path, formats=("svg",))
     assert [path.name for path in written] == ["front-num_params.svg", "candidates.svg"]
     assert "family = xcit" in written[1].read_text("utf-8")
 
@@ -167,18 +178,19 @@ def test_a_study_without_results_saves_nothing(tmp_path: Path) -> None:
     bare = examples.report_input(
         transition=examples.empty_result(), trials=pd.DataFrame(), reports=pd.DataFrame()
     )
-    assert save_figures(bare, tmp_path) == []
+    assert save_figures(report_charts(bare), tmp_path) == []
 
 
 def test_dollar_signs_in_names_are_not_read_as_mathematics(tmp_path: Path) -> None:
     result = examples.transition_result(x="$heads", by="cost_$_$x", metric="$\\frac")
-    (path, *_) = save_figures(examples.report_input(transition=result), tmp_path, formats=("svg",))
+    charts = report_charts(examples.report_input(transition=result))
+    (path, *_) = save_figures(charts, tmp_path, formats=("svg",))
     assert "$heads" in path.read_text("utf-8")
 
 
 def test_an_unknown_format_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="png, svg, pdf"):
-        save_figures(examples.report_input(), tmp_path / "new", formats=("gif",))
+        save_figures([], tmp_path / "new", formats=("gif",))
     assert not (tmp_path / "new").exists()
 
 
