@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from analysis.questions import kinds
 from analysis.questions.base import Finding, Kind, StudyRuns
 from analysis.questions.commands import settle_command
-from analysis.questions.kinds import KINDS
 from analysis.text.numbers import sentence as as_sentence
 from analysis.values import Jsonable
 from hsweep.errors import UserError
@@ -125,7 +125,7 @@ def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
             found += filter(None, [own.of_study(runs, ())])
         except UserError as error:
             problem = str(error)
-    for kind in KINDS:
+    for kind in kinds.KINDS:
         if not kind.question:
             # The answer stands without what cannot be said.
             with contextlib.suppress(UserError):
@@ -142,7 +142,7 @@ def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
 
 def _own_kind(runs: StudyRuns) -> Kind | None:
     asked = runs.question.get("type")
-    return next((kind for kind in KINDS if asked and kind.question == asked), None)
+    return next((kind for kind in kinds.KINDS if asked and kind.question == asked), None)
 
 
 def _instead(own: Kind | None, problem: str | None, found: list[Finding]) -> str | None:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from analysis.answer import Answer
+from analysis.questions import kinds
 from analysis.questions.base import Kind
-from analysis.questions.kinds import KINDS
 from analysis.runs.columns import RunColumns, numbers_if_all_are
 from analysis.runs.load import read_table
 from analysis.runs.table import Runs
@@ -28,7 +28,7 @@ def ask_table(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Answe
         UserError: an option that is missing or does not fit the table.
     """
     if kind is None:
-        names = listed([each.name for each in KINDS if each.takes_tables], "or")
+        names = listed([each.name for each in kinds.KINDS if each.takes_tables], "or")
         raise UserError(f"a table needs --kind {names}")
     metric, replicate = chosen["metric"], chosen["replicate"]
     if metric is None:

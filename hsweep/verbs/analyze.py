@@ -65,9 +65,9 @@ class _AnalyzeCommand(click.Command):
 
 def _kinds() -> "dict[str, Kind]":
     """Return the kinds that a table can be asked, by name."""
-    from analysis.questions.kinds import KINDS
+    from analysis.questions import kinds
 
-    return {kind.name: kind for kind in KINDS if kind.takes_tables}
+    return {kind.name: kind for kind in kinds.KINDS if kind.takes_tables}
 
 
 def _parameter(option: "Option") -> click.Option:
