@@ -1,4 +1,4 @@
-"""Frozen result values to plain JSON and back.
+"""What results are made of: axis values, and frozen values as plain JSON and back.
 
 Dataclasses become objects, named tuples and tuples become arrays, dictionary keys become strings.
 JSON has no NaN or infinity, so both are written as null; a null read into a field declared
@@ -163,9 +163,6 @@ def _decode_dataclass(kind: Any, data: Any) -> Any:
     fields = {}
     for field in dataclasses.fields(kind):
         name = field.name.rstrip("_")
-        if name not in data and field.default is not dataclasses.MISSING:
-            # Written before there was such a field.
-            continue
         if name not in data:
             raise ValueError(f"{kind.__name__} has no field {name!r} in {sorted(data)}")
         fields[field.name] = decode(hints[field.name], data[name])

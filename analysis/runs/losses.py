@@ -76,6 +76,6 @@ def losses_named(found: Mapping[str, Losses] | Sequence[tuple[str, Losses]]) -> 
     pairs = found.items() if isinstance(found, Mapping) else found
     lost = [(name, losses) for name, losses in pairs if losses.total]
     lost.sort(key=lambda pair: -pair[1].total / pair[1].started)
-    said = [f"{losses.text} at {name}" for name, losses in lost[:_MOST_NAMED]]
-    left = len(lost) - len(said)
-    return "; ".join([*said, *([f"and {left} more"] if left else [])])
+    named = [f"{losses.text} at {name}" for name, losses in lost[:_MOST_NAMED]]
+    more = len(lost) - len(named)
+    return "; ".join([*named, *([f"and {more} more"] if more else [])])

@@ -64,9 +64,9 @@ def revisions_table(revisions: Sequence[Mapping[str, Any]]) -> Table:
 
 def _changes(revision: Mapping[str, Any]) -> str:
     counts = revision.get("counts", {})
-    said = [f"{counts[name]} {word}" for name, word in _COUNTS.items() if counts.get(name)]
+    parts = [f"{counts[name]} {word}" for name, word in _COUNTS.items() if counts.get(name)]
     reasons = [f"{number} {why}" for why, number in revision.get("reasons", {}).items()]
-    return ", ".join(said) + (f" ({'; '.join(reasons)})" if reasons else "")
+    return ", ".join(parts) + (f" ({'; '.join(reasons)})" if reasons else "")
 
 
 def _notes(reports: pd.DataFrame) -> dict[str, tuple[str, ...]]:
@@ -89,8 +89,8 @@ def _ends(
         # The replicates of a shape are called alike; 1 and True are alike only to a dictionary.
         alike = (*values, *map(type, values))
         if alike not in shapes:
-            told = zip(axes, values, strict=True)
-            shapes[alike] = ", ".join(f"{axis}={_value(value)}" for axis, value in told)
+            pairs = zip(axes, values, strict=True)
+            shapes[alike] = ", ".join(f"{axis}={_value(value)}" for axis, value in pairs)
         ends.append(
             TrialEnd(
                 shape=shapes[alike],

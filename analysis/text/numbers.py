@@ -81,8 +81,8 @@ def percent_text(share: float) -> str:
 
 def sentence(text: str) -> str:
     """Return a note as a sentence: with a capital letter and a full stop."""
-    said = text.strip()
-    return said and f"{said[0].upper()}{said[1:]}{'' if said.endswith(('.', '!', '?')) else '.'}"
+    note = text.strip()
+    return note and f"{note[0].upper()}{note[1:]}{'' if note.endswith(('.', '!', '?')) else '.'}"
 
 
 def y_unit(scale: Scale) -> str:

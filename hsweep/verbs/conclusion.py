@@ -46,7 +46,7 @@ class Conclusion:
         with contextlib.suppress(Exception):
             import_client(self.target)
         with contextlib.suppress(Exception):
-            importlib.import_module("analysis.answer")
+            importlib.import_module("analysis.report")
 
     def __call__(self, study: "Study") -> list[Path]:
         """Return the files written."""

@@ -43,9 +43,9 @@ def lean_badge(result: LeanResult) -> tuple[str, Tone]:
 
 def lean_sentence(result: LeanResult) -> str:
     """Return what one comparison found, in a few sentences."""
-    said = _LEAN_SENTENCES[result.verdict](result)
+    headline = _LEAN_SENTENCES[result.verdict](result)
     doubt = f" {sentence(result.doubt)}" if result.doubt and result.table else ""
-    return f"{said}{doubt}{_settings_at_edge(result)}{_baseline_losses(result)}"
+    return f"{headline}{doubt}{_settings_at_edge(result)}{_baseline_losses(result)}"
 
 
 def _found_sentence(result: LeanResult) -> str:
@@ -80,12 +80,12 @@ def _undecided_sentence(result: LeanResult) -> str:
     excluded = sum(row.outcome == "excluded" for row in result.table)
     parts = [f"{excluded} {'is' if excluded == 1 else 'are'} worse by more"] if excluded else []
     if result.undecided and (excluded or result.stopped):
-        verb = "is" if len(result.undecided) == 1 else "are"
-        parts.append(f"{len(result.undecided)} {verb} undecided")
+        is_or_are = "is" if len(result.undecided) == 1 else "are"
+        parts.append(f"{len(result.undecided)} {is_or_are} undecided")
     if result.stopped:
-        verb = "was" if len(result.stopped) == 1 else "were"
-        parts.append(f"{len(result.stopped)} {verb} stopped early and not compared")
-    said = f"but {', '.join(parts)}" if parts else "and none is shown to be worse by more"
+        was_or_were = "was" if len(result.stopped) == 1 else "were"
+        parts.append(f"{len(result.stopped)} {was_or_were} stopped early and not compared")
+    rest = f"but {', '.join(parts)}" if parts else "and none is shown to be worse by more"
     if len(result.table) + len(result.stopped) == 1 and not result.stopped:
         return (
             f"Undecided: the cheaper shape tried is neither established as no worse than the "
@@ -95,7 +95,7 @@ def _undecided_sentence(result: LeanResult) -> str:
     return (
         f"Undecided: of the {_cheaper(result)} tried, none is established as no worse than the "
         f"baseline {result.baseline_label} by {_margin(result)}, "
-        f"{said}"
+        f"{rest}"
         f"{at_best(result.nuisance)}. {_what_it_takes(result)}"
     ).rstrip()
 
@@ -173,17 +173,17 @@ def _settings_at_edge(result: LeanResult) -> str:
     shapes = [("the baseline", result.baseline_setting)]
     if chosen is not None:
         shapes.append((chosen.label, chosen.setting))
-    said = []
+    parts = []
     for name, setting in shapes:
         for axis in setting.at_edge if setting is not None else ():
             assert setting is not None
             value = axis_text(setting.values[axis])
-            said.append(f"{axis} = {value} for {name}")
-    if not said:
+            parts.append(f"{axis} = {value} for {name}")
+    if not parts:
         return ""
     return (
-        f" The best setting is the last one tried ({'; '.join(said)}), so a wider range may change "
-        "the answer."
+        f" The best setting is the last one tried ({'; '.join(parts)}), so a wider range may "
+        "change the answer."
     )
 
 
@@ -216,12 +216,12 @@ def groups_sentence(groups: LeanGroups) -> str:
 
 def groups_sentences(groups: LeanGroups) -> list[str]:
     """Return in how many comparisons a leaner shape was found, and what each of them found."""
-    said = {value: lean_sentence(result) for value, result in groups.found.items()}
-    said |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
+    found = {value: lean_sentence(result) for value, result in groups.found.items()}
+    found |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
     parts = []
-    for found in dict.fromkeys(said.values()):
-        values = ", ".join(value for value, other in said.items() if other == found)
-        parts.append(f"{groups.within} = {values}: {first_to_lower(found)}")
+    for text in dict.fromkeys(found.values()):
+        values = ", ".join(value for value, other in found.items() if other == text)
+        parts.append(f"{groups.within} = {values}: {first_to_lower(text)}")
     established, every = len(groups.established), len(groups.found) + len(groups.problems)
     summary = (
         f"A leaner shape is established as no worse than its baseline in {established} of "

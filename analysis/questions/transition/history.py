@@ -96,13 +96,13 @@ def study_history(trials: pd.DataFrame, reports: pd.DataFrame, metric: str) -> p
     """
     if not trials["status"].eq("stopped_early").any():
         return None
-    told = reports[["key", UNIT, metric]].dropna()
-    told = told[told["key"].isin(trials["key"])].drop_duplicates(["key", UNIT], keep="last")
+    known = reports[["key", UNIT, metric]].dropna()
+    known = known[known["key"].isin(trials["key"])].drop_duplicates(["key", UNIT], keep="last")
     finished = trials.loc[trials["status"].eq("finished"), "key"]
-    ends = told.groupby("key")[UNIT].max().reindex(finished)
-    if ends.nunique(dropna=False) != 1 or ends.isna().any() or told[UNIT].max() > ends.max():
+    ends = known.groupby("key")[UNIT].max().reindex(finished)
+    if ends.nunique(dropna=False) != 1 or ends.isna().any() or known[UNIT].max() > ends.max():
         return None
-    return told
+    return known
 
 
 def with_history(
@@ -126,12 +126,12 @@ def with_history(
         on=KEYS, how="outer", indicator=True,
     )  # fmt: skip
     added = merged["_merge"].eq("right_only")
-    told = merged["_reached"].notna() & merged["reached"].isna()
-    merged.loc[told, "reached"] = merged.loc[told, "_reached"]
+    late = merged["_reached"].notna() & merged["reached"].isna()
+    merged.loc[late, "reached"] = merged.loc[late, "_reached"]
     merged["budget"] = budget
     merged.loc[added, "value"] = merged.loc[added, "_value"]
     merged.loc[added, "status"] = "finished"
-    short = merged["status"].eq("finished") & (added | told) & ~(merged["reached"] >= budget)
+    short = merged["status"].eq("finished") & (added | late) & ~(merged["reached"] >= budget)
     merged.loc[short, "status"] = "stopped_early"
     merged["complete"] = merged["status"].eq("finished")
     notes = []
