@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +28,7 @@ class _AnalyzeCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Find the kind, and refuse options that only other kinds have."""
         kinds = _kinds()
-        names = [value for flag, value in zip(args, args[1:], strict=False) if flag == "--kind"]
+        names = [value for flag, value in pairwise(args) if flag == "--kind"]
         names += [arg.partition("=")[2] for arg in args if arg.startswith("--kind=")]
         kind = kinds.get(names[-1]) if names else None
         ctx.meta[_KIND] = kind
@@ -57,7 +58,7 @@ class _AnalyzeCommand(click.Command):
             return
         with formatter.section(f"Settings of --kind {kind.name}"):
             formatter.write_dl(
-                (each.name, f"[default: {'by scale' if each.default is None else each.default}]")
+                (each.name, f"[default: {'not given' if each.default is None else each.default}]")
                 for each in dataclasses.fields(kind.settings)
             )
 

@@ -21,6 +21,7 @@ from analysis.compare.volumes import Volume, volume_difference, volume_interval,
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.result import ParetoSettings
 from analysis.runs.configurations import group_configurations
+from analysis.runs.table import Runs
 from analysis.text.numbers import NONE
 from benchmarks.shapes import SHAPE_OPTIONS, shapes_sweep
 from hsweep import Sweep, Transition, grid, lean
@@ -246,14 +247,9 @@ class TestOtherData:
 
 def grouped(frame: pd.DataFrame) -> Any:
     return group_configurations(
-        frame,
-        **SHAPE_OPTIONS,
+        Runs(frame, SHAPE_OPTIONS["metric"]),
+        **{name: value for name, value in SHAPE_OPTIONS.items() if name != "metric"},
         goal="max",
-        replicate="seed",
-        status_column=None,
-        complete="finished",
-        budget_column=None,
-        target_budget=None,
         crash_sd=6.0,
     ).found
 

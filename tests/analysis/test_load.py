@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from analysis.questions.transition.table import canonical
+from analysis.runs.columns import RunColumns
 from analysis.runs.load import read_table
 from analysis.runs.table import Runs
 
@@ -22,8 +23,9 @@ def small(**columns: object) -> pd.DataFrame:
 
 
 def load(frame: pd.DataFrame, **changes: object):
-    options = {"x": "heads", "by": "seq_len", "metric": "nmse", "goal": "min", "scale": "error"}
-    return canonical(frame, **(options | changes))
+    columns = {name: changes.pop(name) for name in RunColumns.__annotations__ if name in changes}
+    options = {"x": "heads", "by": "seq_len", "goal": "min", "scale": "error"}
+    return canonical(Runs(frame, "nmse", columns), **(options | changes))
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import report_examples as examples
-from analysis.words.wording import answer_sentence
 from simulated_shapes import analysed
 
 from analysis.pictures.front_figures import forest_picture, front_pictures
@@ -23,9 +22,10 @@ from analysis.questions.pareto.result import ParetoRow
 from analysis.questions.pareto.text import pareto_table
 from analysis.questions.transition import fit as transition
 from analysis.questions.transition.result import CellCounts, TransitionResult
+from analysis.questions.transition.text import cells_table
 from analysis.runs.losses import Losses, losses_named, runs_text
 from analysis.text.endings import endings_table, revisions_table
-from analysis.text.trials import cell_table, status_counts, trial_table
+from analysis.text.trials import status_counts, trial_table
 
 
 def runs(lost: dict[tuple[int, int], str], seeds: int = 5) -> pd.DataFrame:
@@ -80,14 +80,15 @@ def found() -> TransitionResult:
 
 class TestTransition:
     def test_sentence_and_warning_name_the_cells(self, found: TransitionResult) -> None:
-        assert f"3 of 6 cells are read from the runs that are left: {WARNING}." in answer_sentence(
-            found
+        assert (
+            f"3 of 6 cells are read from the runs that are left: {WARNING}."
+            in examples.sentence(found)
         )
         assert any(WARNING in warning for warning in found.warnings)
 
     def test_nothing_is_said_where_nothing_was_lost(self) -> None:
         found = transition.fit(runs({}), metric="nmse", by=None, goal="min", scale="error")
-        assert "left" not in answer_sentence(found)
+        assert "left" not in examples.sentence(found)
         assert not any("left" in warning for warning in found.warnings)
         (picture, *_) = transition_pictures(found, runs({}))
         assert "runs lost" not in [trace.name for trace in picture.figure.data]
@@ -105,24 +106,16 @@ class TestTransition:
     def test_the_table_of_cells_has_a_column_for_what_was_too_large(
         self, found: TransitionResult
     ) -> None:
-        table = cell_table(found, runs(LOST), ["heads"])
+        table = cells_table(found)
         row = dict(zip(table.header, table.rows[5], strict=True))
         assert (row["started"], row["complete"], row["too large"]) == ("5", "4", "1")
-        assert "too large" not in cell_table(found, runs({}), ["heads"]).header
-
-    def test_results_written_before_there_was_such_a_count_are_still_read(
-        self, found: TransitionResult
-    ) -> None:
-        content = found.to_json()
-        for cell in content["counts"]:
-            del cell["too_large"]
-        again = TransitionResult.from_json(content)
-        assert [cell.too_large for cell in again.counts] == [0] * 6
+        none = transition.fit(runs({}), metric="nmse", by=None, goal="min", scale="error")
+        assert "too large" not in cells_table(none).header
 
     def test_a_cell_without_any_run_left_is_named_too(self) -> None:
         lost = {(2, seed): "diverged" for seed in range(5)}
         found = transition.fit(runs(lost), metric="nmse", by=None, goal="min", scale="error")
-        assert "5 of 5 diverged at heads=2" in answer_sentence(found)
+        assert "5 of 5 diverged at heads=2" in examples.sentence(found)
         assert 2 not in {cell.x for cell in found.cells}
 
 
@@ -137,7 +130,7 @@ class TestShapes:
         assert shown["heads=3"]["runs"] == "3 left (2 of 5 diverged)"
         assert shown["heads=4"]["runs"] == "5"
         assert f"The means of 3 of them are over the seeds that are left ({WARNING})." in (
-            answer_sentence(found)
+            examples.sentence(found)
         )
         assert any(WARNING in warning for warning in found.warnings)
 
@@ -170,7 +163,7 @@ class TestShapes:
     def test_a_lean_choice_and_its_baseline_say_what_they_lost(self) -> None:
         lost = {(4, 0): "diverged", (6, 1): "diverged", (6, 2): "diverged"}
         found = lean.fit(runs(lost), baseline={"heads": 6}, margin=0.01, **SHAPES)
-        said = answer_sentence(found)
+        said = examples.sentence(found)
         assert "4 seeds left (1 of 5 diverged))" in said
         assert "Of the baseline 2 of 5 diverged; its mean is that of the 3 left." in said
         assert "over 3 runs left (2 of 5 diverged)" in lean_table(found).note
@@ -248,8 +241,8 @@ class TestReport:
         )
         assert isinstance(counts[0], CellCounts)
         lossy = dataclasses.replace(result, counts=counts)
-        assert "1 of" in answer_sentence(lossy)
-        assert "2 of 3 diverged at" in answer_sentence(lossy)
+        assert "1 of" in examples.sentence(lossy)
+        assert "2 of 3 diverged at" in examples.sentence(lossy)
 
     def test_rows_made_without_losses_have_none(self) -> None:
         fields = {field.name: field for field in dataclasses.fields(ParetoRow)}

@@ -13,7 +13,6 @@ from analysis.pictures import palette
 from analysis.report import (
     ReportInput,
     all_warnings,
-    answer_sentence,
     build_report,
     paragraphs,
     pictures,
@@ -61,7 +60,7 @@ INPUTS = {
     "several comparisons": examples.groups_input,
     "front only": lambda: examples.lean_input(lean=None),
     "empty front": lambda: examples.lean_input(lean=None, pareto=examples.pareto_result(table=())),
-    "no question": lambda: examples.report_input(transition=None, answer=answer_sentence(None)),
+    "no question": lambda: examples.report_input(transition=None),
     "no trials": lambda: examples.report_input(
         transition=None, trials=pd.DataFrame(), reports=pd.DataFrame()
     ),
@@ -78,7 +77,7 @@ def test_every_kind_of_study_gets_a_whole_page(name: str) -> None:
     report_input: ReportInput = INPUTS[name]()
     page = Page(build_report(report_input))
     # Several comparisons stand in a list, whose lines the parser keeps.
-    assert " ".join(report_input.answer.split()) in " ".join(page.text.split())
+    assert " ".join(report_input.answer.sentence.split()) in " ".join(page.text.split())
     for heading in ("Question", "Answer", "Trials", "Warnings", "Provenance", "Repeat the study"):
         assert heading in page.text
     assert report_input.repeat_command in page.text
@@ -126,7 +125,6 @@ def test_text_from_data_cannot_become_markup() -> None:
         sweep=ATTACK,
         preset=ATTACK,
         question=f"{ATTACK}\n\n{ATTACK}",
-        answer=ATTACK,
         axes=("heads", ATTACK),
         trials=trials,
         warnings=(ATTACK,),

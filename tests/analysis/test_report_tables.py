@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import report_examples as examples
-from analysis.words import tables
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,8 +14,8 @@ from analysis.pictures.curves import MAX_LINES, MAX_POINTS, learning_curves
 from analysis.pictures.rows import (
     MAX_FOREST_ROWS,
     MAX_RUN_POINTS,
+    Comparison,
     GridAxis,
-    comparisons,
     forest_rows,
     front_points,
     length_series,
@@ -26,8 +25,13 @@ from analysis.pictures.rows import (
     varying_axes,
 )
 from analysis.pictures.ticks import log_ticks
+from analysis.questions.lean.text import group_baselines_table, group_candidates_table, lean_table
+from analysis.questions.pareto.text import pareto_table
 from analysis.questions.transition.result import RunValue
+from analysis.questions.transition.text import cells_table, missing_table, reading_table
+from analysis.report import settings_table
 from analysis.statistics.values import Interval
+from analysis.text import tables
 from analysis.text import trials as trial_tables
 from analysis.text.numbers import NONE
 
@@ -70,49 +74,50 @@ def test_infinite_values_become_missing_since_json_has_none() -> None:
 
 
 def test_cells_come_from_the_transition_and_else_from_the_strata() -> None:
-    asked = trial_tables.cell_table(examples.transition_result(), examples.trials_frame(), ())
+    asked = cells_table(examples.transition_result())
     assert asked.header[:2] == ("heads", "seq_len")
     assert len(asked.rows) == 18
-    strata = trial_tables.cell_table(None, examples.trials_frame(), ("heads", "seq_len"))
+    strata = trial_tables.cell_table(examples.trials_frame(), ("heads", "seq_len"))
     assert strata.header[0] == "stratum"
     failed = [row for row in strata.rows if row[strata.header.index("failed")] == "1"]
     assert [row[0] for row in failed] == ["heads=1, seq_len=128"]
-    shapes = trial_tables.cell_table(None, examples.shape_trials(), ("heads", "depth"))
+    shapes = trial_tables.cell_table(examples.shape_trials(), ("heads", "depth"))
     assert shapes.rows[0] == ("4", "2", "3", "3", "0", "0", "0")
 
 
 def test_planned_trials_have_not_started() -> None:
     trials = pd.DataFrame({"heads": [1, 1, 1], "status": ["planned", "running", "finished"]})
-    (row,) = trial_tables.cell_table(None, trials, ("heads",)).rows
+    (row,) = trial_tables.cell_table(trials, ("heads",)).rows
     assert row[:3] == ("1", "2", "1")
 
 
 def test_both_readings_stand_side_by_side_and_the_leading_one_is_marked() -> None:
     one = examples.transition_result()
     both = dataclasses.replace(one, typical=one, attainable=dataclasses.replace(one, drop=1.25))
-    table = tables.reading_table(both)
+    table = reading_table(both)
     assert table.header == ("", "typical (leads)", "attainable")
     drop = next(row for row in table.rows if row[0].startswith("largest drop"))
     assert drop[1:] == ("2.7", "1.25")
 
 
 def test_a_sweep_without_lengths_has_no_row_about_them() -> None:
-    table = tables.reading_table(
+    table = reading_table(
         examples.transition_result(by=None, gamma={}, gamma_below=None, gamma_above=None)
     )
     assert not any("slope" in row[0] for row in table.rows)
 
 
 def test_missing_trials_are_listed_with_their_reason() -> None:
-    table = tables.missing_table(examples.inconclusive_result())
+    table = missing_table(examples.inconclusive_result())
     assert table.rows[0] == ("5", "8", "3", "no run")
 
 
 def test_every_setting_of_every_analysis_is_shown() -> None:
-    table = tables.settings_table(
-        examples.transition_result(), examples.pareto_result(), examples.lean_result()
+    results = (examples.transition_result(), examples.pareto_result(), examples.lean_result())
+    table = settings_table(
+        examples.answer(transition=results[0], pareto=results[1], lean=results[2])
     )
-    for result in (examples.transition_result(), examples.pareto_result(), examples.lean_result()):
+    for result in results:
         for field in dataclasses.fields(result.settings):
             assert any(row[1] == field.name for row in table.rows)
 
@@ -123,9 +128,9 @@ def test_nested_provenance_is_flattened() -> None:
 
 
 def test_shapes_and_candidates_are_shown_with_their_uncertainty() -> None:
-    shapes = tables.pareto_table(examples.pareto_result())
+    shapes = pareto_table(examples.pareto_result())
     assert dict(zip(shapes.header, shapes.rows[2], strict=True))["crashed"] == "25%"
-    candidates = tables.lean_table(examples.lean_result())
+    candidates = lean_table(examples.lean_result())
     assert [row[6] for row in candidates.rows].count("established") == 1
     assert "seed standard deviation" in candidates.note
 
@@ -194,7 +199,7 @@ def test_the_front_names_seeds_runs_costs_and_roles() -> None:
     points = front_points(
         examples.pareto_result(),
         "num_params",
-        comparisons(examples.lean_result(), None),
+        [Comparison(examples.lean_result())],
         examples.shape_trials(),
     )
     assert [point.cost for point in points] == sorted(point.cost for point in points)
@@ -267,10 +272,10 @@ def test_a_query_can_be_typed_into_the_table_of_trials(
 
 def test_several_comparisons_are_one_table_of_candidates_and_one_of_baselines() -> None:
     groups = examples.lean_groups()
-    candidates = tables.group_candidates_table(groups)
+    candidates = group_candidates_table(groups)
     assert [row[0] for row in candidates.rows] == ["vit"] * 5 + ["xcit"] * 5
     assert candidates.header[:2] == ("family", "shape")
-    baselines = tables.group_baselines_table(groups)
+    baselines = group_baselines_table(groups)
     assert [row[0] for row in baselines.rows] == ["vit", "xcit", "deit"]
     assert baselines.rows[2][-1] == "No answer: the baseline has no full-budget run."
     assert all(len(row) == len(baselines.header) for row in baselines.rows)

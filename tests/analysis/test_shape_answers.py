@@ -7,27 +7,28 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from analysis.shape_answers import read_shapes_to_predict
 from click.testing import CliRunner
-from report_examples import report_input
+from report_examples import finding, report_input
 from simulated_shapes import additive, analysed, grid
 from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
 
 import hsweep
-from analysis.answer import answer_study, ask_effects, ask_surrogate
-from analysis.answer import report_input as study_report
+from analysis.answer import Answer, answer_study, ask_study
 from analysis.pictures.effect_figures import effect_pictures
 from analysis.pictures.plots import save_figures
 from analysis.pictures.shape_rows import effect_rows
 from analysis.pictures.surrogate_figures import surrogate_pictures
 from analysis.questions.effects import fit as effects
+from analysis.questions.effects.kind import EFFECTS
 from analysis.questions.effects.result import EffectsResult
 from analysis.questions.effects.text import effects_sentence
 from analysis.questions.surrogate import fit as surrogate
+from analysis.questions.surrogate.kind import SURROGATE, read_shapes_to_predict
 from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
 from analysis.report import build_report
-from analysis.result_files import read_result, write_result
+from analysis.report import report_input as study_report
+from analysis.result_files import read_result, write_finding
 from hsweep.cli import main
 from hsweep.errors import UserError
 from hsweep.paths import Home
@@ -132,7 +133,7 @@ def test_results_are_written_with_their_rows_and_read_back(
 ) -> None:
     for result, rows in ((told, 6), (learned, 9 + len(learned.suggestions))):
         for ending in ("json", "parquet"):
-            write_result(result, tmp_path / f"r.{ending}")
+            write_finding(finding(result), tmp_path / f"r.{ending}")
             assert read_result(tmp_path / f"r.{ending}") == result
         assert len(pd.read_parquet(tmp_path / "r.parquet")) == rows
 
@@ -166,6 +167,10 @@ def test_shapes_are_read_with_their_numbers() -> None:
         read_shapes_to_predict(["heads="])
 
 
+def asked(study: Study) -> Answer:
+    return ask_study(study, EFFECTS, {"settings": ()})
+
+
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
     sweep = tiny_sweep(
@@ -185,10 +190,11 @@ def study(tmp_path: Path) -> Study:
 
 def test_a_study_says_what_its_axes_do_besides_its_question(study: Study) -> None:
     answer = answer_study(study)
-    assert answer.effects is not None
-    assert answer.surrogate is not None
-    assert [axis.axis for axis in answer.effects.axes] == ["heads", "width", "lr"]
-    assert answer.effects.scale == "error"
+    told = answer.result(EffectsResult)
+    assert told is not None
+    assert answer.result(SurrogateResult) is not None
+    assert [axis.axis for axis in told.axes] == ["heads", "width", "lr"]
+    assert told.scale == "error"
     content = answer.to_json()
     assert content["kind"] == "transition"
     assert content["effects"]["axes"][0]["axis"] == "heads"
@@ -197,7 +203,7 @@ def test_a_study_says_what_its_axes_do_besides_its_question(study: Study) -> Non
 
 
 def test_effects_do_not_test_again_what_the_question_asks(study: Study) -> None:
-    found = answer_study(study).effects
+    found = answer_study(study).result(EffectsResult)
     assert found is not None
     heads, width, rate = found.axes
     for axis in (heads, width):
@@ -227,15 +233,19 @@ def test_effects_that_the_answer_has_told_are_left_out(tmp_path: Path) -> None:
         for at, trial in enumerate(trials):
             finish(journal, trial, 0.1 * trial.point["width"] / (1 + at % 7))
     answer = answer_study(found)
-    assert (answer.effects, answer.surrogate) == (None, None)
-    told = ask_effects(found)
+    assert (answer.result(EffectsResult), answer.result(SurrogateResult)) == (None, None)
+    told = asked(found)
     assert "its answer says what they do" in told.sentence
     assert told.to_json()["axes"][0]["verdict"] == "answered"
 
 
 def test_a_study_can_be_asked_for_them_alone(study: Study) -> None:
-    assert "One step up in lr" in ask_effects(study).sentence
-    found = ask_surrogate(study, ["heads=3,width=8,lr=0.1"], settings=["draws=64"]).surrogate
+    assert "One step up in lr" in asked(study).sentence
+    found = ask_study(
+        study,
+        SURROGATE,
+        {"predict": ["heads=3,width=8,lr=0.1"], "margin": None, "settings": ["draws=64"]},
+    ).result(SurrogateResult)
     assert found is not None
     assert found.settings.draws == 64
     (predicted,) = found.predictions
