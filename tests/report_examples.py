@@ -436,7 +436,7 @@ _NAMES: tuple[str, ...] = (
 
 def answer(**results: Jsonable | None) -> Answer:
     """The answer that consists of these results by kind; a front belongs to the lean one."""
-    named = {name: results[name] for name in _NAMES if results.get(name) is not None}
+    named = {name: each for name in _NAMES if (each := results.get(name)) is not None}
     lean = "lean" if "lean" in named else "lean_groups"
     front = (named.pop("pareto"),) if lean in named and "pareto" in named else ()
     return Answer(

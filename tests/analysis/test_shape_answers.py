@@ -24,13 +24,12 @@ from analysis.questions.effects.kind import EFFECTS
 from analysis.questions.effects.result import EffectsResult
 from analysis.questions.effects.text import effects_sentence
 from analysis.questions.surrogate import fit as surrogate
-from analysis.questions.surrogate.kind import SURROGATE, read_shapes_to_predict
+from analysis.questions.surrogate.kind import SURROGATE
 from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
 from analysis.report import build_report
 from analysis.report import report_input as study_report
 from analysis.result_files import read_result, write_finding
 from hsweep.cli import main
-from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.study import Study
 
@@ -156,15 +155,6 @@ def test_mistakes_are_one_message(
     result = CliRunner().invoke(main, ["analyze", "--table", str(path), "--metric", "score", *more])
     assert result.exit_code == 2
     assert message in result.stderr
-
-
-def test_shapes_are_read_with_their_numbers() -> None:
-    assert read_shapes_to_predict(["heads=8, depth=3", "family=vit,mlp_ratio=2.5"]) == [
-        {"heads": 8, "depth": 3},
-        {"family": "vit", "mlp_ratio": 2.5},
-    ]
-    with pytest.raises(UserError, match="AXIS=VALUE"):
-        read_shapes_to_predict(["heads="])
 
 
 def asked(study: Study) -> Answer:
