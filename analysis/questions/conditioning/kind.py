@@ -24,6 +24,7 @@ from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import varying_columns
 from analysis.values import Jsonable
+from hsweep.design.question import Scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -103,7 +104,8 @@ class ConditioningKind(Kind):
         if not chosen["config"] and is_coupled and "head_dim" not in shape:
             shape.append("head_dim")
         goal = chosen["goal"]
-        scale = chosen["scale"] or ("error" if goal == "min" else "accuracy")
+        usual: Scale = "error" if goal == "min" else "accuracy"
+        scale = chosen["scale"] or usual
         found = fit(
             frame,
             metric=runs.metric,
@@ -124,13 +126,13 @@ class ConditioningKind(Kind):
 
     def ask_study(self, study: StudyRuns, chosen: Mapping[str, Any]) -> Finding:
         manifest = study.manifest
-        usual = "accuracy" if manifest.goal == "max" else "loss"
+        usual = "accuracy" if study.goal == "max" else "loss"
         result = fit(
             study.trials,
             metric=manifest.metric,
             config=varying_columns(study.trials, manifest.axes) or list(manifest.axes),
             x=str(study.question.get("x") or "heads"),
-            goal=manifest.goal,
+            goal=study.goal,
             scale=study.question.get("scale", usual),
             replicate="seed",
         )

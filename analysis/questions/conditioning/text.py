@@ -8,9 +8,9 @@ from analysis.questions.conditioning.result import (
     ConditioningVerdict,
     Course,
     HeadsTrend,
-    RankTest,
 )
 from analysis.runs.losses import runs_text
+from analysis.statistics.permutation import RankTest
 from analysis.text.numbers import (
     NONE,
     Tone,

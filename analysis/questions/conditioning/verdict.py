@@ -11,9 +11,8 @@ from analysis.questions.conditioning.result import (
     ConditioningSettings,
     ConditioningVerdict,
     Leading,
-    RankTest,
 )
-from analysis.statistics.permutation import partial_rank_test, rank_test
+from analysis.statistics.permutation import RankTest, partial_rank_test, rank_test
 from analysis.statistics.values import FloatArray
 from analysis.text.numbers import cost_title, number_text, p_text, percent_text
 from hsweep.design.question import Goal

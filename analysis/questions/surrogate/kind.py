@@ -153,7 +153,7 @@ class SurrogateKind(Kind):
         found = fit(
             table_shapes(runs, chosen, settings.crash_sd),
             baseline=None if baseline is None else read_baseline(baseline, shape, runs.frame),
-            shapes=read_shapes_to_predict(chosen["predict"]),
+            shapes=_shapes_to_predict(chosen["predict"]),
             settings=settings,
         )
         return SurrogateFinding(found)
@@ -165,7 +165,7 @@ class SurrogateKind(Kind):
         return None if shapes is None else _fit(study, shapes, settings)
 
     def ask_study(self, study: StudyRuns, chosen: Mapping[str, Any]) -> Finding:
-        wanted, margin = read_shapes_to_predict(chosen["predict"]), chosen["margin"]
+        wanted, margin = _shapes_to_predict(chosen["predict"]), chosen["margin"]
         if margin is None:
             margin = study.question.get("margin", 0.0)
         settings = with_settings(_with_margin(margin), chosen["settings"])
@@ -208,7 +208,7 @@ def _with_margin(margin: float | None) -> SurrogateSettings:
     return SurrogateSettings() if margin is None else SurrogateSettings(margin=float(margin))
 
 
-def read_shapes_to_predict(texts: Sequence[str]) -> list[dict[str, AxisValue]]:
+def _shapes_to_predict(texts: Sequence[str]) -> list[dict[str, AxisValue]]:
     """Read texts such as ``heads=8,depth=3``.
 
     Raises:
