@@ -44,7 +44,7 @@ def study_shapes(study: StudyRuns, crash_sd: float) -> ShapeRuns:
             study.runs,
             config=manifest.axes,
             metric=manifest.metric,
-            goal="max" if manifest.goal == "max" else "min",
+            goal=study.goal,
             # A lean question's margin is in the metric's own unit, and so are its effects.
             scale=scale if is_transition or scale == "error" else None,
             eval_size=question.get("eval_size"),

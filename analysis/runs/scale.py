@@ -13,8 +13,7 @@ from typing import Final
 import numpy as np
 
 from analysis.statistics.bounds import ANYWHERE, AT_LEAST_0, SHARE, Span
-from analysis.statistics.values import FloatArray as FloatArray
-from analysis.statistics.values import Mask as Mask
+from analysis.statistics.values import FloatArray
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
 
