@@ -84,9 +84,9 @@ def published_table(result: PublishedResult) -> Table:
     shared = _shared(columns, ("published in", "metric"))
     taken = "; ".join(result.assumptions)
     note = (
-        f"{shared}“By the paper's rule” is what the study's seeds would give if printed as the paper "
-        "does: one run, or the best of some. The difference, of errors a factor, is from that to "
-        f"the printed value, and beside it in standard errors. Taken for granted: {taken}."
+        f"{shared}“By the paper's rule” is what the study's seeds would give if printed as the "
+        "paper does: one run, or the best of some. The difference, of errors a factor, is from "
+        f"that to the printed value, and beside it in standard errors. Taken for granted: {taken}."
     )
     return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)), note)
 
