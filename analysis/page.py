@@ -5,19 +5,22 @@ whatever came from data is escaped.
 """
 
 import base64
+import dataclasses
 import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import jinja2
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
-from analysis.pictures.drawing import Picture
+from analysis.charts import palette
+from analysis.charts.chart import Chart
+from analysis.charts.plotly_page import figure_json
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 _UNSAFE_IN_SCRIPT: Final = {
@@ -49,16 +52,17 @@ def embed(value: object) -> Markup:
     return Markup(text)
 
 
-def figure_json(picture: Picture) -> Any:
-    """Return a picture's figure as plain JSON content."""
-    return json.loads(picture.figure.to_json())
-
-
-@cache
-def plotly_script() -> str:
-    """Return the library that draws the figures."""
-    # HTML parsers turn CR LF into LF before hashing; the library is written with LF alone.
-    return str(get_plotlyjs()).replace("\r\n", "\n")
+def figures_data(charts: Sequence[Chart]) -> dict[str, Any]:
+    """Return what the page draws: figures, what their points stand for, and dark colours."""
+    return {
+        "figures": {chart.name: figure_json(chart) for chart in charts},
+        "picks": {
+            chart.name: [dataclasses.asdict(pick) for pick in chart.picks]
+            for chart in charts
+            if chart.picks
+        },
+        "dark": palette.dark_partners(),
+    }
 
 
 def content_policy(*scripts: str) -> str:

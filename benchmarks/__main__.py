@@ -87,7 +87,7 @@ def calibration(
     as_json: bool,
 ) -> None:
     """Measure how often the analysis is right, on simulated sweeps whose answer is known."""
-    from analysis.findings.results import TransitionSettings
+    from analysis.questions.transition.result import TransitionSettings
     from benchmarks.calibration import EVERY_FAMILY, calibrate
 
     names = tuple(EVERY_FAMILY) if families is None else tuple(families.split(","))

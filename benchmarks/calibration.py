@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from analysis.findings.results import TransitionSettings
+from analysis.questions.transition.result import TransitionSettings
 from benchmarks.bars import Row, front_rows, lean_rows, transition_rows
 from benchmarks.outcomes import (
     Found,

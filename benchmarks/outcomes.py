@@ -3,8 +3,11 @@
 import time
 from dataclasses import dataclass
 
-from analysis import lean, pareto, transition
-from analysis.findings.results import CLAIMS, LeanSettings, TransitionSettings
+from analysis.questions.lean import fit as lean
+from analysis.questions.lean.result import LeanSettings
+from analysis.questions.pareto import fit as pareto
+from analysis.questions.transition import fit as transition
+from analysis.questions.transition.result import CLAIMS, TransitionSettings
 from analysis.statistics.dominance import dominated
 from benchmarks.shapes import CHANCE, MARGIN, SHAPE_OPTIONS, lean_sweep, shapes_sweep
 from benchmarks.sweeps import Sweep, transition_sweep

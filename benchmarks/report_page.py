@@ -17,9 +17,14 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 
-from analysis import lean, pareto, transition
+from analysis.answer import Answer
+from analysis.questions.base import Finding
+from analysis.questions.lean import fit as lean
+from analysis.questions.lean.kind import LeanFinding
+from analysis.questions.pareto import fit as pareto
+from analysis.questions.transition import fit as transition
+from analysis.questions.transition.kind import TransitionFinding
 from analysis.report import ReportInput, build_report
-from analysis.words.wording import answer_sentence
 
 Kind = Literal["transition", "shapes"]
 KINDS: Final[tuple[Kind, ...]] = ("transition", "shapes")
@@ -140,9 +145,10 @@ def study(kind: Kind, trials: int, seed: int = 0) -> ReportInput:
         }
     )
     axes = tuple(shape)
-    result = front = equivalents = None
+    finding: Finding
     if kind == "transition":
         result = transition.fit(table, metric=metric, x="heads", by="seq_len", goal="min")
+        finding = TransitionFinding(result)
     else:
         front = pareto.fit(
             table, config=list(axes), metric=metric, goal="max", costs=["num_params"]
@@ -156,19 +162,17 @@ def study(kind: Kind, trials: int, seed: int = 0) -> ReportInput:
             goal="max",
             costs=["num_params"],
         )
+        finding = LeanFinding(equivalents, front)
     return ReportInput(
         study=f"{trials}-trials",
         sweep="made up",
         preset="quick",
         question="How long does a report of many trials take?",
-        answer=answer_sentence(result or equivalents),
+        answer=Answer((finding,)),
         metric=metric,
         goal="min" if kind == "transition" else "max",
         scale="error" if kind == "transition" else "accuracy",
         axes=axes,
-        transition=result,
-        pareto=front,
-        lean=equivalents,
         trials=table,
         reports=_reports(table["key"], value, metric),
         provenance={},

@@ -18,9 +18,10 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
 from sklearn.linear_model import BayesianRidge
 
-from analysis import effects
-from analysis.runs.scale import FloatArray
+from analysis.questions.effects import fit as effects
+from analysis.runs.shape_runs import read_shapes
 from analysis.statistics.gaussian_process import GaussianProcess, products
+from analysis.statistics.values import FloatArray
 
 NOISES = ("even", "uneven", "shared", "along depth")
 SURFACES = ("nothing", "additive", "saturating", "interacting", "hump", "rough", "jump")
@@ -52,9 +53,9 @@ def effect_rates(noise: str, seeds: int, sweeps: int, first_seed: int) -> Effect
     null, true = [], []
     for number in range(first_seed, first_seed + sweeps):
         frame = _grid(noise, seeds, number)
-        null.append(effects.fit(frame, config=("heads", "depth"), metric="score"))
+        null.append(effects.fit(read_shapes(frame, config=("heads", "depth"), metric="score")))
         frame["score"] += np.log2(frame["heads"])
-        true.append(effects.fit(frame, config=("heads", "depth"), metric="score"))
+        true.append(effects.fit(read_shapes(frame, config=("heads", "depth"), metric="score")))
     told = ("helps", "hurts")
     return EffectRates(
         noise,

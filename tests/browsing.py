@@ -73,8 +73,8 @@ def requested(browser: Any) -> list[str]:
 
 
 def open_page(browser: Any, path: Path) -> None:
-    """Open a page from its file, its logs empty before, and wait until its pictures are drawn."""
+    """Open a page from its file, its logs empty before, and wait until its figures are drawn."""
     browser.get_log("browser")
     browser.get_log("performance")
     browser.get(path.as_uri())
-    wait_for(browser, "the pictures", DRAWN)
+    wait_for(browser, "the figures", DRAWN)

@@ -2,34 +2,45 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.findings.results import (
+from analysis.answer import Answer
+from analysis.charts.chart import Chart
+from analysis.questions.base import Finding
+from analysis.questions.conditioning.kind import ConditioningFinding
+from analysis.questions.conditioning.result import ConditioningResult
+from analysis.questions.effects.kind import EffectsFinding
+from analysis.questions.effects.result import EffectsResult
+from analysis.questions.lean.groups import LeanGroups
+from analysis.questions.lean.kind import LeanFinding, LeanGroupsFinding
+from analysis.questions.lean.result import LeanResult, LeanRow, LeanSettings
+from analysis.questions.pareto.kind import ParetoFinding
+from analysis.questions.pareto.result import ParetoResult, ParetoRow, ParetoSettings
+from analysis.questions.published.kind import PublishedFinding
+from analysis.questions.published.result import PublishedResult
+from analysis.questions.surrogate.kind import SurrogateFinding
+from analysis.questions.surrogate.result import SurrogateResult
+from analysis.questions.transition.kind import TransitionFinding
+from analysis.questions.transition.result import (
     CellCounts,
     CellValue,
     DropStep,
     Estimate,
-    Interval,
-    LeanResult,
-    LeanRow,
-    LeanSettings,
     LengthIndependence,
     MissingTrials,
-    ParetoResult,
-    ParetoRow,
-    ParetoSettings,
     RetrievalDimension,
     RunValue,
     TransitionResult,
     TransitionSettings,
 )
-from analysis.lean_groups import LeanGroups
 from analysis.report import ReportInput
-from analysis.words.wording import answer_sentence, groups_sentence
+from analysis.statistics.values import Interval
+from analysis.values import Jsonable
 
 HEADS = (1, 2, 3, 4, 5, 6)
 LENGTHS = (8, 32, 128)
@@ -288,6 +299,11 @@ def lean_result(**changes: Any) -> LeanResult:
     return dataclasses.replace(result, **changes)
 
 
+def hover_texts(chart: Chart) -> list[str]:
+    """What the page says of the points of a chart."""
+    return [point.hover for series in chart.series for point in series.points if point.hover]
+
+
 FAMILIES = ("vit", "xcit", "deit")
 
 
@@ -317,7 +333,6 @@ def groups_input(**changes: Any) -> ReportInput:
     return lean_input(
         **{
             "axes": ("family", "heads", "depth"),
-            "answer": groups_sentence(groups),
             "lean": None,
             "lean_groups": groups,
             "pareto": pareto_result(table=rows),
@@ -392,50 +407,92 @@ def shape_trials() -> pd.DataFrame:
     )
 
 
-def report_input(**changes: Any) -> ReportInput:
-    """A finished study of the transition, with any field replaced."""
-    trials = trials_frame()
-    result = transition_result()
-    base = ReportInput(
-        study="retrieval",
-        sweep="sweeps/retrieval_heads.py",
-        preset="quick",
-        question="How many heads does retrieval need?\n\nExpected: a collapse at D heads.",
-        answer=answer_sentence(result),
-        metric="nmse",
-        goal="min",
-        scale="error",
-        axes=("heads", "seq_len"),
-        transition=result,
-        pareto=None,
-        lean=None,
-        trials=trials,
-        reports=reports_frame(trials),
-        provenance={"git": {"commit": "abc123", "dirty": False}, "torch": "2.13"},
-        repeat_command="hsweep run sweeps/retrieval_heads.py --preset quick",
-        warnings=("one node went away",),
-        budget_unit="epochs",
+_FINDINGS: dict[type[Jsonable], Callable[..., Finding]] = {
+    TransitionResult: TransitionFinding,
+    ParetoResult: ParetoFinding,
+    LeanResult: LeanFinding,
+    LeanGroups: LeanGroupsFinding,
+    ConditioningResult: ConditioningFinding,
+    EffectsResult: EffectsFinding,
+    SurrogateResult: SurrogateFinding,
+    PublishedResult: PublishedFinding,
+}
+
+
+def finding(result: Jsonable, *front: ParetoResult) -> Finding:
+    """What stands for a result in an answer; a lean one may have a front."""
+    return _FINDINGS[type(result)](result, *front)
+
+
+def sentence(result: Jsonable) -> str:
+    """The sentence of a result."""
+    return finding(result).sentence
+
+
+def badge(result: Jsonable) -> tuple[str, str]:
+    """The verdict of a result in a few words, and its tone."""
+    return finding(result).badge
+
+
+_NAMES: tuple[str, ...] = (
+    *("transition", "pareto", "lean", "lean_groups"),
+    *("conditioning", "effects", "surrogate", "published"),
+)
+
+
+def answer(**results: Jsonable | None) -> Answer:
+    """The answer that consists of these results by kind; a front belongs to the lean one."""
+    named = {name: each for name in _NAMES if (each := results.get(name)) is not None}
+    lean = "lean" if "lean" in named else "lean_groups"
+    front = (named.pop("pareto"),) if lean in named and "pareto" in named else ()
+    return Answer(
+        tuple(finding(each, *(front if name == lean else ())) for name, each in named.items())
     )
-    return dataclasses.replace(base, **changes)
+
+
+def _with_results(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Put what is asked of the answer's results together, unless there is an answer."""
+    every = {**base, **changes}
+    results = {name: every.pop(name) for name in _NAMES if name in every}
+    return {"answer": answer(**results), **every}
+
+
+def report_input(**changes: Any) -> ReportInput:
+    """A finished study of the transition, with any field or any kind's result replaced."""
+    trials = trials_frame()
+    base = {
+        "study": "retrieval",
+        "sweep": "sweeps/retrieval_heads.py",
+        "preset": "quick",
+        "question": "How many heads does retrieval need?\n\nExpected: a collapse at D heads.",
+        "transition": transition_result(),
+        "metric": "nmse",
+        "goal": "min",
+        "scale": "error",
+        "axes": ("heads", "seq_len"),
+        "trials": trials,
+        "reports": reports_frame(trials),
+        "provenance": {"git": {"commit": "abc123", "dirty": False}, "torch": "2.13"},
+        "repeat_command": "hsweep run sweeps/retrieval_heads.py --preset quick",
+        "warnings": ("one node went away",),
+        "budget_unit": "epochs",
+    }
+    return ReportInput(**_with_results(base, changes))
 
 
 def lean_input(**changes: Any) -> ReportInput:
-    """A finished study of shapes against a baseline, with any field replaced."""
-    lean = lean_result()
-    return report_input(
-        **{
-            "study": "vit-lean",
-            "answer": answer_sentence(lean),
-            "metric": "top1",
-            "goal": "max",
-            "scale": "accuracy",
-            "axes": ("heads", "depth"),
-            "transition": None,
-            "pareto": pareto_result(),
-            "lean": lean,
-            "trials": shape_trials(),
-            "reports": pd.DataFrame(),
-            "warnings": (),
-            **changes,
-        }
-    )
+    """A finished study of shapes against a baseline, with any field or result replaced."""
+    base = {
+        "study": "vit-lean",
+        "metric": "top1",
+        "goal": "max",
+        "scale": "accuracy",
+        "axes": ("heads", "depth"),
+        "transition": None,
+        "pareto": pareto_result(),
+        "lean": lean_result(),
+        "trials": shape_trials(),
+        "reports": pd.DataFrame(),
+        "warnings": (),
+    }
+    return report_input(**{**base, **changes})

@@ -1,9 +1,12 @@
 """Grids of shapes with a known answer: additive, interacting, empty, and awkward noise."""
 
 from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pandas as pd
+
+from analysis.runs.shape_runs import read_shapes
 
 HEADS = (2, 4, 8)
 DEPTHS = (1, 2, 4)
@@ -55,3 +58,13 @@ def interacting(heads: int, depth: int) -> float:
 def nothing(heads: int, depth: int) -> float:
     """No shape is better than another."""
     return 0.0
+
+
+Result = TypeVar("Result")
+_OF_THE_KIND: Final = ("within", "answered", "baseline", "shapes", "settings")
+
+
+def analysed(fit: Callable[..., Result], frame: pd.DataFrame, **options: Any) -> Result:
+    """Read the shapes of a table and put a question to them, with the options of both."""
+    own = {name: options.pop(name) for name in _OF_THE_KIND if name in options}
+    return fit(read_shapes(frame, **options), **own)

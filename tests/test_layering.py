@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "analysis": (
         *("analysis", "hsweep.command_line", "hsweep.errors", "hsweep.paths"),
         *("hsweep.design.question", "hsweep.design.trial", "hsweep.design.space"),
+        "hsweep.design.labels",
         *(
             "hsweep.record.reading",
             "hsweep.record.study",
@@ -53,7 +54,8 @@ OWNERS = {
         *("hsweep/design/space.py", "hsweep/design/search.py"),
         "hsweep/coordination/search.py",
     ),
-    "matplotlib": ("analysis/pictures/*plots.py", "analysis/pictures/plotting.py"),
+    "matplotlib": ("analysis/charts/matplotlib_print.py",),
+    "plotly": ("analysis/charts/plotly_page.py",),
 }
 TORCH_AT_THE_TOP = (
     *("models/*.py", "tasks/*.py"),
@@ -71,6 +73,14 @@ ROOMS = (
     *("running", "commands"),
 )
 """The folders of hsweep; each uses those before it and none after it."""
+
+ANALYSIS_ROOMS = (
+    *("analysis.statistics", "analysis.values", "analysis.runs", "analysis.text"),
+    *("analysis.charts", "analysis.published", "analysis.questions", "analysis.answer"),
+    *("analysis.page", "analysis.report", "analysis.compare"),
+    *("analysis.ask", "analysis.result_files", "analysis.terminal"),
+)
+"""The folders of the analysis, and its modules above them, in the same way."""
 
 
 class Import(NamedTuple):
@@ -144,6 +154,74 @@ def test_a_folder_of_hsweep_imports_only_those_before_it(room: str) -> None:
         and within(found.module, above)
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("room", ANALYSIS_ROOMS)
+def test_a_folder_of_the_analysis_imports_only_those_before_it(room: str) -> None:
+    at = ANALYSIS_ROOMS.index(room)
+    own = (room, *ANALYSIS_ROOMS[:at])
+    wrong = [
+        (file, found.module)
+        for file, all_found in FILES.items()
+        for found in all_found
+        if within(module_of(file), (room,))
+        and found.when != "never"
+        and found.library == "analysis"
+        and not within(found.module, own)
+    ]
+    assert wrong == []
+
+
+def test_statistics_know_numbers_alone() -> None:
+    used = {
+        found.module
+        for file, all_found in FILES.items()
+        for found in all_found
+        if file.startswith("analysis/statistics/") and found.library in PACKAGES
+    }
+    assert {name for name in used if not within(name, ("analysis.statistics",))} <= {
+        "hsweep.errors"
+    }
+
+
+@pytest.mark.parametrize("package", ["analysis"])
+def test_no_import_leads_back_to_where_it_began(package: str) -> None:
+    """Imports inside functions count: they only hide a circle."""
+    graph = {
+        module_of(file): {
+            name for found in all_found if found.when != "never" for name in [known(found.module)]
+        }
+        for file, all_found in FILES.items()
+        if file.startswith(f"{package}/")
+    }
+    assert circles(graph) == []
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """What is left when modules that import nothing of the rest are taken away again and again,
+    from both ends."""
+    rest = {name: {other for other in used if other in graph} for name, used in graph.items()}
+    while rest:
+        used = set().union(*rest.values())
+        ends = {name for name, others in rest.items() if not others or name not in used}
+        if not ends:
+            return [sorted(rest)]
+        rest = {name: others - ends for name, others in rest.items() if name not in ends}
+    return []
+
+
+def module_of(file: str) -> str:
+    return file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+
+def known(module: str) -> str:
+    """Return the module that holds a name: ``a.b.c`` where ``c`` may be a function of ``a.b``."""
+    path = module.replace(".", "/")
+    return (
+        module
+        if f"{path}.py" in FILES or f"{path}/__init__.py" in FILES
+        else module.rpartition(".")[0]
+    )
 
 
 def test_every_module_of_hsweep_is_in_a_folder_but_what_all_of_them_use() -> None:

@@ -6,8 +6,8 @@ from typing import Any, Final, TypedDict
 import numpy as np
 import pandas as pd
 
-from analysis.findings.results import AxisValue
-from analysis.runs.scale import FloatArray
+from analysis.statistics.values import FloatArray
+from analysis.values import AxisValue
 from hsweep.errors import UserError
 
 _NUMBER: Final = r"\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*"
@@ -24,6 +24,8 @@ class RunColumns(TypedDict, total=False):
             shape in order.
         status_column: how each run ended; without it, ``status`` if there is such a column.
         complete: status word of a full-budget run, besides those known (``finished``).
+        pruned: further words of a run that was stopped before its full budget.
+        failed: further words of a run without a result.
         budget_column: how far each run got; rows short of ``target_budget`` are not complete.
         target_budget: full budget; None takes the largest seen.
     """
@@ -31,6 +33,8 @@ class RunColumns(TypedDict, total=False):
     replicate: str | None
     status_column: str | None
     complete: str
+    pruned: Sequence[str]
+    failed: Sequence[str]
     budget_column: str | None
     target_budget: float | None
 

@@ -3,18 +3,18 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Unpack
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from analysis.findings.losses import LOST_WORDS, NONE_LOST, Losses, losses_named
-from analysis.findings.results import AxisValue, Config
-from analysis.runs.columns import RunColumns, plain
-from analysis.runs.load import clean_runs
-from analysis.runs.scale import FloatArray, Mask
+from analysis.runs.columns import plain
+from analysis.runs.losses import LOST_WORDS, NONE_LOST, Losses, losses_named
+from analysis.runs.table import Runs
 from analysis.runs.tuned import Tuned, tuned_runs
 from analysis.statistics.moderated import Moderated, moderate, moderate_variances, screen_crashes
+from analysis.statistics.values import FloatArray, Mask
+from analysis.values import AxisValue, Config
 from hsweep.design.question import Goal
 from hsweep.errors import UserError, unknown_name
 
@@ -108,15 +108,13 @@ def seed_spread(
 
 
 def group_configurations(
-    frame: pd.DataFrame,
+    table: Runs,
     *,
     config: Sequence[str],
-    metric: str,
     goal: Goal,
     costs: Sequence[str],
     crash_sd: float,
     nuisance: Sequence[str] = (),
-    **columns: Unpack[RunColumns],
 ) -> Grouped:
     """Return the configurations with full-budget runs and without any that was stopped early.
 
@@ -124,7 +122,7 @@ def group_configurations(
     for every seed by the others (`analysis.runs.tuned`).
 
     Raises:
-        UserError: no axis or cost named, a bad table (`load.clean_runs`), a missing cost,
+        UserError: no axis or cost named, a bad table (`Runs.rows`), a missing cost,
             or no full-budget run at all.
     """
     if goal not in ("min", "max"):
@@ -138,13 +136,8 @@ def group_configurations(
             f"{both[0]!r} cannot both name a shape and be a nuisance axis, of which every shape"
             " stands at its best value"
         )
-    runs, warnings = clean_runs(
-        frame,
-        keys=[*config, *nuisance],
-        metric=metric,
-        numbers=list(costs),
-        **columns,
-    )
+    metric = table.metric
+    runs, warnings = table.rows([*config, *nuisance], list(costs))
     tuned: dict[tuple[AxisValue, ...], Tuned] = {}
     if nuisance:
         runs, tuned, notes = tuned_runs(runs, config=config, nuisance=nuisance, goal=goal)

@@ -5,17 +5,17 @@ an irreducible part (cross-entropy on text) stays in nats: its logarithm would s
 near the floor.
 """
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from analysis.statistics.bounds import ANYWHERE, AT_LEAST_0, SHARE, Span
+from analysis.statistics.values import FloatArray
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
-
-FloatArray = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,25 @@ def check_goal(goal: Goal, scale: Scale) -> None:
             f"goal {goal!r} contradicts scale {scale!r}: {scale} needs goal {needed!r}"
             " (scales: error and loss are minimised, accuracy is maximised)"
         )
+
+
+def metric_span(values: Iterable[float], goal: Goal, scale: Scale | None) -> Span:
+    """Return the range of a metric, of which ``values`` were seen.
+
+    An error has none below 0, an accuracy lies from 0 to 1. Of a metric without a scale the values
+    have to tell: one that is maximised and was never seen outside 0 to 1 is taken for a share, one
+    that is minimised and was never seen below 0 for an error; so is a loss.
+    """
+    if scale == "accuracy":
+        return SHARE
+    if scale == "error":
+        return AT_LEAST_0
+    seen = [value for value in values if math.isfinite(value)]
+    if not seen or min(seen) < 0:
+        return ANYWHERE
+    if goal == "min":
+        return AT_LEAST_0
+    return SHARE if max(seen) <= 1 else ANYWHERE
 
 
 def transform(

@@ -14,14 +14,14 @@ from typing import NamedTuple, Unpack
 import numpy as np
 import pandas as pd
 
-from analysis.findings.losses import Losses, losses_named
-from analysis.findings.results import AxisValue, Config
 from analysis.runs.columns import RunColumns, plain
 from analysis.runs.configurations import describe
-from analysis.runs.load import clean_runs
-from analysis.runs.scale import check_goal, transform
-from analysis.statistics.bounds import ANYWHERE, Span, difference_span, metric_span
+from analysis.runs.losses import Losses, losses_named
+from analysis.runs.scale import check_goal, metric_span, transform
+from analysis.runs.table import Runs
+from analysis.statistics.bounds import ANYWHERE, Span, difference_span
 from analysis.statistics.moderated import screen_crashes
+from analysis.values import AxisValue, Config
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
 
@@ -64,6 +64,7 @@ class ShapeRuns:
         scale: how the metric became quality; None is the metric's own unit.
         cost: name of the cost column, or None.
         warnings: choices made on the way.
+        are_replicates_named: whether runs of the same name in two shapes share their seed.
     """
 
     shapes: tuple[Shape, ...]
@@ -75,6 +76,7 @@ class ShapeRuns:
     scale: Scale | None
     cost: str | None
     warnings: tuple[str, ...]
+    are_replicates_named: bool
 
     @property
     def usable(self) -> tuple[Shape, ...]:
@@ -106,28 +108,36 @@ NOT_FULL = "no full-budget run"
 
 
 def read_shapes(
-    frame: pd.DataFrame | ShapeRuns,
+    frame: pd.DataFrame | Runs,
     *,
     config: Sequence[str],
     metric: str,
-    goal: Goal,
-    scale: Scale | None,
-    eval_size: int | None,
-    costs: Sequence[str],
-    crash_sd: float,
+    goal: Goal = "max",
+    scale: Scale | None = None,
+    eval_size: int | None = None,
+    costs: Sequence[str] = ("num_params",),
+    crash_sd: float = 6.0,
     **run_columns: Unpack[RunColumns],
 ) -> ShapeRuns:
-    """Return the shapes of ``frame``, or those that were read from it before.
+    """Return the shapes of a table.
 
-    The arguments are those of `analysis.effects.fit`.
+    Args:
+        frame: one row a run.
+        config: columns that name a shape. Numbers are axes, names are held; a column that follows
+            others (a head width that is embed_dim / heads) is found and not held.
+        metric: column of the result.
+        goal: whether it is minimised or maximised.
+        scale: how it is put on an axis; None leaves it in its own unit.
+        eval_size: evaluation examples behind an accuracy (scale ``accuracy``).
+        costs: the first decides which shapes cost the same, and which are smaller.
+        crash_sd: runs this many pooled robust sd below their shape's median are left out.
+        run_columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
         UserError: no axis named, a goal that contradicts the scale, a bad table (see
-            `analysis.runs.load.clean_runs`), no full-budget run, an axis that is not finite, or a
+            `analysis.runs.table.Runs.rows`), no full-budget run, an axis that is not finite, or a
             cost that a shape lacks.
     """
-    if isinstance(frame, ShapeRuns):
-        return frame
     if goal not in ("min", "max"):
         raise unknown_name("goal", goal, ("min", "max"))
     if scale is not None:
@@ -136,16 +146,11 @@ def read_shapes(
         raise UserError("name at least one configuration column (heads, depth, ...)")
     warnings: list[str] = []
     cost = costs[0] if costs else None
-    if cost is not None and cost not in frame.columns:
+    table = Runs.of(frame, metric, run_columns)
+    if cost is not None and cost not in table.frame.columns:
         warnings.append(f"the table has no column {cost!r}, so nothing is said about cost")
         cost = None
-    runs, notes = clean_runs(
-        frame,
-        keys=list(config),
-        metric=metric,
-        numbers=[] if cost is None else [cost],
-        **run_columns,
-    )
+    runs, notes = table.rows(list(config), [] if cost is None else [cost])
     warnings += notes
     done = runs["complete"].to_numpy(bool)
     if not done.any():
@@ -177,6 +182,7 @@ def read_shapes(
         scale,
         cost,
         tuple(dict.fromkeys(warnings)),
+        table.replicate is not None,
     )
 
 

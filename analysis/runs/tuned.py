@@ -11,12 +11,31 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
-from analysis.findings.results import AxisValue, TunedSetting
 from analysis.runs.columns import plain
 from analysis.statistics.cross_fitting import CrossFit, cross_fit
+from analysis.values import AxisValue, Config
 from hsweep.design.question import Goal
 
 Key = tuple[AxisValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TunedSetting:
+    """The setting of the nuisance axes that a shape stands at.
+
+    Attributes:
+        values: the best setting, by the mean over all seeds.
+        tried: settings that were tried.
+        set_aside: of these, those that do not compete, as they lack full-budget runs.
+        at_edge: axes of numbers of which it is the smallest or largest value tried.
+        is_single: no two seeds are common to the settings, so the best run stands for the shape.
+    """
+
+    values: Config
+    tried: int
+    set_aside: int
+    at_edge: tuple[str, ...]
+    is_single: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +61,7 @@ def tuned_runs(
     returned as it is.
 
     Args:
-        runs: checked rows (`load.clean_runs`), one a shape, setting and seed.
+        runs: checked rows (`Runs.rows`), one a shape, setting and seed.
         config: columns that name a shape.
         nuisance: columns of the settings.
         goal: whether the metric is minimised or maximised.

@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 from scipy.optimize import nnls
 
-from analysis.runs.scale import FloatArray
+from analysis.statistics.values import FloatArray
 
 _ASSUMED_DF = 2.0
 """Degrees of freedom granted to a seed sd that is assumed or borrowed from other head counts."""

@@ -6,13 +6,11 @@ not a mean of such a quantity (a difference, a mixture's quantile) is cut at the
 """
 
 import math
-from collections.abc import Iterable
 from typing import Final
 
 from scipy.special import expit, logit
 
-from analysis.findings.results import Interval
-from hsweep.design.question import Goal, Scale
+from analysis.statistics.values import Interval
 
 Span = tuple[float, float]
 """The ends of a range; infinite where there is none."""
@@ -22,25 +20,6 @@ SHARE: Final[Span] = (0.0, 1.0)
 AT_LEAST_0: Final[Span] = (0.0, math.inf)
 _MOST: Final = 300.0
 """Exponent up to which an interval's end stays a number."""
-
-
-def metric_span(values: Iterable[float], goal: Goal, scale: Scale | None) -> Span:
-    """Return the range of a metric, of which ``values`` were seen.
-
-    An error has none below 0, an accuracy lies from 0 to 1. Of a metric without a scale the values
-    have to tell: one that is maximised and was never seen outside 0 to 1 is taken for a share, one
-    that is minimised and was never seen below 0 for an error; so is a loss.
-    """
-    if scale == "accuracy":
-        return SHARE
-    if scale == "error":
-        return AT_LEAST_0
-    seen = [value for value in values if math.isfinite(value)]
-    if not seen or min(seen) < 0:
-        return ANYWHERE
-    if goal == "min":
-        return AT_LEAST_0
-    return SHARE if max(seen) <= 1 else ANYWHERE
 
 
 def difference_span(span: Span, times: int = 1) -> Span:

@@ -10,7 +10,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from analysis.runs.scale import FloatArray
+from analysis.statistics.values import FloatArray
 
 _MOST_TERMS = 40
 _FEW_AXES = 3

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from analysis.runs.scale import FloatArray, Mask
+from analysis.statistics.values import FloatArray, Mask
 
 _AT_ONCE: Final = 4_000_000
 """Values of draws times shapes that are looked at together, which bounds the memory."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from analysis.runs.scale import FloatArray, Mask
 from analysis.statistics.pair_differences import median_difference
+from analysis.statistics.values import FloatArray, Mask
 
 _PAIR_SCALE = 0.9539
 """Median of |a - b| for two draws of a normal with sd 1."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from analysis.runs.scale import FloatArray
+from analysis.statistics.values import FloatArray
 
 _ALL_PAIRS: Final = 2_000_000
 """Pairs up to which all are written down."""

@@ -8,20 +8,48 @@ labels was as likely as the one seen.
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 import numpy as np
 from scipy import stats
 
-from analysis.findings.conditioning_results import RankTest
-from analysis.findings.results import Interval
-from analysis.runs.scale import FloatArray
+from analysis.statistics.values import FloatArray, Interval
 
 EXACT_ARRANGEMENTS: Final = 50_000
 """Up to so many arrangements all are looked at; 8! = 40,320."""
 _TIE: Final = 1e-9
 _CHUNK: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class RankTest:
+    """A rank correlation with its permutation test.
+
+    Attributes:
+        rho: Spearman's correlation; of ranks within groups where there are several.
+        interval: approximate 95 % interval; None where there are too few units for one.
+        p: two-sided.
+        p_negative: share of arrangements with a correlation as low as this one.
+        p_positive: share of arrangements with one as high.
+        shapes: units compared.
+        groups: groups within which labels were exchanged.
+        permutations: arrangements looked at.
+        exact: whether these were all there are.
+        smallest_p: the least two-sided p that so few units can give.
+    """
+
+    rho: float
+    interval: Interval | None
+    p: float
+    p_negative: float
+    p_positive: float
+    shapes: int
+    groups: int
+    permutations: int
+    exact: bool
+    smallest_p: float
 
 
 def rank_test(

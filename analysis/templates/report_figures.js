@@ -1,5 +1,5 @@
 "use strict";
-// The pictures: drawn when they come near, in the page's colours, in print in light ones.
+// The figures: drawn when they come near, in the page's colours, in print in light ones.
 (function () {
   const PRINT_WIDTH = 680;
   const NARROW = 520;
@@ -31,14 +31,11 @@
   }
 
   const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-  // Cuts a label as plotly reads it, where "&lt;" is one letter.
-  function cut(text, longest) {
-    const letters = text.match(/&[a-z]+;|./gsu) || [];
-    return letters.length > longest ? letters.slice(0, longest - 1).join("") + "…" : text;
-  }
-
   // What tells names apart, or the unit of an axis, often stands at the end: the middle gives way.
+  // Plotly reads "&lt;" as one letter.
   function squeezed(text, longest) {
+    const bold = /^<b>(.*)<\/b>$/s.exec(text);
+    if (bold) return "<b>" + squeezed(bold[1], longest) + "</b>";
     const letters = text.match(/&[a-z]+;|./gsu) || [];
     if (letters.length <= longest) return text;
     const tail = Math.floor(longest * 0.4);
@@ -53,7 +50,7 @@
 
   const named = (trace, longest) => (trace.name ? Object.assign({}, trace, { name: squeezed(trace.name, longest) }) : trace);
 
-  // A long label would leave a phone no room for the picture.
+  // A long label would leave a phone no room for the figure.
   function narrowed(layout, traces) {
     const kept = Object.assign({}, layout);
     if (layout.legend && traces > 3) {
@@ -61,11 +58,10 @@
     }
     const axis = layout.yaxis;
     if (axis && Array.isArray(axis.ticktext)) {
-      kept.yaxis = Object.assign({}, axis, { ticktext: axis.ticktext.map((text) => cut(text, 18)) });
+      kept.yaxis = Object.assign({}, axis, { ticktext: axis.ticktext.map((text) => squeezed(text, 18)) });
     }
     kept.annotations = (layout.annotations || []).map((note) => {
-      const heading = /^<b>(.*)<\/b>$/s.exec(note.text);
-      return heading ? Object.assign({}, note, { text: "<b>" + cut(heading[1], 32) + "</b>" }) : note;
+      return note.text.startsWith("<b>") ? Object.assign({}, note, { text: squeezed(note.text, 32) }) : note;
     });
     return kept;
   }
@@ -79,7 +75,7 @@
     });
     let layout = Object.assign({ autosize: true }, figure.layout, { uirevision: "kept" });
     if (holder.clientWidth < NARROW && !printing) layout = narrowed(layout, figure.data.length);
-    // A picture that catches every touch would keep a phone's page from scrolling.
+    // A figure that catches every touch would keep a phone's page from scrolling.
     if (coarse.matches) layout.dragmode = false;
     if (printing) {
       const lower = holder.parentElement.classList.contains("wide") ? 330 : 250;
@@ -93,7 +89,7 @@
     window.Plotly.react(holder, figure.data.map((trace) => named(trace, longest)), layout, { responsive: true, displayModeBar: false });
     drawn.add(holder);
     if (isNew && layout.xaxis.type === "log" && layout.xaxis.tickvals) {
-      // The named values are those of the whole picture: a part of it finds its own.
+      // The named values are those of the whole figure: a part of it finds its own.
       holder.on("plotly_relayout", (change) => {
         if ("xaxis.range[0]" in change) window.Plotly.relayout(holder, { "xaxis.tickmode": "auto" });
       });
@@ -137,7 +133,7 @@
 
   const idle = window.requestIdleCallback || ((work) => setTimeout(work, 30));
 
-  // One picture at a time: the page answers in between.
+  // One figure at a time: the page answers in between.
   function drawNext() {
     const next = holders.find((holder) => !drawn.has(holder));
     if (!next) return;

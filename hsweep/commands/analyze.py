@@ -1,50 +1,94 @@
-"""``hsweep analyze``."""
+"""``hsweep analyze``: the answer of a study, or of any table put to one kind of question."""
 
 import contextlib
+import dataclasses
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from hsweep.commands.options import home_option, json_option, refuse_given
 from hsweep.commands.output import console_for, print_json
+from hsweep.design.labels import listed
 from hsweep.errors import UserError
 from hsweep.paths import Home
 
+if TYPE_CHECKING:
+    from analysis.answer import Answer
+    from analysis.questions.base import Kind, Option
+
 _STUDY_KNOWS: Final = "belongs to --table; a study knows it"
-_ASKED_OF_A_STUDY: Final = {
-    "effects": ("kind", "settings"),
-    "surrogate": ("kind", "settings", "predict", "margin"),
-}
+_KIND: Final = "analysis kind"
+"""Name under which the command's context keeps the kind that was asked for."""
 
 
-@click.command()
+class _AnalyzeCommand(click.Command):
+    """Adds the options of the kind asked for; the help says which kinds there are."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Find the kind, and refuse options that only other kinds have."""
+        kinds = _kinds()
+        names = [value for flag, value in pairwise(args) if flag == "--kind"]
+        names += [arg.partition("=")[2] for arg in args if arg.startswith("--kind=")]
+        kind = kinds.get(names[-1]) if names else None
+        ctx.meta[_KIND] = kind
+        own = {option.flag for option in kind.options} if kind is not None else set()
+        for flag in (arg.partition("=")[0] for arg in args):
+            having = [
+                name for name, each in kinds.items() if flag in {one.flag for one in each.options}
+            ]
+            if having and flag not in own:
+                raise UserError(f"{flag} belongs to --kind {listed(having, 'or')}")
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options of every question, and those of the kind."""
+        first, *common = super().get_params(ctx)
+        choice = click.Option(["--kind"], type=click.Choice(list(_kinds())), help="What to ask.")
+        kind: Kind | None = ctx.meta.get(_KIND)
+        own = [_parameter(option) for option in kind.options] if kind is not None else []
+        return [first, choice, *own, *common]
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Say which kinds there are, or which settings the one asked for has."""
+        kind: Kind | None = ctx.meta.get(_KIND)
+        if kind is None:
+            with formatter.section("Kinds (hsweep analyze --kind KIND -h shows their options)"):
+                formatter.write_dl([(name, each.about) for name, each in _kinds().items()])
+            return
+        with formatter.section(f"Settings of --kind {kind.name}"):
+            formatter.write_dl(
+                (each.name, f"[default: {'not given' if each.default is None else each.default}]")
+                for each in dataclasses.fields(kind.settings)
+            )
+
+
+def _kinds() -> "dict[str, Kind]":
+    """Return the kinds that a table can be asked, by name."""
+    from analysis.questions import kinds
+
+    return {kind.name: kind for kind in kinds.KINDS if kind.takes_tables}
+
+
+def _parameter(option: "Option") -> click.Option:
+    as_path = click.Path(path_type=Path) if option.reads is Path else option.reads
+    return click.Option(
+        [option.flag],
+        help=option.help,
+        type=click.IntRange(1) if option.reads is int else as_path,
+        multiple=option.multiple,
+        metavar=option.metavar,
+    )
+
+
+@click.command(cls=_AnalyzeCommand)
 @click.argument("study_name", metavar="[STUDY]", required=False)
 @click.option("--table", type=click.Path(path_type=Path), help="A parquet or csv file instead.")
-@click.option(
-    "--kind",
-    type=click.Choice(["transition", "pareto", "lean", "conditioning", "effects", "surrogate"]),
-    help="What to ask.",
-)
-@click.option("--x", help="Transition, conditioning: the axis of heads.  [default: heads]")
-@click.option("--by", help="Transition: the modulating axis; '' for none.  [default: seq_len]")
 @click.option("--metric", help="Column of the result.")
 @click.option("--goal", type=click.Choice(["min", "max"]), help="Whether smaller is better.")
 @click.option("--scale", type=click.Choice(["error", "accuracy", "loss"]), help="Of the metric.")
-@click.option("--eval-size", type=click.IntRange(1), help="Examples behind an accuracy.")
 @click.option("--replicate", default="seed", show_default=True, help="Column of the seeds.")
-@click.option("--config", "config", multiple=True, help="Pareto, lean: a column of the shape.")
-@click.option("--cost", "costs", multiple=True, help="Pareto, lean: a column to keep small.")
-@click.option("--baseline", help="Lean: the baseline, as heads=12,depth=12, or its name.")
-@click.option("--margin", type=float, help="Lean: how much worse still counts as equal.")
-@click.option("--condition", help="Conditioning: column of the condition number.")
-@click.option("--prediction", help="Conditioning: column of the theory's value.")
-@click.option(
-    "--predict",
-    multiple=True,
-    metavar="AXIS=VALUE,...",
-    help="Surrogate: a shape to predict, as heads=8,depth=3.",
-)
 @click.option("--status-column", help="How each run ended.")
 @click.option("--complete", default="finished", show_default=True, help="Its word for full runs.")
 @click.option("--pruned", multiple=True, metavar="WORD", help="A word for runs stopped early.")
@@ -52,19 +96,11 @@ _ASKED_OF_A_STUDY: Final = {
 @click.option("--budget-column", help="How far each run got.")
 @click.option("--target-budget", type=float, help="The full budget.")
 @click.option(
-    "--nuisance",
-    multiple=True,
-    help="Transition, pareto, lean: an axis of which each cell or shape keeps the best value.",
-)
-@click.option(
-    "--history", type=click.Path(path_type=Path), help="Transition: every report of the runs."
-)
-@click.option(
     "--setting",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A choice of the analysis: alpha, rho, delta_T, min_drop, B, rng_seed, ...",
+    help="A choice of the analysis; --kind KIND -h lists them.",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Also write the result (.json or .parquet)."
@@ -86,45 +122,49 @@ def analyze(
     With --kind conditioning a study is asked what its probe measured, with effects what each axis
     does, with surrogate what is to be expected of untried shapes.
     """
-    from analysis.answer import answer_study, ask_conditioning, ask_effects, ask_surrogate
     from analysis.ask import ask_table
-    from analysis.findings.result_files import write_answer
-    from analysis.words.summary import show_answer
-    from hsweep.commands.conclusion import write_study_report
-    from hsweep.files import write_json
-    from hsweep.record.reading import reading
-    from hsweep.record.study import Study
-    from hsweep.running.resume import target_of
+    from analysis.result_files import write_answer
+    from analysis.terminal import show_answer
 
+    kind: Kind | None = click.get_current_context().meta[_KIND]
     if (study_name is None) == (table is None):
         raise UserError("give the name of a study, or a table with --table FILE --kind KIND")
-    if with_report and (table is not None or asked["kind"] is not None):
+    if with_report and (table is not None or kind is not None):
         raise UserError("--report is of a STUDY and its own question, without --table and --kind")
     if table is not None:
-        answer = ask_table(table, **asked)
+        answer = ask_table(table, kind, asked)
     else:
         assert study_name is not None
-        kind = asked["kind"]
-        refuse_given(asked, but=_ASKED_OF_A_STUDY.get(kind, ("kind",)), why=_STUDY_KNOWS)
-        study = Study.open(home, study_name)
-        if kind == "conditioning":
-            answer = ask_conditioning(study)
-        elif kind == "effects":
-            answer = ask_effects(study, asked["settings"])
-        elif kind == "surrogate":
-            answer = ask_surrogate(study, asked["predict"], asked["margin"], asked["settings"])
-        else:
-            with reading(study) as tables:
-                answer = answer_study(study, tables)
-                # Only to be found beside the study: on read-only storage the answer is what counts.
-                with contextlib.suppress(OSError):
-                    if not study.is_running():
-                        write_json(study.paths.analysis, answer.to_json())
-                if with_report:
-                    write_study_report(study, answer, target_of(study, home), tables)
+        answer = _of_study(study_name, home, kind, asked, with_report=with_report)
     if out is not None:
         write_answer(answer, out)
     if as_json:
         print_json(answer.to_json())
     else:
         show_answer(console_for(as_json=False), answer)
+
+
+def _of_study(
+    name: str, home: Home, kind: "Kind | None", asked: dict[str, Any], *, with_report: bool
+) -> "Answer":
+    from analysis.answer import answer_study, ask_study
+    from hsweep.commands.conclusion import write_study_report
+    from hsweep.files import write_json
+    from hsweep.record.reading import reading
+    from hsweep.record.study import Study
+    from hsweep.running.resume import target_of
+
+    options = kind.study_options if kind is not None else None
+    refuse_given(asked, but=("kind", *(options or ())), why=_STUDY_KNOWS)
+    study = Study.open(home, name)
+    if kind is not None and options is not None:
+        return ask_study(study, kind, asked)
+    with reading(study) as tables:
+        answer = answer_study(study, tables)
+        # Only to be found beside the study: on read-only storage the answer is what counts.
+        with contextlib.suppress(OSError):
+            if not study.is_running():
+                write_json(study.paths.analysis, answer.to_json())
+        if with_report:
+            write_study_report(study, answer, target_of(study, home), tables)
+    return answer

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "--report",
     "page",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Also write one HTML file with the pictures.",
+    help="Also write one HTML file with the figures.",
 )
 @home_option
 @json_option
@@ -38,11 +38,11 @@ def compare(
 
     A STUDY is a name under the home, or a study's folder anywhere.
     """
-    from analysis.compare import compare as compare_studies
-    from analysis.compare_page import write_comparison
-    from analysis.findings.compare_results import CompareSettings
-    from analysis.words.compare_words import comparison_sentences, comparison_tables
-    from analysis.words.summary import print_table
+    from analysis.compare.fit import compare_studies
+    from analysis.compare.page import write_comparison
+    from analysis.compare.result import CompareSettings
+    from analysis.compare.text import comparison_sentences, comparison_tables
+    from analysis.terminal import print_table
 
     studies = [_study(home, name) for name in names]
     found = compare_studies(studies, costs=costs, settings=CompareSettings(draws=draws))

@@ -42,7 +42,7 @@ class Conclusion:
         with contextlib.suppress(Exception):
             import_client(self.target)
         with contextlib.suppress(Exception):
-            importlib.import_module("analysis.answer")
+            importlib.import_module("analysis.report")
 
     def __call__(self, study: "Study") -> list[Path]:
         """Return the files written."""
@@ -69,8 +69,7 @@ def write_study_report(
     study: "Study", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
 ) -> Path:
     """Write the report of a study into its folder, and return its path."""
-    from analysis.answer import report_input
-    from analysis.report import write_report
+    from analysis.report import report_input, write_report
     from hsweep.tracking.pages import run_urls
 
     urls = run_urls(study.paths.journal, target)
@@ -136,7 +135,7 @@ def _print_end(
 
 def print_answer(console: "Console", answer: "Answer") -> None:
     """Print an answer and, right below it, what limits it."""
-    from analysis.words.wording import sentence
+    from analysis.text.numbers import sentence
 
     console.print(answer.sentence, style="bold", soft_wrap=True)
     for text in answer.qualifications:

@@ -16,8 +16,8 @@ from models.counts import checked_build, train_memory_bytes
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from analysis.findings.against_results import AgainstResult
-    from analysis.papers.published import PublishedRow
+    from analysis.published.numbers import PrintedCount
+    from analysis.questions.published.result import PublishedResult
     from hsweep.record.study import Study
 
 _PRECISION: Final = "bfloat16"
@@ -64,7 +64,7 @@ def paper(
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedRow:
+class BuiltRow:
     """A published row and the model that stands for it.
 
     Attributes:
@@ -73,7 +73,7 @@ class ComparedRow:
         counts: its costs; the parameters are those of the built model.
     """
 
-    published: "PublishedRow"
+    published: "PrintedCount"
     model: ModelConfig
     counts: Counts
 
@@ -143,9 +143,9 @@ def published_presets() -> dict[str, Callable[..., ModelConfig]]:
     return {preset.__name__: preset for preset in presets}
 
 
-def compare(
-    rows: "Iterable[PublishedRow]", presets: Mapping[str, Callable[..., ModelConfig]]
-) -> list[ComparedRow]:
+def built_counts(
+    rows: "Iterable[PrintedCount]", presets: Mapping[str, Callable[..., ModelConfig]]
+) -> list[BuiltRow]:
     """Build the model of every row on the meta device, without memory, and count it.
 
     Args:
@@ -162,25 +162,25 @@ def compare(
         if model not in counted:
             checked_build(model)
             counted[model] = model.counts()
-        compared.append(ComparedRow(row, model, counted[model]))
+        compared.append(BuiltRow(row, model, counted[model]))
     return compared
 
 
-def rows_of(table: str | None) -> "list[PublishedRow]":
+def rows_of(table: str | None) -> "list[PrintedCount]":
     """Return the published rows of ``table``; of all tables if it is None.
 
     Raises:
         UserError: no such table.
     """
-    from analysis.papers.published import PUBLISHED_ROWS, TABLES
+    from analysis.published.numbers import printed_counts
 
-    by_name = {name.lower(): name for name in TABLES}
+    by_name = {row.table.lower(): row.table for row in printed_counts()}
     if table is not None and table.lower() not in by_name:
-        raise unknown_name("table", table, TABLES)
-    return [row for row in PUBLISHED_ROWS if table is None or row.table == by_name[table.lower()]]
+        raise unknown_name("table", table, by_name.values())
+    return [row for row in printed_counts() if table is None or row.table == by_name[table.lower()]]
 
 
-def show_paper(console: "Console", compared: Iterable[ComparedRow]) -> None:
+def show_paper(console: "Console", compared: Iterable[BuiltRow]) -> None:
     """Print the rows: what the paper prints, what is built, their ratio, and why they differ."""
     from rich.table import Table
 
@@ -205,7 +205,7 @@ def show_paper(console: "Console", compared: Iterable[ComparedRow]) -> None:
     console.print(table)
 
 
-def study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) -> "AgainstResult":
+def study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) -> "PublishedResult":
     """Lay a study's results beside the published ones that it repeats.
 
     Args:
@@ -216,33 +216,34 @@ def study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) ->
     Raises:
         UserError: nothing published is known to be about this study, or an unknown setup.
     """
-    from analysis.answer import answer_study, beside_published
-    from analysis.papers.published_setups import SETUPS
+    from analysis.answer import answer_study
+    from analysis.published.numbers import setups
+    from analysis.questions.base import StudyRuns
+    from analysis.questions.published.kind import beside_published
     from hsweep.record.reading import reading
 
     with reading(study) as tables:
-        trials, answer = tables.trials_frame(), answer_study(study, tables)
-    result = beside_published(
-        trials,
-        study,
-        answer.transition,
-        setup_name=setup,
-        same_data=same_data,
-    )
+        found = answer_study(study, tables).findings
+        runs = StudyRuns(study, tables)
+        result = beside_published(runs, found, setup_name=setup, same_data=same_data)
     if result is None:
         raise UserError(
             f"no published result is known to be about the sweep {study.manifest.sweep!r}; name "
-            f"what it repeats by --as: {', '.join(each.name for each in SETUPS)}"
+            f"what it repeats by --as: {', '.join(each.name for each in setups())}"
         )
     return result
 
 
-def show_beside(console: "Console", result: "AgainstResult") -> None:
+def show_beside(console: "Console", result: "PublishedResult") -> None:
     """Print a study beside the published results."""
-    from analysis.words.against_wording import against_sentence, brief_table, missing_printed_table
-    from analysis.words.summary import print_table
+    from analysis.questions.published.text import (
+        brief_table,
+        missing_printed_table,
+        published_sentence,
+    )
+    from analysis.terminal import print_table
 
-    console.print(against_sentence(result), style="bold", soft_wrap=True)
+    console.print(published_sentence(result), style="bold", soft_wrap=True)
     if not result.comparable:
         return
     for title, table in (

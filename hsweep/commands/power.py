@@ -8,7 +8,7 @@ from hsweep.errors import UserError
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
-    from analysis.findings.power_results import LeanPowerResult, PowerResult
+    from analysis.questions.power.result import LeanPowerResult, PowerResult
     from hsweep.planning.plan import Plan
     from hsweep.record.study import Study
 
@@ -26,14 +26,14 @@ def show_power(
     Raises:
         UserError: a sweep without a question, or a study that asks another one.
     """
-    from analysis.findings.power_results import LeanPowerResult
-    from analysis.words.power_words import (
+    from analysis.questions.power.result import LeanPowerResult
+    from analysis.questions.power.text import (
         lean_power_sentence,
         lean_power_table,
         power_sentence,
         power_table,
     )
-    from analysis.words.summary import print_table
+    from analysis.terminal import print_table
     from hsweep.record.study import Study
 
     study = None if study_name is None else Study.open(home, study_name)
@@ -78,13 +78,14 @@ def _transition_power(
     from rich.progress import Progress
 
     from analysis.answer import answer_study
-    from analysis.findings.power_results import PowerSettings
-    from analysis.power import noise_of, plan_transition
+    from analysis.questions.power.fit import noise_of, plan_transition
+    from analysis.questions.power.result import PowerSettings
+    from analysis.questions.transition.result import TransitionResult
 
     points = [trial.point for trial in plan.trials]
     noise = h_star = None
     if study is not None:
-        seen = answer_study(study).transition
+        seen = answer_study(study).result(TransitionResult)
         if seen is None or not seen.runs:
             raise UserError(f"the study {study.name!r} has no full-budget run to learn noise from")
         noise = noise_of(seen)
@@ -109,15 +110,17 @@ def _transition_power(
 
 def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowerResult":
     from analysis.answer import answer_study
-    from analysis.power import plan_lean
+    from analysis.questions.lean.groups import LeanGroups
+    from analysis.questions.lean.result import LeanResult
+    from analysis.questions.power.fit import plan_lean
     from hsweep.design.trial import cost_columns
 
     seen = None
     if study is not None:
         answer = answer_study(study)
-        groups = list(answer.lean_groups.found.values()) if answer.lean_groups else []
+        groups, alone = answer.result(LeanGroups), answer.result(LeanResult)
         # Of several comparisons the noisiest decides how many seeds are enough for all.
-        found = [result for result in (answer.lean, *groups) if result is not None]
+        found = [*(groups.found.values() if groups else ()), *([alone] if alone else [])]
         seen = max(found, key=lambda result: result.sd or 0.0, default=None)
         if seen is None:
             raise UserError(

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from analysis.answer import Answer
-    from analysis.findings.results import LeanResult
     from hsweep.planning.extension import Extension, Wanted
     from hsweep.record.study import Study
 
@@ -115,42 +114,16 @@ def _run_missing(
 
 
 def _wanted(study: "Study", answer: "Answer") -> "list[Wanted]":
+    """Return the runs that a study's findings lack, by the axis values on record."""
+    from analysis.questions.commands import recorded_point
     from hsweep.planning.extension import Wanted
 
-    found = answer.transition
-    if found is None:
-        return _wanted_shapes(study, answer)
-    return [
-        Wanted(
-            {found.x: cell.x}
-            if found.by is None or cell.by is None
-            else {found.x: cell.x, found.by: cell.by},
-            cell.trials,
-            cell.why,
-        )
-        for cell in found.missing
-    ]
-
-
-def _wanted_shapes(study: "Study", answer: "Answer") -> "list[Wanted]":
-    """Return the runs that a study's lean comparisons lack, by the axis values on record."""
-    from analysis.confirmation import recorded_values
-    from hsweep.planning.extension import Wanted
-
-    results: list[tuple[LeanResult, dict[str, str]]] = []
-    if answer.lean is not None:
-        results.append((answer.lean, {}))
-    groups = answer.lean_groups
-    if groups is not None:
-        results += [(result, {groups.within: value}) for value, result in groups.found.items()]
     with study.journal() as journal:
-        points = [dict(point) for point in journal.points()]
+        points = list(journal.points())
     wanted = []
-    for result, where in results:
-        for each in result.missing:
-            at = recorded_values(points, each.config, where)
-            if at is not None:
-                wanted.append(Wanted(at, each.trials, each.why))
+    for each in (missing for finding in answer.findings for missing in finding.missing):
+        point = recorded_point(points, each.at) or each.at
+        wanted.append(Wanted({axis: point[axis] for axis in each.at}, each.trials, each.why))
     return wanted
 
 

@@ -1,31 +1,14 @@
 """Questions put to any table, as the command line does."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner, Result
 
-from analysis.answer import Answer
-from analysis.ask import ask_table
-from hsweep.errors import UserError
-
-NOTHING: dict[str, Any] = dict.fromkeys(
-    [
-        "kind",
-        "metric",
-        "goal",
-        "x",
-        "by",
-        "scale",
-        "eval_size",
-        "baseline",
-        "margin",
-        "status_column",
-        "budget_column",
-        "target_budget",
-    ]
-)
+from hsweep.cli import main
 
 
 @pytest.fixture
@@ -53,15 +36,22 @@ def study_table(tmp_path: Path) -> Path:
     return path
 
 
-def ask(path: Path, **asked: Any) -> Answer:
-    defaults = NOTHING | {"replicate": "seed", "config": (), "costs": (), "complete": "finished"}
-    return ask_table(path, **(defaults | asked))
+def ask(path: Path, *, kind: str, metric: str = "top1", **asked: Any) -> Result:
+    options = [part for name, value in asked.items() for part in (f"--{name}", str(value))]
+    arguments = ["analyze", "--table", str(path), "--kind", kind, "--metric", metric, *options]
+    return CliRunner().invoke(main, [*arguments, "--json"])
+
+
+def found(path: Path, **asked: Any) -> dict[str, Any]:
+    result = ask(path, **asked)
+    assert result.exit_code == 0, result.output
+    content: dict[str, Any] = json.loads(result.stdout)
+    return content
 
 
 def test_the_shape_of_a_study_is_its_axes_not_what_was_measured(study_table: Path) -> None:
-    answer = ask(study_table, kind="pareto", metric="top1")
-    assert answer.pareto is not None
-    assert [row.config for row in answer.pareto.table] == [{"heads": 1}, {"heads": 2}]
+    front = found(study_table, kind="pareto")
+    assert [row["config"] for row in front["table"]] == [{"heads": 1}, {"heads": 2}]
 
 
 def test_what_a_probe_measured_is_no_part_of_the_shape(study_table: Path) -> None:
@@ -70,31 +60,57 @@ def test_what_a_probe_measured_is_no_part_of_the_shape(study_table: Path) -> Non
     frame["probed_layers"] = frame["heads"] * 2.0
     frame["condition_number_layer_00"] = frame["seed"] * 1.0
     frame.to_csv(study_table, index=False)
-    answer = ask(study_table, kind="pareto", metric="top1")
-    assert answer.pareto is not None
-    assert [row.config for row in answer.pareto.table] == [{"heads": 1}, {"heads": 2}]
+    front = found(study_table, kind="pareto")
+    assert [row["config"] for row in front["table"]] == [{"heads": 1}, {"heads": 2}]
 
 
 def test_a_lean_question_names_its_baseline_by_axis(study_table: Path) -> None:
-    answer = ask(study_table, kind="lean", metric="top1", baseline="heads=2", margin=0.05)
-    assert answer.lean is not None
-    assert answer.lean.choice_config == {"heads": 1}
+    answer = found(study_table, kind="lean", baseline="heads=2", margin=0.05)
+    assert answer["choice_config"] == {"heads": 1}
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"metric": "top1"}, "--kind"),
-        ({"kind": "pareto"}, "--metric"),
         ({"kind": "pareto", "metric": "top2"}, "Did you mean 'top1'"),
-        ({"kind": "lean", "metric": "top1"}, "--baseline"),
-        ({"kind": "lean", "metric": "top1", "baseline": "heads=2"}, "--margin"),
-        ({"kind": "lean", "metric": "top1", "baseline": "depth=2", "margin": 1.0}, "depth"),
-        ({"kind": "lean", "metric": "top1", "baseline": "heads=", "margin": 1.0}, "COLUMN=VALUE"),
+        ({"kind": "lean"}, "--baseline"),
+        ({"kind": "lean", "baseline": "heads=2"}, "--margin"),
+        ({"kind": "lean", "baseline": "depth=2", "margin": 1.0}, "depth"),
+        ({"kind": "lean", "baseline": "heads=", "margin": 1.0}, "COLUMN=VALUE"),
+        ({"kind": "pareto", "baseline": "heads=2"}, "--baseline belongs to --kind lean or surrog"),
+        ({"kind": "lean", "replicate": "rep"}, "unknown column 'rep'"),
+        ({"kind": "pareto", "pruned": "cut", "status-column": "ended"}, "there is no ended"),
     ],
 )
 def test_a_question_that_cannot_be_put_says_what_is_missing(
     study_table: Path, asked: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UserError, match=message):
-        ask(study_table, **asked)
+    result = ask(study_table, **asked)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--metric", "top1"], "a table needs --kind transition, pareto"),
+        (["--kind", "pareto"], "--metric"),
+    ],
+)
+def test_a_table_needs_a_kind_and_a_metric(
+    study_table: Path, given: list[str], message: str
+) -> None:
+    result = CliRunner().invoke(main, ["analyze", "--table", str(study_table), *given])
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_the_help_is_short_and_a_kind_tells_the_rest() -> None:
+    short, lean = (
+        CliRunner().invoke(main, ["analyze", *asked, "-h"]).stdout
+        for asked in ([], ["--kind", "lean"])
+    )
+    assert "--baseline" not in short
+    assert "Which cheaper shapes are no worse than a baseline" in short
+    assert "--baseline" in lean
+    assert "max_prior_df" in lean

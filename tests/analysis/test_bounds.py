@@ -5,11 +5,12 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_shapes import grid
+from simulated_shapes import analysed, grid
 
-from analysis import effects, surrogate
-from analysis.findings.results import Interval
-from analysis.findings.surrogate_results import SurrogateSettings
+from analysis.questions.effects import fit as effects
+from analysis.questions.surrogate import fit as surrogate
+from analysis.questions.surrogate.result import SurrogateSettings
+from analysis.runs.scale import metric_span
 from analysis.statistics.bounds import (
     ANYWHERE,
     AT_LEAST_0,
@@ -17,8 +18,8 @@ from analysis.statistics.bounds import (
     clipped,
     difference_span,
     mean_interval,
-    metric_span,
 )
+from analysis.statistics.values import Interval
 
 
 @given(
@@ -78,11 +79,12 @@ def test_no_interval_of_effects_or_the_surrogate_leaves_the_range(scale, seeds):
     frame = grid(accuracies, 1, sd=0.2, seeds=seeds)
     frame["score"] = frame["score"].clip(0.01, 0.999)
     asked = {"config": ["heads", "depth"], "metric": "score", "goal": "max", "scale": scale}
-    told = effects.fit(frame, **asked)
+    told = analysed(effects.fit, frame, **asked)
     levels = [level.metric for pair in told.interactions for level in pair.levels]
     assert levels
     assert max(level.high - level.low for level in levels) > 0.5  # two seeds know little
-    learned = surrogate.fit(
+    learned = analysed(
+        surrogate.fit,
         frame,
         **asked,
         shapes=[{"heads": 64, "depth": 16}],

@@ -2,8 +2,10 @@
 
 import pytest
 
-from analysis.findings.chosen_settings import with_settings
-from analysis.findings.results import LeanSettings, ParetoSettings, TransitionSettings
+from analysis.questions.lean.result import LeanSettings
+from analysis.questions.pareto.result import ParetoSettings
+from analysis.questions.settings import with_settings
+from analysis.questions.transition.result import TransitionSettings
 from hsweep.errors import UserError
 
 

@@ -13,15 +13,16 @@ from click.testing import CliRunner
 from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
 
-from analysis import pareto
-from analysis.compare import compare, transition_pair, unique_labels
-from analysis.compare_page import build_comparison_page
-from analysis.findings.compare_results import CompareSettings, Comparison
-from analysis.findings.results import ParetoSettings
+from analysis.compare.fit import compare_studies, transition_pair, unique_labels
+from analysis.compare.page import build_comparison_page
+from analysis.compare.result import CompareSettings, Comparison
+from analysis.compare.text import comparison_sentences, comparison_tables
+from analysis.compare.volumes import Volume, volume_difference, volume_interval, volumes
+from analysis.questions.pareto import fit as pareto
+from analysis.questions.pareto.result import ParetoSettings
 from analysis.runs.configurations import group_configurations
-from analysis.statistics.volumes import Volume, volume_difference, volume_interval, volumes
-from analysis.words.compare_words import comparison_sentences, comparison_tables
-from analysis.words.wording import NONE
+from analysis.runs.table import Runs
+from analysis.text.numbers import NONE
 from benchmarks.shapes import SHAPE_OPTIONS, shapes_sweep
 from hsweep import Sweep, Transition, grid, lean
 from hsweep.cli import main
@@ -96,7 +97,7 @@ def lean_studies(home: Home, gains: Sequence[float]) -> list[Study]:
 
 class TestTransitions:
     def test_different_places_are_told_apart(self, collapses: list[Study]) -> None:
-        result = compare(collapses, settings=QUICK)
+        result = compare_studies(collapses, settings=QUICK)
         assert [s.transition.h_star for s in result.studies if s.transition] == [3, 4]
         (pair,) = result.transitions
         assert pair.both_claim
@@ -114,7 +115,7 @@ class TestTransitions:
         again = finished(
             home, "again", transition_sweep(), lambda p, r: collapse(p.width, r, 3, seed=1)
         )
-        (pair,) = compare([collapses[0], again], settings=QUICK).transitions
+        (pair,) = compare_studies([collapses[0], again], settings=QUICK).transitions
         assert pair.common_set == (3,)
         assert pair.p_equal > 0.8
 
@@ -123,7 +124,7 @@ class TestTransitions:
     ) -> None:
         sweep = dataclasses.replace(transition_sweep(), replicates=1)
         single = finished(home, "single", sweep, lambda p, r: collapse(p.width, r, 4))
-        result = compare([collapses[1], single], settings=QUICK)
+        result = compare_studies([collapses[1], single], settings=QUICK)
         assert result.transitions == ()
         assert "suggested, not tested" in result.studies[1].answer
         ((_, table),) = [t for t in comparison_tables(result) if t[0] == "Transitions"]
@@ -132,10 +133,10 @@ class TestTransitions:
         assert row["p (abrupt)"].endswith("(no test)")
 
     def test_dimensions_that_do_not_meet_are_said(self, collapses: list[Study]) -> None:
-        one, other = compare(collapses, settings=QUICK).studies
+        one, other = compare_studies(collapses, settings=QUICK).studies
         assert one.transition is not None
         assert other.transition is not None
-        from analysis.findings.results import RetrievalDimension
+        from analysis.questions.transition.result import RetrievalDimension
 
         def with_dimension(side: Any, lo: int, hi: int) -> Any:
             found = dataclasses.replace(side.transition, d_eff=RetrievalDimension(lo, hi, 1, False))
@@ -151,7 +152,7 @@ class TestTransitions:
 
 class TestFronts:
     def test_a_better_front_has_a_larger_volume(self, home: Home) -> None:
-        result = compare(lean_studies(home, (0.0, 0.04)), settings=QUICK)
+        result = compare_studies(lean_studies(home, (0.0, 0.04)), settings=QUICK)
         (pair,) = result.volumes
         assert pair.difference.high < 0
         assert pair.p_better is not None
@@ -163,7 +164,7 @@ class TestFronts:
         elsewhere = Home(tmp_path / "other").create()
         values = lambda p, r: error_of(p.width, r, 0.0, 0)  # noqa: E731
         pair = [finished(where, "same", lean_sweep(), values) for where in (home, elsewhere)]
-        result = compare(pair, settings=QUICK)
+        result = compare_studies(pair, settings=QUICK)
         assert [side.label for side in result.studies] == ["same (home)", "same (other)"]
         (volume,) = result.volumes
         assert volume.difference == (0.0, 0.0, 0.0)
@@ -173,8 +174,8 @@ class TestFronts:
     def test_a_cost_may_be_named_for_studies_with_any_question(
         self, collapses: list[Study]
     ) -> None:
-        assert compare(collapses, settings=QUICK).volumes == ()
-        result = compare(collapses, costs=("num_params", "wall_seconds"), settings=QUICK)
+        assert compare_studies(collapses, settings=QUICK).volumes == ()
+        result = compare_studies(collapses, costs=("num_params", "wall_seconds"), settings=QUICK)
         assert result.costs == ("num_params", "wall_seconds")
         assert all(side.pareto is not None for side in result.studies)
         assert len(result.volumes) == 1
@@ -187,7 +188,7 @@ class TestFronts:
             lean_sweep(metric="fit", goal="max"),
             lambda p, r: error_of(p.width, r, 0.0, 0),
         )
-        result = compare([one, other], settings=QUICK)
+        result = compare_studies([one, other], settings=QUICK)
         assert result.volumes == ()
         assert "different metrics (fit, nmse)" in result.hv_note
 
@@ -201,7 +202,7 @@ class TestFronts:
             )
             for at in range(2)
         ]
-        (pair,) = compare(studies, settings=QUICK).volumes
+        (pair,) = compare_studies(studies, settings=QUICK).volumes
         assert np.isnan(pair.difference.low)
         assert pair.p_better is None
 
@@ -216,7 +217,7 @@ def learning(study: Study, **task: Any) -> Study:
 class TestOtherData:
     def test_fronts_are_shown_and_none_is_called_better(self, home: Home) -> None:
         one, other = lean_studies(home, (0.0, 0.04))
-        result = compare([learning(one, dim=3), learning(other, dim=4)], settings=QUICK)
+        result = compare_studies([learning(one, dim=3), learning(other, dim=4)], settings=QUICK)
         (sentence,) = comparison_sentences(result)
         assert sentence.startswith("The studies do not learn the same task from the same data")
         assert "lean0: dim=3; lean1: dim=4" in sentence
@@ -226,34 +227,29 @@ class TestOtherData:
         assert "Lean choices" in titles
         page = build_comparison_page(result)
         assert "better one" not in page
-        assert 'data-figure="front-0"' not in page
+        assert 'data-figure="front-num_params"' not in page
 
     def test_places_of_a_collapse_are_not_tested_against_each_other(
         self, collapses: list[Study]
     ) -> None:
         apart = [learning(study, dim=3 + at) for at, study in enumerate(collapses)]
-        result = compare(apart, settings=QUICK)
+        result = compare_studies(apart, settings=QUICK)
         assert result.transitions == ()
         assert [s.transition.h_star for s in result.studies if s.transition] == [3, 4]
         assert {row.what: row.values for row in result.differences}["task"] == ("dim=3", "dim=4")
 
     def test_the_same_data_are_compared_whatever_else_differs(self, home: Home) -> None:
         studies = [learning(study, dim=3) for study in lean_studies(home, (0.0, 0.04))]
-        result = compare(studies, settings=QUICK)
+        result = compare_studies(studies, settings=QUICK)
         assert result.apart == ""
         assert len(result.volumes) == 1
 
 
 def grouped(frame: pd.DataFrame) -> Any:
     return group_configurations(
-        frame,
-        **SHAPE_OPTIONS,
+        Runs(frame, SHAPE_OPTIONS["metric"]),
+        **{name: value for name, value in SHAPE_OPTIONS.items() if name != "metric"},
         goal="max",
-        replicate="seed",
-        status_column=None,
-        complete="finished",
-        budget_column=None,
-        target_budget=None,
         crash_sd=6.0,
     ).found
 
@@ -304,7 +300,10 @@ class TestWhatDiffers:
             other.manifest, seed=7, preset="paper", settings=[("replicates", [3])]
         )
         other.manifest = changed
-        rows = {row.what: row.values for row in compare([one, other], settings=QUICK).differences}
+        rows = {
+            row.what: row.values
+            for row in compare_studies([one, other], settings=QUICK).differences
+        }
         assert rows["seed"] == ("0", "7")
         assert rows["preset"] == ("quick", "paper")
         assert rows["--set replicates"] == (NONE, "3")
@@ -313,7 +312,7 @@ class TestWhatDiffers:
     def test_the_sweep_files_are_compared(self, collapses: list[Study]) -> None:
         one, other = collapses
         other.paths.sweep_source.write_text(one.paths.sweep_source.read_text() + "# <b>more</b>\n")
-        result = compare(collapses, settings=QUICK)
+        result = compare_studies(collapses, settings=QUICK)
         assert "+# <b>more</b>" in result.source_diff
         page = build_comparison_page(result)
         assert "+# &lt;b&gt;more&lt;/b&gt;" in page
@@ -328,7 +327,7 @@ class TestWhatDiffers:
 
 def test_unfinished_studies_are_compared_as_far_as_they_are(home: Home) -> None:
     studies = [new_study(home, name, transition_sweep()) for name in ("a", "b")]
-    result = compare(studies, settings=QUICK)
+    result = compare_studies(studies, settings=QUICK)
     assert result.transitions == ()
     assert "a: no trial has run to its full budget yet" in result.warnings
     assert "can be set against each other" in comparison_sentences(result)[0]
@@ -339,30 +338,30 @@ def test_unfinished_studies_are_compared_as_far_as_they_are(home: Home) -> None:
 def test_one_study_cannot_be_compared(home: Home, number: int) -> None:
     studies = [new_study(home, str(at), transition_sweep()) for at in range(number)]
     with pytest.raises(UserError, match="two studies or more"):
-        compare(studies)
+        compare_studies(studies)
 
 
 def test_a_study_with_itself_is_a_slip(home: Home) -> None:
     study = new_study(home, "a", transition_sweep())
     with pytest.raises(UserError, match="was given twice"):
-        compare([study, study])
+        compare_studies([study, study])
 
 
 def test_same_studies_same_comparison_and_json_keeps_it(home: Home) -> None:
     studies = lean_studies(home, (0.0, 0.01))
-    result = compare(studies, settings=QUICK)
-    assert compare(studies, settings=QUICK).to_json() == result.to_json()
+    result = compare_studies(studies, settings=QUICK)
+    assert compare_studies(studies, settings=QUICK).to_json() == result.to_json()
     plain = json.loads(json.dumps(result.to_json(), allow_nan=False))
     assert Comparison.from_json(plain).to_json() == result.to_json()
 
 
 def test_the_page_holds_every_table_and_fetches_nothing(home: Home) -> None:
-    result = compare(lean_studies(home, (0.0, 0.02)), settings=QUICK)
+    result = compare_studies(lean_studies(home, (0.0, 0.02)), settings=QUICK)
     page = build_comparison_page(result)
     for title, _ in comparison_tables(result):
         assert f">{title}</h2>" in page
     assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
-    assert 'data-figure="front-0"' in page
+    assert 'data-figure="front-num_params"' in page
     assert "src=" not in page.split("<script")[0]
 
 

@@ -13,16 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_examples import report_input
 
-from analysis.conditioning import course, fit, has_probe
-from analysis.findings.conditioning_results import ConditioningResult, ConditioningSettings
-from analysis.pictures.conditioning_figures import conditioning_pictures
-from analysis.pictures.plots import save_figures
-from analysis.report import build_report
-from analysis.words.conditioning_wording import (
+from analysis.charts.matplotlib_print import save_figures
+from analysis.questions.conditioning.charts import conditioning_charts
+from analysis.questions.conditioning.fit import fit, has_probe
+from analysis.questions.conditioning.result import ConditioningResult, ConditioningSettings
+from analysis.questions.conditioning.text import (
     conditioning_sentence,
     correlations_table,
     shapes_table,
 )
+from analysis.questions.conditioning.trends import course
+from analysis.report import build_report, report_charts
 from hsweep.cli import main
 from hsweep.errors import UserError
 
@@ -305,15 +306,18 @@ class TestResults:
             assert shown.rows
             assert all(len(row) == len(shown.header) for row in shown.rows)
 
-    def test_pictures_show_every_shape_and_both_curves(self) -> None:
-        heads, metric = conditioning_pictures(analysed(table()))
-        names = {trace.name for trace in heads.figure.data}
-        assert names == {"coupled", "head_dim = 8", "theory"}
-        assert sum(len(trace.x) for trace in metric.figure.data) == 22
+    def test_charts_show_every_shape_and_both_curves(self) -> None:
+        heads, metric = conditioning_charts(analysed(table()))
+        assert {series.name for series in heads.series if series.name} == {
+            "coupled",
+            "head_dim = 8",
+            "theory",
+        }
+        assert sum(len(series.points) for series in metric.series) == 22
 
     def test_one_shape_draws_nothing(self) -> None:
         found = analysed(table().query("heads == 1 and depth == 1 and head_dim == 8"))
-        assert conditioning_pictures(found) == []
+        assert conditioning_charts(found) == []
         assert found.verdict == "undecided"
 
     def test_the_report_and_the_figures_have_it(self, tmp_path: Path) -> None:
@@ -321,7 +325,7 @@ class TestResults:
         page = build_report(shown)
         assert "Condition numbers" in page
         assert "condition-heads" in page
-        written = {path.name for path in save_figures(shown, tmp_path, ["svg"])}
+        written = {path.name for path in save_figures(report_charts(shown), tmp_path, ["svg"])}
         assert {"condition-heads.svg", "condition-metric.svg"} <= written
 
     def test_any_table_can_be_asked(self, tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis import pareto
-from analysis.findings.results import ParetoSettings
+from analysis.questions.pareto import fit as pareto
+from analysis.questions.pareto.result import ParetoSettings
 from analysis.runs.configurations import group_configurations
+from analysis.runs.table import Runs
 from analysis.statistics import dominance
 from analysis.statistics.dominance import dominated, dominated_share
 
@@ -137,7 +138,7 @@ def test_hypervolumes_are_the_same_however_few_draws_are_looked_at_together(
 def test_shapes_hold_the_runs_that_pandas_groups(seed: int) -> None:
     frame = shapes_frame(seed)
     grouped = group_configurations(
-        frame, config=CONFIG, metric="top1", goal="max", costs=["num_params", "latency"],
+        Runs(frame, "top1"), config=CONFIG, goal="max", costs=["num_params", "latency"],
         crash_sd=6.0,
     )  # fmt: skip
     found = {tuple(item.config.values()): item for item in grouped.found}

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from simulated_shapes import additive, grid, interacting, nothing
+from simulated_shapes import additive, analysed, grid, interacting, nothing
 
-from analysis.effects import fit
-from analysis.findings.effect_results import EffectsResult, EffectsSettings
-from analysis.words.effect_wording import effects_sentence, effects_table, equal_cost_table
+from analysis.questions.effects.fit import fit
+from analysis.questions.effects.result import EffectsResult, EffectsSettings
+from analysis.questions.effects.text import effects_sentence, effects_table, equal_cost_table
 from hsweep.errors import UserError
 
 SHAPE = ["heads", "depth"]
 
 
 def run(frame: pd.DataFrame, **changes: object) -> EffectsResult:
-    return fit(frame, **({"config": SHAPE, "metric": "score"} | changes))
+    return analysed(fit, frame, **({"config": SHAPE, "metric": "score"} | changes))
 
 
 def effect(result: EffectsResult, axis: str):

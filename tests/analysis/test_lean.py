@@ -6,17 +6,20 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+import report_examples as examples
 from scipy import stats
 
-from analysis import pareto
-from analysis.findings.results import Interval, LeanResult, LeanSettings, TunedSetting
-from analysis.lean import fit
-from analysis.statistics.bounds import ANYWHERE, clipped, metric_span
+from analysis.questions.lean.fit import fit
+from analysis.questions.lean.result import LeanResult, LeanSettings
+from analysis.questions.lean.text import lean_table
+from analysis.questions.pareto import fit as pareto
+from analysis.runs.scale import metric_span
+from analysis.runs.tuned import TunedSetting
+from analysis.statistics.bounds import ANYWHERE, clipped
 from analysis.statistics.cross_fitting import cross_fit
 from analysis.statistics.moderated import moderate
 from analysis.statistics.noninferiority import power
-from analysis.words.tables import lean_table
-from analysis.words.wording import answer_sentence
+from analysis.statistics.values import Interval
 from benchmarks.shapes import SHAPE_OPTIONS, lean_sweep
 from hsweep.errors import UserError
 
@@ -289,7 +292,7 @@ def test_a_baseline_at_chance_answers_nothing(level, words):
     assert (result.verdict, result.choice, result.accepted) == ("untrained", None, ())
     assert words in result.reason
     assert "chance 0.1" in result.reason
-    assert answer_sentence(result).startswith("No answer: the baseline")
+    assert examples.sentence(result).startswith("No answer: the baseline")
 
 
 def test_errors_are_held_against_chance_from_below():
@@ -303,7 +306,7 @@ def test_without_a_known_chance_a_baseline_that_never_improved_is_doubted():
     frame = shapes({"small": 0.5, "base": 0.5}, 0.003, 5).assign(begun=0.5)
     doubted = asked(frame, begun="begun")
     assert doubted.verdict == "found"
-    assert "It is not known whether the baseline has learned anything" in answer_sentence(doubted)
+    assert "It is not known whether the baseline has learned anything" in examples.sentence(doubted)
     assert asked(frame.assign(begun=0.3), begun="begun").doubt == ""
     assert (
         asked(shapes({"small": 0.4, "base": 0.5}, 0.003, 5, begun=0.5), begun="begun").doubt == ""
@@ -335,7 +338,7 @@ def test_each_shape_stands_at_its_best_setting_of_a_nuisance_axis():
     assert result.baseline_setting == TunedSetting({"lr": 0.1}, 2, 0, ("lr",), False)
     assert row.mean == pytest.approx(0.9, abs=0.01)
     assert any("2 to 3 settings of lr" in warning for warning in result.warnings)
-    assert "(lr = 0.1 for the baseline)" in answer_sentence(result)
+    assert "(lr = 0.1 for the baseline)" in examples.sentence(result)
     assert "lr=0.01 (of 3)" in lean_table(result).rows[0]
     plain = json.loads(json.dumps(result.to_json(), allow_nan=False))
     assert LeanResult.from_json(plain) == result

@@ -12,10 +12,12 @@ from rich.console import Console
 from tiny import TinyModel, tiny_sweep
 from tiny_studies import finish, new_study, recording
 
-from analysis.answer import Answer, answer_study, report_input
-from analysis.lean_groups import LeanGroups, fit_groups
-from analysis.report import build_report, pictures
-from analysis.words.summary import show_answer
+from analysis.answer import Answer, answer_study
+from analysis.questions.lean.groups import LeanGroups, fit_groups
+from analysis.questions.lean.kind import LeanGroupsFinding
+from analysis.report import build_report, report_charts, report_input
+from analysis.runs.table import Runs
+from analysis.terminal import show_answer
 from hsweep import Asha, Sweep, UserError, grid, lean
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.paths import Home
@@ -49,7 +51,7 @@ def runs(**changes: object) -> pd.DataFrame:
 
 def compare(frame: pd.DataFrame, **changes: object) -> LeanGroups:
     asked = {"within": "family", "baseline": {"variant": "original"}, "margin": 0.02}
-    return fit_groups(frame, **({**asked, "axes": AXES, "metric": "top1"} | changes))
+    return fit_groups(Runs(frame, "top1"), **({**asked, "axes": AXES} | changes))
 
 
 def test_every_family_is_compared_with_its_own_original() -> None:
@@ -169,16 +171,18 @@ def test_results_of_different_tasks_are_never_on_one_front(tmp_path: Path) -> No
             is_odd = trial.point.family == "odd"
             finish(journal, trial, (0.4 if is_odd else 0.2) + 0.001 * trial.replicate)
     answer = answer_study(study)
-    assert answer.pareto is None
-    assert answer.lean_groups is not None
-    fronts = answer.lean_groups.fronts
+    finding = answer.leading
+    assert isinstance(finding, LeanGroupsFinding)
+    assert finding.front is None
+    fronts = finding.result.fronts
     # On one front the even family, whose error is half as large, would beat every odd shape.
     assert {name: len(front.table) for name, front in fronts.items()} == {"even": 2, "odd": 2}
     assert all(max(row.p_front for row in front.table) == 1 for front in fronts.values())
     shown = report_input(study, answer, {})
-    assert [front.heading for front in shown.fronts] == ["family = even", "family = odd"]
-    assert [len(front.trials) for front in shown.fronts] == [6, 6]
-    names = [picture.name for picture in pictures(shown)]
+    assert [heading for heading, _ in finding.fronts] == ["family = even", "family = odd"]
+    sizes = [len(finding.trials_of(heading, shown.trials)) for heading, _ in finding.fronts]
+    assert sizes == [6, 6]
+    names = [chart.name for chart in report_charts(shown)]
     assert len(names) == len(set(names))
     page = build_report(shown)
     for family in ("even", "odd"):

@@ -4,7 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.runs.load import canonical, clean_runs, read_table
+from analysis.questions.transition.table import canonical
+from analysis.runs.columns import RunColumns
+from analysis.runs.load import read_table
+from analysis.runs.table import Runs
 
 
 def small(**columns: object) -> pd.DataFrame:
@@ -20,8 +23,9 @@ def small(**columns: object) -> pd.DataFrame:
 
 
 def load(frame: pd.DataFrame, **changes: object):
-    options = {"x": "heads", "by": "seq_len", "metric": "nmse", "goal": "min", "scale": "error"}
-    return canonical(frame, **(options | changes))
+    columns = {name: changes.pop(name) for name in RunColumns.__annotations__ if name in changes}
+    options = {"x": "heads", "by": "seq_len", "goal": "min", "scale": "error"}
+    return canonical(Runs(frame, "nmse", columns), **(options | changes))
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
@@ -164,7 +168,4 @@ def test_without_a_replicate_column_runs_are_numbered():
 
 def test_costs_are_checked_like_the_metric():
     with pytest.raises(ValueError, match="'params' is not numeric"):
-        clean_runs(
-            small(params="many"), keys=["heads"], metric="nmse", replicate="seed",
-            numbers=["params"],
-        )  # fmt: skip
+        Runs(small(params="many"), "nmse").rows(["heads"], ["params"])

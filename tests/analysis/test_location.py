@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.runs.cells import Grid, SeedNoise, cell_values, read_cells
-from analysis.statistics.lengths import (
+from analysis.questions.transition.cells import Grid, SeedNoise, cell_values, read_cells
+from analysis.questions.transition.lengths import (
     fit_slopes,
     independence,
     law_weights,
     mean_levels,
     pool_slopes,
 )
-from analysis.statistics.location import find_location, locate, smallest_set, step_drops
+from analysis.questions.transition.location import find_location, locate, smallest_set, step_drops
 
 
 def cells_of(z: np.ndarray, lengths: tuple[float, ...] = (8, 16, 32, 64)):

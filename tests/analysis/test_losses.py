@@ -8,17 +8,24 @@ import numpy as np
 import pandas as pd
 import pytest
 import report_examples as examples
+from simulated_shapes import analysed
 
-from analysis import conditioning, effects, lean, pareto, transition
-from analysis.findings.losses import Losses, losses_named, runs_text
-from analysis.findings.results import CellCounts, ParetoRow, TransitionResult
-from analysis.pictures.front_figures import forest_picture, front_pictures
-from analysis.pictures.rows import Comparison
-from analysis.pictures.transition_figures import transition_pictures
-from analysis.words.ending_tables import endings_table, revisions_table
-from analysis.words.tables import lean_table, pareto_table
-from analysis.words.trial_tables import cell_table, status_counts, trial_table
-from analysis.words.wording import answer_sentence
+from analysis.questions.conditioning import fit as conditioning
+from analysis.questions.effects import fit as effects
+from analysis.questions.lean import fit as lean
+from analysis.questions.lean.charts import Comparison, forest_chart
+from analysis.questions.lean.text import lean_table
+from analysis.questions.pareto import fit as pareto
+from analysis.questions.pareto.charts import front_charts
+from analysis.questions.pareto.result import ParetoRow
+from analysis.questions.pareto.text import pareto_table
+from analysis.questions.transition import fit as transition
+from analysis.questions.transition.charts import transition_charts
+from analysis.questions.transition.result import CellCounts, TransitionResult
+from analysis.questions.transition.text import cells_table
+from analysis.runs.losses import Losses, losses_named, runs_text
+from analysis.text.endings import endings_table, revisions_table
+from analysis.text.trials import status_counts, trial_table
 
 
 def runs(lost: dict[tuple[int, int], str], seeds: int = 5) -> pd.DataFrame:
@@ -73,49 +80,42 @@ def found() -> TransitionResult:
 
 class TestTransition:
     def test_sentence_and_warning_name_the_cells(self, found: TransitionResult) -> None:
-        assert f"3 of 6 cells are read from the runs that are left: {WARNING}." in answer_sentence(
-            found
+        assert (
+            f"3 of 6 cells are read from the runs that are left: {WARNING}."
+            in examples.sentence(found)
         )
         assert any(WARNING in warning for warning in found.warnings)
 
     def test_nothing_is_said_where_nothing_was_lost(self) -> None:
         found = transition.fit(runs({}), metric="nmse", by=None, goal="min", scale="error")
-        assert "left" not in answer_sentence(found)
+        assert "left" not in examples.sentence(found)
         assert not any("left" in warning for warning in found.warnings)
-        (picture, *_) = transition_pictures(found, runs({}))
-        assert "runs lost" not in [trace.name for trace in picture.figure.data]
+        (chart, *_) = transition_charts(found, runs({}))
+        assert "runs lost" not in [series.name for series in chart.series]
 
-    def test_the_picture_crosses_the_cells_and_says_why(self, found: TransitionResult) -> None:
-        (picture, *_) = transition_pictures(found, runs(LOST))
-        (crosses,) = [trace for trace in picture.figure.data if trace.name == "runs lost"]
-        assert list(crosses.text) == [
+    def test_the_chart_crosses_the_cells_and_says_why(self, found: TransitionResult) -> None:
+        (chart, *_) = transition_charts(found, runs(LOST))
+        (crosses,) = [each for each in chart.series if each.name == "runs lost"]
+        assert [point.hover for point in crosses.points] == [
             "heads=2: 1 of 5 failed",
             "heads=3: 2 of 5 diverged",
             "heads=6: 1 of 5 too large",
         ]
-        assert "a cross marks a cell that lost runs" in picture.caption
+        assert "a cross marks a cell that lost runs" in chart.caption
 
     def test_the_table_of_cells_has_a_column_for_what_was_too_large(
         self, found: TransitionResult
     ) -> None:
-        table = cell_table(found, runs(LOST), ["heads"])
+        table = cells_table(found)
         row = dict(zip(table.header, table.rows[5], strict=True))
         assert (row["started"], row["complete"], row["too large"]) == ("5", "4", "1")
-        assert "too large" not in cell_table(found, runs({}), ["heads"]).header
-
-    def test_results_written_before_there_was_such_a_count_are_still_read(
-        self, found: TransitionResult
-    ) -> None:
-        content = found.to_json()
-        for cell in content["counts"]:
-            del cell["too_large"]
-        again = TransitionResult.from_json(content)
-        assert [cell.too_large for cell in again.counts] == [0] * 6
+        none = transition.fit(runs({}), metric="nmse", by=None, goal="min", scale="error")
+        assert "too large" not in cells_table(none).header
 
     def test_a_cell_without_any_run_left_is_named_too(self) -> None:
         lost = {(2, seed): "diverged" for seed in range(5)}
         found = transition.fit(runs(lost), metric="nmse", by=None, goal="min", scale="error")
-        assert "5 of 5 diverged at heads=2" in answer_sentence(found)
+        assert "5 of 5 diverged at heads=2" in examples.sentence(found)
         assert 2 not in {cell.x for cell in found.cells}
 
 
@@ -130,16 +130,16 @@ class TestShapes:
         assert shown["heads=3"]["runs"] == "3 left (2 of 5 diverged)"
         assert shown["heads=4"]["runs"] == "5"
         assert f"The means of 3 of them are over the seeds that are left ({WARNING})." in (
-            answer_sentence(found)
+            examples.sentence(found)
         )
         assert any(WARNING in warning for warning in found.warnings)
 
-    def test_the_picture_crosses_them_and_says_why(self) -> None:
+    def test_the_chart_crosses_them_and_says_why(self) -> None:
         found = pareto.fit(runs(LOST), **SHAPES)
-        (picture,) = front_pictures(found, [], runs(LOST))
-        (crosses,) = [trace for trace in picture.figure.data if trace.name == "runs lost"]
-        assert len(crosses.x) == 3
-        hovers = " ".join(text for trace in picture.figure.data for text in trace.text or ())
+        (chart,) = front_charts(found, runs(LOST))
+        (crosses,) = [each for each in chart.series if each.name == "runs lost"]
+        assert len(crosses.points) == 3
+        hovers = " ".join(examples.hover_texts(chart))
         assert "3 full-budget runs left (2 of 5 diverged)" in hovers
 
     def test_a_shape_without_any_run_left_is_named(self) -> None:
@@ -163,19 +163,20 @@ class TestShapes:
     def test_a_lean_choice_and_its_baseline_say_what_they_lost(self) -> None:
         lost = {(4, 0): "diverged", (6, 1): "diverged", (6, 2): "diverged"}
         found = lean.fit(runs(lost), baseline={"heads": 6}, margin=0.01, **SHAPES)
-        said = answer_sentence(found)
+        said = examples.sentence(found)
         assert "4 seeds left (1 of 5 diverged))" in said
         assert "Of the baseline 2 of 5 diverged; its mean is that of the 3 left." in said
         assert "over 3 runs left (2 of 5 diverged)" in lean_table(found).note
-        picture = forest_picture([Comparison(found)])
-        assert picture is not None
-        hovers = " ".join(text for trace in picture.figure.data for text in trace.text or ())
-        assert "4 runs left (1 of 5 diverged)" in hovers
+        chart = forest_chart([Comparison(found)])
+        assert chart is not None
+        assert "4 runs left (1 of 5 diverged)" in " ".join(examples.hover_texts(chart))
 
     def test_effects_and_conditioning_name_them(self) -> None:
         asked: dict[str, Any] = {"config": ["heads"], "metric": "nmse", "goal": "min"}
         two_axes = pd.concat([runs(LOST).assign(depth=1), runs({}).assign(depth=2)])
-        found = effects.fit(two_axes, config=["heads", "depth"], metric="nmse", goal="min")
+        found = analysed(
+            effects.fit, two_axes, config=["heads", "depth"], metric="nmse", goal="min"
+        )
         named = WARNING.replace(";", ", depth=1;") + ", depth=1"
         assert any(named in warning for warning in found.warnings)
         measured = conditioning.fit(runs(LOST), x="heads", scale="error", **asked)
@@ -239,8 +240,8 @@ class TestReport:
         )
         assert isinstance(counts[0], CellCounts)
         lossy = dataclasses.replace(result, counts=counts)
-        assert "1 of" in answer_sentence(lossy)
-        assert "2 of 3 diverged at" in answer_sentence(lossy)
+        assert "1 of" in examples.sentence(lossy)
+        assert "2 of 3 diverged at" in examples.sentence(lossy)
 
     def test_rows_made_without_losses_have_none(self) -> None:
         fields = {field.name: field for field in dataclasses.fields(ParetoRow)}

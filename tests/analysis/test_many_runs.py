@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.findings.jsonable import encode
-from analysis.findings.results import Interval, ParetoSettings, RunValue
-from analysis.pictures.rows import config_key, runs_by_values
-from analysis.runs.cells import Cells, Grid, SeedNoise, cell_values, resampled_cells
+from analysis.charts.picks import config_key, runs_by_values
+from analysis.questions.pareto.result import ParetoSettings
+from analysis.questions.transition.cells import Cells, Grid, SeedNoise, cell_values, resampled_cells
+from analysis.questions.transition.result import RunValue
 from analysis.statistics import pair_differences
 from analysis.statistics.pair_differences import median_difference
-from analysis.words.trial_tables import _plain_cell, _plain_cells
+from analysis.statistics.values import Interval
+from analysis.text.trials import _plain_cell, _plain_cells
+from analysis.values import encode
 
 
 @settings(deadline=None, max_examples=200)

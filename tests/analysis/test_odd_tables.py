@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from simulated_shapes import analysed
 
-from analysis import effects
-from analysis.findings.chosen_settings import with_settings
-from analysis.findings.results import ParetoSettings, TransitionSettings
+from analysis.questions.effects import fit as effects
+from analysis.questions.pareto.result import ParetoSettings
+from analysis.questions.settings import with_settings
+from analysis.questions.transition.result import TransitionSettings
 from analysis.runs.load import read_table
 from hsweep.errors import UserError
 
@@ -33,4 +35,4 @@ def test_an_infinite_value_of_an_axis_is_refused() -> None:
         {"heads": [1, 2, float("inf")] * 2, "seed": [0] * 3 + [1] * 3, "nmse": [0.3, 0.2, 0.1] * 2}
     )
     with pytest.raises(UserError, match="axis 'heads' holds an infinite value"):
-        effects.fit(frame, config=["heads"], metric="nmse", goal="min", replicate="seed")
+        analysed(effects.fit, frame, config=["heads"], metric="nmse", goal="min", replicate="seed")

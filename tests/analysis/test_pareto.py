@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.findings.results import ParetoResult, ParetoSettings
-from analysis.pareto import area, fit
+from analysis.questions.pareto.fit import area, fit
+from analysis.questions.pareto.result import ParetoResult, ParetoSettings
 from analysis.statistics.dominance import dominated
 from benchmarks.shapes import SHAPE_OPTIONS, shapes_sweep
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.statistics.conditioning_verdict import size_classes
+from analysis.questions.conditioning.verdict import size_classes
 from analysis.statistics.permutation import correlation_interval, partial_rank_test, rank_test
 
 

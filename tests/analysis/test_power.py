@@ -7,8 +7,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import lean, transition
-from analysis.findings.power_results import (
+from analysis.questions.lean import fit as lean
+from analysis.questions.power.fit import (
+    default_noise,
+    noise_of,
+    plan_lean,
+    plan_transition,
+    scaled,
+    simulate,
+)
+from analysis.questions.power.result import (
     Collapse,
     Design,
     LeanPowerResult,
@@ -16,14 +24,14 @@ from analysis.findings.power_results import (
     PowerResult,
     PowerSettings,
 )
-from analysis.findings.results import TransitionSettings
-from analysis.power import default_noise, noise_of, plan_lean, plan_transition, scaled, simulate
-from analysis.words.power_words import (
+from analysis.questions.power.text import (
     lean_power_sentence,
     lean_power_table,
     power_sentence,
     power_table,
 )
+from analysis.questions.transition import fit as transition
+from analysis.questions.transition.result import TransitionSettings
 from benchmarks.sweeps import published
 
 QUICK = PowerSettings(sweeps=12, n_mc=99)

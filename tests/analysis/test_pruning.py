@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.findings.results import TransitionResult, TransitionSettings
-from analysis.runs.load import canonical
-from analysis.transition import fit
+from analysis.questions.transition.fit import fit
+from analysis.questions.transition.result import TransitionResult, TransitionSettings
+from analysis.questions.transition.table import canonical
+from analysis.runs.table import Runs
 from benchmarks.sweeps import Sweep, transition_sweep
 from hsweep.errors import UserError
 
@@ -156,8 +157,8 @@ def test_a_history_without_pruning_says_nothing() -> None:
     sweep = transition_sweep("sharp", 0)
     history = pd.concat([sweep.frame.assign(epoch=epoch) for epoch in (3, 9)])
     table = canonical(
-        sweep.frame.assign(epoch=9), x="heads", by="seq_len", metric="nmse", goal="min",
-        scale="error", budget_column="epoch", history=history,
+        Runs(sweep.frame.assign(epoch=9), "nmse", {"budget_column": "epoch"}),
+        x="heads", by="seq_len", goal="min", scale="error", history=history,
     )  # fmt: skip
     result = fit(table, settings=QUICK)
     assert result.pruning is None

@@ -12,7 +12,7 @@ import report_examples as examples
 from browsing import open_browser, open_page, requested, wait_for
 
 from analysis.report import ReportInput, write_report
-from analysis.words.wording import NONE
+from analysis.text.numbers import NONE
 
 Make = Callable[[], ReportInput]
 
@@ -23,7 +23,7 @@ class Window:
     def __init__(self, browser: Any, folder: Path) -> None:
         self.browser = browser
         self.folder = folder
-        # At an address that it knows, the browser has the library of the pictures compiled.
+        # At an address that it knows, the browser has the library of the figures compiled.
         self.address = folder / "report.html"
         self.written: dict[Make, Path] = {}
         self.looked_at: Make | None = None
@@ -106,7 +106,7 @@ def click_header(browser: Any, label: str) -> None:
 
 
 def click_point(browser: Any, figure: str, number: int) -> None:
-    """Click a point of a picture, as plotly tells its listeners."""
+    """Click a point of a figure, as plotly tells its listeners."""
     browser.execute_script(
         "const plot = document.getElementById('figure-' + arguments[0]);"
         "const trace = plot.data.find((item) => item.customdata);"
@@ -117,7 +117,7 @@ def click_point(browser: Any, figure: str, number: int) -> None:
 
 
 def hover(browser: Any, figure: str, points: str) -> str:
-    """Move the mouse over the first point of a picture and return what is shown."""
+    """Move the mouse over the first point of a figure and return what is shown."""
     from selenium.webdriver.common.action_chains import ActionChains
 
     holder = browser.find_element("id", figure)
@@ -151,7 +151,7 @@ def test_the_page_never_scrolls_sideways(show: Any, make: Any, width: int) -> No
     assert wide <= width
 
 
-def test_every_picture_is_drawn(look: Any) -> None:
+def test_every_figure_is_drawn(look: Any) -> None:
     browser = look(examples.report_input)
     holders = browser.find_elements("css selector", "[data-figure]")
     assert len(holders) == 6
@@ -199,7 +199,7 @@ def test_a_column_can_be_compared_with_a_value(look: Any, asked: str, heads: set
     assert set(column(browser, 1)) == heads
 
 
-def test_a_dark_page_draws_its_pictures_in_dark_partners(show: Any, look: Any) -> None:
+def test_a_dark_page_draws_its_figures_in_dark_partners(show: Any, look: Any) -> None:
     script = (
         "return [getComputedStyle(document.body).backgroundColor,"
         "document.querySelector('#figure-drops .xtick text').style.fill]"
@@ -256,7 +256,7 @@ def test_every_control_and_region_has_a_name(look: Any) -> None:
     assert nameless == []
 
 
-def test_a_page_that_turns_dark_redraws_its_pictures(show: Any) -> None:
+def test_a_page_that_turns_dark_redraws_its_figures(show: Any) -> None:
     browser = show(examples.report_input)
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia",
@@ -270,7 +270,7 @@ def test_a_page_that_turns_dark_redraws_its_pictures(show: Any) -> None:
     )
 
 
-def test_in_print_every_picture_is_light_and_fits_the_paper(show: Any) -> None:
+def test_in_print_every_figure_is_light_and_fits_the_paper(show: Any) -> None:
     browser = show(examples.report_input, scheme="dark")
     browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
     fills, widths = browser.execute_script(
@@ -294,15 +294,15 @@ def test_a_study_of_ten_thousand_trials_stays_light(show: Any) -> None:
 
 def test_a_click_on_a_shape_finds_its_trials(show: Any) -> None:
     browser = show(examples.lean_input)
-    click_point(browser, "front-0", 0)
+    click_point(browser, "front-num_params", 0)
     assert len(column(browser, 0)) == len(examples.SEEDS)
     assert browser.find_element("id", "text-filter").get_property("value") == "heads=4 depth=2"
 
 
 def test_a_clicked_shape_names_its_runs_with_links_to_them(show: Any) -> None:
     browser = show(examples.lean_input)
-    click_point(browser, "front-0", 0)
-    said = browser.find_element("css selector", "#figure-front-0 ~ .picked")
+    click_point(browser, "front-num_params", 0)
+    said = browser.find_element("css selector", "#figure-front-num_params ~ .picked")
     assert said.text == "heads=4, depth=2 MLflow: seed 0, seed 1, seed 2 · in the table of trials"
     links = [link.get_attribute("href") for link in said.find_elements("tag name", "a")]
     assert links[:3] == [f"https://mlflow.example/runs/24{seed}abcdef" for seed in range(3)]
@@ -322,7 +322,7 @@ def test_a_click_on_one_run_opens_its_page_where_that_is_a_web_address(
     trials = examples.trials_frame().assign(mlflow_url=url)
     browser = show(partial(examples.report_input, trials=trials))
     browser.execute_script("window.opened = []; window.open = (url) => window.opened.push(url)")
-    for figure in ("error", "curves"):
+    for figure in ("error", "learning-curves"):
         click_point(browser, figure, 0)
     assert browser.execute_script("return window.opened") == ([url, url] if opened else [])
     assert browser.execute_script("return window.injected === undefined")
@@ -330,7 +330,7 @@ def test_a_click_on_one_run_opens_its_page_where_that_is_a_web_address(
 
 def test_hovering_over_a_shape_shows_it_with_its_uncertainty_and_its_runs(show: Any) -> None:
     browser = show(examples.lean_input)
-    text = hover(browser, "figure-front-0", ".points path")
+    text = hover(browser, "figure-front-num_params", ".points path")
     assert "heads=4, depth=2" in text
     assert "top1 0.764, 95% interval 0.754 to 0.774" in text
     assert "P(front) 0.99, on the front" in text

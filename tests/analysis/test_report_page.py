@@ -9,14 +9,15 @@ import pandas as pd
 import pytest
 import report_examples as examples
 
-from analysis.pictures import palette
+from analysis.charts import palette
+from analysis.charts.chart import Band, Heading
+from analysis.charts.plotly_page import figure_json, plotly_figure
 from analysis.report import (
     ReportInput,
     all_warnings,
-    answer_sentence,
     build_report,
     paragraphs,
-    pictures,
+    report_charts,
     write_report,
 )
 
@@ -61,7 +62,7 @@ INPUTS = {
     "several comparisons": examples.groups_input,
     "front only": lambda: examples.lean_input(lean=None),
     "empty front": lambda: examples.lean_input(lean=None, pareto=examples.pareto_result(table=())),
-    "no question": lambda: examples.report_input(transition=None, answer=answer_sentence(None)),
+    "no question": lambda: examples.report_input(transition=None),
     "no trials": lambda: examples.report_input(
         transition=None, trials=pd.DataFrame(), reports=pd.DataFrame()
     ),
@@ -78,13 +79,13 @@ def test_every_kind_of_study_gets_a_whole_page(name: str) -> None:
     report_input: ReportInput = INPUTS[name]()
     page = Page(build_report(report_input))
     # Several comparisons stand in a list, whose lines the parser keeps.
-    assert " ".join(report_input.answer.split()) in " ".join(page.text.split())
+    assert " ".join(report_input.answer.sentence.split()) in " ".join(page.text.split())
     for heading in ("Question", "Answer", "Trials", "Warnings", "Provenance", "Repeat the study"):
         assert heading in page.text
     assert report_input.repeat_command in page.text
 
 
-def test_the_page_follows_the_order_question_answer_counts_pictures_trials() -> None:
+def test_the_page_follows_the_order_question_answer_counts_figures_trials() -> None:
     html = build_report(examples.report_input())
     places = [
         html.index(f'id="{name}"')
@@ -92,7 +93,7 @@ def test_the_page_follows_the_order_question_answer_counts_pictures_trials() -> 
             "question",
             "answer",
             "counts",
-            "pictures",
+            "figures",
             "trials",
             "cells",
             "warnings",
@@ -111,7 +112,7 @@ def test_the_page_names_no_address_to_fetch_from() -> None:
     assert all(link.startswith(("#", "data:")) for link in links)
 
 
-def test_plotly_is_embedded_once_and_only_where_there_is_a_picture() -> None:
+def test_plotly_is_embedded_once_and_only_where_there_is_a_figure() -> None:
     assert build_report(examples.report_input()).count("plotly.js v") == 1
     empty = build_report(INPUTS["no trials"]())
     assert "plotly.js v" not in empty
@@ -126,7 +127,6 @@ def test_text_from_data_cannot_become_markup() -> None:
         sweep=ATTACK,
         preset=ATTACK,
         question=f"{ATTACK}\n\n{ATTACK}",
-        answer=ATTACK,
         axes=("heads", ATTACK),
         trials=trials,
         warnings=(ATTACK,),
@@ -151,47 +151,49 @@ def test_labels_of_shapes_are_escaped_for_plotly_too() -> None:
         for row in front.table
     )
     report_input = examples.lean_input(pareto=examples.pareto_result(table=rows), lean=None)
-    (figure,) = (picture.figure for picture in pictures(report_input))
-    hovers = [text for trace in figure.data for text in (trace.text or ())]
+    (chart,) = report_charts(report_input)
+    hovers = [text for trace in plotly_figure(chart).data for text in (trace.hovertext or ())]
     assert hovers
     assert all("<a href" not in text for text in hovers)
     assert all("&lt;a href=x&gt;" in text for text in hovers)
 
 
-def test_a_transition_shows_five_pictures_and_the_learning_curves() -> None:
-    names = [picture.name for picture in pictures(examples.report_input())]
-    assert names == ["error", "slopes", "drops", "location", "success", "curves"]
+def test_a_transition_shows_five_charts_and_the_learning_curves() -> None:
+    names = [chart.name for chart in report_charts(examples.report_input())]
+    assert names == ["error", "slopes", "drops", "location", "success", "learning-curves"]
 
 
 def test_shapes_show_a_front_for_each_cost_and_the_forest() -> None:
-    names = [picture.name for picture in pictures(examples.lean_input())]
-    assert names == ["front-0", "forest"]
+    names = [chart.name for chart in report_charts(examples.lean_input())]
+    assert names == ["front-num_params", "candidates"]
 
 
 def test_several_comparisons_share_one_forest_with_a_block_each() -> None:
-    drawn = {picture.name: picture for picture in pictures(examples.groups_input())}
-    headings = [note.text for note in drawn["forest"].figure.layout.annotations]
-    assert headings == [
-        "<b>family = vit (heads · depth)</b>",
-        "<b>family = xcit (heads · depth)</b>",
+    drawn = {chart.name: chart for chart in report_charts(examples.groups_input())}
+    forest = drawn["candidates"]
+    assert [(each.row, each.text) for each in forest.layers if isinstance(each, Heading)] == [
+        (0, "family = vit (heads · depth)"),
+        (6, "family = xcit (heads · depth)"),
     ]
-    drawn_rows = [at for trace in drawn["forest"].figure.data for at in trace.y]
-    assert sorted(drawn_rows) == [1, 2, 3, 4, 5, 7, 8, 9, 10, 11]
-    marked = {trace.name: len(trace.x) for trace in drawn["front-0"].figure.data}
+    rows = [point.y for series in forest.series for point in series.points]
+    assert sorted(rows) == [1, 2, 3, 4, 5, 7, 8, 9, 10, 11]
+    front = drawn["front-num_params"].series
+    marked = {series.name: len(series.points) for series in front}
     assert (marked["baseline"], marked["chosen"]) == (2, 1)
 
 
 def test_every_point_of_a_run_or_a_shape_leads_to_its_trials_and_pages() -> None:
     for report_input, name in (
         (examples.report_input(), "error"),
-        (examples.report_input(), "curves"),
-        (examples.lean_input(), "front-0"),
+        (examples.report_input(), "learning-curves"),
+        (examples.lean_input(), "front-num_params"),
     ):
-        (picture,) = (one for one in pictures(report_input) if one.name == name)
-        numbers = [int(at) for trace in picture.figure.data for at in (trace.customdata or ())]
-        assert set(numbers) == set(range(len(picture.picks)))
-        linked = [pick for pick in picture.picks if pick.links]
-        assert len(linked) > 0.9 * len(picture.picks)
+        (chart,) = (one for one in report_charts(report_input) if one.name == name)
+        traces = plotly_figure(chart).data
+        numbers = [int(at) for trace in traces for at in (trace.customdata or ())]
+        assert set(numbers) == set(range(len(chart.picks)))
+        linked = [pick for pick in chart.picks if pick.links]
+        assert len(linked) > 0.9 * len(chart.picks)
         assert all(address.startswith("https://") for pick in linked for _, address in pick.links)
 
 
@@ -234,8 +236,8 @@ def test_tables_of_many_shapes_are_cut_and_say_so() -> None:
 def test_the_bracket_is_shaded_only_where_a_verdict_claims_one() -> None:
     def shaded(verdict: str) -> bool:
         result = examples.transition_result(verdict=verdict)
-        error = pictures(examples.report_input(transition=result))[0]
-        return any(shape.type == "rect" for shape in error.figure.layout.shapes)
+        error = report_charts(examples.report_input(transition=result))[0]
+        return any(isinstance(layer, Band) for layer in error.layers)
 
     assert shaded("transition")
     assert shaded("threshold")
@@ -252,20 +254,17 @@ def test_a_docstring_becomes_prose_without_breaks_and_commands_as_they_stand() -
     ]
 
 
-def test_every_picture_says_how_to_read_it_and_labels_both_axes() -> None:
-    for picture in (
-        *pictures(examples.report_input()),
-        *pictures(examples.lean_input()),
-    ):
-        assert picture.caption.endswith(".")
-        assert picture.figure.layout.xaxis.title.text
-        assert picture.figure.layout.yaxis.title.text or picture.name == "forest"
+def test_every_chart_says_how_to_read_it_and_names_both_axes() -> None:
+    for chart in (*report_charts(examples.report_input()), *report_charts(examples.lean_input())):
+        assert chart.caption.endswith(".")
+        assert chart.x.title
+        assert chart.y.title or chart.y.kind == "rows"
 
 
-def test_every_colour_of_a_picture_has_a_dark_partner() -> None:
+def test_every_colour_of_a_figure_has_a_dark_partner() -> None:
     partners = palette.dark_partners()
-    for picture in (*pictures(examples.report_input()), *pictures(examples.lean_input())):
-        colours = set(re.findall(r"#[0-9a-fA-F]{6}\b", picture.figure.to_json()))
+    for chart in (*report_charts(examples.report_input()), *report_charts(examples.lean_input())):
+        colours = set(re.findall(r"#[0-9a-fA-F]{6}\b", str(figure_json(chart))))
         assert colours
         assert colours <= set(partners)
 

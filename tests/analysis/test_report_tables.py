@@ -10,24 +10,21 @@ import report_examples as examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.findings.results import Interval, RunValue
-from analysis.pictures.curves import MAX_LINES, MAX_POINTS, learning_curves
-from analysis.pictures.rows import (
-    MAX_FOREST_ROWS,
-    MAX_RUN_POINTS,
-    GridAxis,
-    comparisons,
-    forest_rows,
-    front_points,
-    length_series,
-    mean_front,
-    query_text,
-    side_by_side,
-    varying_axes,
-)
-from analysis.pictures.ticks import log_ticks
-from analysis.words import tables, trial_tables
-from analysis.words.wording import NONE
+from analysis.charts.axes import GridAxis, log_ticks
+from analysis.charts.chart import Point
+from analysis.charts.learning_curves import MAX_LINES, MAX_POINTS, learning_curves
+from analysis.charts.picks import query_text, varying_axes
+from analysis.questions.lean.charts import MAX_FOREST_ROWS, Comparison, forest_rows, roles_in
+from analysis.questions.lean.text import group_baselines_table, group_candidates_table, lean_table
+from analysis.questions.pareto.charts import front_charts, mean_front, side_by_side
+from analysis.questions.pareto.text import pareto_table
+from analysis.questions.transition.charts import MAX_RUN_POINTS, transition_charts
+from analysis.questions.transition.result import RunValue, TransitionResult
+from analysis.questions.transition.text import cells_table, missing_table, reading_table
+from analysis.report import settings_table
+from analysis.text import tables
+from analysis.text import trials as trial_tables
+from analysis.text.numbers import NONE
 
 
 def test_every_ending_is_counted_even_at_zero() -> None:
@@ -68,49 +65,50 @@ def test_infinite_values_become_missing_since_json_has_none() -> None:
 
 
 def test_cells_come_from_the_transition_and_else_from_the_strata() -> None:
-    asked = trial_tables.cell_table(examples.transition_result(), examples.trials_frame(), ())
+    asked = cells_table(examples.transition_result())
     assert asked.header[:2] == ("heads", "seq_len")
     assert len(asked.rows) == 18
-    strata = trial_tables.cell_table(None, examples.trials_frame(), ("heads", "seq_len"))
+    strata = trial_tables.cell_table(examples.trials_frame(), ("heads", "seq_len"))
     assert strata.header[0] == "stratum"
     failed = [row for row in strata.rows if row[strata.header.index("failed")] == "1"]
     assert [row[0] for row in failed] == ["heads=1, seq_len=128"]
-    shapes = trial_tables.cell_table(None, examples.shape_trials(), ("heads", "depth"))
+    shapes = trial_tables.cell_table(examples.shape_trials(), ("heads", "depth"))
     assert shapes.rows[0] == ("4", "2", "3", "3", "0", "0", "0")
 
 
 def test_planned_trials_have_not_started() -> None:
     trials = pd.DataFrame({"heads": [1, 1, 1], "status": ["planned", "running", "finished"]})
-    (row,) = trial_tables.cell_table(None, trials, ("heads",)).rows
+    (row,) = trial_tables.cell_table(trials, ("heads",)).rows
     assert row[:3] == ("1", "2", "1")
 
 
 def test_both_readings_stand_side_by_side_and_the_leading_one_is_marked() -> None:
     one = examples.transition_result()
     both = dataclasses.replace(one, typical=one, attainable=dataclasses.replace(one, drop=1.25))
-    table = tables.reading_table(both)
+    table = reading_table(both)
     assert table.header == ("", "typical (leads)", "attainable")
     drop = next(row for row in table.rows if row[0].startswith("largest drop"))
     assert drop[1:] == ("2.7", "1.25")
 
 
 def test_a_sweep_without_lengths_has_no_row_about_them() -> None:
-    table = tables.reading_table(
+    table = reading_table(
         examples.transition_result(by=None, gamma={}, gamma_below=None, gamma_above=None)
     )
     assert not any("slope" in row[0] for row in table.rows)
 
 
 def test_missing_trials_are_listed_with_their_reason() -> None:
-    table = tables.missing_table(examples.inconclusive_result())
+    table = missing_table(examples.inconclusive_result())
     assert table.rows[0] == ("5", "8", "3", "no run")
 
 
 def test_every_setting_of_every_analysis_is_shown() -> None:
-    table = tables.settings_table(
-        examples.transition_result(), examples.pareto_result(), examples.lean_result()
+    results = (examples.transition_result(), examples.pareto_result(), examples.lean_result())
+    table = settings_table(
+        examples.answer(transition=results[0], pareto=results[1], lean=results[2])
     )
-    for result in (examples.transition_result(), examples.pareto_result(), examples.lean_result()):
+    for result in results:
         for field in dataclasses.fields(result.settings):
             assert any(row[1] == field.name for row in table.rows)
 
@@ -121,9 +119,9 @@ def test_nested_provenance_is_flattened() -> None:
 
 
 def test_shapes_and_candidates_are_shown_with_their_uncertainty() -> None:
-    shapes = tables.pareto_table(examples.pareto_result())
+    shapes = pareto_table(examples.pareto_result())
     assert dict(zip(shapes.header, shapes.rows[2], strict=True))["crashed"] == "25%"
-    candidates = tables.lean_table(examples.lean_result())
+    candidates = lean_table(examples.lean_result())
     assert [row[6] for row in candidates.rows].count("established") == 1
     assert "seed standard deviation" in candidates.note
 
@@ -152,8 +150,9 @@ def test_too_many_learning_curves_are_thinned_evenly_over_the_groups() -> None:
     assert curves.total == 900
     assert len(curves.curves) == MAX_LINES
     assert {sum(c.group == g for c in curves.curves) for g in (0, 1, 2)} == {MAX_LINES // 3}
-    assert all(len(curve.units) == MAX_POINTS for curve in curves.curves)
-    assert all(curve.units[0] == 0 and curve.units[-1] == 199 for curve in curves.curves)
+    assert all(len(curve.points) == MAX_POINTS for curve in curves.curves)
+    ends = {(curve.points[0][0], curve.points[-1][0]) for curve in curves.curves}
+    assert ends == {(0, 199)}
 
 
 def test_a_value_that_is_not_positive_forbids_the_logarithmic_axis() -> None:
@@ -173,39 +172,47 @@ def test_a_doubling_grid_is_spaced_evenly_and_a_contiguous_one_as_it_is() -> Non
     assert GridAxis.of([4]).step == 1
 
 
+def drawn_runs(result: TransitionResult) -> list[tuple[Point, ...]]:
+    """The points of the runs, one length after the other."""
+    (chart, *_) = transition_charts(result, pd.DataFrame())
+    assert len(chart.picks) == sum(len(series.points) for series in chart.series if series.hover)
+    return [series.points for series in chart.series if series.hover]
+
+
 def test_accuracies_are_drawn_as_errors_and_losses_as_they_are() -> None:
     runs = (RunValue(1, 8, "0", 0.9, -1.0),)
-    accuracy = examples.transition_result(scale="accuracy", runs=runs, cells=())
-    loss = examples.transition_result(scale="loss", runs=runs, cells=())
-    assert length_series(accuracy)[0].runs == ((1, 0.1, "0"),)
-    assert length_series(loss)[0].runs == ((1, -1.0, "0"),)
+    for scale, drawn in (("accuracy", 0.1), ("loss", -1.0)):
+        result = examples.transition_result(scale=scale, runs=runs, cells=())
+        ((point,),) = drawn_runs(result)
+        assert (point.x, point.y) == (1, drawn)
 
 
 def test_ten_thousand_runs_are_thinned_within_every_length() -> None:
     runs = tuple(RunValue(1 + n % 5, 8 * (1 + n % 2), str(n), 0.1, -1.0) for n in range(10_000))
-    series = length_series(examples.transition_result(runs=runs, cells=()))
-    assert [len(line.runs) for line in series] == [715, 715]
-    assert sum(len(line.runs) for line in series) <= MAX_RUN_POINTS
+    series = drawn_runs(examples.transition_result(runs=runs, cells=()))
+    assert [len(points) for points in series] == [715, 715]
+    assert sum(len(points) for points in series) <= MAX_RUN_POINTS
 
 
 def test_the_front_names_seeds_runs_costs_and_roles() -> None:
-    points = front_points(
-        examples.pareto_result(),
-        "num_params",
-        comparisons(examples.lean_result(), None),
-        examples.shape_trials(),
-    )
-    assert [point.cost for point in points] == sorted(point.cost for point in points)
-    roles = {point.label: point.role for point in points if point.role}
-    assert roles == {"heads=8, depth=6": "baseline", "heads=8, depth=4": "chosen"}
-    assert "seeds: 0, 1, 2" in points[0].details
-    assert any(line.startswith("MLflow: 240abcde") for line in points[0].details)
-    assert points[0].query == "heads=4 depth=2"
+    roles = roles_in([Comparison(examples.lean_result())])
+    (chart,) = front_charts(examples.pareto_result(), examples.shape_trials(), roles)
+    points = [point for series in chart.series for point in series.points]
+    shapes = sorted((point for point in points if point.pick is not None), key=lambda p: p.x)
+    assert [point.pick for point in shapes] == list(range(6))
+    lines = [point.hover.split("\n") for point in shapes]
+    assert {text[0] for text in lines if "(" in text[0]} == {
+        "heads=8, depth=6 (baseline)",
+        "heads=8, depth=4 (chosen)",
+    }
+    assert "seeds: 0, 1, 2" in lines[0]
+    assert any(line.startswith("MLflow: 240abcde") for line in lines[0])
+    assert chart.picks[0].query == "heads=4 depth=2"
 
 
-def test_a_cost_that_nobody_recorded_draws_no_front() -> None:
-    points = front_points(examples.pareto_result(), "joules", [], examples.shape_trials())
-    assert points == []
+def test_a_cost_that_no_shape_has_draws_no_front() -> None:
+    front = examples.pareto_result(costs=("joules",))
+    assert front_charts(front, examples.shape_trials()) == []
 
 
 @given(
@@ -215,13 +222,8 @@ def test_a_cost_that_nobody_recorded_draws_no_front() -> None:
 def test_no_point_beats_a_corner_of_the_front_of_means(
     pairs: list[tuple[int, int]], goal: str
 ) -> None:
-    template = front_points(examples.pareto_result(), "num_params", [], pd.DataFrame())[0]
-    points = [
-        dataclasses.replace(template, cost=float(c), ci=Interval(float(m), m - 1.0, m + 1.0))
-        for c, m in pairs
-    ]
     sign = 1 if goal == "min" else -1
-    corners = mean_front(points, goal)  # type: ignore[arg-type]
+    corners = mean_front(pairs, goal)  # type: ignore[arg-type]
     assert corners
     for cost, metric in corners:
         assert not any(c <= cost and sign * m < sign * metric for c, m in pairs)
@@ -237,9 +239,7 @@ def test_a_long_forest_keeps_what_was_established() -> None:
 
 
 def test_shapes_of_equal_cost_stand_side_by_side() -> None:
-    template = front_points(examples.pareto_result(), "num_params", [], pd.DataFrame())[0]
-    costs = (1e5, 1e5, 1e5, 1e6, 1e7)
-    places = side_by_side([dataclasses.replace(template, cost=cost) for cost in costs])
+    places = side_by_side((1e5, 1e5, 1e5, 1e6, 1e7))
     assert places == sorted(places)
     assert len(set(places)) == len(places)
     assert places[1] == pytest.approx(1e5)
@@ -265,10 +265,10 @@ def test_a_query_can_be_typed_into_the_table_of_trials(
 
 def test_several_comparisons_are_one_table_of_candidates_and_one_of_baselines() -> None:
     groups = examples.lean_groups()
-    candidates = tables.group_candidates_table(groups)
+    candidates = group_candidates_table(groups)
     assert [row[0] for row in candidates.rows] == ["vit"] * 5 + ["xcit"] * 5
     assert candidates.header[:2] == ("family", "shape")
-    baselines = tables.group_baselines_table(groups)
+    baselines = group_baselines_table(groups)
     assert [row[0] for row in baselines.rows] == ["vit", "xcit", "deit"]
     assert baselines.rows[2][-1] == "No answer: the baseline has no full-budget run."
     assert all(len(row) == len(baselines.header) for row in baselines.rows)

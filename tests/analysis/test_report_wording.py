@@ -3,8 +3,7 @@
 import dataclasses
 import io
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 import report_examples as examples
@@ -13,32 +12,20 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from analysis.answer import Answer
-from analysis.findings.results import (
-    Interval,
-    LeanResult,
-    MissingTrials,
-    TransitionSettings,
-    TunedSetting,
-)
-from analysis.pictures.transition_figures import transition_pictures
-from analysis.pictures.transition_plots import transition_figures
+from analysis.charts.chart import Band
+from analysis.questions.lean.result import LeanResult
+from analysis.questions.transition.charts import transition_charts
+from analysis.questions.transition.result import MissingTrials, TransitionSettings
+from analysis.questions.transition.text import reading_table
 from analysis.report import build_report
-from analysis.words.summary import show_answer
-from analysis.words.tables import reading_table
-from analysis.words.wording import (
-    MINUS,
-    NONE,
-    answer_sentence,
-    cost_text,
-    number_text,
-    p_text,
-    si_text,
-    verdict_badge,
-)
+from analysis.runs.tuned import TunedSetting
+from analysis.statistics.values import Interval
+from analysis.terminal import show_answer
+from analysis.text.numbers import MINUS, NONE, cost_text, number_text, p_text, si_text
 
 
 def test_a_transition_names_its_place_its_set_its_drop_and_its_p_value() -> None:
-    sentence = answer_sentence(examples.transition_result())
+    sentence = examples.sentence(examples.transition_result())
     assert "collapses at heads = 4" in sentence
     assert "95% set {4}" in sentence
     assert "bracket (3, 4]" in sentence
@@ -50,14 +37,14 @@ def test_a_transition_names_its_place_its_set_its_drop_and_its_p_value() -> None
 
 def test_growth_that_is_only_not_shown_is_not_called_absent() -> None:
     unsure = examples.transition_result(gamma_above=Interval(0.05, -0.1, 0.2))
-    sentence = answer_sentence(unsure)
+    sentence = examples.sentence(unsure)
     assert "no longer grows" not in sentence
     assert "neither shown nor excluded" in sentence
 
 
 def test_a_jump_says_that_growth_goes_on() -> None:
     jump = examples.transition_result(verdict="jump_only", gamma_above=Interval(0.4, 0.3, 0.5))
-    sentence = answer_sentence(jump)
+    sentence = examples.sentence(jump)
     assert "still grows with seq_len" in sentence
     assert "not a full transition" in sentence
 
@@ -66,22 +53,22 @@ def test_a_threshold_says_that_abruptness_could_not_be_tested() -> None:
     threshold = examples.transition_result(
         verdict="threshold", abrupt_testable=False, p_abrupt=None, h_star=2, bracket=(1, 2)
     )
-    sentence = answer_sentence(threshold)
+    sentence = examples.sentence(threshold)
     assert "cannot be tested for abruptness" in sentence
     assert "a transition is not claimed" in sentence
     assert "collapses" not in sentence
 
 
 def test_a_suggestion_claims_nothing_and_says_what_would_test_it() -> None:
-    sentence = answer_sentence(examples.suggested_result())
+    sentence = examples.sentence(examples.suggested_result())
     assert sentence.startswith("A collapse at heads = 4 is suggested, not tested: one seed a cell")
     assert "p = 0.004 if seeds scatter by 0.1 decades, which is assumed" in sentence
     assert "36 more full-budget trials would test it: three seeds in every cell." in sentence
     for claim in ("collapses", "abruptly", "95%", "bracket", "{4}"):
         assert claim not in sentence
     few = examples.suggested_result(n1_assumed_sd=None, noise_gap="3 of 18 cells hold two runs")
-    assert "3 of 18 cells hold two runs" in answer_sentence(few)
-    assert "p = 0.004 by the few seeds there are" in answer_sentence(few)
+    assert "3 of 18 cells hold two runs" in examples.sentence(few)
+    assert "p = 0.004 by the few seeds there are" in examples.sentence(few)
 
 
 def test_a_suggestion_has_no_set_no_dimension_and_no_test_in_the_tables() -> None:
@@ -95,7 +82,7 @@ def test_a_suggestion_has_no_set_no_dimension_and_no_test_in_the_tables() -> Non
 
 
 def test_a_plateau_says_what_is_known_and_what_would_tell_more() -> None:
-    sentence = answer_sentence(examples.plateau_result())
+    sentence = examples.sentence(examples.plateau_result())
     assert sentence.startswith("A plateau from heads = 2 on: the error drops by 2.7 decades")
     assert "larger values lower it by no more than 0.12 decades (95% bound)" in sentence
     assert "there it still grows with seq_len" in sentence
@@ -103,53 +90,47 @@ def test_a_plateau_says_what_is_known_and_what_would_tell_more() -> None:
     assert "above the largest" not in sentence
     wanted = (MissingTrials(1, 8, 3, "below"), MissingTrials(3, 8, 3, "below"))
     room = examples.plateau_result(bracket=(2, 4), h_star=4, missing=wanted)
-    assert "6 trials at heads = 1, 3 would tell" in answer_sentence(room)
+    assert "6 trials at heads = 1, 3 would tell" in examples.sentence(room)
 
 
 def test_a_stated_seed_sd_is_part_of_the_answer() -> None:
     settings = TransitionSettings(delta_T=0.1, assumed_sd=0.05)
     stated = examples.transition_result(n1_assumed_sd=0.05, settings=settings)
-    assert answer_sentence(stated).startswith(
+    assert examples.sentence(stated).startswith(
         "With a stated seed sd of 0.05 decades: the error collapses at heads = 4"
     )
     measured = examples.transition_result(n1_assumed_sd=None, settings=settings)
-    assert answer_sentence(measured).startswith("The error collapses")
+    assert examples.sentence(measured).startswith("The error collapses")
 
 
 def test_what_limits_an_answer_stands_below_it_and_not_among_the_other_warnings() -> None:
     limits = ("3 trials have not ended yet; the answer may change",)
     result = examples.transition_result(qualifications=limits, warnings=(*limits, "other"))
+    answer, command = examples.answer(transition=result), "hsweep run x --only-missing"
     page = build_report(
-        examples.report_input(
-            transition=result, qualifications=limits, settle_command="hsweep run x --only-missing"
-        )
+        examples.report_input(answer=dataclasses.replace(answer, settle_command=command))
     )
-    answer = page[page.index('<section id="answer"') : page.index('<section id="counts"')]
-    assert "3 trials have not ended yet; the answer may change." in answer
-    assert "hsweep run x --only-missing" in answer
+    shown = page[page.index('<section id="answer"') : page.index('<section id="counts"')]
+    assert "3 trials have not ended yet; the answer may change." in shown
+    assert "hsweep run x --only-missing" in shown
     assert page.count("3 trials have not ended yet") == 1
     console = Console(record=True, width=200, file=io.StringIO())
-    show_answer(console, Answer(answer_sentence(result), transition=result))
+    show_answer(console, answer)
     lines = console.export_text().splitlines()
     assert lines[1] == "3 trials have not ended yet; the answer may change."
     assert sum("3 trials have not ended" in line for line in lines) == 1
-    content = Answer("yes", transition=result).to_json()
+    content = answer.to_json()
     assert content["qualifications"] == list(limits)
     assert content["warnings"] == [*limits, "other"]
 
 
-@pytest.mark.parametrize("draw", [transition_pictures, transition_figures])
-def test_a_suggested_drop_is_framed_and_not_shaded(draw: Callable[..., Any]) -> None:
+def test_a_suggested_drop_is_framed_and_not_shaded() -> None:
     for result in (examples.suggested_result(), examples.plateau_result()):
-        if draw is transition_figures:
-            names = [name for name, _ in transition_figures(result)]
-        else:
-            drawn = transition_pictures(result, examples.trials_frame())
-            names = [picture.name for picture in drawn]
-            (band,) = drawn[0].figure.layout.shapes
-            assert (band.line.dash == "dash") == (result.verdict == "suggested")
-            assert ("suggested, not tested" in drawn[0].caption) == (band.line.dash == "dash")
-        assert ("location" in names) == (result.verdict == "plateau")
+        charts = transition_charts(result, examples.trials_frame())
+        (band,) = [layer for layer in charts[0].layers if isinstance(layer, Band)]
+        assert band.is_framed == (result.verdict == "suggested")
+        assert ("suggested, not tested" in charts[0].caption) == band.is_framed
+        assert ("location" in [chart.name for chart in charts]) == (result.verdict == "plateau")
 
 
 @pytest.mark.parametrize(
@@ -161,20 +142,20 @@ def test_a_suggested_drop_is_framed_and_not_shaded(draw: Callable[..., Any]) -> 
 )
 def test_no_transition_says_where_one_could_still_be(kind: str, words: str) -> None:
     none = examples.transition_result(verdict="none", reason="no abrupt drop", none_kind=kind)
-    sentence = answer_sentence(none)
+    sentence = examples.sentence(none)
     assert sentence.startswith("No transition in heads is established: no abrupt drop.")
     assert words in sentence
 
 
 def test_an_inconclusive_sweep_says_why_and_how_many_trials_are_missing() -> None:
-    sentence = answer_sentence(examples.inconclusive_result())
+    sentence = examples.sentence(examples.inconclusive_result())
     assert sentence.startswith("Inconclusive: 2 of 18 cells have no full-budget run.")
     assert "6 more full-budget trials" in sentence
     assert "heads = 4" not in sentence
 
 
 def test_a_found_equivalent_names_shape_saving_interval_and_corrected_p_value() -> None:
-    sentence = answer_sentence(examples.lean_result())
+    sentence = examples.sentence(examples.lean_result())
     assert "heads=8, depth=4" in sentence
     assert "33.3% of parameters" in sentence
     assert "Holm p = 0.005 over 5 cheaper shapes, 5 seeds" in sentence
@@ -193,18 +174,20 @@ def without_choice(verdict: str, outcomes: Sequence[str], needed: int | None = 9
 
 def test_only_shapes_shown_to_be_worse_are_called_so() -> None:
     none = without_choice("excluded", ["excluded"] * 5)
-    assert answer_sentence(none).startswith("Each of the 5 cheaper shapes tried is worse than the")
-    assert "(largest Holm p = 0.01)" in answer_sentence(none)
-    assert verdict_badge(none) == ("no leaner equivalent", "absent")
+    assert examples.sentence(none).startswith(
+        "Each of the 5 cheaper shapes tried is worse than the"
+    )
+    assert "(largest Holm p = 0.01)" in examples.sentence(none)
+    assert examples.badge(none) == ("no leaner equivalent", "absent")
 
 
 def test_what_is_not_established_is_not_called_worse() -> None:
     open_ = without_choice("undecided", ["excluded", *["undecided"] * 4])
-    sentence = answer_sentence(open_)
+    sentence = examples.sentence(open_)
     assert sentence.startswith("Undecided: of the 5 cheaper shapes tried, none is established")
     assert "but 1 is worse by more, 4 are undecided" in sentence
     assert "with a power of 80% takes 9 seeds of each; there are 5." in sentence
-    assert verdict_badge(open_) == ("undecided", "unknown")
+    assert examples.badge(open_) == ("undecided", "unknown")
 
 
 @pytest.mark.parametrize(
@@ -212,19 +195,19 @@ def test_what_is_not_established_is_not_called_worse() -> None:
     [(None, "more than 50 seeds of each: widen the margin"), (4, "more likely somewhat worse")],
 )
 def test_an_undecided_answer_says_what_it_would_take(needed: int | None, words: str) -> None:
-    assert words in answer_sentence(without_choice("undecided", ["undecided"] * 5, needed))
+    assert words in examples.sentence(without_choice("undecided", ["undecided"] * 5, needed))
 
 
 def test_a_single_undecided_shape_is_spoken_of_as_one() -> None:
     result = without_choice("undecided", ["undecided"] * 5)
-    sentence = answer_sentence(dataclasses.replace(result, table=result.table[:1]))
+    sentence = examples.sentence(dataclasses.replace(result, table=result.table[:1]))
     assert sentence.startswith("Undecided: the cheaper shape tried is neither established")
     assert "nor shown to be worse by more." in sentence
 
 
 def test_shapes_stopped_early_stand_in_an_undecided_answer() -> None:
     result = dataclasses.replace(without_choice("undecided", ["excluded"] * 5), stopped=("a", "b"))
-    sentence = answer_sentence(result)
+    sentence = examples.sentence(result)
     assert "of the 7 cheaper shapes tried" in sentence
     assert "2 were stopped early and not compared" in sentence
 
@@ -236,32 +219,34 @@ def test_what_qualifies_an_answer_stands_in_its_sentence() -> None:
         nuisance=("lr",),
         baseline_setting=setting,
     )
-    sentence = answer_sentence(result)
+    sentence = examples.sentence(result)
     assert "each shape at its best lr" in sentence
     assert "It is not known whether the baseline has learned anything." in sentence
     assert "The best setting is the last one tried (lr = 0.1 for the baseline" in sentence
 
 
 def test_single_runs_are_unsupported_never_a_claim() -> None:
-    sentence = answer_sentence(
+    sentence = examples.sentence(
         examples.lean_result(verdict="unsupported", reason="one run a shape proves nothing.")
     )
     assert sentence == "Unsupported: one run a shape proves nothing."
 
 
 def test_a_front_counts_the_shapes_of_each_class() -> None:
-    sentence = answer_sentence(examples.pareto_result())
+    sentence = examples.sentence(examples.pareto_result())
     assert "Of 6 shapes, 2 lie on the front of top1 against parameters" in sentence
     assert "2 stay undecided" in sentence
 
 
 def test_an_empty_front_says_so() -> None:
-    assert "no front" in answer_sentence(examples.pareto_result(table=()))
+    assert "no front" in examples.sentence(examples.pareto_result(table=()))
 
 
 def test_a_sweep_without_a_question_gets_no_verdict() -> None:
-    assert verdict_badge(None) == ("no verdict", "unknown")
-    assert "no question" in answer_sentence(None)
+    assert "no question" in Answer().sentence
+    assert 'class="badge unknown">no verdict' in build_report(
+        examples.report_input(transition=None)
+    )
 
 
 @pytest.mark.parametrize(
@@ -277,7 +262,7 @@ def test_a_sweep_without_a_question_gets_no_verdict() -> None:
     ],
 )
 def test_only_an_established_transition_is_shown_as_found(verdict: str, tone: str) -> None:
-    assert verdict_badge(examples.transition_result(verdict=verdict))[1] == tone
+    assert examples.badge(examples.transition_result(verdict=verdict))[1] == tone
 
 
 def test_numbers_keep_three_digits_and_a_true_minus_sign() -> None:

@@ -1,19 +1,24 @@
 """Results written to files and read back."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+import report_examples as examples
 
-from analysis import lean, pareto, transition
-from analysis.findings.result_files import Result, read_result, write_result
-from analysis.findings.results import ParetoSettings, TransitionSettings
+from analysis.questions.lean import fit as lean
+from analysis.questions.pareto import fit as pareto
+from analysis.questions.pareto.result import ParetoSettings
+from analysis.questions.transition import fit as transition
+from analysis.questions.transition.result import TransitionSettings
+from analysis.result_files import read_result, write_finding
 from benchmarks.shapes import MARGIN, SHAPE_OPTIONS, lean_sweep, shapes_sweep
 from benchmarks.sweeps import transition_sweep
 from hsweep.errors import UserError
 
 
-def results() -> dict[str, Result]:
+def results() -> dict[str, Any]:
     sweep = transition_sweep("asha_cell", 0)
     candidates = lean_sweep("equal", 0)
     return {
@@ -42,14 +47,14 @@ def results() -> dict[str, Result]:
 def test_a_result_is_read_back_as_it_was_written(tmp_path: Path, ending: str) -> None:
     for name, result in results().items():
         path = tmp_path / f"{name}.{ending}"
-        write_result(result, path)
+        write_finding(examples.finding(result), path)
         assert read_result(path) == result
 
 
 def test_the_rows_of_a_parquet_file_are_readable_without_us(tmp_path: Path) -> None:
     found = results()
     for name, result in found.items():
-        write_result(result, tmp_path / f"{name}.parquet")
+        write_finding(examples.finding(result), tmp_path / f"{name}.parquet")
     heads = pd.read_parquet(tmp_path / "transition.parquet").set_index("heads")
     assert heads["p_h"].sum() == pytest.approx(1)
     assert heads.index[heads["is_h_star"]].tolist() == [found["transition"].h_star]
@@ -63,7 +68,7 @@ def test_the_rows_of_a_parquet_file_are_readable_without_us(tmp_path: Path) -> N
 
 def test_a_file_that_holds_no_result_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"must end in \.json or \.parquet"):
-        write_result(results()["lean"], tmp_path / "lean.csv")
+        write_finding(examples.finding(results()["lean"]), tmp_path / "lean.csv")
     (tmp_path / "other.json").write_text("{}")
     pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "other.parquet")
     for name in ("other.json", "other.parquet", "none.json"):

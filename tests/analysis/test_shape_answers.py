@@ -8,27 +8,28 @@ from typing import Any
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from report_examples import report_input
-from simulated_shapes import additive, grid
+from report_examples import finding, report_input
+from simulated_shapes import additive, analysed, grid
 from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
 
 import hsweep
-from analysis import effects, surrogate
-from analysis.answer import answer_study, ask_effects, ask_surrogate
-from analysis.answer import report_input as study_report
-from analysis.findings.effect_results import EffectsResult
-from analysis.findings.result_files import read_result, write_result
-from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
-from analysis.pictures.effect_figures import effect_pictures
-from analysis.pictures.plots import save_figures
-from analysis.pictures.shape_rows import effect_rows
-from analysis.pictures.surrogate_figures import surrogate_pictures
-from analysis.report import build_report
-from analysis.shape_answers import read_shapes_to_predict
-from analysis.words.effect_wording import effects_sentence
+from analysis.answer import Answer, answer_study, ask_study
+from analysis.charts.matplotlib_print import save_figures
+from analysis.charts.plotly_page import plotly_figure
+from analysis.questions.effects import fit as effects
+from analysis.questions.effects.charts import effect_charts, effect_rows
+from analysis.questions.effects.kind import EFFECTS
+from analysis.questions.effects.result import EffectsResult
+from analysis.questions.effects.text import effects_sentence
+from analysis.questions.surrogate import fit as surrogate
+from analysis.questions.surrogate.charts import surrogate_charts
+from analysis.questions.surrogate.kind import SURROGATE
+from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
+from analysis.report import build_report, report_charts
+from analysis.report import report_input as study_report
+from analysis.result_files import read_result, write_finding
 from hsweep.cli import main
-from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.study import Study
 
@@ -43,33 +44,36 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def told(frame: pd.DataFrame) -> EffectsResult:
-    return effects.fit(frame, **OPTIONS)
+    return analysed(effects.fit, frame, **OPTIONS)
 
 
 @pytest.fixture(scope="module")
 def learned(frame: pd.DataFrame) -> SurrogateResult:
     base = {"heads": 8, "depth": 4}
-    return surrogate.fit(frame, **OPTIONS, baseline=base, settings=QUICK)
+    return analysed(surrogate.fit, frame, **OPTIONS, baseline=base, settings=QUICK)
 
 
-def test_pictures_show_every_pair_step_and_group(told: EffectsResult) -> None:
-    gains, together, alike = effect_pictures(told)
-    assert (gains.name, together.name, alike.name) == ("effects", "interaction", "equal-cost")
-    points = {trace.name: len(trace.x) for trace in gains.figure.data}
+def test_charts_show_every_pair_step_and_group(told: EffectsResult) -> None:
+    gains, interaction, equal_cost = effect_charts(told)
+    assert [gains.name, interaction.name, equal_cost.name] == [
+        *("effects", "interaction", "equal-cost")
+    ]
+    points = {series.name: len(series.points) for series in gains.series}
     assert points["a matched pair"] == 12
     assert sum(points.values()) == 12 + 2 + 4
-    assert len(together.figure.data) == 3
-    assert sum(len(trace.x) for trace in alike.figure.data) == 9
+    assert len(interaction.layers) == 3
+    assert sum(len(series.points) for series in equal_cost.series) == 9
 
 
 def test_the_surface_frames_what_was_tried_and_hatches_what_is_beyond(
     learned: SurrogateResult,
 ) -> None:
-    surface, left_out = surrogate_pictures(learned)
-    shapes = [shape.type for shape in surface.figure.layout.shapes]
+    surface, left_out = surrogate_charts(learned)
+    shapes = [shape.type for shape in plotly_figure(surface).layout.shapes]
     assert shapes.count("rect") == 9
     assert shapes.count("path") == sum(point.extrapolates for point in learned.surface)
-    assert sum(len(trace.x) for trace in left_out.figure.data if trace.mode == "markers") == 9
+    points = [series.points for series in left_out.series if series.symbol is not None]
+    assert sum(map(len, points)) == 9
 
 
 def test_the_report_and_the_figures_have_them(
@@ -86,7 +90,7 @@ def test_the_report_and_the_figures_have_them(
         'id="figure-surrogate"',
     ):
         assert text in page
-    written = {path.stem for path in save_figures(shown, tmp_path, ["svg"])}
+    written = {path.stem for path in save_figures(report_charts(shown), tmp_path, ["svg"])}
     assert {"effects", "interaction", "equal-cost", "surrogate", "left-out"} <= written
 
 
@@ -95,11 +99,11 @@ def test_names_from_data_stay_text(frame: pd.DataFrame, tmp_path: Path) -> None:
     renamed = frame.rename(columns={"heads": attack, "score": f"{attack} score"})
     asked = {"config": [attack, "depth"], "metric": f"{attack} score"}
     shown = report_input(
-        effects=effects.fit(renamed, **asked),
-        surrogate=surrogate.fit(renamed, **asked, settings=QUICK),
+        effects=analysed(effects.fit, renamed, **asked),
+        surrogate=analysed(surrogate.fit, renamed, **asked, settings=QUICK),
     )
     assert "<img" not in build_report(shown)
-    assert save_figures(shown, tmp_path, ["svg"])
+    assert save_figures(report_charts(shown), tmp_path, ["svg"])
 
 
 def analyse(path: Path, *more: str) -> Any:
@@ -131,7 +135,7 @@ def test_results_are_written_with_their_rows_and_read_back(
 ) -> None:
     for result, rows in ((told, 6), (learned, 9 + len(learned.suggestions))):
         for ending in ("json", "parquet"):
-            write_result(result, tmp_path / f"r.{ending}")
+            write_finding(finding(result), tmp_path / f"r.{ending}")
             assert read_result(tmp_path / f"r.{ending}") == result
         assert len(pd.read_parquet(tmp_path / "r.parquet")) == rows
 
@@ -156,13 +160,8 @@ def test_mistakes_are_one_message(
     assert message in result.stderr
 
 
-def test_shapes_are_read_with_their_numbers() -> None:
-    assert read_shapes_to_predict(["heads=8, depth=3", "family=vit,mlp_ratio=2.5"]) == [
-        {"heads": 8, "depth": 3},
-        {"family": "vit", "mlp_ratio": 2.5},
-    ]
-    with pytest.raises(UserError, match="AXIS=VALUE"):
-        read_shapes_to_predict(["heads="])
+def asked(study: Study) -> Answer:
+    return ask_study(study, EFFECTS, {"settings": ()})
 
 
 @pytest.fixture
@@ -184,10 +183,11 @@ def study(tmp_path: Path) -> Study:
 
 def test_a_study_says_what_its_axes_do_besides_its_question(study: Study) -> None:
     answer = answer_study(study)
-    assert answer.effects is not None
-    assert answer.surrogate is not None
-    assert [axis.axis for axis in answer.effects.axes] == ["heads", "width", "lr"]
-    assert answer.effects.scale == "error"
+    told = answer.result(EffectsResult)
+    assert told is not None
+    assert answer.result(SurrogateResult) is not None
+    assert [axis.axis for axis in told.axes] == ["heads", "width", "lr"]
+    assert told.scale == "error"
     content = answer.to_json()
     assert content["kind"] == "transition"
     assert content["effects"]["axes"][0]["axis"] == "heads"
@@ -196,7 +196,7 @@ def test_a_study_says_what_its_axes_do_besides_its_question(study: Study) -> Non
 
 
 def test_effects_do_not_test_again_what_the_question_asks(study: Study) -> None:
-    found = answer_study(study).effects
+    found = answer_study(study).result(EffectsResult)
     assert found is not None
     heads, width, rate = found.axes
     for axis in (heads, width):
@@ -226,15 +226,19 @@ def test_effects_that_the_answer_has_told_are_left_out(tmp_path: Path) -> None:
         for at, trial in enumerate(trials):
             finish(journal, trial, 0.1 * trial.point["width"] / (1 + at % 7))
     answer = answer_study(found)
-    assert (answer.effects, answer.surrogate) == (None, None)
-    told = ask_effects(found)
+    assert (answer.result(EffectsResult), answer.result(SurrogateResult)) == (None, None)
+    told = asked(found)
     assert "its answer says what they do" in told.sentence
     assert told.to_json()["axes"][0]["verdict"] == "answered"
 
 
 def test_a_study_can_be_asked_for_them_alone(study: Study) -> None:
-    assert "One step up in lr" in ask_effects(study).sentence
-    found = ask_surrogate(study, ["heads=3,width=8,lr=0.1"], settings=["draws=64"]).surrogate
+    assert "One step up in lr" in asked(study).sentence
+    found = ask_study(
+        study,
+        SURROGATE,
+        {"predict": ["heads=3,width=8,lr=0.1"], "margin": None, "settings": ["draws=64"]},
+    ).result(SurrogateResult)
     assert found is not None
     assert found.settings.draws == 64
     (predicted,) = found.predictions

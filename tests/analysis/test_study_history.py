@@ -9,7 +9,8 @@ from tiny import tiny_sweep
 from tiny_studies import new_study, recording
 
 from analysis.answer import answer_study
-from analysis.runs.history import study_history
+from analysis.questions.transition.history import study_history
+from analysis.questions.transition.result import TransitionResult
 from hsweep import Sweep, Transition, grid
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.paths import Home
@@ -47,7 +48,7 @@ def stopped_study(home: Home) -> tuple[Study, Sweep]:
 
 def test_a_study_brings_its_own_history(tmp_path: Path) -> None:
     study, _ = stopped_study(Home(tmp_path / "home"))
-    result = answer_study(study).transition
+    result = answer_study(study).result(TransitionResult)
     assert result is not None
     assert (result.h_star, result.reading) == (3, "attainable")
     assert {(cell.started, cell.complete, cell.pruned) for cell in result.counts} == {(6, 3, 3)}

@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_shapes import additive, grid, interacting, nothing
+from simulated_shapes import additive, analysed, grid, interacting, nothing
 
-from analysis.findings.surrogate_results import SurrogateResult, SurrogateSettings
+from analysis.questions.surrogate.fit import fit, predict
+from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
+from analysis.questions.surrogate.space import ShapeSpace
+from analysis.questions.surrogate.text import left_out_table, predictions_table, surrogate_sentence
 from analysis.statistics.cost_model import CostModel
 from analysis.statistics.gaussian_process import GaussianProcess, Scales
-from analysis.statistics.shape_space import ShapeSpace
-from analysis.surrogate import fit, predict
-from analysis.words.surrogate_wording import left_out_table, predictions_table, surrogate_sentence
 from hsweep.errors import UserError
 
 SHAPE = ["heads", "depth"]
@@ -25,7 +25,9 @@ INTERVALS = SurrogateSettings(draws=256, permutations=19, alpha=0.01)
 
 
 def run(frame: pd.DataFrame, **changes: object) -> SurrogateResult:
-    return fit(frame, **({"config": SHAPE, "metric": "score", "settings": QUICK} | changes))
+    return analysed(
+        fit, frame, **({"config": SHAPE, "metric": "score", "settings": QUICK} | changes)
+    )
 
 
 def expect(result: SurrogateResult, **shape: object):
@@ -37,7 +39,7 @@ def expect(result: SurrogateResult, **shape: object):
 def undrawn(monkeypatch: pytest.MonkeyPatch):
     """Leave the surface out of results: what a plot shows is predicted point by point, and takes
     far longer than what is asked of each of many simulated studies."""
-    monkeypatch.setattr("analysis.surrogate._surface", lambda *_: ())
+    monkeypatch.setattr("analysis.questions.surrogate.fit._surface", lambda *_: ())
 
 
 def test_a_smooth_truth_is_predicted_where_nothing_was_tried():

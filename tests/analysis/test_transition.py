@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.findings.results import (
+from analysis.questions.transition.fit import common_dimension, fit
+from analysis.questions.transition.result import (
     RetrievalDimension,
     TransitionReading,
     TransitionResult,
     TransitionSettings,
 )
-from analysis.transition import common_dimension, fit
 from benchmarks.sweeps import LENGTHS, Design, Shape, published, simulate, transition_sweep
 
 QUICK = TransitionSettings(B=200, n_mc=199)

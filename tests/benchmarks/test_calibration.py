@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from analysis.findings.results import TransitionSettings
+from analysis.questions.transition.result import TransitionSettings
 from benchmarks.__main__ import main
 from benchmarks.bars import Bar, Row, front_rows, lean_rows, transition_rows
 from benchmarks.calibration import EVERY_FAMILY, calibrate

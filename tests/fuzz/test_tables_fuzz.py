@@ -15,9 +15,10 @@ from fuzzing import many, refused_or_done, tries
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from analysis.questions.kinds import KINDS
 from hsweep.cli import main
 
-KINDS = ("transition", "pareto", "lean", "conditioning", "effects", "surrogate")
+ASKED = {kind.name: kind for kind in KINDS if kind.takes_tables}
 COLUMNS = (
     *("heads", "seq_len", "depth", "seed", "nmse", "top1", "num_params", "status", "config"),
     *("condition_number", "reached", "budget", "x", "", "[red]", "a,b", "a=b", "$x$", "\x1b[2J"),
@@ -171,8 +172,13 @@ def usual(kind: str) -> list[str]:
     return ["--metric", "top1", "--goal", "max", *shape, *quick(kind), *lean * (kind == "lean")]
 
 
-def ask(file: Path, kind: str, options: Sequence[str]) -> Result:
-    arguments = ["analyze", "--table", str(file), "--kind", kind, *options]
+def ask(file: Path, kind: str, options: Sequence[str], *flags: str) -> Result:
+    """Ask with those of the options that the kind has: others are refused before anything else."""
+    others = {option.flag for each in ASKED.values() for option in each.options}
+    others -= {option.flag for option in ASKED[kind].options}
+    pairs = zip(options[::2], options[1::2], strict=True)
+    own = [word for pair in pairs if pair[0] not in others for word in pair]
+    arguments = ["analyze", "--table", str(file), "--kind", kind, *own, *flags]
     return CliRunner().invoke(main, arguments)
 
 
@@ -184,7 +190,7 @@ def answered_or_refused(frame: pd.DataFrame, file: Path, kind: str, options: Seq
             frame.to_parquet(file)
         except Exception:  # pyarrow has no such table
             return
-    result = ask(file, kind, [*options, "--json"])
+    result = ask(file, kind, options, "--json")
     if refused_or_done(result):
         # Strict: neither NaN nor an infinity stands in an answer.
         content = json.loads(result.stdout, parse_constant=pytest.fail)
@@ -205,14 +211,14 @@ ENDINGS = st.sampled_from(["csv", "parquet"])
 EXTRAS = st.lists(OPTIONS, max_size=2).map(lambda pairs: [word for pair in pairs for word in pair])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ASKED)
 def test_the_table_that_is_spoiled_has_an_answer_before(folder: Path, kind: str) -> None:
     good().to_csv(folder / "good.csv", index=False)
     result = ask(folder / "good.csv", kind, usual(kind))
     assert result.exit_code == 0, result.output
 
 
-@given(spoiled(), st.sampled_from(KINDS), ENDINGS, EXTRAS)
+@given(spoiled(), st.sampled_from(sorted(ASKED)), ENDINGS, EXTRAS)
 @tries(60)
 def test_a_spoiled_table_is_answered_or_refused(
     folder: Path, frame: pd.DataFrame, kind: str, ending: str, extra: list[str]
@@ -220,7 +226,7 @@ def test_a_spoiled_table_is_answered_or_refused(
     answered_or_refused(frame, folder / f"spoiled.{ending}", kind, [*usual(kind), *extra])
 
 
-@given(tables(), st.sampled_from(KINDS), ENDINGS, NAMES, EXTRAS)
+@given(tables(), st.sampled_from(sorted(ASKED)), ENDINGS, NAMES, EXTRAS)
 @tries(80)
 def test_any_table_is_answered_or_refused(
     folder: Path, frame: pd.DataFrame, kind: str, ending: str, metric: str, extra: list[str]
@@ -240,7 +246,7 @@ def test_any_table_is_answered_or_refused(
 def test_any_bytes_are_a_table_or_refused(folder: Path, content: bytes, ending: str) -> None:
     file = folder / f"bytes.{ending}"
     file.write_bytes(content)
-    refused_or_done(ask(file, "transition", ["--metric", "nmse", "--json", *quick("transition")]))
+    refused_or_done(ask(file, "transition", ["--metric", "nmse", *quick("transition")], "--json"))
 
 
 @given(st.integers(0, 3000), st.integers(0, 255), ENDINGS)
@@ -255,13 +261,13 @@ def test_a_table_cut_or_garbled_is_read_or_refused(
     content = bytearray(whole.read_bytes())
     at %= len(content)
     file = folder / f"damaged.{ending}"
-    options = ["--metric", "nmse", "--json", *quick("transition")]
+    options = ["--metric", "nmse", *quick("transition")]
     for damaged in (content[:at], content[:at] + bytes([byte]) + content[at + 1 :]):
         file.write_bytes(bytes(damaged))
-        refused_or_done(ask(file, "transition", options))
+        refused_or_done(ask(file, "transition", options, "--json"))
 
 
-@given(spoiled(), st.sampled_from(KINDS), ENDINGS, EXTRAS)
+@given(spoiled(), st.sampled_from(sorted(ASKED)), ENDINGS, EXTRAS)
 @many(600)
 def test_a_spoiled_table_at_length(
     folder: Path, frame: pd.DataFrame, kind: str, ending: str, extra: list[str]
@@ -269,7 +275,7 @@ def test_a_spoiled_table_at_length(
     answered_or_refused(frame, folder / f"spoiled.{ending}", kind, [*usual(kind), *extra])
 
 
-@given(tables(), st.sampled_from(KINDS), ENDINGS, NAMES, EXTRAS)
+@given(tables(), st.sampled_from(sorted(ASKED)), ENDINGS, NAMES, EXTRAS)
 @many(1000)
 def test_any_table_at_length(
     folder: Path, frame: pd.DataFrame, kind: str, ending: str, metric: str, extra: list[str]

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from analysis.findings.result_files import read_result
-from analysis.findings.results import TransitionResult
+from analysis.questions.transition.result import TransitionResult
+from analysis.result_files import read_result
 from benchmarks.shapes import MARGIN, lean_sweep, shapes_sweep
 from benchmarks.sweeps import Sweep, published, transition_sweep
 from hsweep.cli import main

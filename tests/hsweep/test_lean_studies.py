@@ -11,10 +11,12 @@ from click.testing import Result
 from tiny import TinyModel, TinyTask, tiny_sweep
 from tiny_studies import finish, new_study, recording
 
-from analysis.answer import answer_study, report_input
-from analysis.compare import compare
-from analysis.findings.compare_results import CompareSettings
-from analysis.report import build_report
+from analysis.answer import Answer, answer_study
+from analysis.compare.fit import compare_studies
+from analysis.compare.result import CompareSettings
+from analysis.questions.lean.groups import LeanGroups
+from analysis.questions.lean.kind import LeanFinding
+from analysis.report import build_report, report_input
 from analysis.runs.chance import study_chance
 from hsweep import Recipe, Sweep, grid, lean
 from hsweep.design.trial import TrialStatus
@@ -104,12 +106,18 @@ def family_study(home: Home, name: str = "mine", **data: dict[str, float]) -> St
 def test_a_family_that_learned_nothing_answers_nothing_and_the_others_do(tmp_path: Path) -> None:
     study = family_study(Home(tmp_path / "home"), even={"fit": 0.1}, odd={"fit": 0.8})
     answer = answer_study(study)
-    assert answer.lean_groups is not None
-    verdicts = {name: found.verdict for name, found in answer.lean_groups.found.items()}
+    groups = groups_of(answer)
+    verdicts = {name: found.verdict for name, found in groups.found.items()}
     assert verdicts == {"even": "found", "odd": "untrained"}
     assert "in 1 of 2 comparisons, undecided in 1." in answer.sentence
     said = "no answer: the baseline has not learned more than a constant predictor (fit 0.799, "
     assert f"{said}chance 0.8)" in answer.sentence
+
+
+def groups_of(answer: Answer) -> LeanGroups:
+    groups = answer.result(LeanGroups)
+    assert groups is not None
+    return groups
 
 
 def rates_sweep() -> Sweep:
@@ -136,14 +144,15 @@ def test_a_study_compares_shapes_each_at_its_best_rate(tmp_path: Path) -> None:
                 finish(journal, trial, 0.2 + lost + 0.002 * noise)
         studies.append(study)
     answer = answer_study(studies[0])
-    assert answer.lean is not None
-    assert answer.lean.choice_config == {"width": 2}
-    (row,) = answer.lean.table
+    finding = answer.leading
+    assert isinstance(finding, LeanFinding)
+    assert finding.result.choice_config == {"width": 2}
+    (row,) = finding.result.table
     assert row.setting is not None
     assert (row.setting.values, row.setting.at_edge) == ({"lr": 0.01}, ())
     assert "(lr = 0.001 for the baseline)" in answer.sentence
-    assert answer.pareto is not None
-    assert [shape.setting.values["lr"] for shape in answer.pareto.table if shape.setting] == [
+    assert finding.front is not None
+    assert [shape.setting.values["lr"] for shape in finding.front.table if shape.setting] == [
         0.01,
         0.001,
     ]
@@ -152,7 +161,7 @@ def test_a_study_compares_shapes_each_at_its_best_rate(tmp_path: Path) -> None:
     page = build_report(report_input(studies[0], answer, {}))
     assert "<td>lr=0.01 (of 3)</td>" in page
     assert ">lr=0.001 (of 3, lr at the edge)</td>" in page
-    both = compare(studies, settings=CompareSettings(draws=50))
+    both = compare_studies(studies, settings=CompareSettings(draws=50))
     assert [len(side.pareto.table) for side in both.studies if side.pareto] == [2, 2]
 
 
@@ -165,8 +174,8 @@ def test_every_later_look_halves_the_error_rate(tmp_path: Path) -> None:
     ]
     study = Study(study.paths, dataclasses.replace(study.manifest, extensions=extensions))
     answer = answer_study(study)
-    assert answer.lean_groups is not None
-    for found in answer.lean_groups.found.values():
+    groups = groups_of(answer)
+    for found in groups.found.values():
         assert (found.settings.looks, found.settings.level) == (2, 0.05 / 2 / 2)
         assert any(
             "seeds were added after an earlier look" in warning for warning in found.warnings
@@ -177,5 +186,5 @@ def test_a_task_that_says_no_chance_records_none(tmp_path: Path) -> None:
     assert all(metric.chance is None for metric in TinyTask().metrics)
     study = family_study(Home(tmp_path / "home"), even={}, odd={})
     answer = answer_study(study)
-    assert answer.lean_groups is not None
-    assert [found.settings.chance for found in answer.lean_groups.found.values()] == [None, None]
+    groups = groups_of(answer)
+    assert [found.settings.chance for found in groups.found.values()] == [None, None]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from analysis.papers.published import PUBLISHED_ROWS, PublishedRow
+from analysis.published.numbers import PrintedCount, printed_counts
 from hsweep.cli import main
-from hsweep.commands.paper import ComparedRow, compare, published_presets, rows_of
+from hsweep.commands.paper import BuiltRow, built_counts, published_presets, rows_of
 
 # Millions of parameters of every row's model, as timm builds it or closed forms give it.
 MEASURED = {
@@ -33,8 +33,8 @@ CANNOT_BE_RIGHT = {
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[ComparedRow]:
-    return compare(PUBLISHED_ROWS, published_presets())
+def rows() -> list[BuiltRow]:
+    return built_counts(printed_counts(), published_presets())
 
 
 def expected() -> Iterator[tuple[str, float]]:
@@ -43,7 +43,7 @@ def expected() -> Iterator[tuple[str, float]]:
             yield from ((table, float(figure) * unit) for figure in figures.split())
 
 
-def test_every_row_has_the_measured_count_to_the_printed_digit(rows: list[ComparedRow]) -> None:
+def test_every_row_has_the_measured_count_to_the_printed_digit(rows: list[BuiltRow]) -> None:
     found = [
         (row.published.table, round(row.num_params, -3 if row.num_params > 1e6 else 0))
         for row in rows
@@ -52,7 +52,7 @@ def test_every_row_has_the_measured_count_to_the_printed_digit(rows: list[Compar
 
 
 def test_all_rows_are_within_half_a_percent_of_print_but_those_that_a_note_explains(
-    rows: list[ComparedRow],
+    rows: list[BuiltRow],
 ) -> None:
     off = [row for row in rows if abs(row.ratio - 1) > 0.005]
     assert {(row.published.table, row.published.row) for row in off} == CANNOT_BE_RIGHT
@@ -63,7 +63,7 @@ def test_a_wrong_note_on_the_mlp_would_show_in_the_count() -> None:
     """The widths that the paper prints, and the counts they would have."""
 
     def millions(model: str, **settings: object) -> float:
-        (row,) = compare([_row(model, settings)], published_presets())
+        (row,) = built_counts([_row(model, settings)], published_presets())
         return round(row.num_params / 1e6, 1)
 
     assert millions("vit_large", depth=24, heads=16, mlp_ratio=4) == 304.3
@@ -86,12 +86,12 @@ def test_a_wrong_note_on_the_mlp_would_show_in_the_count() -> None:
 def test_the_shapes_that_would_give_the_printed_long_range_counts(
     settings: dict[str, object], thousands: float
 ) -> None:
-    (row,) = compare([_row("lra", settings)], published_presets())
+    (row,) = built_counts([_row("lra", settings)], published_presets())
     assert row.num_params == round(1000 * thousands)
 
 
-def _row(model: str, settings: dict[str, object]) -> PublishedRow:
-    return PublishedRow(
+def _row(model: str, settings: dict[str, object]) -> PrintedCount:
+    return PrintedCount(
         table="T1", row="a variant", model=model, settings=settings, printed="1M", batch_size=1
     )
 

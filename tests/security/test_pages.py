@@ -16,8 +16,10 @@ from planted import ATTACK, WEB, named, runs
 
 from analysis.answer import Answer
 from analysis.ask import ask_table
-from analysis.pictures.plots import save_figures
-from analysis.report import ReportInput, build_report, pictures, write_report
+from analysis.charts.matplotlib_print import save_figures
+from analysis.charts.plotly_page import figure_json
+from analysis.questions.kinds import KINDS
+from analysis.report import ReportInput, build_report, report_charts, write_report
 from hsweep.paths import Home
 from hsweep.tracking.pages import LOCAL_UI
 
@@ -89,13 +91,14 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ask(table: Path, kind: str, **changes: Any) -> Answer:
+    chosen = next(each for each in KINDS if each.name == kind)
+    none = {option.name: () if option.multiple else None for option in chosen.options}
     asked: dict[str, Any] = {
-        "kind": kind, "metric": named("accuracy"), "goal": "max", "x": None, "by": None,
-        "scale": None, "eval_size": None, "replicate": named("seed"), "config": (), "costs": (),
-        "baseline": None, "margin": None, "status_column": named("status"), "complete": "finished",
-        "budget_column": None, "target_budget": None, **changes,
+        "metric": named("accuracy"), "goal": "max", "scale": None, "replicate": named("seed"),
+        "status_column": named("status"), "complete": "finished", "pruned": (), "failed": (),
+        "budget_column": None, "target_budget": None, "settings": (), **none, **changes,
     }  # fmt: skip
-    return ask_table(table, **asked)
+    return ask_table(table, chosen, asked)
 
 
 def answers(table: Path) -> dict[str, Answer]:
@@ -106,16 +109,16 @@ def answers(table: Path) -> dict[str, Answer]:
             table, "transition", metric=named("error"), goal="min", x=axes[0], by=axes[1],
             settings=("B=50", "n_mc=19"),
         ),
-        "pareto": ask(table, "pareto", config=[named("family")], costs=cost),
+        "pareto": ask(table, "pareto", config=[named("family")], cost=cost),
         "lean": ask(
-            table, "lean", config=[named("family")], costs=cost, baseline=f"4x32 {ATTACK}",
+            table, "lean", config=[named("family")], cost=cost, baseline=f"4x32 {ATTACK}",
             margin=0.02,
         ),
-        "effects": ask(table, "effects", config=axes, costs=cost),
-        "surrogate": ask(table, "surrogate", config=axes, costs=cost),
+        "effects": ask(table, "effects", config=axes, cost=cost),
+        "surrogate": ask(table, "surrogate", config=axes, cost=cost),
         "conditioning": ask(
             table, "conditioning", config=axes, x=axes[0], condition=named("condition"),
-            costs=cost,
+            cost=cost,
         ),
     }  # fmt: skip
 
@@ -128,16 +131,16 @@ def page_of(answer: Answer) -> ReportInput:
     )  # fmt: skip
     return dataclasses.replace(
         examples.report_input(),
-        study=ATTACK, sweep=ATTACK, preset=ATTACK, question=ATTACK, answer=answer.sentence,
+        study=ATTACK, sweep=ATTACK, preset=ATTACK, question=ATTACK,
+        answer=dataclasses.replace(answer, confirm_command=ATTACK),
         metric=named("accuracy"), goal="max", scale="accuracy", budget_unit=ATTACK,
         axes=(named("heads"), named("length")), trials=trials,
         reports=pd.DataFrame(
             {"key": key, "unit": unit, "step": unit, named("accuracy"): 0.5 + unit / 10}
             for key in trials["key"] for unit in (1, 2)
         ),
-        provenance={ATTACK: {ATTACK: ATTACK}}, repeat_command=ATTACK, confirm_command=ATTACK,
-        warnings=(ATTACK,), transition=answer.transition, pareto=answer.pareto, lean=answer.lean,
-        effects=answer.effects, surrogate=answer.surrogate, conditioning=answer.conditioning,
+        provenance={ATTACK: {ATTACK: ATTACK}}, repeat_command=ATTACK,
+        warnings=(ATTACK,),
     )  # fmt: skip
 
 
@@ -176,7 +179,9 @@ def strings(content: Any) -> Iterator[str]:
 
 
 TAG = re.compile(r"<(?!/?(?:b|br|extra|i)/?>)[a-zA-Z/!].{0,40}")
-KINDS = ("transition", "pareto", "lean", "effects", "surrogate", "conditioning")
+
+
+ASKED = [kind.name for kind in KINDS if kind.takes_tables]
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +194,7 @@ def answered(table: Path) -> dict[str, Answer]:
     "kind",
     [
         kind if kind in ("lean", "surrogate") else pytest.param(kind, marks=pytest.mark.slow)
-        for kind in KINDS
+        for kind in ASKED
     ],
 )
 def test_a_page_of_planted_names_runs_none_of_them(
@@ -199,16 +204,15 @@ def test_a_page_of_planted_names_runs_none_of_them(
     assert browser.find_element("tag name", "h1").text.startswith("\"'></title></style>")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_pictures_hold_no_tag_that_came_from_data(answered: dict[str, Answer], kind: str) -> None:
+@pytest.mark.parametrize("kind", ASKED)
+def test_figures_hold_no_tag_that_came_from_data(answered: dict[str, Answer], kind: str) -> None:
     # Plotly reads a part of HTML in every text it shows.
-    drawn = pictures(page_of(answered[kind]))
+    drawn = report_charts(page_of(answered[kind]))
     assert drawn
-    for picture in drawn:
-        for text in strings(json.loads(picture.figure.to_json())):
-            assert re.findall(r"<(?!/?(?:b|br|extra|i)/?>)[a-zA-Z/!].{0,40}", text) == [], (
-                picture.name
-            )
+    for chart in drawn:
+        for text in strings(figure_json(chart)):
+            found = re.findall(r"<(?!/?(?:b|br|extra|i)/?>)[a-zA-Z/!].{0,40}", text)
+            assert found == [], chart.name
 
 
 def test_what_is_embedded_in_a_script_cannot_end_it(answered: dict[str, Answer]) -> None:
@@ -227,7 +231,7 @@ def test_figures_for_a_paper_read_no_mathematics_into_names(
     answered: dict[str, Answer], tmp_path: Path
 ) -> None:
     for kind in ("transition", "lean"):
-        made = save_figures(page_of(answered[kind]), tmp_path / kind)
+        made = save_figures(report_charts(page_of(answered[kind])), tmp_path / kind)
         assert made
         for path in made:
             if path.suffix == ".svg":

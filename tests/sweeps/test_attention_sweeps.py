@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from analysis.papers.published import PUBLISHED_ROWS
+from analysis.published.numbers import printed_counts
 from hsweep.commands.paper import published_presets
 from hsweep.design.domain import AxisValue
 from hsweep.planning.options import SweepOptions
@@ -67,7 +67,7 @@ class TestNearestNeighborRank:
 class TestLongRangeArena:
     def test_the_paper_preset_holds_the_models_of_table_3(self) -> None:
         presets = published_presets()
-        rows = [row for row in PUBLISHED_ROWS if row.table == "T3"]
+        rows = [row for row in printed_counts() if row.table == "T3"]
         models: set[Any] = {trial.model for trial in planned("lra_nystromformer", "paper").trials}
         assert rows
         assert {presets[row.model](**row.settings) for row in rows} <= models

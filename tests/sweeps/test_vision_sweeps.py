@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from analysis.papers.published import PUBLISHED_ROWS
+from analysis.published.numbers import printed_counts
 from hsweep import UserError
 from hsweep.commands.paper import published_presets
 from hsweep.design.domain import AxisValue
@@ -44,7 +44,7 @@ def stages(model: Any) -> tuple[Stage, ...]:
 @pytest.mark.parametrize(("name", "table"), FILES.items())
 def test_the_paper_preset_plans_the_models_of_its_table(name: str, table: str) -> None:
     presets = published_presets()
-    rows = [row for row in PUBLISHED_ROWS if row.table == table]
+    rows = [row for row in printed_counts() if row.table == table]
     published = {presets[row.model](**row.settings) for row in rows}
     models: set[Any] = {trial.model for trial in planned(name, "paper").trials}
     assert {replace(model, drop_path=0.0) for model in models} == published

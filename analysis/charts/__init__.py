@@ -1,0 +1,1 @@
+"""Charts as values, and two back ends that draw them: plotly for pages, matplotlib for print."""

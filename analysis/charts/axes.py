@@ -1,0 +1,146 @@
+"""Axes: where swept values stand, rows below one another, which values a log axis names."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from analysis.charts.chart import Axis
+from analysis.text.numbers import NONE, cost_title, cost_unit, number_text
+from analysis.values import Number
+
+
+@dataclass(frozen=True, slots=True)
+class GridAxis:
+    """Where the values of a swept axis stand.
+
+    A grid whose steps grow (1, 2, 4, 8) is spaced by log2, any other as it is.
+    """
+
+    values: tuple[Number, ...]
+    is_log: bool
+
+    @classmethod
+    def of(cls, values: Iterable[Number]) -> "GridAxis":
+        """Choose the spacing for these values."""
+        grid = tuple(sorted(set(values)))
+        steps = [after - before for before, after in pairwise(grid)]
+        grows = len(steps) >= 2 and max(steps) >= 3 * min(steps)
+        return cls(grid, grows and grid[0] > 0 and grid[-1] >= 8 * grid[0])
+
+    def at(self, value: Number) -> float:
+        """Return the position of ``value``."""
+        return math.log2(value) if self.is_log else float(value)
+
+    def beside(self, value: Number, index: int, count: int, apart: float = 0.1) -> float:
+        """Return the position of the ``index``-th of ``count`` groups, side by side at a value.
+
+        Neighbours are ``apart`` steps of the grid from one another, all of them 5 times that.
+        """
+        shift = (index - (count - 1) / 2) * min(apart, 5 * apart / count)
+        return self.at(value) + shift * self.step
+
+    @property
+    def positions(self) -> list[float]:
+        """Positions of the grid values."""
+        return [self.at(value) for value in self.values]
+
+    @property
+    def step(self) -> float:
+        """Smallest distance between two neighbours; 1 where there are none."""
+        return min((after - before for before, after in pairwise(self.positions)), default=1.0)
+
+    def axis(self, title: str) -> Axis:
+        """Return the axis that names every value of the grid."""
+        places = self.positions
+        names = (number_text(value) for value in self.values)
+        room = 0.45 * self.step
+        ends = (places[0] - room, places[-1] + room)
+        return Axis(title, "grid", ticks=tuple(zip(places, names, strict=True)), range=ends)
+
+
+def named_axis(title: str, names: Sequence[str]) -> Axis:
+    """Return a horizontal axis with a name at each whole position."""
+    return Axis(title, "grid", ticks=tuple(enumerate(names)), range=(-0.5, len(names) - 0.5))
+
+
+def row_axis(names: Sequence[str], bold: Iterable[int] = ()) -> Axis:
+    """Return a vertical axis with one row below the other; an empty name is a heading's row."""
+    ticks = tuple((at, name) for at, name in enumerate(names) if name)
+    return Axis("", "rows", ticks=ticks, bold=frozenset(bold), range=(len(names) - 0.4, -0.6))
+
+
+def value_axis(title: str, values: Iterable[float], *, log: bool) -> Axis:
+    """Return an axis of numbers, logarithmic where that is wanted and all of them allow it."""
+    known = [value for value in values if math.isfinite(value)]
+    return Axis(title, "log" if log and known and min(known) > 0 else "number")
+
+
+def cost_axis(cost: str, costs: Iterable[float]) -> Axis:
+    """Return the axis of a cost, logarithmic with room at its ends where all are above 0."""
+    known = [value for value in costs if math.isfinite(value)]
+    is_log = bool(known) and min(known) > 0
+    notes = [note for note in (cost_unit(cost), "log scale" if is_log else "") if note]
+    title = f"{cost_title(cost)} ({', '.join(notes)})" if notes else cost_title(cost)
+    if not is_log:
+        return Axis(title, form="cost")
+    room = max(0.06 * math.log10(max(known) / min(known)), 0.02)
+    ends = (min(known) / 10**room, max(known) * 10**room)
+    return Axis(title, "log", form="cost", range=ends)
+
+
+_STEPS_OF_A_DECADE: Final[tuple[tuple[float, ...], ...]] = (
+    tuple(0.5 * half for half in range(2, 20)),
+    (1, 2, 3, 4, 5, 6, 7, 8, 9),
+    (1, 2, 3, 5),
+    (1, 2, 5),
+    (1, 3),
+    (1,),
+)
+
+
+def log_ticks(low: float, high: float, most: int) -> list[float]:
+    """Return values to name on a logarithmic axis, far enough apart for ``most`` labels.
+
+    Where less than a decade is shown, steps are even numbers rather than mantissas.
+    """
+    if not 0 < low < high < math.inf:
+        return [low] if low > 0 and math.isfinite(low) else []
+    apart = math.log10(high / low) / most
+    choices = [*_even_values(low, high)] if high < 3 * low else []
+    decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    choices += [
+        [step * 10.0**decade for decade in decades for step in steps]
+        for steps in _STEPS_OF_A_DECADE
+    ]
+    choices += [[10.0**decade for decade in decades if decade % every == 0] for every in (2, 3, 5)]
+    best: list[float] = []
+    for choice in choices:
+        inside = [value for value in choice if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+        gaps = np.diff(np.log10(inside))
+        if len(inside) >= 2 and gaps.min() >= apart:
+            return inside
+        best = best or inside
+    return best[:1]
+
+
+def _even_values(low: float, high: float) -> list[list[float]]:
+    found = []
+    for power in range(math.floor(math.log10(high - low)) - 1, math.floor(math.log10(high)) + 1):
+        for mantissa in (1, 2, 5):
+            step = mantissa * 10.0**power
+            first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+            if last - first <= 50:
+                found.append([round(number * step, 12) for number in range(first, last + 1)])
+    return found
+
+
+def short_cost(value: float) -> str:
+    """Return a cost as a short label: 320000 as 320k, 1.5e9 as 1.5G."""
+    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{prefix}"
+    return number_text(value) if math.isfinite(value) else NONE

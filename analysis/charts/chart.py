@@ -1,0 +1,288 @@
+"""A chart as a value: what is drawn, in the data's own units; the back ends say how.
+
+Every text is plain, back ends escape it. A line break in a text is one in the drawing. Sizes and
+widths are pixels of the page; print scales them.
+"""
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+from analysis.charts import palette
+from analysis.charts.palette import Shade
+from analysis.statistics.values import Interval
+
+AxisName = Literal["x", "y"]
+Dash = Literal["solid", "dash", "long", "dot"]
+Symbol = Literal[
+    "circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "star", "x", "x-thin"
+]
+SYMBOLS: tuple[Symbol, ...] = (
+    *("circle", "square", "diamond", "triangle-up"),
+    *("cross", "triangle-down", "star"),
+)
+"""The symbols that tell groups apart, in the order in which they are used."""
+Look = TypeVar("Look", bound=Hashable)
+
+
+def symbol_of(index: int) -> Symbol:
+    """Return the symbol of a group by its number."""
+    return SYMBOLS[index % len(SYMBOLS)]
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """What a point stands for, shown when it is clicked.
+
+    ``query`` finds its trials in the table of trials, ``links`` are names and addresses of its
+    runs' pages.
+    """
+
+    title: str
+    query: str
+    links: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis.
+
+    Attributes:
+        kind: ``grid`` has named positions and no lines at them; ``rows`` has one named row below
+            the other and is vertical.
+        form: how its numbers are written; ``cost`` with a unit prefix, ``whole`` without a part.
+        ticks: positions with their names; a log or number axis without any chooses its own.
+        bold: those of them that stand out.
+        range: its ends, exchanged where it runs downwards; None fits the data.
+        from_zero: whether a fitted axis begins at 0.
+    """
+
+    title: str
+    kind: Literal["number", "log", "grid", "rows"] = "number"
+    form: Literal["number", "cost", "percent", "whole"] = "number"
+    ticks: tuple[tuple[float, str], ...] = ()
+    bold: frozenset[float] = frozenset()
+    range: tuple[float, float] | None = None
+    from_zero: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of a series; where x or y is NaN, the line that joins the series breaks.
+
+    Attributes:
+        interval: it reaches from the point to its ends; one that is not known is not drawn.
+        hover: what the page says of the point; several lines begin with a heading.
+        pick: what it stands for, a number in `Chart.picks`.
+        size: the diameter of its symbol.
+        label: its name beside it.
+    """
+
+    x: float
+    y: float
+    interval: Interval | None = None
+    hover: str = ""
+    pick: int | None = None
+    size: float = 9.0
+    opacity: float = 1.0
+    label: str = ""
+    label_side: Literal["left", "right"] = "right"
+
+    def reach(self, along: AxisName) -> tuple[float, float]:
+        """Return how far its interval reaches down and up from it; 0 for an unknown end."""
+        if self.interval is None:
+            return 0.0, 0.0
+        value = self.x if along == "x" else self.y
+        down, up = value - self.interval.low, self.interval.high - value
+        return _length(down), _length(up)
+
+
+def _length(distance: float) -> float:
+    return max(0.0, distance) if math.isfinite(distance) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """How a line joins the points of a series; ``is_step`` goes to the right, then up or down."""
+
+    width: float = 2.0
+    dash: Dash = "solid"
+    is_step: bool = False
+    opacity: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points of one colour, with or without intervals, symbols and a line that joins them.
+
+    Attributes:
+        name: its name in the legend; empty for none.
+        group: series of one group are shown and hidden together on the page; its name by default.
+        symbol: None draws no symbols.
+        line: None draws no line.
+        interval: the axis along which intervals lie.
+        is_thin: whether intervals are thin and have no caps, for many points.
+        hover: what the page says of every point, where points do not say it: ``{pick}`` is the
+            title of what it stands for, ``{x}`` and ``{y}`` are its values.
+    """
+
+    points: tuple[Point, ...]
+    shade: Shade
+    name: str = ""
+    group: str = ""
+    symbol: Symbol | None = "circle"
+    is_open: bool = False
+    line: Line | None = None
+    interval: AxisName = "y"
+    is_thin: bool = False
+    hover: str = ""
+
+    @property
+    def is_outlined(self) -> bool:
+        """Whether symbols are drawn by their outlines alone."""
+        return self.is_open or self.symbol == "x-thin"
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Bars that stand at 0; x is their middles, ``notes`` stand above them."""
+
+    x: tuple[float, ...]
+    heights: tuple[float, ...]
+    shades: tuple[Shade, ...]
+    hover: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    name: str = ""
+    width: float = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of a heat map: framed ones were measured, hatched ones lie beyond those."""
+
+    value: float
+    text: str
+    hover: str
+    is_framed: bool = False
+    is_hatched: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A heat map: rows from the bottom, at whole positions; colours from low to high values."""
+
+    rows: tuple[tuple[Cell, ...], ...]
+    shades: tuple[Shade, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A part of the horizontal axis: shaded, or framed by dashes."""
+
+    low: float
+    high: float
+    shade: Shade
+    is_framed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A line through the whole chart at a value of an axis; the page names it beside the chart."""
+
+    axis: AxisName
+    value: float
+    shade: Shade = palette.MUTED
+    is_dashed: bool = False
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A bold line of text in a chart of rows, above the rows that it is about."""
+
+    row: float
+    text: str
+
+
+Layer = Series | Bars | Cells | Band | Reference | Heading
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart with what stands around it.
+
+    Attributes:
+        name: identifier on the page and name of its files.
+        caption: plain sentences that say how to read it.
+        layers: what is drawn, the lowest first.
+        is_wide: whether it takes the page's full width.
+        picks: what its points stand for.
+        key: how its labels read, in few words; stands above the chart in print, which has no
+            caption.
+        legend: where print puts the legend; ``page`` leaves it to the page.
+        panel_of: the print figure of several panels that it is also a panel of; empty for none.
+    """
+
+    name: str
+    title: str
+    caption: str
+    x: Axis
+    y: Axis
+    layers: tuple[Layer, ...]
+    is_wide: bool = False
+    picks: tuple[Pick, ...] = ()
+    key: str = ""
+    legend: Literal["inside", "beside", "page"] = "inside"
+    panel_of: str = ""
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """The layers that are series."""
+        return tuple(layer for layer in self.layers if isinstance(layer, Series))
+
+    @property
+    def cells(self) -> Cells | None:
+        """Its heat map."""
+        return next((layer for layer in self.layers if isinstance(layer, Cells)), None)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of a chart of rows or of a heat map; 0 for any other."""
+        if self.y.kind == "rows" and self.y.range is not None:
+            return round(self.y.range[0] + 0.4)
+        return len(self.cells.rows) if self.cells is not None else 0
+
+
+def by_look(looks: Mapping[Look, Series], points: Iterable[tuple[Look, Point]]) -> list[Series]:
+    """Return a series for each look that has points, in the order of the looks.
+
+    Args:
+        looks: series without points.
+        points: each with its look.
+    """
+    members: dict[Look, list[Point]] = {}
+    for look, point in points:
+        members.setdefault(look, []).append(point)
+    return [
+        replace(series, points=tuple(members[look]))
+        for look, series in looks.items()
+        if look in members
+    ]
+
+
+def uniquely_named(charts: Sequence[Chart]) -> list[Chart]:
+    """Return the charts, a number behind every name that an earlier one bears."""
+    found: list[Chart] = []
+    for chart in charts:
+        before = sum(chart.name == other.name for other in charts[: len(found)])
+        found.append(replace(chart, name=f"{chart.name}-{before + 1}") if before else chart)
+    return found
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return text that leaves room for the chart: its middle gives way where it is long."""
+    if len(text) <= longest:
+        return text
+    tail = (longest - 1) // 2
+    return f"{text[: longest - 1 - tail]}…{text[-tail:]}"

@@ -1,0 +1,421 @@
+"""Charts for print, in matplotlib: PNG, SVG and PDF.
+
+Figures are objects with an Agg canvas and `STYLE` is set around their making, so that none of
+matplotlib's global state changes. Widths are exact: what is 3.25 inches here is 3.25 inches in the
+paper, and a font of 8 points has 8 points there.
+"""
+
+import math
+import textwrap
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, assert_never
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+
+from analysis.charts import palette
+from analysis.charts.axes import log_ticks, short_cost
+from analysis.charts.chart import (
+    Axis,
+    AxisName,
+    Band,
+    Bars,
+    Cells,
+    Chart,
+    Dash,
+    Heading,
+    Layer,
+    Line,
+    Point,
+    Reference,
+    Series,
+    Symbol,
+    shortened,
+)
+from analysis.text.numbers import number_text
+
+FORMATS: Final = ("png", "svg", "pdf")
+COLUMN_INCHES: Final = 3.25
+"""Width of one column of a paper in two columns."""
+PAGE_INCHES: Final = 6.75
+"""Width of both."""
+STYLE: Final[dict[Any, Any]] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": palette.MUTED.light,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": True,
+    "grid.color": palette.GRID.light,
+    "grid.linewidth": 0.5,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "legend.handlelength": 1.4,
+    "savefig.dpi": 300,
+    # Shapes of letters in SVG, TrueType in PDF: both look the same where the font is missing.
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+    # The same input gives the same file.
+    "svg.hashsalt": "hsweep",
+}
+
+_MARKERS: Final[dict[Symbol, str]] = {
+    "circle": "o",
+    "square": "s",
+    "diamond": "D",
+    "triangle-up": "^",
+    "cross": "P",
+    "triangle-down": "v",
+    "star": "*",
+    "x": "X",
+    "x-thin": "x",
+}
+_DASHES: Final[dict[Dash, str]] = {"solid": "-", "dash": "--", "long": "--", "dot": ":"}
+_WIDE_INCHES: Final = 0.75 * PAGE_INCHES
+_PANEL_INCHES: Final = 2.35
+_POINTS_A_PIXEL: Final = 0.46
+"""Diameters in print, in points, of what has a pixel on the page."""
+_LINE_POINTS_A_PIXEL: Final = 0.55
+_STAR_SCALE: Final = 1.5
+"""Stars look smaller in print than symbols of their size."""
+_LONGEST_LABEL: Final = 34
+_LONG_ROW: Final = 16
+"""A name of a row that is longer makes the figure wide."""
+_LIGHT_CELL: Final = 0.45
+"""Cells above this lightness have dark text."""
+
+
+def save_figures(
+    charts: Sequence[Chart], folder: Path, formats: Sequence[str] = FORMATS
+) -> list[Path]:
+    """Draw every chart and write each in every format, as ``folder/NAME.FORMAT``.
+
+    Args:
+        charts: what to draw.
+        folder: made if it is not there.
+        formats: any of png, svg and pdf.
+
+    Returns:
+        The files written, in order; empty where nothing can be drawn.
+
+    Raises:
+        ValueError: an unknown format.
+    """
+    for name in formats:
+        if name not in FORMATS:
+            raise ValueError(f"formats must be among {', '.join(FORMATS)}; got {name!r}")
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    undated: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    with rc_context(STYLE), warnings.catch_warnings():
+        # A letter that the font lacks is drawn as a box; the other figures are whole.
+        warnings.filterwarnings("ignore", message=".*missing from font", category=UserWarning)
+        for stem, figure in print_figures(charts):
+            for suffix in formats:
+                path = folder / f"{stem}.{suffix}"
+                figure.savefig(path, format=suffix, metadata=undated.get(suffix, {}))
+                written.append(path)
+    return written
+
+
+def print_figures(charts: Sequence[Chart]) -> list[tuple[str, Figure]]:
+    """Return every figure with the name of its files; figures of several panels come first."""
+    found: list[tuple[str, Figure]] = []
+    for name in dict.fromkeys(chart.panel_of for chart in charts if chart.panel_of):
+        panels = [chart for chart in charts if chart.panel_of == name]
+        if len(panels) > 1:
+            found.append((name, _panels(panels)))
+    return [*found, *((chart.name, _alone(chart)) for chart in charts)]
+
+
+def _new_figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _panels(charts: Sequence[Chart]) -> Figure:
+    rows = math.ceil(len(charts) / 2)
+    figure = _new_figure(PAGE_INCHES, _PANEL_INCHES * rows)
+    grid = figure.subplots(rows, 2, squeeze=False)
+    for axes, letter, chart in zip(grid.flat, "abcdefgh", charts, strict=False):
+        _draw(axes, chart, PAGE_INCHES / 2, _PANEL_INCHES)
+        axes.set_title(_short(f"({letter}) {chart.title}", 40))
+    for axes in list(grid.flat)[len(charts) :]:
+        axes.set_visible(False)
+    return figure
+
+
+def _alone(chart: Chart) -> Figure:
+    width, height = _inches(chart)
+    figure = _new_figure(width, height)
+    axes = figure.subplots()
+    _draw(axes, chart, width, height)
+    if chart.key:
+        axes.set_title(_wrapped(chart.key, int(12.3 * width)))
+    return figure
+
+
+def _inches(chart: Chart) -> tuple[float, float]:
+    """Return width and height of a chart's own figure."""
+    if chart.cells is not None:
+        width = 1.0 + 0.45 * len(chart.cells.rows[0])
+        return min(PAGE_INCHES, max(COLUMN_INCHES, width)), 0.9 + 0.3 * chart.num_rows
+    if chart.num_rows:
+        has_long = any(len(name) > _LONG_ROW for _, name in chart.y.ticks)
+        has_headings = any(isinstance(each, Heading) for each in chart.layers)
+        width = _WIDE_INCHES if has_long or has_headings else COLUMN_INCHES
+        return width, (0.9 if chart.key else 0.75) + 0.17 * chart.num_rows
+    if chart.legend == "beside":
+        has_labels = any(point.label for series in chart.series for point in series.points)
+        return _WIDE_INCHES, 3.4 if has_labels else 2.8
+    return COLUMN_INCHES, _PANEL_INCHES
+
+
+def _draw(axes: Axes, chart: Chart, width: float, height: float) -> None:
+    for at, layer in enumerate(chart.layers):
+        _add(axes, layer, 2 + 0.01 * at)
+    _set_axis(axes, chart, "x", width, height)
+    _set_axis(axes, chart, "y", width, height)
+    if chart.cells is not None:
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+    if chart.legend != "page":
+        _add_legend(axes, chart)
+
+
+def _plain(text: str) -> str:
+    """Return text so that matplotlib does not read mathematics into it."""
+    return text.replace("$", r"\$")
+
+
+def _short(text: str, longest: int = _LONGEST_LABEL) -> str:
+    return _plain(shortened(text, longest))
+
+
+# --- layers ---------------------------------------------------------------------------------------
+
+
+def _add(axes: Axes, layer: Layer, order: float) -> None:
+    match layer:
+        case Series():
+            _add_series(axes, layer, order)
+        case Bars():
+            _add_bars(axes, layer)
+        case Cells():
+            _add_cells(axes, layer)
+        case Band():
+            colour = layer.shade.light
+            if layer.is_framed:
+                for end in (layer.low, layer.high):
+                    axes.axvline(end, color=colour, alpha=0.7, lw=0.8, ls="--", zorder=0)
+            else:
+                axes.axvspan(layer.low, layer.high, color=colour, alpha=0.13, lw=0, zorder=0)
+        case Reference():
+            through = axes.axvline if layer.axis == "x" else axes.axhline
+            dash = "--" if layer.is_dashed else "-"
+            through(layer.value, color=layer.shade.light, lw=0.8, ls=dash, zorder=1)
+        case Heading():
+            look: dict[str, Any] = {"va": "center", "fontsize": 7.5, "fontweight": "bold"}
+            look["bbox"] = {"facecolor": palette.PAGE.light, "edgecolor": "none", "pad": 0.6}
+            look["xycoords"] = ("axes fraction", "data")
+            _annotate(axes, shortened(layer.text, 70), (0.0, layer.row), (3, 0), **look)
+        case _:
+            assert_never(layer)
+
+
+def _add_series(axes: Axes, series: Series, order: float) -> None:
+    colour = series.shade.light
+    if series.line is not None:
+        axes.plot(
+            [point.x for point in series.points],
+            [point.y for point in series.points],
+            color=colour,
+            drawstyle="steps-post" if series.line.is_step else "default",
+            zorder=order,
+            **_line_look(series.line),
+        )
+    # Nothing is drawn at an unknown value, and matplotlib warns of its interval.
+    points = [p for p in series.points if math.isfinite(p.x) and math.isfinite(p.y)]
+    if series.symbol is None or not points:
+        return
+    x, y = [point.x for point in points], [point.y for point in points]
+    colours = [to_rgba(colour, point.opacity) for point in points]
+    has_intervals = any(point.interval for point in points)
+    if has_intervals:
+        ends = zip(*(point.reach(series.interval) for point in points), strict=True)
+        thin: dict[str, Any] = {"ecolor": colours, "elinewidth": 0.6, "capsize": 0}
+        look = thin if series.is_thin else {"ecolor": colour, "elinewidth": 1.0, "capsize": 2}
+        look |= {f"{series.interval}err": list(ends)}
+        axes.errorbar(x, y, fmt="none", zorder=order, **look)
+    # A hollow symbol with an interval hides the part of it that lies behind the symbol.
+    behind = palette.PAGE.light if has_intervals else "none"
+    axes.scatter(
+        x,
+        y,
+        s=[_diameter(series, point) ** 2 for point in points],
+        marker=_MARKERS[series.symbol],
+        c=behind if series.is_open else colours,
+        edgecolors=colour if series.is_open else None,
+        linewidths=0.8 if series.is_outlined else 0.0,
+        zorder=order,
+    )
+    for point in points:
+        if point.label:
+            side, shift = ("left", 4) if point.label_side == "right" else ("right", -4)
+            look = {"ha": side, "va": "center", "fontsize": 6, "color": palette.MUTED.light}
+            _annotate(axes, point.label, (point.x, point.y), (shift, 0), **look)
+
+
+def _diameter(series: Series, point: Point) -> float:
+    return _POINTS_A_PIXEL * point.size * (_STAR_SCALE if series.symbol == "star" else 1.0)
+
+
+def _line_look(line: Line) -> dict[str, Any]:
+    width = _LINE_POINTS_A_PIXEL * line.width
+    return {"lw": width, "ls": _DASHES[line.dash], "alpha": line.opacity}
+
+
+def _add_bars(axes: Axes, bars: Bars) -> None:
+    heights = [height if math.isfinite(height) else 0.0 for height in bars.heights]
+    axes.bar(bars.x, heights, width=bars.width, color=[shade.light for shade in bars.shades])
+    for at, note in enumerate(bars.notes):
+        # Beside an edge the note would run out of the chart.
+        side = "left" if at == 0 else "right" if at == len(bars.x) - 1 else "center"
+        place = bars.x[at] + {"left": -0.5, "center": 0.0, "right": 0.5}[side] * bars.width
+        above = max(0.0, heights[at])
+        _annotate(axes, note, (place, above), (0, 2), ha=side, va="bottom", fontsize=7.5)
+
+
+def _annotate(
+    axes: Axes, text: str, at: tuple[float, float], shift: tuple[float, float], **look: Any
+) -> None:
+    """Write a text some points beside a place."""
+    axes.annotate(_plain(text), at, xytext=shift, textcoords="offset points", **look)
+
+
+def _add_cells(axes: Axes, cells: Cells) -> None:
+    colours = LinearSegmentedColormap.from_list("cells", [shade.light for shade in cells.shades])
+    values = [[cell.value for cell in row] for row in cells.rows]
+    low, high = min(map(min, values)), max(map(max, values))
+    scale = Normalize(low, high if high > low else low + 1)
+    axes.imshow(values, cmap=colours, norm=scale, origin="lower", aspect="auto")
+    for y, row in enumerate(cells.rows):
+        for x, cell in enumerate(row):
+            red, green, blue, _ = colours(float(scale(cell.value)))
+            is_light = 0.3 * red + 0.59 * green + 0.11 * blue > _LIGHT_CELL
+            ink = palette.INK.light if is_light else palette.PAGE.light
+            frame: dict[str, Any] = {"xy": (x - 0.47, y - 0.47), "width": 0.94, "height": 0.94}
+            frame |= {"fill": False, "ec": ink}
+            if cell.is_hatched:
+                axes.add_patch(Rectangle(**frame, hatch="////", lw=0, alpha=0.35))
+            if cell.is_framed:
+                axes.add_patch(Rectangle(**frame, lw=1.2))
+            axes.text(x, y, _plain(cell.text), ha="center", va="center", fontsize=6, color=ink)
+
+
+def _add_legend(axes: Axes, chart: Chart) -> None:
+    handles: list[Line2D | Patch] = []
+    lines = {each.group or each.name: each.line for each in chart.series if each.line}
+    for layer in chart.layers:
+        if isinstance(layer, Bars) and layer.name:
+            handles.append(Patch(color=layer.shades[0].light, label=_short(layer.name)))
+        if not isinstance(layer, Series) or not layer.name:
+            continue
+        # At full strength, whatever the opacity of its points.
+        line = layer.line or lines.get(layer.group or layer.name)
+        look: dict[str, Any] = _line_look(line) if line else {"ls": ""}
+        if layer.symbol is not None:
+            look["marker"] = _MARKERS[layer.symbol]
+            look["ms"] = max(_diameter(layer, point) for point in layer.points)
+            look |= {"mfc": "none", "mew": 0.8} if layer.is_outlined else {"mew": 0.0}
+        handles.append(Line2D([], [], color=layer.shade.light, label=_short(layer.name), **look))
+    if handles and chart.legend == "beside":
+        # To the right of the axes, where it covers nothing.
+        axes.figure.legend(handles=handles, loc="outside right upper", borderaxespad=0.4)
+    elif handles:
+        axes.legend(handles=handles, borderaxespad=0.2)
+
+
+# --- axes -----------------------------------------------------------------------------------------
+
+
+def _set_axis(axes: Axes, chart: Chart, which: AxisName, width: float, height: float) -> None:
+    axis, own = (chart.x, axes.xaxis) if which == "x" else (chart.y, axes.yaxis)
+    if axis.range is not None and chart.cells is None:
+        axes.set(**{f"{which}lim": axis.range})
+    elif axis.from_zero:
+        axes.set(**{f"{which}lim": (0, None)})
+    if axis.kind == "log":
+        _set_log(axes, axis, which, int(1.5 * width) if which == "x" else min(7, int(3 * height)))
+    elif axis.ticks:
+        # As many names as have room.
+        room = len(axis.ticks) if which == "y" else 10.5 * width / _longest_tick(axis)
+        ticks = axis.ticks[:: math.ceil(len(axis.ticks) / max(1.0, room))]
+        own.set_ticks([at for at, _ in ticks], labels=[_short(name) for _, name in ticks])
+        for label, (at, _) in zip(own.get_ticklabels(), ticks, strict=True):
+            label.set_fontweight("bold" if at in axis.bold else "normal")
+    elif axis.form == "percent":
+        own.set_major_formatter(PercentFormatter(1.0))
+    elif axis.form == "cost":
+        own.set_major_formatter(FuncFormatter(lambda value, _: short_cost(value)))
+    elif axis.form == "whole":
+        own.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    if axis.kind == "grid" or chart.cells is not None:
+        axes.grid(visible=False, axis=which)
+    if axis.kind == "rows" or chart.cells is not None:
+        axes.tick_params(axis=which, length=0)
+    if which == "x":
+        axes.set_xlabel(_wrapped(axis.title, int(12.3 * width)))
+    else:
+        axes.set_ylabel(_short(axis.title, int((72 * height - 30) / 4.9)))
+
+
+def _longest_tick(axis: Axis) -> int:
+    return 1 + max(len(name) for _, name in axis.ticks)
+
+
+def _wrapped(text: str, longest: int) -> str:
+    """Return a title in at most two lines."""
+    lines = textwrap.wrap(text, longest, break_long_words=False, break_on_hyphens=False)
+    if len(lines) != 2:
+        return _short(text, longest)
+    return "\n".join(_short(line, longest) for line in lines)
+
+
+def _set_log(axes: Axes, axis: Axis, which: AxisName, most: int) -> None:
+    """Make an axis that already holds its data logarithmic, with at most ``most`` labels."""
+    axes.set(**{f"{which}scale": "log"})
+    own = axes.xaxis if which == "x" else axes.yaxis
+    low, high = own.get_view_interval()
+    ticks = log_ticks(low, high, most)
+    write: Callable[[float], str] = short_cost if axis.form == "cost" else _power_text(ticks)
+    own.set_ticks(ticks, labels=[write(tick) for tick in ticks])
+    own.set_ticks([], minor=True)
+    axes.set(**{f"{which}lim": (low, high)})
+
+
+def _power_text(ticks: Sequence[float]) -> Callable[[float], str]:
+    """Return what writes decades as powers of ten, and other values in full."""
+    powers = all(abs(math.log10(tick) % 1) < 1e-9 for tick in ticks)
+    if powers and len(ticks) > 1 and (min(ticks) < 1e-3 or max(ticks) > 1e3):
+        return lambda value: f"$10^{{{round(math.log10(value))}}}$"
+    return number_text

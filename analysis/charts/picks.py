@@ -1,0 +1,108 @@
+"""What a point stands for: its shape in few words, its trials in the table, its runs' pages."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from analysis.text.numbers import NONE
+from analysis.values import Config
+
+Key = tuple[tuple[str, str], ...]
+"""A shape as something that can be looked up, see `config_key`."""
+
+
+def value_text(value: object) -> str:
+    """Return an axis value in words; a missing one is ``none``, and 4 and 4.0 are the same."""
+    if value is None or value != value:  # NaN: an axis without a value
+        return "none"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        whole = math.isfinite(value) and float(value) == int(value)
+        return str(int(value)) if whole else f"{value:g}"
+    return str(value)
+
+
+def query_text(values: Mapping[str, object]) -> str:
+    """Return the text that finds the trials with these values in the table of trials."""
+    parts = []
+    for name, value in values.items():
+        # As many digits as the table holds.
+        text = f"{value:.7g}" if isinstance(value, float) else value_text(value)
+        text = "none" if text == "nan" else text.replace('"', "")
+        quoted = not text or any(letter.isspace() for letter in text)
+        parts.append(f'{name}="{text}"' if quoted else f"{name}={text}")
+    return " ".join(parts)
+
+
+def config_key(config: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """Return a shape as something that can be looked up; 4 and 4.0 are the same."""
+    return tuple(sorted((name, value_text(value)) for name, value in config.items()))
+
+
+def runs_by_values(
+    trials: pd.DataFrame, names: Sequence[str]
+) -> dict[tuple[tuple[str, str], ...], list[dict[str, Any]]]:
+    """Return seed and page of the finished trials, by their values of ``names`` (`config_key`)."""
+    if trials.empty or not names or not set(names) <= set(trials.columns):
+        return {}
+    finished = trials[trials["status"] == "finished"] if "status" in trials.columns else trials
+    told = [name for name in ("seed", "mlflow_url") if name in trials.columns]
+    values = {name: finished[name].tolist() for name in dict.fromkeys([*names, *told])}
+    found: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
+    texts = [_value_texts(values[name]) for name in sorted(set(names))]
+    for at, key in enumerate(zip(*texts, strict=True)):
+        named = tuple(zip(sorted(set(names)), key, strict=True))
+        found.setdefault(named, []).append({name: values[name][at] for name in told})
+    return found
+
+
+def _value_texts(values: Sequence[object]) -> list[str]:
+    """Return values in words; one that stands there often is looked at once."""
+    known: dict[object, str] = {}
+    texts = []
+    for value in values:
+        alike = (type(value), value)
+        if alike not in known:
+            known[alike] = value_text(value)
+        texts.append(known[alike])
+    return texts
+
+
+def run_links(runs: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """Return name and address of every run whose page is known."""
+    return tuple(
+        (f"seed {run['seed']}" if "seed" in run else run_id(run["mlflow_url"]), run["mlflow_url"])
+        for run in runs
+        if _is_text(run.get("mlflow_url"))
+    )
+
+
+def run_id(address: str) -> str:
+    """Return the beginning of the run's id in the address of its page."""
+    return address.rstrip("/").rsplit("/", 1)[-1][:8]
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def varying_axes(configs: Sequence[Config]) -> list[str]:
+    """Return the axes on which these shapes differ, in their own order."""
+    names = list(dict.fromkeys(name for config in configs for name in config))
+    return [
+        name for name in names if len({value_text(config.get(name, "")) for config in configs}) > 1
+    ]
+
+
+def short_label(config: Config, axes: Sequence[str]) -> str:
+    """Return a shape by the values of ``axes`` alone: ``8 · 4 · 64``."""
+    return " · ".join(value_text(config[name]) if name in config else NONE for name in axes)
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Return the names, those that occur twice with a number behind them."""
+    return [
+        name if names.count(name) == 1 else f"{name} ({names[: at + 1].count(name)})"
+        for at, name in enumerate(names)
+    ]

@@ -1,1 +1,0 @@
-"""What analyses found, as frozen values, and these values as files."""

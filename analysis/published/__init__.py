@@ -1,0 +1,1 @@
+"""What the papers printed, as data files, and their reader."""

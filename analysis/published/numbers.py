@@ -1,0 +1,283 @@
+"""The papers' printed numbers, and how a study's axes name the same things.
+
+The numbers are in ``parameter_counts.json`` and ``results.json``. A setup is a group of published
+results. It reads from a study's point, and from the tasks that the study has recorded, the settings
+by which these results are told apart. Whatever the paper held fixed has to be so in the study too;
+a study of another scale (digits for ImageNet) has no comparable number, and its differing setting
+says why. No folder counts as a published data set, since its content is not known.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from analysis.values import AxisValue, Jsonable
+
+Point = Mapping[str, Any]
+Tasks = Sequence[Mapping[str, Any]]
+"""What a study recorded of its tasks: their fields, the class under ``type``."""
+_UNITS: Final = {"k": 10**3, "M": 10**6}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrintedCount:
+    """The parameter count of one model of a table of the lean paper (L).
+
+    Attributes:
+        table: ``T1`` to ``T5``, or ``Fig3`` for the text beside figure 3.
+        source: the same as a citation.
+        row: the model and its (depth, heads), as a reader finds it in the table.
+        model: the preset function of ``models`` that builds its family.
+        settings: what to pass to it.
+        printed: the parameter count as printed.
+        batch_size: examples a device holds at once in the paper's set-up.
+        memory: training memory as printed; None where it is not at hand.
+        metric: what ``score`` is, by the name it has here.
+        score: the printed result, accuracies as shares; None where it is not at hand.
+        score_source: where the score was read, if not in the table itself.
+        note: why the print cannot be right, or what it leaves unsaid; empty if it is plain.
+    """
+
+    table: str
+    row: str
+    model: str
+    settings: Mapping[str, Any]
+    printed: str
+    batch_size: int
+    source: str = ""
+    memory: str | None = None
+    metric: str | None = None
+    score: float | None = None
+    score_source: str = ""
+    note: str = ""
+
+    @property
+    def printed_params(self) -> int:
+        """The printed count in parameters: 86,600,000 for ``86.6M``."""
+        return int(Decimal(self.printed[:-1]) * _UNITS[self.printed[-1]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrintedValue(Jsonable):
+    """A published result.
+
+    Attributes:
+        paper: H, Q, L or N.
+        source: table, figure or passage.
+        settings: what distinguishes it from the others.
+        metric: what it is a value of.
+        value: the value, or the lower end of a range.
+        upper: the upper end of a range.
+        reading: printed, read off a figure (digitised, 1 to 2 % off), or approximate: an order of
+            magnitude, or a marker that another one hides.
+        note: what to know before comparing.
+    """
+
+    paper: str
+    source: str
+    settings: dict[str, AxisValue]
+    metric: str
+    value: float
+    upper: float | None = None
+    reading: Literal["printed", "digitised", "approximate"] = "printed"
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """A group of published results and the studies that repeat it.
+
+    Attributes:
+        name: what a user calls it.
+        title: paper and subject.
+        sweeps: names of the sweeps that are about it.
+        tasks: classes of tasks that are about nothing else.
+        values: what was published.
+        fixed: what holds for all of these results and is not among their settings.
+        defaults: what a result without this setting has, and a study without such an axis.
+        families: a study's family to the published model.
+        of_task: where the axis ``task`` says what is learned, the class of each task.
+        best_of: seeds of which each printed value is the best; 1 is a single run, None the best of
+            a number that is not given.
+        instead: metrics to take where a study lacks the published one.
+        notes: what differs even where all settings agree.
+    """
+
+    name: str
+    title: str
+    sweeps: tuple[str, ...]
+    values: tuple[PrintedValue, ...]
+    tasks: tuple[str, ...] = ()
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    families: Mapping[str, str] = field(default_factory=dict)
+    of_task: Mapping[str, str] = field(default_factory=dict)
+    best_of: int | None = 1
+    instead: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def wanted(self, value: PrintedValue) -> dict[str, Any]:
+        """Return every setting that a study's point must have to be compared with ``value``."""
+        return {**self.fixed, **self.defaults, **value.settings}
+
+    def settings(self, point: Point, tasks: Tasks) -> dict[str, Any]:
+        """Return a point's settings under the names of the results.
+
+        What the point does not have is as all recorded tasks agree on it, else as by default. Of
+        the data the tasks know better: they have found a hub's name in a folder.
+        """
+        plain = {name: _plain(value) for name, value in point.items()}
+        if type_ := self.of_task.get(str(plain.get("task"))):
+            tasks = [task for task in tasks if task.get("type") == type_]
+        names = dict.fromkeys(name for value in self.values for name in self.wanted(value))
+        found = {name: plain.get(name, _agreed(tasks, name)) for name in names}
+        data = _agreed(tasks, "data")
+        data = plain.get("data") if data is None else data
+        found["data"] = _content("results")["data_names"].get(str(data), data)
+        if self.families:
+            family = plain.get("family", "vit")
+            found["model"] = self.families.get(family, family)
+        if self.name in _DERIVED:
+            found |= _DERIVED[self.name](plain, tasks)
+        return {**self.defaults, **{k: value for k, value in found.items() if value is not None}}
+
+
+def _plain(value: Any) -> Any:
+    """Return stages as one text, whichever way a table holds them, and whole numbers as such."""
+    if isinstance(value, str) and value.startswith("["):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return value
+    if isinstance(value, list | tuple):
+        return str(list(value))
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return None if value != value else value
+
+
+def _agreed(tasks: Tasks, name: str) -> Any:
+    values = [task.get(name) for task in tasks if name in task]
+    return values[0] if values and all(value == values[0] for value in values) else None
+
+
+def _heads_of_ranks(point: Point, tasks: Tasks) -> dict[str, Any]:
+    """Return the heads of paper Q: a layer averages ``widening`` attentions."""
+    rank, widening = point.get("rank", point.get("head_dim")), point.get("widening")
+    dim, heads = point.get("dim", _agreed(tasks, "dim")), point.get("heads")
+    if heads is None and None not in (rank, widening, dim):
+        # Concatenated positions are as many numbers as the points have.
+        heads = widening * dim * (2 if point.get("positions") == "concatenated" else 1) // rank
+    return {"heads": heads, "head_dim": rank}
+
+
+def _scored_tasks(_: Point, tasks: Tasks) -> dict[str, Any]:
+    scored = _agreed([task for task in tasks if task.get("type") == "Glue"], "tasks")
+    return {"tasks": len(scored) if scored else "none of GLUE"}
+
+
+def _width_of_heads(point: Point, _: Tasks) -> dict[str, Any]:
+    """Return heads as wide as their share of the width, rounded down, as published."""
+    heads, width = point.get("heads"), point.get("embed_dim", 512)
+    return {"head_dim": point.get("head_dim") or (width // heads if heads else None)}
+
+
+_DERIVED: Final[Mapping[str, Callable[[Point, Tasks], dict[str, Any]]]] = {
+    "nearest_neighbor": _heads_of_ranks,
+    "bert": _scored_tasks,
+    "gpt2": _width_of_heads,
+}
+"""Settings that no axis bears, by setup."""
+
+
+@cache
+def printed_counts() -> tuple[PrintedCount, ...]:
+    """Return every printed parameter count, table 4 first."""
+    return tuple(
+        PrintedCount(**{**row, "settings": MappingProxyType(_tuples(row["settings"]))})
+        for row in _content("parameter_counts")["rows"]
+    )
+
+
+@cache
+def setups() -> tuple[Setup, ...]:
+    """Return every group of published results."""
+    return tuple(map(_setup, _content("results")["groups"]))
+
+
+def setup_of(sweep: str, tasks: Tasks) -> Setup | None:
+    """Return the setup that a study is about: by its sweep's name, else by its only task."""
+    for setup in setups():
+        if sweep in setup.sweeps:
+            return setup
+    kinds = {str(task.get("type")) for task in tasks}
+    found = [setup for setup in setups() if kinds and kinds <= set(setup.tasks)]
+    return found[0] if len(found) == 1 else None
+
+
+@cache
+def _content(name: str) -> Any:
+    return json.loads(Path(__file__).with_name(f"{name}.json").read_text("utf-8"))
+
+
+def _tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: tuple(value) if isinstance(value, list) else value for k, value in settings.items()}
+
+
+def _setup(group: dict[str, Any]) -> Setup:
+    group = dict(group)
+    kinds = group.pop("of_task", {})
+    values = [
+        *_scores(group),
+        *(value for each in group.pop("values", ()) for value in _block(each)),
+    ]
+    for value in values:
+        if kinds:
+            value.settings.update(kinds[value.settings["task"]]["settings"])
+    lists: dict[str, Any] = {
+        name: tuple(group.pop(name, ())) for name in ("sweeps", "tasks", "notes")
+    }
+    of_task = {name: kind["type"] for name, kind in kinds.items()}
+    return Setup(values=tuple(values), of_task=of_task, **lists, **group)
+
+
+def _block(block: Mapping[str, Any]) -> list[PrintedValue]:
+    """Return the rows of a block: what is no field of a value is one of its settings."""
+    own = {each.name for each in fields(PrintedValue)}
+    shared = {name: value for name, value in block.items() if name not in ("rows", "settings")}
+    return [
+        PrintedValue(
+            **{**shared, **{name: value for name, value in row.items() if name in own}},
+            settings={
+                **block.get("settings", {}),
+                **{name: value for name, value in row.items() if name not in own},
+            },
+        )
+        for row in block["rows"]
+    ]
+
+
+def _scores(group: dict[str, Any]) -> list[PrintedValue]:
+    """Return the scores that stand beside the parameter counts of the group's table."""
+    tables, unasked = group.pop("counts", ()), group.pop("unasked", ())
+    return [
+        PrintedValue(
+            paper="L",
+            source=row.source,
+            settings={
+                name: str(list(value)) if isinstance(value, tuple) else value
+                for name, value in {"model": row.model, **row.settings}.items()
+                if value is not None and name not in unasked
+            },
+            metric=row.metric or "",
+            value=row.score,
+            note=row.score_source or "apparently one run",
+        )
+        for row in printed_counts()
+        if row.table in tables and row.score is not None
+    ]

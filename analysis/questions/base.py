@@ -1,0 +1,287 @@
+"""What every kind of question is, and what one of them finds in a table of runs.
+
+A `Kind` reads what it needs from a study or from any table and returns a `Finding`, a frozen value.
+The answer, the page, the terminal, JSON, files, figures and ``hsweep analyze`` loop over findings
+and know no kind by name: a new kind is a folder and a line in `analysis.questions.kinds`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import pandas as pd
+
+from analysis.charts.chart import Chart
+from analysis.runs.table import Runs
+from analysis.text.numbers import Tone
+from analysis.text.tables import Table
+from analysis.values import AxisValue, Jsonable
+from hsweep.design.question import Goal
+from hsweep.record.manifest import Manifest
+from hsweep.record.reading import StudyTables
+from hsweep.record.study import Study
+
+if TYPE_CHECKING:
+    pass
+
+NO_VALUE = "none"
+"""What stands for an axis that only part of a space has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of ``hsweep analyze`` that only some kinds have.
+
+    Attributes:
+        name: ``eval_size`` for ``--eval-size``.
+        help: one line.
+        reads: what its text is read as.
+        multiple: whether it may be given several times.
+        metavar: what stands for its value in the help.
+    """
+
+    name: str
+    help: str
+    reads: type[str | int | float | Path] = str
+    multiple: bool = False
+    metavar: str | None = None
+
+    @property
+    def flag(self) -> str:
+        """The option as it is written on the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+
+class Section(NamedTuple):
+    """A table under its heading; ``in_columns`` where its columns, not its rows, are the cases."""
+
+    title: str
+    table: Table
+    in_columns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Full-budget runs that would settle an open finding.
+
+    Attributes:
+        at: axis values of the cell or shape, as the table of trials has them.
+        trials: how many runs.
+        why: what the finding lacks.
+    """
+
+    at: dict[str, AxisValue]
+    trials: int
+    why: str
+
+
+class Finding(ABC):
+    """What one kind of question finds in a table of runs; a subclass is a frozen value."""
+
+    kind: ClassVar[str]
+    """Its name in JSON and in files of results."""
+    answers: ClassVar[bool] = False
+    """Whether it answers a sweep's question, rather than stands beside the answer."""
+    leads: ClassVar[bool] = True
+    """Whether it may stand first where nothing answers a question."""
+    headlines: ClassVar[bool] = True
+    """Whether its sentence is the answer of a sweep that asks no question."""
+    counts_unfinished: ClassVar[bool] = False
+    """Whether its qualifications say that trials have not ended yet."""
+    result: Jsonable
+    """What was found, as a frozen value."""
+
+    @property
+    @abstractmethod
+    def sentences(self) -> list[str]:
+        """The headline with its uncertainty; more than one where it has several parts."""
+
+    @property
+    def sentence(self) -> str:
+        """The headline in one text."""
+        return " ".join(self.sentences)
+
+    @property
+    def badge(self) -> tuple[str, Tone]:
+        """The verdict in a few words, and the tone it is shown in."""
+        return "no verdict", "unknown"
+
+    @property
+    def problem(self) -> str | None:
+        """Why the question asked could not be answered; None if it was."""
+        return None
+
+    @property
+    def qualifications(self) -> tuple[str, ...]:
+        """What limits the answer and stands beside it wherever it is printed."""
+        return ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader has to know besides."""
+        return ()
+
+    @abstractmethod
+    def page_tables(self, *, beside: bool) -> list[Section]:
+        """Return the tables of the page.
+
+        ``beside`` tells that it does not lead, so that its sentence stands nowhere else.
+        """
+
+    def terminal_tables(self, *, beside: bool) -> list[Section]:
+        """Return the tables of the terminal; by default those of the page where it leads.
+
+        ``beside`` tells that another finding answers the question.
+        """
+        return [] if beside else self.page_tables(beside=False)
+
+    @property
+    def terminal_note(self) -> str:
+        """A sentence that the terminal prints below the tables; may be empty."""
+        return ""
+
+    def charts(self, trials: pd.DataFrame) -> list[Chart]:
+        """Return its charts; ``trials`` tell what a point stands for."""
+        return []
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """The runs that would settle it."""
+        return ()
+
+    def confirm_command(self, study: Study) -> str | None:
+        """Return the command that confirms a choice with fresh seeds; None without a choice."""
+        return None
+
+    @property
+    def searched_axis(self) -> str | None:
+        """The axis that learning curves are grouped by; None leaves the choice to them."""
+        return None
+
+    def cells(self) -> Table | None:
+        """Return how the trials of each of its cells ended; None leaves that to the page."""
+        return None
+
+    @property
+    @abstractmethod
+    def settings(self) -> Mapping[str, Any]:
+        """Every choice made, a dataclass by the name of the analysis that made them."""
+
+    @property
+    def saved(self) -> "Finding | None":
+        """The finding that a file of results holds; None where no single result stands for it."""
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as plain JSON content."""
+        return self.result.to_json()
+
+    def rows(self) -> pd.DataFrame:
+        """Return the rows that stand for it in a parquet file; by default those of its table."""
+        rows: list[dict[str, Any]] = self.result.to_json()["table"]
+        for row in rows:
+            _, row["ci_low"], row["ci_high"] = row.pop("ci")
+        return pd.json_normalize(rows, sep=".")
+
+
+@dataclass(frozen=True)
+class StudyRuns:
+    """A study whose record is read once for all kinds.
+
+    Attributes:
+        study: where it is.
+        tables: its record.
+        shared: what kinds read from the runs for each other, by name.
+    """
+
+    study: Study
+    tables: StudyTables
+    shared: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the study was begun with."""
+        return self.study.manifest
+
+    @property
+    def goal(self) -> Goal:
+        """Whether the metric is minimised or maximised."""
+        return "max" if self.manifest.goal == "max" else "min"
+
+    @property
+    def question(self) -> Mapping[str, Any]:
+        """The sweep's question as recorded; empty where it asks none."""
+        return self.manifest.question or {}
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """One row a trial, as recorded."""
+        return self.tables.trials_frame()
+
+    @cached_property
+    def runs(self) -> Runs:
+        """The trials, with `NO_VALUE` for an axis that only part of the space has."""
+        filled = {
+            axis: self.trials[axis].astype(object).where(self.trials[axis].notna(), NO_VALUE)
+            for axis in self.manifest.axes
+            if self.trials[axis].isna().any()
+        }
+        return Runs(self.trials.assign(**filled), self.manifest.metric)
+
+
+class Kind(ABC):
+    """A kind of question.
+
+    Attributes:
+        name: what ``--kind`` calls it.
+        about: what it asks, in one line.
+        options: what only this kind (or some kinds) asks of a table.
+        settings: the dataclass of its choices, which ``--setting NAME=VALUE`` fills.
+        result: what its files hold.
+        question: the type of a sweep's question that it answers; empty for none.
+        study_options: options that may be given for a study too; None where a study answers with
+            its own question alone.
+        takes_tables: whether any table can be asked.
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    options: ClassVar[tuple[Option, ...]] = ()
+    settings: ClassVar[type[Any]]
+    result: ClassVar[type[Jsonable] | None] = None
+    question: ClassVar[str] = ""
+    study_options: ClassVar[tuple[str, ...] | None] = None
+    takes_tables: ClassVar[bool] = True
+
+    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
+        """Return what any table says.
+
+        Args:
+            runs: the table.
+            chosen: values of all options of ``hsweep analyze``, the kind's own among them, with
+                ``settings`` (texts such as ``alpha=0.1``), ``goal`` and ``scale`` (None if not
+                given).
+
+        Raises:
+            UserError: an option that is missing or does not fit the table.
+        """
+        raise NotImplementedError(f"no table can be asked for {self.name}")
+
+    def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
+        """Return what a study says, beside what other kinds ``found``; None if nothing.
+
+        Raises:
+            UserError: it cannot be said, with the reason.
+        """
+        return None
+
+    def ask_study(self, study: StudyRuns, chosen: Mapping[str, Any]) -> Finding:
+        """Return what a study says where ``--kind`` asks it, whatever the study's own question.
+
+        Raises:
+            UserError: it cannot be said, with the reason.
+        """
+        raise NotImplementedError(f"a study has no options for {self.name}")

@@ -1,0 +1,1 @@
+"""Whether better conditioned attention goes with better results."""

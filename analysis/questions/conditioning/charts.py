@@ -1,0 +1,172 @@
+"""The charts of conditioning: against heads with the theory, and the metric against it."""
+
+import dataclasses
+import math
+from typing import Final
+
+from analysis.charts import palette
+from analysis.charts.axes import GridAxis, value_axis
+from analysis.charts.chart import Chart, Layer, Line, Point, Series, by_look, symbol_of
+from analysis.charts.picks import short_label, varying_axes
+from analysis.questions.conditioning.result import HEAD_DIM, ConditionedShape, ConditioningResult
+from analysis.statistics.values import Interval
+from analysis.text.numbers import number_text
+
+MAX_LABELS: Final = 24
+"""Up to so many shapes bear their names in the chart."""
+
+
+def conditioning_charts(result: ConditioningResult) -> list[Chart]:
+    """Return both charts, leaving out what has nothing to show."""
+    found = []
+    if result.trends:
+        found.append(_heads_chart(result))
+    if len(result.shapes) > 1:
+        found.append(_metric_chart(result))
+    return found
+
+
+def _series_shades(result: ConditioningResult) -> dict[str, palette.Shade]:
+    """Return the colour of each series, the same in all charts."""
+    names = [trend.series for trend in result.trends]
+    names += [shape.series[0] for shape in result.shapes]
+    listed = list(dict.fromkeys(names))
+    return dict(zip(listed, palette.shades_for(listed), strict=True))
+
+
+def _title(result: ConditioningResult) -> str:
+    return "condition number" if result.condition == "condition_number" else result.condition
+
+
+def _heads_chart(result: ConditioningResult) -> Chart:
+    axis = GridAxis.of([x for trend in result.trends for x in trend.x])
+    shades = _series_shades(result)
+    layers: list[Layer] = []
+    theory: list[Series] = []
+    for at, trend in enumerate(result.trends):
+        shade, symbol, name = shades[trend.series], symbol_of(at), trend.series or "measured"
+        measured = tuple(
+            Point(
+                axis.at(x),
+                value,
+                hover=f"{name}\n{result.x} = {number_text(x)}\nmeasured {number_text(value, 4)}",
+            )
+            for x, value in zip(trend.x, trend.measured, strict=True)
+        )
+        layers.append(Series(measured, shade, name, symbol=symbol, line=Line()))
+        members = [
+            shape for shape in result.shapes if trend.series in shape.series and shape.x in trend.x
+        ]
+        if len(members) > len(trend.x) or any(shape.n > 1 for shape in members):
+            runs = tuple(
+                Point(
+                    axis.at(shape.x or 0),
+                    value,
+                    hover=f"{number_text(value, 4)}\n{shape.label}",
+                    size=5,
+                    opacity=0.4,
+                )
+                for shape in members
+                for value in shape.condition_values
+            )
+            layers.append(Series(runs, shade, group=name, symbol=symbol))
+        if trend.predicted:
+            points = tuple(
+                Point(axis.at(x), value, hover=f"{name}\ntheory {number_text(value, 4)}")
+                for x, value in zip(trend.x, trend.predicted, strict=True)
+            )
+            theory.append(
+                Series(points, shade, group="theory", symbol=None, line=Line(1.6, "dash"))
+            )
+    if theory:
+        theory[0] = dataclasses.replace(theory[0], name="theory")
+    shown = [value for trend in result.trends for value in (*trend.measured, *trend.predicted)]
+    dashed = "; dashed is what the theory says of Gaussian matrices of the same sizes"
+    return Chart(
+        "condition-heads",
+        f"Conditioning against {result.x}",
+        f"Each small point is one run's {_title(result)} at its last report and each line joins "
+        f"the geometric means over seeds and all else that varies{dashed if theory else ''}.",
+        axis.axis(result.x),
+        value_axis(_title(result), shown, log=True),
+        (*layers, *theory),
+        is_wide=True,
+    )
+
+
+def _metric_chart(result: ConditioningResult) -> Chart:
+    shades = _series_shades(result)
+    has_names = len(result.shapes) <= MAX_LABELS
+    configs = [shape.config for shape in result.shapes]
+    axes = varying_axes(configs) or list(configs[0])
+    # What the colours tell already is left out of the names.
+    axes = [name for name in axes if not (len(shades) > 1 and name == HEAD_DIM)] or axes
+    # A shape's colour is that of the first of its series that is drawn as a curve.
+    curves = {trend.series for trend in result.trends}
+    own = [
+        next((s for s in shape.series if s in curves), shape.series[0]) for shape in result.shapes
+    ]
+    looks = {
+        series: Series((), shades[series], series, symbol=symbol_of(at), is_thin=True)
+        for at, series in enumerate(dict.fromkeys(own))
+    }
+    points = [
+        Point(
+            shape.condition,
+            shape.metric,
+            Interval(shape.metric, min(shape.metric_values), max(shape.metric_values)),
+            hover=_hover(shape, result),
+            label=short_label(shape.config, axes) if has_names else "",
+            label_side="left" if has_neighbour else "right",
+        )
+        for shape, has_neighbour in zip(result.shapes, _neighboured(result), strict=True)
+    ]
+    known = [shape.condition for shape in result.shapes]
+    # Names stand to the right.
+    room = (max(known) / min(known) if max(known) > min(known) else 10.0) ** 0.06
+    x = value_axis(f"{_title(result)} (log scale)", known, log=True)
+    legend = f" ({' · '.join(axes)})" if has_names else ""
+    better = "lower" if result.goal == "min" else "higher"
+    metrics = [shape.metric for shape in result.shapes]
+    return Chart(
+        "condition-metric",
+        f"{result.metric} against conditioning",
+        f"Each point is one shape{legend}, its seeds averaged, with the range of its seeds; "
+        f"{better} is better, and left is better conditioned. By the paper's account points "
+        f"should rise to the {'right' if result.goal == 'min' else 'left'}.",
+        dataclasses.replace(x, range=(min(known) / room, max(known) * room**2)),
+        value_axis(result.metric, metrics, log=result.scale == "error"),
+        tuple(by_look(looks, zip(own, points, strict=True))),
+        is_wide=True,
+        key=" · ".join(axes) if has_names else "",
+        legend="beside",
+    )
+
+
+def _neighboured(result: ConditioningResult) -> list[bool]:
+    """Return which shapes have a neighbour on their right, where their names would stand."""
+    xs = [math.log(shape.condition) for shape in result.shapes]
+    ys = [
+        math.log(shape.metric) if result.scale == "error" else shape.metric
+        for shape in result.shapes
+    ]
+    width, height = (max(each) - min(each) or 1.0 for each in (xs, ys))
+    return [
+        any(
+            0 < (other_x - x) / width < 0.07 and abs(other_y - y) / height < 0.04
+            for other_x, other_y in zip(xs, ys, strict=True)
+        )
+        for x, y in zip(xs, ys, strict=True)
+    ]
+
+
+def _hover(shape: ConditionedShape, result: ConditioningResult) -> str:
+    lines = [
+        shape.label,
+        f"{result.metric} {number_text(shape.metric, 4)} over {shape.n} "
+        f"run{'' if shape.n == 1 else 's'}{shape.lost.behind}",
+        f"{_title(result)} {number_text(shape.condition)}",
+    ]
+    if shape.prediction is not None:
+        lines.append(f"theory {number_text(shape.prediction)}")
+    return "\n".join(lines)

@@ -1,0 +1,182 @@
+"""What the analysis of conditioning found, as frozen values."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from analysis.runs.losses import NONE_LOST, Losses
+from analysis.statistics.permutation import RankTest
+from analysis.statistics.values import Interval
+from analysis.values import Config, Jsonable, Number
+from hsweep.design.question import Goal, Scale
+
+ConditioningVerdict = Literal["supported", "contradicted", "undecided"]
+Course = Literal["falls", "rises", "constant", "has a peak", "has a trough", "varies"]
+Leading = Literal["raw", "size_controlled", "same_size"]
+
+HEAD_DIM: Final = "head_dim"
+COUPLED: Final = "coupled"
+"""The series of heads that share the width of a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConditioningSettings(Jsonable):
+    """Every choice the analysis of conditioning makes.
+
+    Attributes:
+        alpha: level of every two-sided test; each direction gets half of it.
+        draws: arrangements drawn where they are too many to look at all.
+        rng_seed: seed of these draws.
+        same_size: shapes whose sizes differ by less than this factor count as equally large.
+        confounded: share of the variance of both ranks, condition number's and metric's, from
+            which on size orders both alike and nothing is left to compare.
+        fewest_shapes: below so many shapes there is no verdict.
+    """
+
+    alpha: float = 0.05
+    draws: int = 9999
+    rng_seed: int = 0
+    same_size: float = 1.05
+    confounded: float = 0.8
+    fewest_shapes: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "confounded"):
+            value = getattr(self, name)
+            if not 0 < value < 1:
+                raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
+        if self.draws < 1:
+            raise ValueError(f"draws must be at least 1, not {self.draws!r}")
+        if not self.same_size >= 1:
+            raise ValueError(f"same_size must be at least 1, not {self.same_size!r}")
+        if self.fewest_shapes < 3:
+            raise ValueError(f"fewest_shapes must be at least 3, not {self.fewest_shapes!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionedShape:
+    """One shape, its seeds averaged.
+
+    Attributes:
+        config: axis values.
+        label: the same in words.
+        series: names of the curves it is a point of (coupled, head_dim = 64).
+        x: its number of heads; None where the table has no such axis.
+        n: full-budget runs behind it.
+        metric: mean metric in its own unit; the geometric mean of errors.
+        metric_values: run by run.
+        condition: geometric mean of the condition number.
+        condition_values: run by run.
+        prediction: what the theory says; None without the column.
+        layers: geometric means of the layers' condition numbers, in the columns' order; NaN where
+            a layer was not measured.
+        size: its cost that confounds both; None without the column.
+        capped: share of matrices that count as singular; None without the column.
+        lost: its runs without a number; the means are those of the runs left.
+    """
+
+    config: Config
+    label: str
+    series: tuple[str, ...]
+    x: Number | None
+    n: int
+    metric: float
+    metric_values: tuple[float, ...]
+    condition: float
+    condition_values: tuple[float, ...]
+    prediction: float | None
+    layers: tuple[float, ...]
+    size: float | None
+    capped: float | None
+    lost: Losses = NONE_LOST
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsTrend:
+    """How the condition number goes with heads along one series, all else held.
+
+    Attributes:
+        series: its name; empty where there is but one.
+        x: numbers of heads, ascending.
+        measured: geometric mean over the shapes at each.
+        predicted: the theory's values at each; empty without them.
+        course: how the measured values go.
+        predicted_course: how the predicted ones go; None without them.
+        change: the last measured value over the first.
+        predicted_change: the same of the prediction.
+        test: correlation of heads and condition number among shapes that differ in heads alone.
+    """
+
+    series: str
+    x: tuple[Number, ...]
+    measured: tuple[float, ...]
+    predicted: tuple[float, ...]
+    course: Course
+    predicted_course: Course | None
+    change: float
+    predicted_change: float | None
+    test: RankTest | None
+
+
+@dataclass(frozen=True, slots=True)
+class TheoryCheck:
+    """Predicted and measured condition numbers over all shapes.
+
+    Attributes:
+        factor: geometric mean of measured over predicted, with the least and the largest ratio.
+        test: their rank correlation; None where the prediction is the same for all.
+    """
+
+    factor: Interval
+    test: RankTest | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConditioningResult(Jsonable):
+    """Whether better conditioned attention goes with better results, over shapes.
+
+    All correlations are between the logarithm of the condition number and how good the metric is,
+    whatever its goal: the paper's story (better conditioned, therefore better) makes them negative.
+
+    Attributes:
+        verdict: supported, contradicted or undecided.
+        reason: the verdict in words with its numbers.
+        leading: the test that decides it.
+        raw: over all shapes.
+        size_controlled: given the shapes' sizes; None where they are unknown or all alike.
+        same_size: among shapes of about one size.
+        same_heads: among shapes of equally many heads. Heads move both, so what is left here is
+            what the condition number tells beyond them.
+        size_share: share of the variance of the ranks that size accounts for, of the condition
+            number's and of the metric's; None where sizes are unknown or all alike.
+        trends: condition number against heads, series by series.
+        theory: predicted beside measured; None without a prediction.
+        shapes: one row a shape.
+        layer_names: columns of the layers.
+        x: name of the axis of heads.
+        condition: column of the condition number.
+        prediction: column of the theory's value, or None.
+        scale: how seeds of it are averaged.
+        size: column of the size, or None.
+    """
+
+    verdict: ConditioningVerdict
+    reason: str
+    leading: Leading | None
+    raw: RankTest | None
+    size_controlled: RankTest | None
+    same_size: RankTest | None
+    same_heads: RankTest | None
+    size_share: tuple[float, float] | None
+    trends: tuple[HeadsTrend, ...]
+    theory: TheoryCheck | None
+    shapes: tuple[ConditionedShape, ...]
+    layer_names: tuple[str, ...]
+    x: str
+    condition: str
+    prediction: str | None
+    metric: str
+    goal: Goal
+    scale: Scale
+    size: str | None
+    settings: ConditioningSettings
+    warnings: tuple[str, ...]

@@ -1,0 +1,1 @@
+"""What single axes do with the others held."""

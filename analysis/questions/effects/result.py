@@ -1,0 +1,227 @@
+"""What single axes do to the metric, as frozen values.
+
+Every effect is a gain: positive is better whatever the goal, in decades of the error (scales
+``error`` and ``accuracy``), in nats (``loss``) or in the metric's own unit (no scale).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from analysis.statistics.values import Interval
+from analysis.values import Config, Jsonable, Number
+from hsweep.design.question import Goal, Scale
+from hsweep.errors import UserError
+
+EffectVerdict = Literal["helps", "hurts", "unclear", "untested", "answered"]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectsSettings(Jsonable):
+    """Every choice the analysis of effects makes.
+
+    Attributes:
+        alpha: family-wise error rate of each family: axes, steps, interactions, equal cost.
+        confidence: level of the two-sided intervals.
+        tolerance: shapes of equal cost lie within this share of the cheapest of them.
+        crash_sd: runs this many pooled robust sd below their shape's median are left out.
+    """
+
+    alpha: float = 0.05
+    confidence: float = 0.95
+    tolerance: float = 0.05
+    crash_sd: float = 6.0
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "confidence"):
+            value = getattr(self, name)
+            if not 0 < value < 1:
+                raise UserError(f"{name} must lie between 0 and 1, not {value!r}")
+        if not 0 <= self.tolerance < 1:
+            raise UserError(f"tolerance must be at least 0 and below 1, not {self.tolerance!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class PairGain:
+    """One matched pair: two shapes that differ in one axis alone.
+
+    Attributes:
+        held: the other axes' values in words.
+        gain: mean gain of the step over the seeds that both shapes have.
+        seeds: their number.
+    """
+
+    held: str
+    gain: float
+    seeds: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepEffect:
+    """The gain of one step of an axis, averaged over its pairs.
+
+    Attributes:
+        low, high: the axis values of the step.
+        effect: mean gain with its interval.
+        p: two-sided p value; None where seeds cannot tell.
+        p_holm: the same after Holm over every step of every axis.
+        pairs: the matched pairs behind it.
+    """
+
+    low: Number
+    high: Number
+    effect: Interval
+    p: float | None
+    p_holm: float | None
+    pairs: tuple[PairGain, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AxisEffect:
+    """What one axis does with all others held.
+
+    Attributes:
+        values: what it takes in the table.
+        effect: mean gain per step of the grid over all its pairs; NaN without a pair.
+        df: degrees of freedom of its t test.
+        p: two-sided p value; None where seeds cannot tell.
+        p_holm: the same after Holm over the axes.
+        verdict: helps or hurts (p_holm within alpha), unclear, untested, or answered: the study's
+            own question tests the axis, so it is described by its means alone.
+        pairs: matched pairs used.
+        improved: those with a gain above 0.
+        lost: why the other pairs of tried shapes could not be used, with their number.
+        steps: each step by itself.
+    """
+
+    axis: str
+    values: tuple[Number, ...]
+    effect: Interval
+    df: float | None
+    p: float | None
+    p_holm: float | None
+    verdict: EffectVerdict
+    pairs: int
+    improved: int
+    lost: dict[str, int]
+    steps: tuple[StepEffect, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Square:
+    """A difference of differences on one 2 x 2 square of neighbouring values."""
+
+    first: tuple[Number, Number]
+    second: tuple[Number, Number]
+    effect: Interval
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The mean metric at one value of each of two axes, over the settings of all others that hold
+    every combination of the two."""
+
+    first: Number
+    second: Number
+    metric: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Interaction:
+    """Whether the gain of a step in ``first`` depends on where ``second`` stands.
+
+    Attributes:
+        effect: how much more a step of one axis gains where the other stands one step higher,
+            averaged over all squares.
+        p: two-sided p value; None where seeds cannot tell.
+        p_holm: the same after Holm over the pairs of axes.
+        verdict: helps (each makes the other worth more), hurts, unclear or untested.
+        squares: each square by itself.
+        lost: why other squares of tried shapes could not be used, with their number.
+        levels: mean metric of each combination, for a chart; empty if no setting has them all.
+    """
+
+    first: str
+    second: str
+    effect: Interval
+    p: float | None
+    p_holm: float | None
+    verdict: EffectVerdict
+    squares: tuple[Square, ...]
+    lost: dict[str, int]
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EqualCostShape:
+    """One shape among others of equal cost.
+
+    Attributes:
+        metric: its mean.
+        n: runs behind it.
+        behind: how much the best of the group is better, with an interval that holds for all
+            comparisons together; None for the best itself.
+        p_holm: p value of that difference after Holm over every pair of every group.
+        established: whether the best is established as better than this one.
+    """
+
+    config: Config
+    label: str
+    cost: float
+    metric: float
+    n: int
+    behind: Interval | None
+    p_holm: float | None
+    established: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EqualCostGroup:
+    """Shapes whose costs lie within the tolerance.
+
+    Attributes:
+        shapes: best mean first.
+        best: label of the best mean.
+        unbeaten: labels that are not established as worse than the best, the best included.
+    """
+
+    shapes: tuple[EqualCostShape, ...]
+    best: str
+    unbeaten: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectsResult(Jsonable):
+    """What each axis does, how two of them interact, and the best shape at equal cost.
+
+    Attributes:
+        axes: one effect an axis.
+        interactions: pairs of axes, but for those of the question's own; heads and depth first.
+        equal_cost: groups of at least two shapes of equal cost, cheapest first.
+        equal_cost_pairs: pairs compared in them, the size of Holm's family.
+        test: the test behind every p value, in words.
+        matched: whether replicates of the same name were compared with each other.
+        replicates: different replicates among the shapes compared.
+        tried: shapes in the table.
+        lost: why shapes cannot be compared, with their number.
+        held: axes of names, held but not tested.
+        follows: axes that move with others, and with which.
+    """
+
+    axes: tuple[AxisEffect, ...]
+    interactions: tuple[Interaction, ...]
+    equal_cost: tuple[EqualCostGroup, ...]
+    equal_cost_pairs: int
+    test: str
+    matched: bool
+    replicates: int
+    tried: int
+    lost: dict[str, int]
+    held: tuple[str, ...]
+    follows: dict[str, str]
+    metric: str
+    goal: Goal
+    scale: Scale | None
+    cost: str | None
+    settings: EffectsSettings
+    warnings: tuple[str, ...]

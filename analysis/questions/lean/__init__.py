@@ -1,0 +1,1 @@
+"""Which cheaper shapes are no worse than a baseline?"""

@@ -1,0 +1,194 @@
+"""The chart of lean equivalents: every candidate's difference to its baseline."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from analysis.charts import palette
+from analysis.charts.axes import row_axis
+from analysis.charts.chart import (
+    Axis,
+    Chart,
+    Heading,
+    Pick,
+    Point,
+    Reference,
+    Series,
+    by_look,
+)
+from analysis.charts.picks import config_key, query_text, short_label, unique_names, varying_axes
+from analysis.questions.lean.result import LeanOutcome, LeanResult, LeanRow
+from analysis.text.numbers import (
+    cost_title,
+    interval_text,
+    number_text,
+    p_text,
+    percent_text,
+    setting_text,
+)
+from analysis.values import Config
+
+MAX_FOREST_ROWS: Final = 40
+_LOOKS: Final[dict[LeanOutcome, Series]] = {
+    "established": Series((), palette.BLUE, "established", interval="x"),
+    "undecided": Series((), palette.GREY, "undecided", is_open=True, interval="x"),
+    "excluded": Series((), palette.GREY, "excluded", symbol="x-thin", interval="x"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One lean comparison of a study.
+
+    Attributes:
+        result: what it found.
+        within: the axis that parts the study's comparisons; None where there is only one.
+        value: this comparison's value of that axis, in words.
+    """
+
+    result: LeanResult
+    within: str | None = None
+    value: str = ""
+
+    @property
+    def heading(self) -> str:
+        """Which comparison this is; empty where there is only one."""
+        return "" if self.within is None else f"{self.within} = {self.value}"
+
+
+def roles_in(compared: Sequence[Comparison]) -> Callable[[Config], str]:
+    """Return what says whether a shape is a ``baseline`` or a ``chosen`` one; empty for neither."""
+
+    def role_of(config: Config) -> str:
+        for comparison in compared:
+            lean, within = comparison.result, comparison.within
+            if within is not None and str(config.get(within)) != comparison.value:
+                continue
+            if _matches(lean.baseline, config):
+                return "baseline"
+            if lean.choice_config is not None and _matches(lean.choice_config, config):
+                return "chosen"
+        return ""
+
+    return role_of
+
+
+def _matches(wanted: Config, config: Config) -> bool:
+    return bool(wanted) and set(config_key(wanted)) <= set(config_key(config))
+
+
+def forest_rows(lean: LeanResult, most: int = MAX_FOREST_ROWS) -> list[LeanRow]:
+    """Return the candidates of the forest plot, cheapest first.
+
+    Beyond ``most`` candidates the accepted ones and then those with the highest lower bound are
+    kept.
+    """
+    cost = lean.costs[0]
+    rows = [row for row in lean.table if math.isfinite(row.diff)]
+    if len(rows) > most:
+        lows = {row.label: row.ci.low for row in rows if math.isfinite(row.ci.low)}
+        rows.sort(key=lambda row: (not row.accepted, -lows.get(row.label, -math.inf)))
+        rows = rows[:most]
+    return sorted(rows, key=lambda row: (row.costs.get(cost, math.inf), row.label))
+
+
+def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
+    """Draw every candidate's difference to its baseline against the margin, a block a group.
+
+    None where no comparison has a candidate.
+    """
+    names: list[str] = []
+    headings: list[Heading] = []
+    points: list[tuple[LeanOutcome, Point]] = []
+    picks: list[Pick] = []
+    drawn: list[LeanResult] = []
+    named_by = ""
+    share = max(3, MAX_FOREST_ROWS // max(1, len(compared)))
+    for comparison in compared:
+        result = comparison.result
+        rows = forest_rows(result, share)
+        if not rows:
+            continue
+        drawn.append(result)
+        axes = varying_axes([*(row.config for row in rows), result.baseline])
+        axes = axes or list(rows[0].config)
+        named_by = " · ".join(axes)
+        if comparison.heading:
+            headings.append(Heading(len(names), f"{comparison.heading} ({named_by})"))
+            names.append("")
+            named_by = ""  # each heading says its own
+        labels = unique_names([short_label(row.config, axes) for row in rows])
+        for label, row in zip(labels, rows, strict=True):
+            hover = _candidate_text(result, row)
+            points.append(
+                (row.outcome, Point(row.diff, len(names), row.ci, hover, pick=len(picks)))
+            )
+            names.append(label)
+            picks.append(Pick(row.label, query_text(row.config)))
+    if not picks:
+        return None
+    lean = drawn[0]
+    margin = number_text(-lean.margin)
+    tried = sum(len(result.table) for result in drawn)
+    return Chart(
+        "candidates",
+        "Candidates against the baseline",
+        _forest_caption(lean, named_by, tried, tried - len(picks)),
+        Axis(
+            f"difference in {lean.metric} (right is better)",
+            range=_forest_range(lean.margin, [point for _, point in points]),
+        ),
+        row_axis(names),
+        (
+            Reference("x", -lean.margin, is_dashed=True),
+            Reference("x", 0.0),
+            *headings,
+            *by_look(_LOOKS, points),
+        ),
+        is_wide=True,
+        picks=tuple(picks),
+        key=f"{f'{named_by}; ' if named_by else ''}dashed: margin {margin}",
+        legend="page",
+    )
+
+
+def _forest_range(margin: float, points: Sequence[Point]) -> tuple[float, float]:
+    ends = [-margin, 0.0]
+    for point in points:
+        down, up = point.reach("x")
+        ends += [point.x - down, point.x + up]
+    room = 0.05 * (max(ends) - min(ends))
+    return min(ends) - room, max(ends) + room
+
+
+def _forest_caption(lean: LeanResult, axes: str, tried: int, left_out: int) -> str:
+    """Return how to read the forest; ``axes`` names the shapes of the only comparison."""
+    shape = f" ({axes})" if axes else ""
+    whose = "the baseline" if axes else "the baseline of its group"
+    over = f"over {tried} candidates" if axes else "within each group"
+    some = f" {left_out} further candidates are in the table only." if left_out else ""
+    return (
+        f"Difference of each cheaper shape{shape} to {whose} with its "
+        f"{percent_text(lean.settings.confidence)} interval, cheapest at the top; the dashed line "
+        f"is the margin of {number_text(-lean.margin)}; filled blue points are established to lie "
+        f"right of it, crosses are excluded (shown to lie left of it), and open circles are "
+        f"undecided (Holm {over}).{some}"
+    )
+
+
+def _candidate_text(lean: LeanResult, row: LeanRow) -> str:
+    saved = ", ".join(
+        f"{percent_text(round(share, 3))} of {cost_title(cost)}"
+        for cost, share in row.saving.items()
+        if math.isfinite(share)
+    )
+    lines = [
+        f"{row.label} (chosen)" if row.label == lean.choice else row.label,
+        f"difference in {lean.metric} {interval_text(row.ci, lean.settings.confidence)}",
+        f"Holm {p_text(row.p_holm)}, {row.n} run{'' if row.n == 1 else 's'}{row.lost.behind}",
+        *([f"saves {saved}"] if saved else []),
+        row.outcome,
+        *([f"best setting: {setting_text(row.setting)}"] if row.setting else []),
+    ]
+    return "\n".join(lines)

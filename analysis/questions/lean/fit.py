@@ -1,0 +1,515 @@
+"""Which cheaper shapes are established as no worse than the baseline by a stated margin?
+
+Non-inferiority, not equality: "its mean reaches the baseline's minus the margin" is wrong nine
+times in ten when every smaller model sits exactly at the margin and the best-looking one is picked.
+That none is established does not mean that none is as good: a shape is excluded only where it is
+shown to be worse by more than the margin, and what is neither is undecided. A baseline that has
+learned nothing answers nothing.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Unpack
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from analysis.questions.lean.result import (
+    LeanOutcome,
+    LeanResult,
+    LeanRow,
+    LeanSettings,
+    LeanVerdict,
+    MissingRuns,
+)
+from analysis.runs.columns import RunColumns
+from analysis.runs.configurations import (
+    Configuration,
+    Grouped,
+    StoppedShape,
+    describe,
+    group_configurations,
+    seed_spread,
+)
+from analysis.runs.scale import metric_span
+from analysis.runs.table import Runs
+from analysis.statistics.bounds import Span, clipped, difference_span
+from analysis.statistics.moderated import Moderated
+from analysis.statistics.noninferiority import (
+    MOST_SEEDS,
+    confirming_seeds,
+    holm,
+    pair_seeds,
+    power,
+    seeds_for,
+)
+from analysis.statistics.values import FloatArray, Interval
+from analysis.values import AxisValue
+from hsweep.design.question import Goal
+from hsweep.errors import UserError
+
+_DEFAULT_SETTINGS = LeanSettings()
+_FEWEST_SEEDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """A candidate against the baseline; ``diff`` is positive where the candidate is better.
+
+    ``sds`` are those of one run of the candidate and of the baseline, ``p`` and ``p_worse`` the
+    one-sided p values of "worse by the margin or more" and of "worse by no more than that".
+    """
+
+    item: Configuration
+    diff: float
+    se: float
+    df: float
+    sds: tuple[float, float]
+    p: float | None
+    p_worse: float | None
+
+
+def fit(
+    table: pd.DataFrame | Runs,
+    *,
+    baseline: Mapping[str, AxisValue],
+    margin: float,
+    config: Sequence[str],
+    metric: str | None = None,
+    goal: Goal = "max",
+    costs: Sequence[str] = ("num_params",),
+    nuisance: Sequence[str] = (),
+    settings: LeanSettings = _DEFAULT_SETTINGS,
+    first_report: str | None = None,
+    **columns: Unpack[RunColumns],
+) -> LeanResult:
+    """Test every shape whose first cost is below the baseline's for being no worse than ``margin``.
+
+    Args:
+        table: one row a run, or `Runs`, which carry the metric and the columns.
+        baseline: axis values that pick exactly one shape.
+        margin: how much worse still counts as equal, in the metric's own unit, above 0.
+        config: columns that name a shape.
+        metric: column of the result.
+        goal: whether it is minimised or maximised.
+        costs: columns to save; the first decides what is cheaper.
+        nuisance: columns of settings (a learning rate) of which each shape stands at its best.
+        settings: error rate, interval level, crash screening, what a constant predictor scores.
+        first_report: column of what each run scored at its first report, empty where that was its
+            last; looked at where a constant predictor's score is not known.
+        columns: which columns tell runs apart and say how each ended (`RunColumns`).
+
+    Raises:
+        UserError: a margin that is not a positive number, a baseline that picks no or several
+            shapes, or a table that cannot be used.
+    """
+    runs = Runs.of(table, metric, columns)
+    frame = runs.frame
+    if not (isinstance(margin, int | float) and math.isfinite(margin) and margin > 0):
+        raise UserError(
+            f"margin must be a positive number in the unit of {runs.metric!r}, not {margin!r}"
+        )
+    grouped = group_configurations(
+        runs,
+        config=config,
+        goal=goal,
+        costs=costs,
+        crash_sd=settings.crash_sd,
+        nuisance=nuisance,
+    )
+    found, warnings = grouped.found, grouped.warnings
+    at = _find_baseline(grouped, baseline, config)
+    base = found[at]
+    sign = 1.0 if goal == "max" else -1.0
+    spread = seed_spread(found, sign, settings.max_prior_df)
+    first = costs[0]
+    compared = [
+        _compare(found, spread, k, at, sign, margin)
+        for k, item in enumerate(found)
+        if item.costs[first] < base.costs[first]
+    ]
+    # A cheaper shape that early stopping dropped was tried as well.
+    stopped = [each for each in grouped.stopped if each.costs[first] < base.costs[first]]
+    tested = sum(comparison.p is not None for comparison in compared)
+    tried = tested + len(stopped)
+    untaught = _untaught(base, spread, at, sign, margin, runs.metric, settings) if tested else ""
+    bounds = metric_span(np.concatenate([item.values for item in found]), goal, None)
+    rows = _rows(compared, stopped, base, costs, margin, spread, bounds, settings, untaught)
+    accepted = [row for row in rows if row.accepted]
+    choice = min(accepted, key=lambda row: (row.costs[first], -row.diff)) if accepted else None
+    if len(compared) > tested > 0:
+        warnings.append(f"{len(compared) - tested} candidates have a single run and are not tested")
+    if settings.looks > 1:
+        warnings.append(
+            f"seeds were added after an earlier look at the answer, so the family-wise"
+            f" error of this one is {settings.level:g} instead of {settings.alpha:g}"
+        )
+    sd = float(spread.sd[at]) if base.values.size > 1 else None
+    verdict = _verdict(rows, stopped, tested, choice, untaught)
+    if choice is not None and choice.crash_share > 0:
+        warnings.append(
+            f"{choice.crash_share:.0%} of the runs of {choice.label} crashed or failed and are left"
+            " out of its mean: it is as good only where it trains"
+        )
+    doubt = ""
+    if first_report is not None and settings.chance is None:
+        own = np.logical_and.reduce([frame[name] == value for name, value in base.config.items()])
+        scores = frame.loc[own, [runs.metric, first_report]].dropna()
+        gains = sign * (scores[runs.metric] - scores[first_report]).to_numpy(float)
+        doubt = _doubt(found, spread, at, sign, gains, settings)
+    return LeanResult(
+        verdict=verdict,
+        reason=untaught or _reason(verdict, rows, stopped, base, margin, settings, choice, first),
+        baseline=base.config,
+        baseline_label=base.label,
+        baseline_mean=float(base.values.mean()),
+        baseline_values=tuple(float(value) for value in base.values),
+        baseline_n=base.values.size,
+        baseline_costs=base.costs,
+        margin=float(margin),
+        sd=sd,
+        margin_over_sd=margin / sd if sd else None,
+        table=rows,
+        stopped=tuple(each.label for each in stopped),
+        missing=_missing(verdict, rows, stopped, base, settings),
+        choice=choice.label if choice else None,
+        choice_config=choice.config if choice else None,
+        power_note=_power_note(base, spread, sd, margin, tried if tested else 0, settings),
+        confirm=_confirm(choice, base, sd, margin, settings.alpha, len(rows) + len(stopped)),
+        metric=runs.metric,
+        goal=goal,
+        costs=tuple(costs),
+        settings=settings,
+        warnings=tuple(warnings),
+        baseline_lost=base.lost,
+        nuisance=tuple(nuisance),
+        baseline_setting=base.tuned.setting if base.tuned else None,
+        doubt=doubt,
+    )
+
+
+def _find_baseline(
+    grouped: Grouped, baseline: Mapping[str, AxisValue], config: Sequence[str]
+) -> int:
+    foreign = [name for name in baseline if name not in config]
+    if foreign or not baseline:
+        named = ", ".join(foreign) or "no axis"
+        raise UserError(f"the baseline names {named}; the axes are {', '.join(config)}")
+    found = grouped.found
+    matches = [k for k, item in enumerate(found) if _is_at(item.config, baseline)]
+    if len(matches) == 1:
+        return matches[0]
+    words = describe(dict(baseline))
+    if not matches and any(_is_at(each.config, baseline) for each in grouped.stopped):
+        raise UserError(
+            f"the baseline {words} lost runs to early stopping, and those it kept are the ones that"
+            " did well; run all of its seeds to the full budget"
+        )
+    shown = [item.label for item in ([found[k] for k in matches] or found)][:8]
+    raise UserError(
+        f"the baseline {words} picks {len(matches)} shapes with a full-budget run, need exactly 1;"
+        f" there are: {'; '.join(shown)}"
+    )
+
+
+def _is_at(config: Mapping[str, AxisValue], values: Mapping[str, AxisValue]) -> bool:
+    return all(config[name] == value for name, value in values.items())
+
+
+def _compare(
+    found: list[Configuration], spread: Moderated, k: int, at: int, sign: float, margin: float
+) -> _Comparison:
+    item, base = found[k], found[at]
+    means = float(item.values.mean()), float(base.values.mean())
+    # The same values in another order may add up to a last digit of difference.
+    diff = 0.0 if math.isclose(*means, rel_tol=1e-12) else sign * (means[0] - means[1])
+    own, ref = (_variance_of_mean(found[i], spread, i) for i in (k, at))
+    se = math.sqrt(own + ref) if math.isfinite(own + ref) else math.nan
+    sds = tuple(float(spread.sd[i]) * math.sqrt(found[i].inflation) for i in (k, at))
+    sds = (sds[0], sds[1])
+    if item.values.size < 2 or base.values.size < 2:
+        return _Comparison(item, diff, math.nan, math.nan, sds, None, None)
+    df = float((own + ref) ** 2 / (own**2 / spread.df[k] + ref**2 / spread.df[at]))
+    t = (diff + margin) / se
+    return _Comparison(item, diff, se, df, sds, float(stats.t.sf(t, df)), float(stats.t.cdf(t, df)))
+
+
+def _variance_of_mean(item: Configuration, spread: Moderated, at: int) -> float:
+    return float(item.inflation * spread.sd[at] ** 2 / item.values.size)
+
+
+def _rows(
+    compared: Sequence[_Comparison],
+    stopped: Sequence[StoppedShape],
+    base: Configuration,
+    costs: Sequence[str],
+    margin: float,
+    spread: Moderated,
+    bounds: Span,
+    settings: LeanSettings,
+    untaught: str,
+) -> tuple[LeanRow, ...]:
+    p_holm = holm([comparison.p for comparison in compared], len(stopped))
+    p_worse = holm([comparison.p_worse for comparison in compared])
+    candidates = sum(comparison.p is not None for comparison in compared) + len(stopped)
+    rows = []
+    for comparison, accept, exclude in zip(compared, p_holm, p_worse, strict=True):
+        item = comparison.item
+        outcome: LeanOutcome = "undecided"
+        if not untaught and accept is not None and accept <= settings.level:
+            outcome = "established"
+        elif not untaught and exclude is not None and exclude <= settings.level:
+            outcome = "excluded"
+        reach = comparison.se * float(stats.t.ppf((1 + settings.confidence) / 2, comparison.df))
+        interval = Interval(comparison.diff, comparison.diff - reach, comparison.diff + reach)
+        rows.append(
+            LeanRow(
+                config=item.config,
+                label=item.label,
+                mean=float(item.values.mean()),
+                n=item.values.size,
+                values=tuple(float(value) for value in item.values),
+                sd_eb=comparison.sds[0],
+                diff=comparison.diff,
+                ci=clipped(interval, difference_span(bounds)),
+                df=comparison.df if comparison.p is not None else None,
+                p_raw=comparison.p,
+                p_holm=accept,
+                p_worse=exclude,
+                outcome=outcome,
+                seeds_needed=_seeds_needed(comparison, margin, candidates, spread, settings)
+                if outcome == "undecided" and not untaught
+                else None,
+                costs=item.costs,
+                saving={name: 1 - item.costs[name] / base.costs[name] for name in costs},
+                crash_share=item.crash_share,
+                lost=item.lost,
+                setting=item.tuned.setting if item.tuned else None,
+            )
+        )
+    return tuple(rows)
+
+
+def _seeds_needed(
+    comparison: _Comparison,
+    margin: float,
+    candidates: int,
+    spread: Moderated,
+    settings: LeanSettings,
+) -> int | None:
+    """Return the seeds of both that would establish the candidate if it equalled the baseline."""
+    if not all(math.isfinite(sd) and sd > 0 for sd in comparison.sds):
+        return None
+    # They would be added after this look, and the next one has half its error rate.
+    alpha = settings.level / 2
+    return pair_seeds(
+        margin, comparison.sds, max(candidates, 1), alpha, settings.power, spread.prior_df or 0.0
+    )
+
+
+def _untaught(
+    base: Configuration,
+    spread: Moderated,
+    at: int,
+    sign: float,
+    margin: float,
+    metric: str,
+    settings: LeanSettings,
+) -> str:
+    """Return why the baseline cannot be compared with: it is not shown to be better than a constant
+    predictor, or not by more than the margin. Empty where it is, or where that is not known."""
+    if settings.chance is None:
+        return ""
+    mean = float(base.values.mean())
+    gain = sign * (mean - settings.chance)
+    se = math.sqrt(_variance_of_mean(base, spread, at))
+    beyond, by_more = (
+        float(stats.t.sf((gain - least) / se, spread.df[at])) for least in (0.0, margin)
+    )
+    numbers = f"{metric} {mean:.3g}, chance {settings.chance:.3g}"
+    if beyond > settings.alpha:
+        return f"the baseline has not learned more than a constant predictor ({numbers})"
+    if by_more > settings.alpha:
+        return (
+            "the baseline is not shown to be better than a constant predictor by more than the"
+            f" margin ({numbers}, margin {margin:g}), so a shape that has learned nothing would"
+            " count as no worse; train it longer or narrow the margin"
+        )
+    return ""
+
+
+def _doubt(
+    found: Sequence[Configuration],
+    spread: Moderated,
+    at: int,
+    sign: float,
+    gains: FloatArray,
+    settings: LeanSettings,
+) -> str:
+    """Return why the baseline may have learned nothing, where a constant predictor's score is not
+    known: it is no better than the worst shape tried, nor than at its own first report.
+
+    ``gains`` are what its runs gained between their first and their last report.
+    """
+    if gains.size < 2 or len(found) < 2 or _p_above_zero(gains) <= settings.alpha:
+        return ""
+    worst = min((k for k in range(len(found)) if k != at), key=lambda k: sign * _mean(found[k]))
+    against = _compare(list(found), spread, worst, at, sign, 0.0)
+    if against.p_worse is None or against.p_worse <= settings.alpha:
+        return ""
+    return (
+        "it is not known whether the baseline has learned anything: it is no better than the worst"
+        " shape tried, nor than at its own first report, and the task does not say what a constant"
+        " predictor scores"
+    )
+
+
+def _p_above_zero(gains: FloatArray) -> float:
+    spread = float(gains.std(ddof=1))
+    if spread == 0:
+        return 0.0 if gains.mean() > 0 else 1.0
+    return float(stats.t.sf(gains.mean() / (spread / math.sqrt(gains.size)), gains.size - 1))
+
+
+def _mean(item: Configuration) -> float:
+    return float(item.values.mean())
+
+
+def _verdict(
+    rows: Sequence[LeanRow],
+    stopped: Sequence[StoppedShape],
+    tested: int,
+    choice: LeanRow | None,
+    untaught: str,
+) -> LeanVerdict:
+    if not rows:
+        return "undecided" if stopped else "no_candidates"
+    if not tested:
+        return "unsupported"
+    if untaught:
+        return "untrained"
+    if choice is not None:
+        return "found"
+    is_excluded = not stopped and all(row.outcome == "excluded" for row in rows)
+    return "excluded" if is_excluded else "undecided"
+
+
+def _reason(
+    verdict: LeanVerdict,
+    rows: Sequence[LeanRow],
+    stopped: Sequence[StoppedShape],
+    base: Configuration,
+    margin: float,
+    settings: LeanSettings,
+    choice: LeanRow | None,
+    first: str,
+) -> str:
+    if verdict == "no_candidates":
+        return f"no shape has a {first} below the baseline's {base.costs[first]:g}"
+    if verdict == "unsupported":
+        return (
+            "unsupported: a single run of the baseline or of every candidate says nothing about"
+            " seeds, so no shape can be called equivalent"
+        )
+    tested = sum(row.p_raw is not None for row in rows)
+    family = f"{tested} candidates tested, family-wise error {settings.level:g}"
+    if choice is not None:
+        return (
+            f"{choice.label} saves {choice.saving[first]:.0%} of {first} and is no worse than"
+            f" {base.label} by {margin:g} (Holm p = {choice.p_holm:.3g}; {family})"
+        )
+    if verdict == "excluded":
+        return f"every candidate is worse than the baseline by more than {margin:g} ({family})"
+    excluded = sum(row.outcome == "excluded" for row in rows)
+    dropped = f", {len(stopped)} were stopped early" if stopped else ""
+    return (
+        f"no candidate is established as no worse than the baseline by {margin:g}: {excluded} are"
+        f" worse by more, {len(rows) - excluded} are undecided{dropped} ({family})"
+    )
+
+
+def _missing(
+    verdict: LeanVerdict,
+    rows: Sequence[LeanRow],
+    stopped: Sequence[StoppedShape],
+    base: Configuration,
+    settings: LeanSettings,
+) -> tuple[MissingRuns, ...]:
+    """Return the runs that would settle what is open: an equal shape would then be established.
+
+    Shapes that take over 50 seeds are left out: a wider margin is the better advice.
+    """
+    if verdict not in ("undecided", "unsupported"):
+        return ()
+    found: list[MissingRuns] = []
+    most = 0
+    for row in rows:
+        if row.outcome != "undecided":
+            continue
+        # Without any two runs of a shape nothing is known of the seeds.
+        needed = _FEWEST_SEEDS if verdict == "unsupported" else row.seeds_needed
+        if needed is not None:
+            most = max(most, needed)
+            if needed > row.n:
+                why = "an equal shape would be established with probability "
+                why += f"{settings.power:g} by {needed} seeds"
+                if verdict == "unsupported":
+                    why = f"a test needs seeds; {needed} show how much they differ"
+                found.append(MissingRuns(row.config, row.label, needed - row.n, why))
+    found += [
+        MissingRuns(each.config, each.label, each.runs, "stopped early, so not compared")
+        for each in stopped
+    ]
+    if most > base.values.size:
+        why = "the baseline needs as many seeds as what is compared with it"
+        found.insert(0, MissingRuns(base.config, base.label, most - base.values.size, why))
+    return tuple(found)
+
+
+def _power_note(
+    base: Configuration,
+    spread: Moderated,
+    sd: float | None,
+    margin: float,
+    tested: int,
+    settings: LeanSettings,
+) -> str:
+    if sd is None:
+        return "with one run of the baseline there is no seed sd; run at least 3 seeds, better 5"
+    if not tested:
+        return "nothing was tested"
+    n = base.values.size
+    prior_df = 0.0 if spread.prior_df is None else spread.prior_df
+    chance = power(margin / sd, n, tested, settings.level, prior_df)
+    tried = "one candidate" if tested == 1 else f"{tested} candidates"
+    note = (
+        f"margin = {margin / sd:.2g} seed sd; with {n} seeds and {tried} an exactly"
+        f" equal shape is found with probability {chance:.2f}"
+    )
+    if chance >= settings.power:
+        return note
+    enough = seeds_for(margin / sd, tested, settings.level, settings.power, prior_df)
+    asked = f"{settings.power:.2f}"
+    if enough is None:
+        return f"{note}; over {MOST_SEEDS} seeds would be needed for {asked}, so widen the margin"
+    return f"{note}; {enough} seeds would give {asked}"
+
+
+def _confirm(
+    choice: LeanRow | None,
+    base: Configuration,
+    sd: float | None,
+    margin: float,
+    alpha: float,
+    tried: int,
+) -> str:
+    """Return what to run to confirm the choice; nothing where there was no choice to make."""
+    if choice is None or sd is None or tried < 2:
+        return ""
+    seeds = confirming_seeds(margin / sd, alpha)
+    return (
+        f"run {choice.label} and {base.label} with {seeds} fresh seeds each and test these alone:"
+        " the choice was made among several, which inflates its estimate"
+    )

@@ -1,0 +1,134 @@
+"""Lean equivalents where a study holds several comparisons, each with a baseline of its own.
+
+Families of models are compared with their own originals, not with each other. The families are one
+study, though, and asking each at the full error rate would let one of them be wrong the more often
+the more there are; so the rate is divided among them (Bonferroni), and Holm's procedure shares out
+each part over the family's candidates.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pandas as pd
+
+from analysis.questions.lean import fit as lean
+from analysis.questions.lean.result import LeanResult, LeanSettings, LeanVerdict
+from analysis.questions.pareto import fit as pareto
+from analysis.questions.pareto.result import ParetoResult
+from analysis.runs.table import Runs
+from analysis.values import AxisValue, Jsonable
+from hsweep.design.question import Goal
+from hsweep.errors import UserError
+
+
+@dataclass(frozen=True)
+class LeanGroups(Jsonable):
+    """The comparisons of a study, one a value of an axis.
+
+    Attributes:
+        within: the axis.
+        found: the comparison at each value that has one, by the value in words.
+        problems: why there is none, at the others.
+        fronts: the front at each value, where the study learns more than one task, so that one
+            front over all of it would hold results of different tasks against each other.
+    """
+
+    within: str
+    found: dict[str, LeanResult]
+    problems: dict[str, str]
+    fronts: dict[str, ParetoResult] = field(default_factory=dict)
+
+    @property
+    def established(self) -> tuple[str, ...]:
+        """The values at which a leaner shape is established as no worse than the baseline."""
+        return self._with_verdict("found")
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The values at which every cheaper shape is shown to be worse by more than the margin."""
+        return self._with_verdict("excluded")
+
+    def _with_verdict(self, verdict: LeanVerdict) -> tuple[str, ...]:
+        return tuple(name for name, result in self.found.items() if result.verdict == verdict)
+
+
+def fit_groups(
+    runs: Runs,
+    *,
+    within: str,
+    baseline: Mapping[str, AxisValue],
+    margin: float,
+    axes: Sequence[str],
+    goal: Goal = "max",
+    costs: Sequence[str] = ("num_params",),
+    nuisance: Sequence[str] = (),
+    settings: LeanSettings | None = None,
+    chances: Mapping[str, float] | None = None,
+    first_report: str | None = None,
+    with_fronts: bool = False,
+) -> LeanGroups:
+    """Compare the shapes at each value of ``within`` with the baseline there.
+
+    Args:
+        runs: one row a run.
+        within: the axis whose values part the study.
+        baseline: axis values that pick exactly one shape at each value of ``within``.
+        margin: how much worse still counts as equal, in the metric's own unit.
+        axes: columns that may tell shapes apart.
+        goal: whether it is minimised or maximised.
+        costs: columns to save; the first decides what is cheaper.
+        nuisance: columns of settings of which each shape stands at its best.
+        settings: as in ``lean.fit``; ``alpha`` is the error rate of the whole study.
+        chances: what a constant predictor scores, by the value of ``within`` in words, where that
+            is known.
+        first_report: as in ``lean.fit``.
+        with_fronts: whether each value gets a front of its own.
+
+    Raises:
+        UserError: a margin that is not a positive number.
+    """
+    if not (math.isfinite(margin) and margin > 0):
+        raise UserError(f"margin must be a positive number, not {margin!r}")
+    groups = dict(list(runs.frame.groupby(within, sort=False)))
+    whole = settings or LeanSettings()
+    shared = replace(whole, alpha=whole.alpha / max(1, len(groups)))
+    found: dict[str, LeanResult] = {}
+    problems: dict[str, str] = {}
+    fronts: dict[str, ParetoResult] = {}
+    for value, rows in groups.items():
+        config = [
+            name
+            for name in axes
+            if name not in nuisance and (name in baseline or _varies(rows[name]))
+        ]
+        part = Runs(rows, runs.metric, runs.columns)
+        try:
+            if with_fronts:
+                fronts[str(value)] = pareto.fit(
+                    part,
+                    config=config,
+                    goal=goal,
+                    costs=costs,
+                    nuisance=nuisance,
+                )
+            found[str(value)] = lean.fit(
+                part,
+                baseline=baseline,
+                margin=margin,
+                config=config,
+                goal=goal,
+                costs=costs,
+                nuisance=nuisance,
+                settings=replace(shared, chance=(chances or {}).get(str(value), whole.chance)),
+                first_report=first_report,
+            )
+        except UserError as error:
+            # Typically the baseline has not finished; the other comparisons stand without it.
+            problems[str(value)] = str(error)
+    return LeanGroups(within, found, problems, fronts)
+
+
+def _varies(column: "pd.Series[Any]") -> bool:
+    return column.nunique(dropna=False) > 1

@@ -1,0 +1,352 @@
+"""Lean equivalents: which cheaper shapes are no worse than a baseline?"""
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from analysis.charts.chart import Chart
+from analysis.questions.base import Finding, Kind, Missing, Section, StudyRuns
+from analysis.questions.lean.charts import Comparison, forest_chart, roles_in
+from analysis.questions.lean.confirm import confirm_command
+from analysis.questions.lean.fit import fit
+from analysis.questions.lean.groups import LeanGroups, fit_groups
+from analysis.questions.lean.result import LeanResult, LeanSettings
+from analysis.questions.lean.text import (
+    established_first,
+    group_baselines_table,
+    group_candidates_table,
+    groups_badge,
+    groups_sentences,
+    lean_badge,
+    lean_sentence,
+    lean_table,
+    missing_runs_table,
+)
+from analysis.questions.pareto.charts import front_charts
+from analysis.questions.pareto.fit import fit as fit_front
+from analysis.questions.pareto.kind import ParetoFinding
+from analysis.questions.pareto.result import ParetoResult
+from analysis.questions.pareto.text import likeliest_first, pareto_table
+from analysis.questions.settings import with_settings
+from analysis.questions.shapes import (
+    BASELINE,
+    CONFIG,
+    COSTS,
+    MARGIN,
+    NUISANCE,
+    front_question,
+    read_baseline,
+)
+from analysis.runs.chance import study_chance
+from analysis.runs.table import Runs
+from analysis.text.numbers import Tone
+from analysis.text.tables import varying_columns
+from analysis.values import AxisValue
+from hsweep.errors import UserError
+from hsweep.record.manifest import NEW_SEED
+from hsweep.record.study import Study
+from hsweep.record.tables import frame
+
+_FIRST_REPORT = "score at the first report"
+"""Column of what the baseline's trials scored at their first of several reports."""
+
+
+class _Comparisons(Finding):
+    """Lean comparisons with the fronts beside them."""
+
+    answers: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def comparisons(self) -> list[Comparison]:
+        """Each comparison with what tells it from the others."""
+
+    @property
+    @abstractmethod
+    def fronts(self) -> list[tuple[str, ParetoResult]]:
+        """The fronts, each with its heading."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        fronts = (front.warnings for _, front in self.fronts)
+        compared = (each.result.warnings for each in self.comparisons)
+        return tuple(chain(*fronts, *compared))
+
+    def _missing_section(self, title: str) -> list[Section]:
+        within = self.comparisons[0].within if self.comparisons else None
+        found = {each.value: each.result for each in self.comparisons}
+        table = missing_runs_table(found, within or "")
+        return [Section(title, table)] if table.rows else []
+
+    def charts(self, trials: pd.DataFrame) -> list[Chart]:
+        roles = roles_in(self.comparisons)
+        found = [
+            _headed(chart, heading)
+            for heading, front in self.fronts
+            for chart in front_charts(front, self.trials_of(heading, trials), roles)
+        ]
+        forest = forest_chart(self.comparisons)
+        return [*found, *([forest] if forest is not None else [])]
+
+    def trials_of(self, heading: str, trials: pd.DataFrame) -> pd.DataFrame:
+        """Return the trials of the front under a heading."""
+        return trials
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        return tuple(
+            Missing({**_at(each), **run.config}, run.trials, run.why)
+            for each in self.comparisons
+            for run in each.result.missing
+        )
+
+    def confirm_command(self, study: Study) -> str | None:
+        return confirm_command(study, [(each.result, _at(each)) for each in self.comparisons])
+
+
+@dataclass(frozen=True)
+class LeanFinding(_Comparisons):
+    """One comparison; ``front`` is over the same shapes, where it was asked for."""
+
+    result: LeanResult
+    front: ParetoResult | None = None
+
+    kind: ClassVar[str] = "lean"
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        return [Comparison(self.result)]
+
+    @property
+    def fronts(self) -> list[tuple[str, ParetoResult]]:
+        return [("", self.front)] if self.front is not None else []
+
+    @property
+    def sentences(self) -> list[str]:
+        return [lean_sentence(self.result)]
+
+    @property
+    def badge(self) -> tuple[str, Tone]:
+        return lean_badge(self.result)
+
+    def page_tables(self, *, beside: bool) -> list[Section]:
+        return [
+            Section("Candidates", lean_table(established_first(self.result))),
+            *self._missing_section("Trials that would settle it"),
+            *_shapes(self.fronts, "Shapes", most_likely=True),
+        ]
+
+    def terminal_tables(self, *, beside: bool) -> list[Section]:
+        return [
+            Section("candidates", lean_table(self.result)),
+            *self._missing_section("trials that would settle it"),
+            *_shapes(self.fronts, "shapes"),
+        ]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        front = {} if self.front is None else {"front": self.front.settings}
+        return {**front, "lean": self.result.settings}
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.result.to_json(), **_front_json(self.front)}
+
+
+@dataclass(frozen=True)
+class LeanGroupsFinding(_Comparisons):
+    """Several comparisons; ``front`` is over all shapes, where they learn one task."""
+
+    result: LeanGroups
+    front: ParetoResult | None = None
+
+    kind: ClassVar[str] = "lean_groups"
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        groups = self.result
+        return [Comparison(found, groups.within, value) for value, found in groups.found.items()]
+
+    @property
+    def fronts(self) -> list[tuple[str, ParetoResult]]:
+        if self.front is not None:
+            return [("", self.front)]
+        within = self.result.within
+        return [(f"{within} = {value}", front) for value, front in self.result.fronts.items()]
+
+    def trials_of(self, heading: str, trials: pd.DataFrame) -> pd.DataFrame:
+        if not heading:
+            return trials
+        within = self.result.within
+        return trials.loc[(f"{within} = " + trials[within].astype(str)) == heading]
+
+    @property
+    def sentences(self) -> list[str]:
+        return groups_sentences(self.result)
+
+    @property
+    def badge(self) -> tuple[str, Tone]:
+        return groups_badge(self.result)
+
+    def page_tables(self, *, beside: bool) -> list[Section]:
+        return [
+            Section("Candidates", group_candidates_table(self.result)),
+            Section("Baselines", group_baselines_table(self.result)),
+            *self._missing_section("Trials that would settle it"),
+            *_shapes(self.fronts, "Shapes", most_likely=True),
+        ]
+
+    def terminal_tables(self, *, beside: bool) -> list[Section]:
+        return [
+            *self._missing_section("trials that would settle it"),
+            *(
+                Section(f"candidates, {each.heading}", lean_table(each.result))
+                for each in self.comparisons
+            ),
+            *_shapes(self.fronts, "shapes"),
+        ]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        fronts = [front for _, front in self.fronts]
+        return {"front": fronts[0].settings} if fronts else {}
+
+    @property
+    def saved(self) -> Finding | None:
+        return None if self.front is None else ParetoFinding(self.front)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.result.to_json(), **_front_json(self.front)}
+
+
+def _headed(chart: Chart, heading: str) -> Chart:
+    """Return a chart of one of several fronts, with a name and a title of its own."""
+    if not heading:
+        return chart
+    own = re.sub(r"\W+", "-", heading).strip("-")
+    return replace(chart, name=f"{chart.name}-{own}", title=f"{chart.title}, {heading}")
+
+
+def _at(comparison: Comparison) -> dict[str, AxisValue]:
+    """Return the axis value that tells a comparison from the others."""
+    return {} if comparison.within is None else {comparison.within: comparison.value}
+
+
+def _shapes(
+    fronts: Sequence[tuple[str, ParetoResult]], title: str, *, most_likely: bool = False
+) -> list[Section]:
+    return [
+        Section(
+            f"{title}, {heading}" if heading else title,
+            pareto_table(likeliest_first(front) if most_likely else front),
+        )
+        for heading, front in fronts
+    ]
+
+
+def _front_json(front: ParetoResult | None) -> dict[str, Any]:
+    return {} if front is None else {"pareto": front.to_json()}
+
+
+class LeanKind(Kind):
+    """Compares shapes with a baseline, of a study or of a table."""
+
+    name = "lean"
+    about = "Which cheaper shapes are no worse than a baseline by a margin?"
+    settings = LeanSettings
+    result = LeanResult
+    question = "Lean"
+    options = (CONFIG, COSTS, NUISANCE, BASELINE, MARGIN)
+
+    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
+        asked = front_question(runs, chosen)
+        baseline, margin = chosen["baseline"], chosen["margin"]
+        if baseline is None or margin is None:
+            raise UserError(
+                "a lean question needs --baseline (heads=12,depth=12, or a name) and --margin: how "
+                "much worse still counts as equal has no default"
+            )
+        found = fit(
+            runs,
+            baseline=read_baseline(baseline, asked["config"], runs.frame),
+            margin=margin,
+            settings=with_settings(LeanSettings(), chosen["settings"]),
+            **asked,
+        )
+        return LeanFinding(found)
+
+    def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
+        question, manifest = study.question, study.manifest
+        baseline = dict(question["baseline"])
+        axes = varying_columns(study.trials, manifest.axes)
+        nuisance = [axis for axis in question.get("nuisance", ()) if axis in axes]
+        config = [
+            axis
+            for axis in manifest.axes
+            if (axis in axes or axis in baseline) and axis not in nuisance
+        ]
+        within = question.get("within")
+        if within is not None and study.trials[within].nunique() < 2:
+            within = None
+        data = manifest.provenance.get("data", ())
+        several_tasks = within is not None and len(data) > 1
+        asked: dict[str, Any] = {
+            "goal": study.goal,
+            "costs": question["costs"],
+            "nuisance": nuisance,
+        }
+        front = fit_front(study.runs, config=config, **asked) if not several_tasks else None
+        common = study_chance(data, manifest.metric, baseline)
+        asked |= {
+            "baseline": baseline,
+            "margin": question["margin"],
+            "settings": LeanSettings(chance=common, looks=_looks(manifest.extensions)),
+            "first_report": _FIRST_REPORT,
+        }
+        reported = study.runs.frame.assign(**{_FIRST_REPORT: _first_reports(study, baseline)})
+        runs = Runs(reported, manifest.metric)
+        if within is not None:
+            chances = {
+                str(value): study_chance(data, manifest.metric, {**baseline, within: value})
+                for value in reported[within].unique()
+            }
+            groups = fit_groups(
+                runs,
+                within=within,
+                axes=config,
+                chances={name: chance for name, chance in chances.items() if chance is not None},
+                with_fronts=several_tasks,
+                **asked,
+            )
+            return LeanGroupsFinding(groups, front)
+        assert front is not None
+        try:
+            return LeanFinding(fit(runs, config=config, **asked), front)
+        except UserError as error:
+            # Typically the baseline has not finished; the front stands without it.
+            return ParetoFinding(front, str(error))
+
+
+def _looks(extensions: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many times a study with these extensions has been looked at for its answer."""
+    return 1 + sum(
+        any(trial["how"] == NEW_SEED for trial in extension["trials"]) for extension in extensions
+    )
+
+
+def _first_reports(study: StudyRuns, baseline: Mapping[str, Any]) -> "pd.Series[float]":
+    """Return what the baseline's finished trials scored at their first of several reports."""
+    trials, metric = study.runs.frame, study.manifest.metric
+    own = trials["status"].eq("finished")
+    for axis, value in baseline.items():
+        own &= trials[axis].eq(value)
+    reports = frame(study.tables.reports_of(list(trials.loc[own, "key"])))
+    scores = reports.dropna(subset=[metric]).groupby("key")[metric].agg(["first", "size"])
+    return trials["key"].map(scores.loc[scores["size"] > 1, "first"]).astype(float)
+
+
+LEAN = LeanKind()

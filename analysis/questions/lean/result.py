@@ -1,0 +1,205 @@
+"""What the lean analysis found, as frozen values."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from analysis.runs.losses import NONE_LOST, Losses
+from analysis.runs.tuned import TunedSetting
+from analysis.statistics.values import Interval
+from analysis.values import Config, Jsonable
+from hsweep.design.question import Goal
+
+LeanVerdict = Literal["found", "excluded", "undecided", "untrained", "no_candidates", "unsupported"]
+
+
+LeanOutcome = Literal["established", "excluded", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeanSettings(Jsonable):
+    """Every choice the lean analysis makes.
+
+    Attributes:
+        alpha: family-wise error rate over all candidates tried.
+        confidence: level of the two-sided intervals.
+        crash_sd: runs this many pooled robust sd below their configuration's median are screened.
+        max_prior_df: most degrees of freedom believed of the seed sd that the configurations share
+            (see `analysis.statistics.moderated`); fewer keep the error rate where their sd differ.
+        chance: what the best constant predictor scores, in the metric's unit; None where it is not
+            known. A baseline that is not shown to be better has learned nothing.
+        power: that undecided candidates should have had, if they equalled the baseline.
+        looks: how many times the runs have been looked at, seeds being added between.
+    """
+
+    alpha: float = 0.05
+    confidence: float = 0.95
+    crash_sd: float = 6.0
+    max_prior_df: float = 8.0
+    chance: float | None = None
+    power: float = 0.8
+    looks: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "confidence", "power"):
+            value = getattr(self, name)
+            if not 0 < value < 1:
+                raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
+        if not self.max_prior_df > 0:
+            raise ValueError(f"max_prior_df must be above 0, not {self.max_prior_df!r}")
+        if not 1 <= self.looks <= 20:
+            raise ValueError(f"looks must lie from 1 to 20, not {self.looks!r}")
+        if self.chance is not None and not math.isfinite(self.chance):
+            raise ValueError(f"chance must be a finite number, not {self.chance!r}")
+
+    @property
+    def level(self) -> float:
+        """The error rate of this look: each one halves it, so that all later ones together add no
+        more than the first had."""
+        return self.alpha * 0.5 ** (self.looks - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LeanRow:
+    """One configuration cheaper than the baseline, tested for being no worse than the margin.
+
+    Attributes:
+        config: axis values.
+        label: the same in words, unique within the result.
+        mean: mean metric over full-budget runs, in the metric's unit.
+        n: runs behind it.
+        values: those runs.
+        sd_eb: empirical-Bayes seed sd.
+        diff: how much better than the baseline (positive is better, whatever the goal).
+        ci: interval of diff.
+        df: Satterthwaite degrees of freedom; None without a variance.
+        p_raw: one-sided p value of "worse by the margin or more"; None without a variance.
+        p_holm: the same after Holm over all candidates.
+        p_worse: one-sided p value of "worse by no more than the margin", after Holm over all
+            candidates compared; None without a variance.
+        outcome: established as no worse than the margin (p_holm <= alpha), excluded as worse by
+            more (p_worse <= alpha), or undecided.
+        seeds_needed: of an undecided candidate, the seeds of it and of the baseline that would
+            establish it with the power asked for if the two were equal; None if over 50, or without
+            a variance.
+        costs: each cost's mean.
+        saving: share of the baseline's cost saved, per cost (0.25 is a quarter less).
+        crash_share: screened, failed, diverged and too large runs among all that ended.
+        lost: its runs that are in no mean; it is that of those left.
+        setting: its best setting of the nuisance axes; None without such axes.
+    """
+
+    config: Config
+    label: str
+    mean: float
+    n: int
+    values: tuple[float, ...]
+    sd_eb: float
+    diff: float
+    ci: Interval
+    df: float | None
+    p_raw: float | None
+    p_holm: float | None
+    p_worse: float | None
+    outcome: LeanOutcome
+    seeds_needed: int | None
+    costs: dict[str, float]
+    saving: dict[str, float]
+    crash_share: float
+    lost: Losses = NONE_LOST
+    setting: TunedSetting | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the candidate is established as no worse than the margin."""
+        return self.outcome == "established"
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRuns:
+    """A shape that needs this many more full-budget runs before a lean question can be settled."""
+
+    config: Config
+    label: str
+    trials: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeanResult(Jsonable):
+    """Which cheaper configurations are established as no worse than the baseline by the margin.
+
+    Attributes:
+        verdict: found; excluded (every cheaper configuration is shown to be worse by more than the
+            margin); undecided; untrained (the baseline has learned no more than a constant
+            predictor, or no more than the margin beyond it); no_candidates (none is cheaper);
+            unsupported (a single run a configuration proves nothing).
+        reason: the verdict in words.
+        baseline: axis values of the baseline.
+        baseline_label: the same in words.
+        baseline_mean: its mean metric.
+        baseline_values: its full-budget runs.
+        baseline_n: their number.
+        baseline_costs: its costs.
+        baseline_lost: its runs that are in no mean.
+        margin: the margin in the metric's unit, as the user stated it.
+        sd: the baseline's seed sd (empirical Bayes); None with one run.
+        margin_over_sd: margin / sd.
+        table: one row a candidate, cheapest first.
+        stopped: labels of the cheaper configurations that early stopping dropped.
+        missing: runs that would settle what is undecided, as far as they can be counted.
+        choice: label of the cheapest accepted candidate.
+        choice_config: its axis values.
+        power_note: what this number of seeds could have found.
+        confirm: what to run to confirm the choice; empty where only one candidate was tried.
+        metric: name of the metric column.
+        goal: whether it is minimised or maximised.
+        costs: names of the cost columns, the first one orders the table.
+        settings: every choice made.
+        warnings: what a reader has to know besides.
+        nuisance: axes of whose settings every configuration stands at its best.
+        baseline_setting: that of the baseline; None without such axes.
+        doubt: why it is not known whether the baseline has learned anything; empty where it has.
+    """
+
+    verdict: LeanVerdict
+    reason: str
+    baseline: Config
+    baseline_label: str
+    baseline_mean: float
+    baseline_values: tuple[float, ...]
+    baseline_n: int
+    baseline_costs: dict[str, float]
+    margin: float
+    sd: float | None
+    margin_over_sd: float | None
+    table: tuple[LeanRow, ...]
+    stopped: tuple[str, ...]
+    missing: tuple[MissingRuns, ...]
+    choice: str | None
+    choice_config: Config | None
+    power_note: str
+    confirm: str
+    metric: str
+    goal: Goal
+    costs: tuple[str, ...]
+    settings: LeanSettings
+    warnings: tuple[str, ...] = field(default=())
+    baseline_lost: Losses = NONE_LOST
+    nuisance: tuple[str, ...] = ()
+    baseline_setting: TunedSetting | None = None
+    doubt: str = ""
+
+    @property
+    def undecided(self) -> tuple[LeanRow, ...]:
+        """The candidates that are neither established nor excluded, cheapest first."""
+        return tuple(row for row in self.table if row.outcome == "undecided")
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """Labels of the accepted candidates, cheapest first."""
+        return tuple(row.label for row in self.table if row.accepted)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, and ``accepted`` by label."""
+        return Jsonable.to_json(self) | {"accepted": list(self.accepted)}

@@ -1,0 +1,358 @@
+"""What lean comparisons say in words: sentences and tables."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from analysis.questions.lean.groups import LeanGroups
+from analysis.questions.lean.result import LeanResult, LeanRow, LeanVerdict
+from analysis.runs.losses import runs_text
+from analysis.statistics.noninferiority import MOST_SEEDS_ASKED_FOR
+from analysis.text.numbers import (
+    NONE,
+    Tone,
+    at_best,
+    axis_text,
+    cost_title,
+    first_to_lower,
+    interval_text,
+    number_text,
+    p_text,
+    percent_text,
+    sentence,
+    setting_header,
+    setting_text,
+)
+from analysis.text.tables import MAX_ROWS, Table
+
+_VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
+    "found": ("leaner equivalent found", "found"),
+    "excluded": ("no leaner equivalent", "absent"),
+    "undecided": ("undecided", "unknown"),
+    "untrained": ("baseline not trained", "unknown"),
+    "no_candidates": ("no cheaper shape", "unknown"),
+    "unsupported": ("unsupported", "unknown"),
+}
+
+
+def lean_badge(result: LeanResult) -> tuple[str, Tone]:
+    """Return the verdict's name as a reader sees it and the tone it is shown in."""
+    return _VERDICTS[result.verdict]
+
+
+def lean_sentence(result: LeanResult) -> str:
+    """Return what one comparison found, in a few sentences."""
+    headline = _LEAN_SENTENCES[result.verdict](result)
+    doubt = f" {sentence(result.doubt)}" if result.doubt and result.table else ""
+    return f"{headline}{doubt}{_settings_at_edge(result)}{_baseline_losses(result)}"
+
+
+def _found_sentence(result: LeanResult) -> str:
+    chosen = chosen_row(result)
+    assert chosen is not None
+    savings = ", ".join(
+        f"{percent_text(round(share, 3))} of {cost_title(cost)}"
+        for cost, share in chosen.saving.items()
+        if math.isfinite(share) and share > 0
+    )
+    return (
+        f"The leanest shape established as no worse than {result.baseline_label} by "
+        f"{_margin(result)} is {chosen.label}, which saves "
+        f"{savings or 'nothing that was recorded'}; its difference is "
+        f"{interval_text(chosen.ci, result.settings.confidence)} "
+        f"(Holm {p_text(chosen.p_holm)} over {_cheaper(result)}, {chosen.n} seeds"
+        f"{chosen.lost.behind}){at_best(result.nuisance)}."
+    )
+
+
+def _excluded_sentence(result: LeanResult) -> str:
+    worst = p_text(max(row.p_worse or 0.0 for row in result.table))
+    one = len(result.table) == 1
+    return (
+        f"{'The cheaper shape' if one else f'Each of the {_cheaper(result)}'} tried is worse than "
+        f"the baseline {result.baseline_label} by more than {_margin(result)} "
+        f"({'' if one else 'largest '}Holm {worst}){at_best(result.nuisance)}."
+    )
+
+
+def _undecided_sentence(result: LeanResult) -> str:
+    excluded = sum(row.outcome == "excluded" for row in result.table)
+    parts = [f"{excluded} {'is' if excluded == 1 else 'are'} worse by more"] if excluded else []
+    if result.undecided and (excluded or result.stopped):
+        is_or_are = "is" if len(result.undecided) == 1 else "are"
+        parts.append(f"{len(result.undecided)} {is_or_are} undecided")
+    if result.stopped:
+        was_or_were = "was" if len(result.stopped) == 1 else "were"
+        parts.append(f"{len(result.stopped)} {was_or_were} stopped early and not compared")
+    rest = f"but {', '.join(parts)}" if parts else "and none is shown to be worse by more"
+    if len(result.table) + len(result.stopped) == 1 and not result.stopped:
+        return (
+            f"Undecided: the cheaper shape tried is neither established as no worse than the "
+            f"baseline {result.baseline_label} by {_margin(result)} nor shown to be worse by more"
+            f"{at_best(result.nuisance)}. {_what_it_takes(result)}"
+        )
+    return (
+        f"Undecided: of the {_cheaper(result)} tried, none is established as no worse than the "
+        f"baseline {result.baseline_label} by {_margin(result)}, "
+        f"{rest}"
+        f"{at_best(result.nuisance)}. {_what_it_takes(result)}"
+    ).rstrip()
+
+
+def _what_it_takes(result: LeanResult) -> str:
+    """Return how many seeds would settle what is undecided; empty where none can be named."""
+    if not result.undecided:
+        return ""
+    power = percent_text(result.settings.power)
+    needed = [row.seeds_needed for row in result.undecided]
+    known = sorted(number for number in needed if number is not None)
+    have = max(row.n for row in result.undecided)
+    if not known:
+        return (
+            f"To establish an equal shape with a power of {power} would take more than "
+            f"{MOST_SEEDS_ASKED_FOR} seeds of each: widen the margin."
+        )
+    if len(known) == len(needed) and known[-1] <= min(row.n for row in result.undecided):
+        return (
+            f"With {have} seeds a shape that equals the baseline is established with a power of at "
+            f"least {power}, so what is undecided is more likely somewhat worse, by about the "
+            "margin."
+        )
+    span = number_text(known[-1])
+    if known[0] < known[-1]:
+        span = f"{known[0]} to {known[-1]}"
+    more = len(needed) - len(known)
+    rest = f" ({more} of them more than {MOST_SEEDS_ASKED_FOR})" if more else ""
+    return (
+        f"To establish an equal shape with a power of {power} takes {span} seeds of each{rest}; "
+        f"there are {have}."
+    )
+
+
+def _unsupported_sentence(result: LeanResult) -> str:
+    # The reason stands alone in JSON, where it names the verdict itself.
+    return f"Unsupported: {_plain_reason(result).removeprefix('unsupported: ')}."
+
+
+def _untrained_sentence(result: LeanResult) -> str:
+    return f"No answer: {_plain_reason(result)}."
+
+
+def _no_candidates_sentence(result: LeanResult) -> str:
+    return f"Nothing to compare: {_plain_reason(result)}."
+
+
+_LEAN_SENTENCES: Final[dict[LeanVerdict, Callable[[LeanResult], str]]] = {
+    "found": _found_sentence,
+    "excluded": _excluded_sentence,
+    "undecided": _undecided_sentence,
+    "untrained": _untrained_sentence,
+    "no_candidates": _no_candidates_sentence,
+    "unsupported": _unsupported_sentence,
+}
+
+
+def _plain_reason(result: LeanResult) -> str:
+    return result.reason.strip().rstrip(".")
+
+
+def _margin(result: LeanResult) -> str:
+    return f"{number_text(result.margin)} in {result.metric}"
+
+
+def _cheaper(result: LeanResult) -> str:
+    """Return the candidates in words, those that early stopping dropped included."""
+    tried = len(result.table) + len(result.stopped)
+    return f"{tried} cheaper shape{'' if tried == 1 else 's'}"
+
+
+def _settings_at_edge(result: LeanResult) -> str:
+    """Return that the best setting of the baseline or the choice is the last one tried."""
+    chosen = chosen_row(result)
+    shapes = [("the baseline", result.baseline_setting)]
+    if chosen is not None:
+        shapes.append((chosen.label, chosen.setting))
+    parts = []
+    for name, setting in shapes:
+        for axis in setting.at_edge if setting is not None else ():
+            assert setting is not None
+            value = axis_text(setting.values[axis])
+            parts.append(f"{axis} = {value} for {name}")
+    if not parts:
+        return ""
+    return (
+        f" The best setting is the last one tried ({'; '.join(parts)}), so a wider range may "
+        "change the answer."
+    )
+
+
+def _baseline_losses(result: LeanResult) -> str:
+    lost = result.baseline_lost
+    if not lost.total:
+        return ""
+    return f" Of the baseline {lost.text}; its mean is that of the {result.baseline_n} left."
+
+
+def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
+    """Return what the comparisons come to, and the tone it is shown in."""
+    established, every = len(groups.established), len(groups.found) + len(groups.problems)
+    if not groups.found:
+        return "no verdict", "unknown"
+    if len(groups.excluded) == every:
+        return _VERDICTS["excluded"]
+    unsettled = every - established - len(groups.excluded)
+    if not established:
+        return f"undecided in {unsettled} of {every}", "unknown"
+    tone: Tone = "found" if established == every else "partial"
+    rest = f", undecided in {unsettled}" if unsettled else ""
+    return f"leaner equivalent in {established} of {every}{rest}", tone
+
+
+def groups_sentence(groups: LeanGroups) -> str:
+    """Return what the comparisons found, in a few sentences."""
+    return " ".join(groups_sentences(groups))
+
+
+def groups_sentences(groups: LeanGroups) -> list[str]:
+    """Return in how many comparisons a leaner shape was found, and what each of them found."""
+    found = {value: lean_sentence(result) for value, result in groups.found.items()}
+    found |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
+    parts = []
+    for text in dict.fromkeys(found.values()):
+        values = ", ".join(value for value, other in found.items() if other == text)
+        parts.append(f"{groups.within} = {values}: {first_to_lower(text)}")
+    established, every = len(groups.established), len(groups.found) + len(groups.problems)
+    summary = (
+        f"A leaner shape is established as no worse than its baseline in {established} of "
+        f"{every} comparisons"
+    )
+    excluded = len(groups.excluded)
+    unsettled = every - established - excluded
+    rest = [f"excluded in {excluded}"] if excluded else []
+    rest += [f"undecided in {unsettled}"] if unsettled else []
+    return [f"{', '.join([summary, *rest])}.", *parts]
+
+
+def chosen_row(result: LeanResult) -> LeanRow | None:
+    """Return the row of the chosen shape, or None where there is none."""
+    return next((row for row in result.table if row.label == result.choice), None)
+
+
+def established_first(result: LeanResult) -> LeanResult:
+    """Return the comparison with what it established first where candidates are too many."""
+    if len(result.table) <= MAX_ROWS:
+        return result
+    return dataclasses.replace(
+        result, table=tuple(sorted(result.table, key=lambda row: not row.accepted))
+    )
+
+
+def lean_table(result: LeanResult) -> Table:
+    """Return every candidate with its difference, p values and savings."""
+    header = (
+        "shape",
+        f"difference in {result.metric}",
+        f"{percent_text(result.settings.confidence)} interval",
+        "runs",
+        "p",
+        "Holm p",
+        "no worse than the margin",
+        f"seeds for {percent_text(result.settings.power)}",
+        *(f"{cost_title(cost)} saved" for cost in result.costs),
+        *setting_header(result.nuisance),
+    )
+    rows = tuple(
+        (
+            row.label,
+            number_text(row.diff),
+            f"{number_text(row.ci.low)} to {number_text(row.ci.high)}",
+            runs_text(row.n, row.lost),
+            number_text(row.p_raw, 2),
+            number_text(row.p_holm, 2),
+            NONE if result.verdict in ("untrained", "unsupported") else row.outcome,
+            NONE if result.verdict == "untrained" else _seeds_text(row),
+            *(
+                percent_text(round(row.saving[cost], 3)) if cost in row.saving else NONE
+                for cost in result.costs
+            ),
+            *((setting_text(row.setting),) if result.nuisance else ()),
+        )
+        for row in result.table
+    )
+    spread = (
+        f"seed standard deviation {number_text(result.sd)}, so the margin is "
+        f"{number_text(result.margin_over_sd)} of them"
+        if result.sd is not None
+        else "no seed standard deviation (one run)"
+    )
+    note = (
+        f"Baseline {result.baseline_label}: {result.metric} {number_text(result.baseline_mean, 4)} "
+        f"over {result.baseline_n} run{'' if result.baseline_n == 1 else 's'}"
+        f"{result.baseline_lost.behind}, {spread}{_best_setting(result)}. "
+        f"{sentence(result.power_note)} {sentence(result.confirm)}"
+    )
+    return Table(header, rows, note.strip())
+
+
+def _seeds_text(row: LeanRow) -> str:
+    """Return the seeds that would establish an equal shape."""
+    if row.seeds_needed is not None:
+        return str(row.seeds_needed)
+    is_open = row.outcome == "undecided" and row.p_raw is not None
+    return f"more than {MOST_SEEDS_ASKED_FOR}" if is_open else NONE
+
+
+def _best_setting(result: LeanResult) -> str:
+    if result.baseline_setting is None:
+        return ""
+    return f", at its best {setting_text(result.baseline_setting)}"
+
+
+def missing_runs_table(results: Mapping[str, LeanResult], within: str = "") -> Table:
+    """Return the runs that would settle undecided comparisons.
+
+    Args:
+        results: the comparisons, by their value of ``within`` in words.
+        within: the axis that parts them; empty where there is only one.
+    """
+    header = (*((within,) if within else ()), "shape", "trials to add", "why")
+    rows = tuple(
+        (*((value,) if within else ()), each.label, str(each.trials), each.why)
+        for value, result in results.items()
+        for each in result.missing
+    )
+    return Table(header, rows)
+
+
+def group_candidates_table(groups: LeanGroups) -> Table:
+    """Return the candidates of every comparison, one below the other."""
+    tables = {value: lean_table(result) for value, result in groups.found.items()}
+    header = max((table.header for table in tables.values()), key=len, default=())
+    rows = tuple((value, *row) for value, table in tables.items() for row in table.rows)
+    return Table((groups.within, *header), rows)
+
+
+def group_baselines_table(groups: LeanGroups) -> Table:
+    """Return the baseline of every comparison, its seeds' scatter and what they can show."""
+    header = (
+        *(groups.within, "baseline", "mean", "runs", "seed standard deviation"),
+        *("margin in these", "what the seeds can show"),
+    )
+    rows = [
+        (
+            value,
+            result.baseline_label,
+            number_text(result.baseline_mean, 4),
+            runs_text(result.baseline_n, result.baseline_lost),
+            number_text(result.sd),
+            number_text(result.margin_over_sd),
+            f"{sentence(result.power_note)} {sentence(result.confirm)}".strip(),
+        )
+        for value, result in groups.found.items()
+    ]
+    rows += [
+        (value, NONE, NONE, NONE, NONE, NONE, sentence(f"no answer: {problem}"))
+        for value, problem in groups.problems.items()
+    ]
+    return Table(header, tuple(rows))

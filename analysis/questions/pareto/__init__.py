@@ -1,0 +1,1 @@
+"""Which shapes lie on the front of metric and cost?"""

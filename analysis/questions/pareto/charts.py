@@ -1,0 +1,255 @@
+"""The charts of a front: metric against each cost, and how far single runs scatter about it."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import pandas as pd
+
+from analysis.charts import palette
+from analysis.charts.axes import cost_axis
+from analysis.charts.chart import Axis, Chart, Dash, Line, Pick, Point, Series, by_look, shortened
+from analysis.charts.picks import config_key, query_text, run_id, run_links, runs_by_values
+from analysis.questions.pareto.result import AttainmentSurface, FrontClass, ParetoResult, ParetoRow
+from analysis.questions.pareto.text import CLASS_NAMES
+from analysis.text.numbers import (
+    cost_text,
+    cost_title,
+    interval_text,
+    number_text,
+    percent_text,
+    setting_text,
+)
+from analysis.values import Config
+from hsweep.design.question import Goal
+
+_MANY: Final = 60
+_CLASS_LOOKS: Final[dict[FrontClass, Series]] = {
+    "on": Series((), palette.BLUE, CLASS_NAMES["on"], is_thin=True),
+    "undecided": Series(
+        (), palette.ORANGE, CLASS_NAMES["undecided"], symbol="diamond", is_thin=True
+    ),
+    "off": Series((), palette.GREY, CLASS_NAMES["off"], symbol="square", is_thin=True),
+}
+_MARK_LOOKS: Final = {
+    "baseline": Series((), palette.INK, "baseline", is_open=True),
+    "chosen": Series((), palette.INK, "chosen", symbol="star", is_open=True),
+    "runs lost": Series((), palette.INK, "runs lost", symbol="x-thin"),
+}
+
+
+def front_charts(
+    pareto: ParetoResult,
+    trials: pd.DataFrame,
+    role_of: Callable[[Config], str] | None = None,
+) -> list[Chart]:
+    """Return a front's charts, leaving out costs that no shape has.
+
+    Args:
+        pareto: the front.
+        trials: one row a trial, where the runs of a shape are looked up.
+        role_of: whether a shape is the ``baseline`` or the ``chosen`` one; empty for neither.
+    """
+    axes = list(dict.fromkeys(name for row in pareto.table for name in row.config))
+    runs = runs_by_values(trials, axes)
+    charts = []
+    for cost in pareto.costs:
+        rows = [row for row in pareto.table if math.isfinite(row.costs.get(cost, math.nan))]
+        if rows:
+            rows.sort(key=lambda row: row.costs[cost])
+            charts.append(_front_chart(pareto, cost, rows, runs, role_of))
+    if spread := _attainment_chart(pareto):
+        charts.append(spread)
+    return charts
+
+
+def _front_chart(
+    pareto: ParetoResult,
+    cost: str,
+    rows: list[ParetoRow],
+    runs: dict[tuple[tuple[str, str], ...], list[dict[str, object]]],
+    role_of: Callable[[Config], str] | None,
+) -> Chart:
+    costs = [row.costs[cost] for row in rows]
+    places = side_by_side(costs)
+    size = 11 if len(rows) <= _MANY else 7
+    shapes: list[tuple[FrontClass, Point]] = []
+    marks: list[tuple[str, Point]] = []
+    picks = []
+    for at, (row, place) in enumerate(zip(rows, places, strict=True)):
+        own = runs.get(config_key(row.config), [])
+        role = role_of(row.config) if role_of else ""
+        hover = _hover(row, role, own, pareto.metric)
+        # The fainter the less likely it is on the front.
+        opacity = 0.5 if math.isnan(row.p_front) else 0.25 + 0.75 * row.p_front
+        point = Point(place, row.ci.estimate, row.ci, hover, at, size, opacity)
+        shapes.append((row.class_, point))
+        picks.append(Pick(row.label, query_text(row.config), run_links(own)))
+        if role:
+            marks.append((role, Point(point.x, point.y, size=20)))
+        if row.lost.total:
+            marks.append(("runs lost", Point(point.x, point.y, size=11)))
+    steps: list[Series] = []
+    if len(pareto.costs) == 1:
+        pairs = [(value, row.ci.estimate) for value, row in zip(costs, rows, strict=True)]
+        corners = tuple(Point(x, y) for x, y in mean_front(pairs, pareto.goal))
+        line = Line(1.4, is_step=True, opacity=0.6)
+        steps.append(Series(corners, palette.BLUE, "mean front", symbol=None, line=line))
+    better = "lower" if pareto.goal == "min" else "higher"
+    joint = ", all costs taken together" if len(pareto.costs) > 1 else ""
+    tied = "; shapes of equal cost stand side by side" if places != costs else ""
+    crossed = (
+        "; a cross marks a shape whose mean is that of the runs left, as others were lost"
+        if any(row.lost.total for row in rows)
+        else ""
+    )
+    return Chart(
+        f"front-{file_part(cost)}",
+        f"{pareto.metric} against {cost_title(cost)}",
+        f"Each point is one shape with its {percent_text(pareto.settings.confidence)} interval "
+        f"over seeds; left and {better} is better, and the fainter a point the smaller P(front), "
+        f"the chance that nothing beats it{joint}{tied}{crossed}. Click a point for its runs.",
+        cost_axis(cost, places),
+        Axis(pareto.metric),
+        (*steps, *by_look(_CLASS_LOOKS, shapes), *by_look(_MARK_LOOKS, marks)),
+        is_wide=True,
+        picks=tuple(picks),
+        legend="beside",
+    )
+
+
+def _hover(row: ParetoRow, role: str, runs: list[dict[str, object]], metric: str) -> str:
+    lines = [
+        f"{row.label} ({role})" if role else row.label,
+        f"{metric} {interval_text(row.ci)}",
+        f"P(front) {number_text(row.p_front, 2)}, {CLASS_NAMES[row.class_]}",
+    ]
+    # Runs without a number are named with those that are left.
+    if row.crash_share > 0 and not row.lost.total:
+        lines.append(f"{percent_text(row.crash_share)} of runs crashed")
+    lines += [f"{cost_title(name)}: {cost_text(name, row.costs[name])}" for name in row.costs]
+    if row.setting:
+        lines.append(f"best setting: {setting_text(row.setting)}")
+    lines.append(f"{row.n} full-budget run{'' if row.n == 1 else 's'}{row.lost.behind}")
+    if seeds := ", ".join(str(run["seed"]) for run in runs if "seed" in run):
+        lines.append(f"seeds: {shortened(seeds, 60)}")
+    if ids := ", ".join(run_id(address) for _, address in run_links(runs)):
+        lines.append(f"MLflow: {shortened(ids, 60)}")
+    return "\n".join(lines)
+
+
+def file_part(name: str) -> str:
+    """Return a name that is safe in a file's name."""
+    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
+
+
+def mean_front(pairs: Sequence[tuple[float, float]], goal: Goal) -> list[tuple[float, float]]:
+    """Return the corners of the front of means, cheapest first, of (cost, mean) of each shape."""
+    corners: list[tuple[float, float]] = []
+    best = math.inf
+    sign = 1.0 if goal == "min" else -1.0
+    for cost, mean in sorted(pairs, key=lambda pair: (pair[0], sign * pair[1])):
+        if sign * mean < best:
+            best = sign * mean
+            corners.append((cost, mean))
+    return corners
+
+
+def side_by_side(costs: Sequence[float]) -> list[float]:
+    """Return where each point is drawn: at its cost, those of equal cost beside one another.
+
+    The whole group takes at most 5 % of the chart, so that it still reads as one cost.
+    """
+    places = list(costs)
+    if not costs or min(costs) <= 0:
+        return places
+    span = math.log10(max(costs) / min(costs)) or 1.0
+    ties: dict[float, list[int]] = {}
+    for index, cost in enumerate(costs):
+        ties.setdefault(float(f"{cost:.9g}"), []).append(index)
+    for members in ties.values():
+        step = min(0.02, 0.05 / len(members)) * span
+        for rank, index in enumerate(members):
+            places[index] = costs[index] * 10 ** (step * (rank - (len(members) - 1) / 2))
+    return places
+
+
+def _attainment_chart(pareto: ParetoResult) -> Chart | None:
+    """Draw the surfaces that the seeds' fronts attain, None where there is nothing to draw."""
+    costs = [point[1] for surface in pareto.attainment for point in surface.points]
+    # With one shape on every seed's front there is no line.
+    if not costs or (len(set(costs)) == 1 and len(pareto.costs) == 1):
+        return None
+    draw = _surface_line if len(pareto.costs) == 1 else _surface_points
+    seeds = round(1 / pareto.attainment[0].share)
+    third = (
+        f" The size of a point stands for {cost_title(pareto.costs[1])}."
+        if len(pareto.costs) > 1
+        else ""
+    )
+    return Chart(
+        "spread-of-runs",
+        "Spread of single runs",
+        f"Every one of {seeds} seeds has a front of its own; between the faint lines lie those "
+        f"that some but not all attain (empirical attainment function).{third} This shows what one "
+        "run of every shape may give, not where the front is: fronts of single runs are too good "
+        "on average.",
+        cost_axis(pareto.costs[0], costs),
+        Axis(pareto.metric),
+        tuple(draw(pareto, at) for at in range(len(pareto.attainment))),
+        is_wide=True,
+        legend="beside",
+    )
+
+
+def _surface_name(pareto: ParetoResult, surface: AttainmentSurface) -> str:
+    if surface.share == pareto.attainment[0].share:
+        return "by one seed"
+    return "by every seed" if surface.share == 1 else f"by {percent_text(surface.share)}"
+
+
+def _surface_hover(pareto: ParetoResult, name: str, metric: float, *costs: float) -> str:
+    lines = [name, f"{pareto.metric} {number_text(metric, 4)}"]
+    lines += [
+        f"{cost_title(cost)} {cost_text(cost, value)}"
+        for cost, value in zip(pareto.costs, costs, strict=False)
+    ]
+    return "\n".join(lines)
+
+
+def _surface_line(pareto: ParetoResult, at: int) -> Series:
+    """Return a surface over one cost as a staircase that ends at the largest cost of any."""
+    surface = pareto.attainment[at]
+    name = _surface_name(pareto, surface)
+    end = max(point[1] for each in pareto.attainment for point in each.points)
+    corners = [(point[1], point[0]) for point in sorted(surface.points, key=lambda p: p[1])]
+    corners += [(end, corners[-1][1])] if corners else []
+    is_middle = surface.share not in (pareto.attainment[0].share, 1.0)
+    is_main = is_middle or len(pareto.attainment) == 1
+    dash: Dash = "solid" if is_main else "dot" if at == 0 else "long"
+    return Series(
+        tuple(Point(x, y, hover=_surface_hover(pareto, name, y, x)) for x, y in corners),
+        palette.PURPLE,
+        name,
+        symbol=None,
+        line=Line(2.0 if is_main else 1.0, dash, is_step=True),
+    )
+
+
+def _surface_points(pareto: ParetoResult, at: int) -> Series:
+    """Return a surface over two costs as points, larger for more of the second cost."""
+    surface = pareto.attainment[at]
+    name = _surface_name(pareto, surface)
+    every = [point[2] for each in pareto.attainment for point in each.points]
+    low, span = min(every), max(every) - min(every) or 1.0
+    points = tuple(
+        Point(
+            point[1],
+            point[0],
+            hover=_surface_hover(pareto, name, *point),
+            size=6 + 12 * (point[2] - low) / span,
+            opacity=0.6,
+        )
+        for point in surface.points
+    )
+    return Series(points, (palette.BLUE, palette.PURPLE, palette.GREY)[at], name)

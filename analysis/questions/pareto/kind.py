@@ -1,0 +1,82 @@
+"""The front: which shapes does no other beat in both metric and cost?"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from analysis.charts.chart import Chart
+from analysis.questions.base import Finding, Kind, Section
+from analysis.questions.pareto.charts import front_charts
+from analysis.questions.pareto.fit import fit
+from analysis.questions.pareto.result import ParetoResult, ParetoSettings
+from analysis.questions.pareto.text import (
+    likeliest_first,
+    pareto_badge,
+    pareto_sentence,
+    pareto_table,
+)
+from analysis.questions.settings import with_settings
+from analysis.questions.shapes import CONFIG, COSTS, NUISANCE, front_question
+from analysis.runs.table import Runs
+from analysis.text.numbers import Tone
+
+
+@dataclass(frozen=True)
+class ParetoFinding(Finding):
+    """A front; ``not_compared`` tells why a lean question beside it could not be answered."""
+
+    result: ParetoResult
+    not_compared: str = ""
+
+    kind: ClassVar[str] = "pareto"
+    answers: ClassVar[bool] = True
+
+    @property
+    def sentences(self) -> list[str]:
+        lacking = f" No lean equivalent can be named: {self.not_compared}."
+        return [f"{pareto_sentence(self.result)}{lacking if self.not_compared else ''}"]
+
+    @property
+    def badge(self) -> tuple[str, Tone]:
+        return pareto_badge(self.result)
+
+    @property
+    def problem(self) -> str | None:
+        return self.not_compared or None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.result.warnings
+
+    def page_tables(self, *, beside: bool) -> list[Section]:
+        return [Section("Shapes", pareto_table(likeliest_first(self.result)))]
+
+    def terminal_tables(self, *, beside: bool) -> list[Section]:
+        return [Section("shapes", pareto_table(self.result))]
+
+    def charts(self, trials: pd.DataFrame) -> list[Chart]:
+        return front_charts(self.result, trials)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"front": self.result.settings}
+
+
+class ParetoKind(Kind):
+    """Reads a front from a table."""
+
+    name = "pareto"
+    about = "Which shapes lie on the front of metric and cost?"
+    settings = ParetoSettings
+    result = ParetoResult
+    options = (CONFIG, COSTS, NUISANCE)
+
+    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
+        asked = front_question(runs, chosen)
+        settings = with_settings(ParetoSettings(), chosen["settings"])
+        return ParetoFinding(fit(runs, settings=settings, **asked))
+
+
+PARETO = ParetoKind()

@@ -1,0 +1,145 @@
+"""What the Pareto analysis found, as frozen values."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from analysis.runs.losses import NONE_LOST, Losses
+from analysis.runs.tuned import TunedSetting
+from analysis.statistics.values import Interval
+from analysis.values import Config, Jsonable, encode
+from hsweep.design.question import Goal
+
+FrontClass = Literal["on", "off", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoSettings(Jsonable):
+    """Every choice the Pareto analysis makes.
+
+    Attributes:
+        draws: draws of the configuration means.
+        rng_seed: seed of the draws.
+        on: P_front from which a configuration is called on the front.
+        off: P_front up to which it is called off the front.
+        epsilon: metric difference that the epsilon front counts as none, in the metric's unit.
+        confidence: level of every interval.
+        crash_sd: runs this many pooled robust sd below their configuration's median are screened.
+    """
+
+    draws: int = 2000
+    rng_seed: int = 0
+    on: float = 0.95
+    off: float = 0.05
+    epsilon: float = 0.0
+    confidence: float = 0.95
+    crash_sd: float = 6.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.off < self.on <= 1:
+            raise ValueError(f"need 0 <= off < on <= 1, not off {self.off!r}, on {self.on!r}")
+        if self.draws < 1:
+            raise ValueError(f"draws must be at least 1, not {self.draws!r}")
+        if not self.epsilon >= 0:
+            raise ValueError(f"epsilon must not be negative, not {self.epsilon!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoRow:
+    """One configuration on or off the front.
+
+    Attributes:
+        config: axis values.
+        label: the same in words, unique within the result.
+        mean: mean metric over screened full-budget runs, in the metric's unit.
+        se_eb: its standard error with the empirical-Bayes seed sd.
+        ci: interval of the mean.
+        n: runs behind the mean.
+        values: those runs.
+        crash_share: screened, failed, diverged and too large runs among all that ended.
+        costs: each cost's mean over the runs.
+        p_front: share of draws in which nothing dominates it.
+        class_: on, off or undecided.
+        dominated_by: labels of the configurations whose means dominate it; of more than 1,000
+            configurations only those on the front of the means are named.
+        p_epsilon: p_front when a metric within epsilon counts as equal.
+        epsilon_class: its class on the epsilon front.
+        lost: its runs that are in no mean; it is that of those left.
+        setting: its best setting of the nuisance axes; None without such axes.
+    """
+
+    config: Config
+    label: str
+    mean: float
+    se_eb: float
+    ci: Interval
+    n: int
+    values: tuple[float, ...]
+    crash_share: float
+    costs: dict[str, float]
+    p_front: float
+    class_: FrontClass
+    dominated_by: tuple[str, ...]
+    p_epsilon: float
+    epsilon_class: FrontClass
+    lost: Losses = NONE_LOST
+    setting: TunedSetting | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttainmentSurface:
+    """What at least a share of the single-seed fronts attains: a picture of spread.
+
+    Attributes:
+        share: of the seeds; the smallest is 1 / seeds (the best of all), 1 is attained by each.
+        points: corners as (metric, costs...), by cost.
+    """
+
+    share: float
+    points: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoResult(Jsonable):
+    """The front of metric against costs, with what the seeds can and cannot tell.
+
+    Attributes:
+        table: one row a configuration, cheapest first.
+        hv: hypervolume of the front of seed means, with the interval over draws; each objective is
+            scaled to [0, 1] over the configurations' means.
+        hv_note: how it was computed, or why it was not.
+        epsilon: the epsilon of the epsilon front.
+        metric: name of the metric column.
+        goal: whether it is minimised or maximised.
+        costs: names of the cost columns.
+        prior_sd: empirical-Bayes prior seed sd s0, or None when no variance could be estimated.
+        prior_df: its degrees of freedom d0 (null in JSON when infinite).
+        settings: every choice made.
+        warnings: what a reader has to know besides.
+        attainment: how far single runs scatter (see ``statistics.attainment``); no estimate.
+        attainment_note: what it is, or why there is none.
+        nuisance: axes of whose settings every shape stands at its best.
+    """
+
+    table: tuple[ParetoRow, ...]
+    hv: Interval | None
+    hv_note: str
+    epsilon: float
+    metric: str
+    goal: Goal
+    costs: tuple[str, ...]
+    prior_sd: float | None
+    prior_df: float | None
+    settings: ParetoSettings
+    warnings: tuple[str, ...]
+    attainment: tuple[AttainmentSurface, ...] = ()
+    attainment_note: str = ""
+    nuisance: tuple[str, ...] = ()
+
+    @property
+    def p_front(self) -> dict[str, float]:
+        """P_front of each configuration by its label."""
+        return {row.label: row.p_front for row in self.table}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, and ``p_front`` by label."""
+        return Jsonable.to_json(self) | {"p_front": encode(self.p_front)}

@@ -1,0 +1,109 @@
+"""What a front says in words: sentence and tables."""
+
+import dataclasses
+import math
+from typing import Final
+
+from analysis.questions.pareto.result import FrontClass, ParetoResult
+from analysis.runs.losses import losses_named, runs_text
+from analysis.text.numbers import (
+    Tone,
+    at_best,
+    cost_text,
+    cost_title,
+    interval_text,
+    number_text,
+    percent_text,
+    sentence,
+    setting_header,
+    setting_text,
+)
+from analysis.text.tables import MAX_ROWS, Table
+
+CLASS_NAMES: Final[dict[FrontClass, str]] = {
+    "on": "on the front",
+    "undecided": "undecided",
+    "off": "off the front",
+}
+
+
+def pareto_badge(result: ParetoResult) -> tuple[str, Tone]:
+    """Return how far the front is decided, and the tone that is shown in."""
+    if not result.table:
+        return "nothing to compare", "unknown"
+    if any(row.class_ == "undecided" for row in result.table):
+        return "front partly decided", "partial"
+    return "front decided", "found"
+
+
+def pareto_sentence(result: ParetoResult) -> str:
+    """Return how many shapes lie on the front, and which lost runs."""
+    counted = {
+        name: sum(row.class_ == name for row in result.table) for name in ("on", "undecided", "off")
+    }
+    if not result.table:
+        return "No shape has a finished trial, so there is no front to show."
+    costs = " and ".join(cost_title(cost) for cost in result.costs)
+    return (
+        f"Of {len(result.table)} shapes, {counted['on']} lie on the front of {result.metric} "
+        f"against {costs} (probability at least {number_text(result.settings.on)}), "
+        f"{counted['undecided']} stay undecided with these seeds, and {counted['off']} do not"
+        f"{at_best(result.nuisance)}."
+        f"{_shapes_with_losses(result)}"
+    )
+
+
+def _shapes_with_losses(result: ParetoResult) -> str:
+    lossy = [(row.label, row.lost) for row in result.table if row.lost.total]
+    if not lossy:
+        return ""
+    one = len(lossy) == 1
+    return (
+        f" {'The mean of one of them is' if one else f'The means of {len(lossy)} of them are'} "
+        f"over the seeds that are left ({losses_named(lossy)})."
+    )
+
+
+def pareto_table(result: ParetoResult) -> Table:
+    """Return every shape with its mean, interval, costs and place on the front."""
+    header = (
+        "shape",
+        f"{result.metric} (mean)",
+        f"{percent_text(result.settings.confidence)} interval",
+        "runs",
+        "crashed",
+        *(cost_title(cost) for cost in result.costs),
+        "P(front)",
+        "class",
+        *setting_header(result.nuisance),
+    )
+    rows = tuple(
+        (
+            row.label,
+            number_text(row.mean, 4),
+            f"{number_text(row.ci.low, 4)} to {number_text(row.ci.high, 4)}",
+            runs_text(row.n, row.lost),
+            percent_text(row.crash_share),
+            *(cost_text(cost, row.costs.get(cost)) for cost in result.costs),
+            number_text(row.p_front, 2),
+            row.class_,
+            *((setting_text(row.setting),) if result.nuisance else ()),
+        )
+        for row in result.table
+    )
+    volume = (
+        f"Hypervolume {interval_text(result.hv, result.settings.confidence)}. "
+        if result.hv is not None
+        else ""
+    )
+    return Table(header, rows, (volume + sentence(result.hv_note)).strip())
+
+
+def likeliest_first(result: ParetoResult) -> ParetoResult:
+    """Return the front with its likeliest shapes first where they are too many to show them all."""
+    if len(result.table) <= MAX_ROWS:
+        return result
+    ordered = sorted(
+        result.table, key=lambda row: -row.p_front if math.isfinite(row.p_front) else 1.0
+    )
+    return dataclasses.replace(result, table=tuple(ordered))

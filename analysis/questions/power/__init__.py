@@ -1,0 +1,1 @@
+"""How many lengths and seeds a sweep needs."""

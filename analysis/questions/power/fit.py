@@ -1,0 +1,360 @@
+"""How many lengths and seeds does a sweep need to show a collapse of a given size?
+
+Sweeps with a jump of known size are simulated at the noise seen so far (or an assumed one) and
+fitted as real ones are; the power of a design is the share that comes out as a transition. For lean
+questions the power of Holm's first step is known in closed form and is tabulated.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from analysis.questions.lean.result import LeanResult
+from analysis.questions.power.result import (
+    Collapse,
+    Design,
+    LeanPowerResult,
+    Noise,
+    PowerResult,
+    PowerRow,
+    PowerSettings,
+)
+from analysis.questions.transition import fit as transition
+from analysis.questions.transition.result import TransitionResult, TransitionSettings
+from analysis.questions.transition.table import RunTable
+from analysis.runs.scale import THRESHOLDS
+from analysis.statistics.noninferiority import power, seeds_for
+from analysis.statistics.values import FloatArray, Interval
+from analysis.values import Number, number
+from hsweep.design.question import Goal, Scale
+from hsweep.errors import UserError
+
+_DECADES_OF_MIN_DROP: Final = 0.5
+"""The drop that a scale asks for stands for half a decade of error; sizes are scaled by it."""
+_FEWEST_HEADS: Final = 4
+_ALTERNATIVES: Final = ((2, 2), (2, 5), (3, 3), (5, 3), (5, 5))
+"""(lengths, seeds) that stand beside a sweep's own design."""
+_LEAN_SEEDS: Final = (3, 5, 8, 12, 20)
+_LEAN_PRIOR_DF: Final = 10.0
+"""Degrees of freedom that the other shapes' variances lend a comparison: with 8 and 15 candidates
+this reproduces the simulated power within 0.1, whether their variances are alike or differ
+four-fold."""
+_LEAN_RATIOS: Final = (0.5, 1.0, 1.5, 2.0, 3.0)
+
+Progressed = Callable[[int, int], None]
+
+
+def default_noise(scale: Scale) -> Noise:
+    """Return the noise that is assumed before anything has been run."""
+    unit = _unit(scale)
+    return Noise(0.1 * unit, 0.05 * unit, 0.04 * unit, "assumed: nothing has been run yet")
+
+
+def noise_of(result: TransitionResult) -> Noise:
+    """Return the noise that a study shows.
+
+    The seed sd is the geometric mean over head counts; the cells' own scatter is what their
+    over-dispersion phi leaves beside the seeds: phi = 1 + cell_sd^2 / c, with c the mean seed
+    variance of a cell's median.
+    """
+    spreads = [sd for sd in result.seed_sd.values() if sd > 0]
+    if result.stated_sd is None and (result.n1_assumed_sd is not None or not spreads):
+        source = "assumed: no cell of the study holds two full-budget runs"
+        return replace(default_noise(result.scale), source=source)
+    seed_sd = math.exp(sum(math.log(sd) for sd in spreads) / len(spreads))
+    runs = [cell.n for cell in result.cells] or [1]
+    reading = result.typical or result
+    variance = 1.57 * seed_sd**2 * sum(1 / n for n in runs) / len(runs)
+    cell_sd = math.sqrt(max(reading.phi - 1, 0.0) * variance)
+    head_sd = default_noise(result.scale).head_sd
+    seen = f"seen in {len(result.runs)} full-budget runs"
+    return Noise(
+        seed_sd, cell_sd, head_sd, seen if result.stated_sd is None else "stated by the user"
+    )
+
+
+def plan_transition(
+    heads: Sequence[Number],
+    lengths: Sequence[Number | None],
+    seeds: int,
+    *,
+    x: str = "heads",
+    by: str | None = "seq_len",
+    scale: Scale = "error",
+    noise: Noise | None = None,
+    h_star: Number | None = None,
+    jumps: Sequence[float] | None = None,
+    settings: PowerSettings | None = None,
+    fit_settings: TransitionSettings | None = None,
+    progressed: Progressed | None = None,
+) -> PowerResult:
+    """Return the power of a sweep's design and of others at jumps of the given sizes.
+
+    Args:
+        heads: values of the searched axis.
+        lengths: values of the modulating axis.
+        seeds: runs of every cell.
+        x, by: names of the axes; ``by`` None for a sweep at one length.
+        scale: of the metric.
+        noise: None takes the default of the scale.
+        h_star: where the jump is put; None: in the middle of the grid, never before its third
+            value, since a break at the second cannot be told from diminishing returns.
+        jumps: sizes; None: 0.4, 0.8 and 1.5 decades (a tenth of them in nats for losses).
+        settings: number of sweeps, draws, target.
+        fit_settings: of the analysis; draws and seed are taken from ``settings``.
+        progressed: called with the number of sweeps done and of all.
+
+    Raises:
+        UserError: an axis without two values, or a jump that is not positive.
+    """
+    settings = settings or PowerSettings()
+    warnings: list[str] = []
+    unit = _unit(scale)
+    heads = tuple(number(head) for head in sorted(set(heads)))
+    if len(heads) < 2:
+        raise UserError(f"{x} has one value; a transition needs at least {_FEWEST_HEADS}")
+    if jumps is None:
+        jumps = [round(jump * unit, 6) for jump in (0.4, 0.8, 1.5)]
+    if not jumps or min(jumps) <= 0:
+        raise UserError(f"a jump must be above 0, not {min(jumps, default=None)!r}")
+    if len(heads) < _FEWEST_HEADS:
+        step = heads[-1] - heads[-2]
+        more = _FEWEST_HEADS + 1 - len(heads)
+        extended = (*heads, *(number(heads[-1] + step * k) for k in range(1, more + 1)))
+        warnings.append(
+            f"{len(heads)} values of {x} can never show a transition, which needs "
+            f"{_FEWEST_HEADS}; the table is for {', '.join(f'{head:g}' for head in extended)}"
+        )
+        heads = extended
+    truth = _truth(heads, h_star, unit)
+    if h_star is not None and truth.h_star != h_star:
+        warnings.append(
+            f"the jump is put at {x} = {truth.h_star:g}: one at {h_star:g} has too few values "
+            "below it to be told from diminishing returns"
+        )
+    if seeds == 1:
+        warnings.append(
+            "one run a cell measures no seed noise: such a design can only suggest a collapse"
+        )
+    noise = noise or default_noise(scale)
+    designs = _designs(heads, tuple(lengths), seeds, by)
+    fit_settings = replace(fit_settings or TransitionSettings(), B=settings.B, n_mc=settings.n_mc)
+    total = len(designs) * len(jumps) * settings.sweeps
+    table: list[PowerRow] = []
+
+    def tell(done: int) -> None:
+        if progressed is not None:
+            progressed(len(table) * settings.sweeps + done, total)
+
+    for design in designs:
+        for jump in jumps:
+            table.append(
+                _row(design, float(jump), truth, noise, x, by, scale, settings, fit_settings, tell)
+            )
+    return PowerResult(
+        x=x,
+        by=by,
+        unit=THRESHOLDS[scale].unit,
+        noise=noise,
+        collapse=truth,
+        table=tuple(table),
+        recommended={float(jump): _smallest(table, float(jump), settings) for jump in jumps},
+        settings=settings,
+        warnings=tuple(warnings),
+    )
+
+
+def plan_lean(
+    *,
+    margin: float,
+    candidates: int,
+    seeds: int,
+    alpha: float = 0.05,
+    seen: LeanResult | None = None,
+    target: float = 0.8,
+) -> LeanPowerResult:
+    """Return the power to establish an exactly equal candidate.
+
+    Args:
+        margin: how much worse still counts as equal.
+        candidates: cheaper shapes that will be tested.
+        seeds: of every shape, as planned.
+        alpha: family-wise error rate; divided already where several comparisons share it.
+        seen: a study's result, for its seed sd and its number of candidates.
+        target: the power that is asked for.
+
+    Raises:
+        UserError: no candidate.
+    """
+    sd = None
+    source = "nothing has been run yet: several ratios of margin to seed sd are shown"
+    if seen is not None:
+        candidates = max(candidates, len(seen.table))
+        alpha = seen.settings.level
+        sd = seen.sd
+        if sd is not None:
+            source = f"the baseline's seed sd, {seen.baseline_n} runs and moderated by the others"
+    if candidates < 1:
+        raise UserError("no shape is cheaper than the baseline, so there is nothing to test")
+    ratios = _LEAN_RATIOS if sd is None else (margin / sd,)
+    prior_df = _LEAN_PRIOR_DF if candidates > 1 else 0.0
+    tried = sorted({*_LEAN_SEEDS, seeds})
+    return LeanPowerResult(
+        margin=margin,
+        sd=sd,
+        candidates=candidates,
+        alpha=alpha,
+        own_seeds=seeds,
+        power={
+            ratio: {n: power(ratio, n, candidates, alpha, prior_df) for n in tried if n > 1}
+            for ratio in ratios
+        },
+        enough={ratio: seeds_for(ratio, candidates, alpha, target, prior_df) for ratio in ratios},
+        prior_df=prior_df,
+        target=target,
+        source=source,
+    )
+
+
+def simulate(
+    design: Design, jump: float, truth: Collapse, noise: Noise, seed: Sequence[int]
+) -> FloatArray:
+    """Return y of one sweep, shape [heads, lengths, seeds].
+
+    The same ``seed`` draws the same scatter of head counts for every design and jump, so that less
+    noise lies between them.
+
+    Below the jump y falls by ``decline`` a value on average, linearly in the axis, and grows with
+    log10 T; at ``h_star`` it falls by ``jump`` more and stays.
+    """
+    h = np.array(design.heads, dtype=np.float64)
+    star = design.heads.index(truth.h_star)
+    per_head = truth.decline * star / (h[star] - h[0])
+    level = -per_head * (np.minimum(h, h[star]) - h[0])
+    level[star:] -= jump
+    of_heads, of_cells, of_seeds = (np.random.default_rng([*seed, part]) for part in range(3))
+    level = level + noise.head_sd * of_heads.standard_normal(len(h))
+    lengths = np.array([1.0 if length is None else length for length in design.lengths])
+    centred = np.log10(lengths) - np.log10(lengths).mean()
+    slope = np.where(np.arange(len(h)) < star, truth.slope_below, truth.slope_above)
+    cells = level[:, None] + slope[:, None] * centred
+    cells = cells + noise.cell_sd * of_cells.standard_normal(cells.shape)
+    seeds = noise.seed_sd * of_seeds.standard_normal((design.seeds, *cells.shape))
+    return np.asarray(cells[:, :, None] + np.moveaxis(seeds, 0, -1), dtype=np.float64)
+
+
+def _row(
+    design: Design,
+    jump: float,
+    truth: Collapse,
+    noise: Noise,
+    x: str,
+    by: str | None,
+    scale: Scale,
+    settings: PowerSettings,
+    fit_settings: TransitionSettings,
+    done: Callable[[int], None],
+) -> PowerRow:
+    verdicts: dict[str, int] = {}
+    located = 0
+    for sweep in range(settings.sweeps):
+        y = simulate(design, jump, truth, noise, (settings.rng_seed, sweep))
+        found = transition.fit(_table(design, y, x, by, scale), settings=fit_settings)
+        verdicts[found.verdict] = verdicts.get(found.verdict, 0) + 1
+        located += found.verdict == "transition" and found.h_star == truth.h_star
+        done(sweep + 1)
+    hits = verdicts.get("transition", 0)
+    return PowerRow(
+        design=design,
+        trials=design.trials,
+        jump=jump,
+        power=_share(hits, settings.sweeps),
+        located=located / hits if hits else None,
+        verdicts={name: count / settings.sweeps for name, count in sorted(verdicts.items())},
+    )
+
+
+def _table(design: Design, y: FloatArray, x: str, by: str | None, scale: Scale) -> RunTable:
+    """Return simulated runs as the table that a study's own runs become."""
+    shape = y.shape
+    heads, lengths, seeds = (index.ravel() for index in np.indices(shape))
+    length_values = np.array(
+        [np.nan if length is None else length for length in design.lengths], dtype=np.float64
+    )
+    frame = pd.DataFrame(
+        {
+            "x": np.array(design.heads, dtype=np.float64)[heads],
+            "by": length_values[lengths],
+            "replicate": seeds.astype(str),
+            "value": y.ravel(),
+            "y": y.ravel(),
+            "status": "finished",
+            "complete": True,
+            "reached": np.nan,
+            "budget": np.nan,
+        }
+    )
+    goal: Goal = "max" if scale == "accuracy" else "min"
+    return RunTable(frame, x, by, "simulated", goal, scale, ())
+
+
+def _truth(heads: tuple[Number, ...], h_star: Number | None, unit: float) -> Collapse:
+    at = heads.index(h_star) if h_star in heads else len(heads) // 2
+    at = max(2, min(at, len(heads) - 1))
+    # The plateau's slope is that of a law whose growth with T is gone.
+    return Collapse(0.7 * unit, 0.4 * unit, 0.0, heads[at])
+
+
+def _designs(
+    heads: tuple[Number, ...], lengths: tuple[Number | None, ...], seeds: int, by: str | None
+) -> list[Design]:
+    """Return the sweep's own design and the alternatives, smallest first."""
+    own_lengths = tuple(sorted({length for length in lengths if length is not None}))
+    if by is None or not own_lengths:
+        found = [Design(heads, (None,), seeds, is_own=True)]
+        found += [Design(heads, (None,), n) for n in (2, 3, 5, 8, 12) if n != seeds]
+        return sorted(found, key=lambda design: design.trials)
+    found = [Design(heads, own_lengths, seeds, is_own=True)]
+    for count, n in _ALTERNATIVES:
+        if (count, n) != (len(own_lengths), seeds):
+            found.append(Design(heads, _spread(own_lengths, count), n))
+    return sorted(found, key=lambda design: design.trials)
+
+
+def _spread(own: tuple[Number, ...], count: int) -> tuple[Number, ...]:
+    """Return ``count`` lengths spaced evenly in their logarithm over the sweep's own range, or
+    doubling from its smallest where that reaches further."""
+    if count == len(own):
+        return own
+    low, high = own[0], max(own[-1], own[0] * 2 ** (count - 1))
+    return tuple(round(float(length)) for length in np.geomspace(low, high, count))
+
+
+def _share(hits: int, of: int) -> Interval:
+    """Return a share with its 95 % Wilson interval."""
+    share, z = hits / of, 1.959964
+    centre = (share + z * z / (2 * of)) / (1 + z * z / of)
+    reach = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of)) / (1 + z * z / of)
+    return Interval(share, max(0.0, centre - reach), min(1.0, centre + reach))
+
+
+def _smallest(table: Sequence[PowerRow], jump: float, settings: PowerSettings) -> int:
+    enough = [
+        k
+        for k, row in enumerate(table)
+        if row.jump == jump and row.power.estimate >= settings.target
+    ]
+    return min(enough, key=lambda k: table[k].trials, default=-1)
+
+
+def _unit(scale: Scale) -> float:
+    return THRESHOLDS[scale].min_drop / _DECADES_OF_MIN_DROP
+
+
+def scaled(noise: Noise, factor: float) -> Noise:
+    """Return ``factor`` times the seed noise, to see what a noisier task would need."""
+    return replace(noise, seed_sd=factor * noise.seed_sd, source=f"{factor:g} x {noise.source}")

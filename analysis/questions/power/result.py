@@ -1,0 +1,161 @@
+"""What the planner found, as frozen values: the power of designs, and what was assumed."""
+
+from dataclasses import dataclass
+
+from analysis.statistics.values import Interval
+from analysis.values import Jsonable, Number
+from hsweep.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class PowerSettings(Jsonable):
+    """Every choice the power table makes.
+
+    Attributes:
+        sweeps: simulated for every design and jump.
+        n_mc: draws of the null of the abruptness test in each fit.
+        B: draws for the confidence set in each fit; no verdict depends on it.
+        target: the power a recommended design has to reach.
+        rng_seed: seed of every random step.
+    """
+
+    sweeps: int = 40
+    n_mc: int = 199
+    B: int = 1
+    target: float = 0.8
+    rng_seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("sweeps", "n_mc", "B"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, not {getattr(self, name)!r}")
+        if not 0 < self.target < 1:
+            raise UserError(f"target must lie between 0 and 1, not {self.target!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Noise(Jsonable):
+    """What makes sweeps of one truth differ, in units of y (decades, or nats of a loss).
+
+    Attributes:
+        seed_sd: between the seeds of a cell.
+        cell_sd: of whole cells about the line in log10 T that their head count follows.
+        head_sd: of whole head counts about a smooth decline.
+        source: where these come from.
+    """
+
+    seed_sd: float
+    cell_sd: float
+    head_sd: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Collapse(Jsonable):
+    """The truth that is simulated beside the jump, in units of y.
+
+    Attributes:
+        decline: how far y falls from one value of the searched axis to the next before the jump,
+            on average over the grid.
+        slope_below: growth of y per tenfold T before the jump.
+        slope_above: the same from there on.
+        h_star: where the jump is.
+    """
+
+    decline: float
+    slope_below: float
+    slope_above: float
+    h_star: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Design(Jsonable):
+    """A sweep to be planned.
+
+    Attributes:
+        heads: values of the searched axis, ascending.
+        lengths: values of the modulating axis, ascending; one None where there is none.
+        seeds: runs of every cell.
+        is_own: the sweep's own design.
+    """
+
+    heads: tuple[Number, ...]
+    lengths: tuple[Number | None, ...]
+    seeds: int
+    is_own: bool = False
+
+    @property
+    def trials(self) -> int:
+        """How many trials it takes."""
+        return len(self.heads) * len(self.lengths) * self.seeds
+
+
+@dataclass(frozen=True, slots=True)
+class PowerRow(Jsonable):
+    """The power of one design at one jump.
+
+    Attributes:
+        jump: what y falls at the jump beyond the decline before it.
+        power: share of sweeps with the verdict transition, and its 95 % interval.
+        located: share of those whose h* is the true one; None where there is none.
+        verdicts: share of each verdict.
+    """
+
+    design: Design
+    trials: int
+    jump: float
+    power: Interval
+    located: float | None
+    verdicts: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PowerResult(Jsonable):
+    """The power table of a transition sweep.
+
+    Attributes:
+        recommended: by jump, the index in ``table`` of the smallest design that reaches the
+            target; -1 where none does.
+        warnings: what a reader has to know besides.
+    """
+
+    x: str
+    by: str | None
+    unit: str
+    noise: Noise
+    collapse: Collapse
+    table: tuple[PowerRow, ...]
+    recommended: dict[float, int]
+    settings: PowerSettings
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeanPowerResult(Jsonable):
+    """The chance to establish one exactly equal shape, by margin and number of seeds.
+
+    Attributes:
+        margin: as the sweep states it, in the metric's unit.
+        sd: the seed standard deviation seen so far; None when there is none, and the table then
+            shows several ratios of margin to it.
+        candidates: cheaper shapes that are tested; those besides the equal one are taken to be
+            hopeless, the hardest case for Holm's procedure.
+        alpha: the family-wise error rate that the candidates share.
+        own_seeds: the sweep's own number of seeds.
+        power: by margin over sd, the power at each number of seeds.
+        enough: by margin over sd, the fewest seeds that reach the target; None where over 200
+            would be needed.
+        prior_df: degrees of freedom that the variances of the other shapes are taken to lend.
+        source: where the sd comes from.
+    """
+
+    margin: float
+    sd: float | None
+    candidates: int
+    alpha: float
+    own_seeds: int
+    power: dict[float, dict[int, float]]
+    enough: dict[float, int | None]
+    target: float
+    prior_df: float
+    source: str

@@ -1,0 +1,120 @@
+"""The planner's findings as a sentence and a table, for the terminal and for pages."""
+
+from analysis.questions.power.result import LeanPowerResult, PowerResult, PowerRow
+from analysis.text.numbers import NONE, number_text, percent_text
+from analysis.text.tables import Table
+
+
+def power_sentence(result: PowerResult) -> str:
+    """Return the recommendation in a sentence a jump."""
+    sentences = []
+    for jump, index in result.recommended.items():
+        size = f"a jump of {number_text(jump)} {result.unit}"
+        if index < 0:
+            best = max(
+                (row for row in result.table if row.jump == jump),
+                key=lambda row: row.power.estimate,
+            )
+            sentences.append(
+                f"For {size} none of these designs reaches {percent_text(result.settings.target)}"
+                f" (best: {_design(result, best)}, {percent_text(best.power.estimate)})."
+            )
+        else:
+            row = result.table[index]
+            own = ", the sweep's own design" if row.design.is_own else ""
+            sentences.append(
+                f"For {size} the smallest design with power of at least "
+                f"{percent_text(result.settings.target)} is {_design(result, row)}: {row.trials} "
+                f"trials{own}."
+            )
+    return " ".join(sentences)
+
+
+def power_table(result: PowerResult) -> Table:
+    """Return the share of simulated sweeps with the verdict transition, a row a design."""
+    jumps = list(result.recommended)
+    header = (
+        "design",
+        "trials",
+        *(f"jump {number_text(jump)} {result.unit}" for jump in jumps),
+    )
+    rows = []
+    for design in dict.fromkeys(row.design for row in result.table):
+        found = {row.jump: row for row in result.table if row.design == design}
+        own = " (this sweep)" if design.is_own else ""
+        rows.append(
+            (
+                _design(result, found[jumps[0]]) + own,
+                str(design.trials),
+                *(_power(found[jump]) for jump in jumps),
+            )
+        )
+    noise, truth, settings = result.noise, result.collapse, result.settings
+    note = (
+        f"Share of {settings.sweeps} simulated sweeps with the verdict transition, 95% interval "
+        f"beside it. Noise {noise.source}: {number_text(noise.seed_sd)} {result.unit} between "
+        f"seeds, {number_text(noise.cell_sd)} between cells, {number_text(noise.head_sd)} between "
+        f"values of {result.x}. The jump is at {result.x} = {number_text(truth.h_star)} and comes "
+        f"on top of a decline of {number_text(truth.decline)} a step before it. Each fit takes "
+        f"{settings.n_mc} draws of the null (an analysis takes 999)."
+    )
+    return Table(header, tuple(rows), note)
+
+
+def lean_power_sentence(result: LeanPowerResult) -> str:
+    """Return how many seeds are enough."""
+    if result.sd is None:
+        return (
+            f"How many seeds the margin of {number_text(result.margin)} needs depends on the seed "
+            "standard deviation, which nothing has shown yet: see the table, and ask again with "
+            "--study once a few seeds have run."
+        )
+    ((ratio, enough),) = result.enough.items()
+    own = result.power[ratio].get(result.own_seeds)
+    chance = "" if own is None else f" (with {result.own_seeds} it is {percent_text(own)})"
+    margin = f"The margin of {number_text(result.margin)} is {number_text(ratio)} seed sd; "
+    target = percent_text(result.target)
+    if enough is None:
+        return f"{margin}even 200 seeds do not reach a power of {target}{chance}; widen it."
+    return (
+        f"{margin}{enough} seeds find an exactly equal shape among {result.candidates} candidates "
+        f"with a power of at least {target}{chance}."
+    )
+
+
+def lean_power_table(result: LeanPowerResult) -> Table:
+    """Return the power by number of seeds, a row a ratio of margin to seed sd."""
+    seeds = list(next(iter(result.power.values())))
+    header = (
+        "margin / seed sd",
+        *(f"{n} seeds{' (this sweep)' * (n == result.own_seeds)}" for n in seeds),
+        f"seeds for {percent_text(result.target)}",
+    )
+    rows = tuple(
+        (
+            number_text(ratio),
+            *(percent_text(powers[n]) for n in seeds),
+            "over 200" if result.enough[ratio] is None else str(result.enough[ratio]),
+        )
+        for ratio, powers in result.power.items()
+    )
+    note = (
+        f"Chance to establish one exactly equal shape among {result.candidates} cheaper ones at a "
+        f"family-wise error of {number_text(result.alpha)}, the others taken to be hopeless. Seed "
+        f"sd: {result.source}."
+    )
+    return Table(header, rows, note)
+
+
+def _design(result: PowerResult, row: PowerRow) -> str:
+    design = row.design
+    seeds = f"{design.seeds} seed{'' if design.seeds == 1 else 's'}"
+    if result.by is None:
+        return seeds
+    listed = ", ".join(NONE if length is None else f"{length:g}" for length in design.lengths)
+    return f"{len(design.lengths)} {result.by} ({listed}) x {seeds}"
+
+
+def _power(row: PowerRow) -> str:
+    low, high = percent_text(round(row.power.low, 2)), percent_text(round(row.power.high, 2))
+    return f"{percent_text(row.power.estimate)} ({low} to {high})"

@@ -1,0 +1,1 @@
+"""A study beside the printed results that it repeats."""

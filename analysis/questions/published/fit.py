@@ -1,0 +1,352 @@
+"""A study's results beside the papers' printed ones, cell by cell."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from analysis.published.numbers import PrintedValue, Setup, Tasks
+from analysis.questions.published.result import (
+    CriticalHeads,
+    PublishedResult,
+    PublishedRow,
+    PublishedSettings,
+)
+from analysis.questions.transition.result import CLAIMS, TransitionResult
+from analysis.runs.columns import RunColumns
+from analysis.runs.losses import LOST_WORDS, Losses
+from analysis.runs.table import Runs
+from analysis.statistics.moderated import moderate
+from analysis.statistics.printed import printed_difference
+from analysis.statistics.values import FloatArray
+from hsweep.design.question import Goal, Scale
+from hsweep.errors import UserError
+
+CRITICAL: Final = "critical_heads"
+_SCALES: Final[Mapping[str, tuple[Scale, Goal]]] = {
+    "nmse": ("error", "min"),
+    "squared_error": ("error", "min"),
+    "train_squared_error": ("error", "min"),
+    "validation_loss": ("loss", "min"),
+}
+"""All other published metrics are accuracies or the like: higher is better."""
+_DATA: Final = ("data", "max_train")
+_MOST_DIFFERENCES: Final = 2
+"""Named in full where a study cannot be compared."""
+
+Wanted = Mapping[str, Any]
+"""What a point must have to be compared with a published value."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """The runs of one point of the study."""
+
+    point: Mapping[str, Any]
+    label: str
+    settings: Mapping[str, Any]
+    rows: pd.DataFrame
+    lost: int
+    why_lost: str
+
+    def values(self, metric: str, scale: Scale) -> FloatArray:
+        """Return the runs where differences are compared: decades of an error, else as they are."""
+        known: FloatArray = self.rows[metric].dropna().to_numpy(np.float64)
+        return np.log10(known) if scale == "error" else known
+
+    def differs(self, wanted: Wanted) -> list[str]:
+        """Return the settings in which the cell is not what was published."""
+        return [name for name, value in wanted.items() if self.settings.get(name) != value]
+
+
+def fit(
+    frame: pd.DataFrame,
+    setup: Setup,
+    *,
+    axes: Sequence[str],
+    tasks: Tasks = (),
+    transition: TransitionResult | None = None,
+    budget: str = "",
+    replicate: str | None = "seed",
+    settings: PublishedSettings | None = None,
+) -> PublishedResult:
+    """Lay a study's table of trials beside the results of a setup.
+
+    Args:
+        frame: one row a trial.
+        setup: what was published, and how a study's axes name it.
+        axes: columns that name a point; those the table does not have are left out.
+        tasks: the study's tasks as recorded, for what is no axis.
+        transition: the study's own answer, where it asks for one.
+        budget: how long its trials train, in words.
+        replicate: column of the seeds.
+        settings: every choice.
+
+    Raises:
+        UserError: a bad table (see `analysis.runs.table.Runs.rows`).
+    """
+    chosen = settings or PublishedSettings()
+    cells = _cells(frame, setup, [axis for axis in axes if axis in frame.columns], tasks, replicate)
+    vouched = _DATA if chosen.same_data else ()
+    asked: list[tuple[PrintedValue, Wanted]] = [
+        (value, {k: v for k, v in setup.wanted(value).items() if k not in vouched})
+        for value in setup.values
+        if value.metric != CRITICAL
+    ]
+    rows: list[PublishedRow] = []
+    missing: list[PrintedValue] = []
+    for value, wanted in asked:
+        fitting = [cell for cell in cells if not cell.differs(wanted)]
+        found = [row for cell in fitting if (row := _row(setup, value, cell, cells, chosen))]
+        rows += found
+        if not found:
+            missing.append(value)
+    is_unlike = any(
+        all(cell.settings.get(name) != held for cell in cells)
+        for name, held in setup.fixed.items()
+        if name not in vouched
+    )
+    return PublishedResult(
+        setup=setup.name,
+        title=setup.title,
+        comparable=bool(rows),
+        reason="" if rows else _why_not(setup, [wanted for _, wanted in asked], cells),
+        rows=tuple(rows),
+        critical=tuple(
+            _critical(value, None if is_unlike else transition)
+            for value in setup.values
+            if value.metric == CRITICAL
+        ),
+        missing=tuple(missing),
+        assumptions=_assumptions(setup, rows, budget, chosen),
+        settings=chosen,
+    )
+
+
+def _cells(
+    frame: pd.DataFrame, setup: Setup, axes: list[str], tasks: Tasks, replicate: str | None
+) -> list[_Cell]:
+    if frame.empty:
+        raise UserError("the table is empty: it has no rows")
+    if not axes:
+        raise UserError("the table has none of the study's axes, so no run can be told apart")
+    published = [value.metric for value in setup.values]
+    metrics = dict.fromkeys(
+        each for name in published for each in (name, setup.instead.get(name, name))
+    )
+    keys = {name: frame[name].astype(object).where(frame[name].notna(), "none") for name in axes}
+    columns = RunColumns(replicate=replicate if replicate in frame.columns else None)
+    runs, _ = Runs(frame.assign(**keys, _any=0.0), "_any", columns).rows(
+        axes, [name for name in metrics if name in frame.columns]
+    )
+    points = [
+        (
+            {
+                name: None if isinstance(value, str) and value == "none" else _plain(value)
+                for name, value in zip(axes, key, strict=True)
+            },
+            rows,
+        )
+        for key, rows in runs.groupby(axes, sort=False)
+    ]
+    varying = [
+        name for name in axes if len(_distinct(point[name] for point, _ in points)) > 1
+    ] or axes
+    return [
+        _Cell(
+            point,
+            ", ".join(
+                f"{name}={'none' if point[name] is None else point[name]}" for name in varying
+            ),
+            setup.settings(point, tasks),
+            rows.loc[rows["complete"]],
+            int(rows["status"].isin(["stopped_early", *LOST_WORDS]).sum()),
+            Losses.of(rows["status"]).text,
+        )
+        for point, rows in points
+    ]
+
+
+def _row(
+    setup: Setup,
+    printed: PrintedValue,
+    cell: _Cell,
+    cells: Sequence[_Cell],
+    settings: PublishedSettings,
+) -> PublishedRow | None:
+    """Compare one cell, or return None where it has no full-budget run."""
+    metric = printed.metric
+    if metric not in cell.rows:
+        metric = setup.instead.get(metric, metric)
+    if metric not in cell.rows:
+        return None
+    scale, goal = _SCALES.get(metric, ("accuracy", "max"))
+    is_error = scale == "error"
+    raw: FloatArray = cell.rows[metric].dropna().to_numpy(np.float64)
+    if raw.size == 0 or (is_error and (raw <= 0).any()):
+        return None
+    measured = [each for each in cells if each.rows[metric].notna().any()]
+    moderated = moderate([each.values(metric, scale) for each in measured])
+    at = next(at for at, each in enumerate(measured) if each is cell)
+    sd, df = float(moderated.sd[at]), float(moderated.df[at])
+    known = math.isfinite(sd)
+    y = cell.values(metric, scale)
+    ends = (printed.value, printed.upper or printed.value)
+    low, high = map(float, np.log10(ends)) if is_error else ends
+    error = settings.reading_error if printed.reading == "digitised" else 0.0
+    best_of = setup.best_of or max(1, int(y.size))
+    found = printed_difference(
+        y,
+        sd if known else None,
+        df,
+        low=low,
+        high=high,
+        best_of=best_of,
+        higher_is_better=goal == "max",
+        reading_sd=math.log10(1 + error) if is_error else error * abs(printed.value),
+        alpha=settings.alpha,
+    )
+    note = ""
+    if printed.reading == "approximate":
+        near = abs(found.difference) <= math.log10(settings.order)
+        found = replace(found, se=None, in_se=None, p=None, outcome="untested")
+        note = (
+            f"published as an order of magnitude, {'met' if near else 'not met'} within a factor "
+            f"of {settings.order:g}"
+        )
+    elif found.se is None:
+        note = "no cell of the study has two runs, so its seed noise is unknown"
+    if cell.lost:
+        short = f"{cell.lost} runs of this cell did not reach their full budget"
+        why = f"{short} ({cell.why_lost})" if cell.why_lost else short
+        note = "; ".join(filter(None, (note, why)))
+    mean = float(y.mean())
+    return PublishedRow(
+        printed=printed,
+        label=cell.label,
+        metric=metric,
+        scale=scale,
+        goal=goal,
+        n=int(raw.size),
+        values=tuple(float(value) for value in raw),
+        lost=cell.lost,
+        mean=10.0**mean if is_error else mean,
+        seed_sd=sd if known else None,
+        df=df if known else None,
+        best_of=best_of,
+        expected=10.0**found.expected if is_error else found.expected,
+        difference=found.difference,
+        se=found.se,
+        in_se=found.in_se,
+        p=found.p,
+        factor=10.0**found.difference if is_error else None,
+        standing=found.outcome,
+        note=note,
+    )
+
+
+def _why_not(setup: Setup, wanted: Sequence[Wanted], cells: Sequence[_Cell]) -> str:
+    """Say why no published value has a counterpart among the cells."""
+    if any(not cell.differs(each) for each in wanted for cell in cells):
+        return "no run with a published setting has reached its full budget yet"
+    parts: dict[str, str] = {}
+    for name in dict.fromkeys(name for each in wanted for name in each):
+        there = _distinct(each.get(name) for each in wanted)
+        here = _distinct(cell.settings.get(name) for cell in cells)
+        there = [value for value in there if value is not None] or there
+        # Of several tasks some have no such setting.
+        here = [value for value in here if value is not None] or here
+        if not any(one in there for one in here):
+            parts[name] = _difference_text(name, here, there)
+    held = [part for name, part in parts.items() if name in setup.fixed]
+    if held or parts:
+        return _shortened(held or list(parts.values()))
+    closest, cell = min(
+        ((each, cell) for each in wanted for cell in cells),
+        key=lambda pair: len(pair[1].differs(pair[0])),
+    )
+    return _shortened(
+        [
+            _difference_text(name, [cell.settings.get(name)], [closest[name]])
+            for name in cell.differs(closest)
+        ]
+    )
+
+
+def _shortened(parts: Sequence[str]) -> str:
+    """Return the first differences in words, those of known values first, and how many more."""
+    known_first = sorted(parts, key=lambda part: "not known" in part)
+    shown, more = known_first[:_MOST_DIFFERENCES], len(parts) - _MOST_DIFFERENCES
+    others = f"; {more} more settings differ" if more > 1 else "; another setting differs"
+    return "; ".join(shown) + (others if more > 0 else "")
+
+
+def _difference_text(name: str, here: Sequence[Any], there: Sequence[Any]) -> str:
+    def named(values: Sequence[Any]) -> str:
+        words = ["not known" if value is None else str(value) for value in values]
+        return ", ".join(words[:6]) + (", ..." if len(words) > 6 else "")
+
+    return f"{name} is {named(here)} here and {named(there)} in the paper"
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found
+
+
+def _critical(printed: PrintedValue, transition: TransitionResult | None) -> CriticalHeads:
+    if transition is None:
+        return CriticalHeads(printed, verdict="", h_star=None, h_set=(), agrees=None)
+    if transition.verdict not in CLAIMS:
+        return CriticalHeads(printed, transition.verdict, h_star=None, h_set=(), agrees=None)
+    h_star, h_set = transition.h_star, tuple(float(h) for h in transition.h_set)
+    return CriticalHeads(
+        printed=printed,
+        verdict=transition.verdict,
+        h_star=None if h_star is None else float(h_star),
+        h_set=h_set,
+        agrees=printed.value in h_set,
+    )
+
+
+def _assumptions(
+    setup: Setup, rows: Sequence[PublishedRow], budget: str, settings: PublishedSettings
+) -> tuple[str, ...]:
+    if not rows:
+        return ()
+    if setup.best_of is None:
+        rule = (
+            "printed values are the best of a number of seeds that is not given: taken to be as "
+            "many as the study's"
+        )
+    elif setup.best_of == 1:
+        rule = "printed values are taken for single runs"
+    else:
+        rule = f"printed values are the best of {setup.best_of} seeds"
+    spread = "the paper gives no spread, so its seeds are taken to scatter as the study's do"
+    found = [rule, spread, *setup.notes]
+    found += dict.fromkeys(
+        f"{row.metric} stands for the published {row.printed.metric}"
+        for row in rows
+        if row.printed.metric != row.metric
+    )
+    if budget:
+        found.append(f"the study's trials train for {budget}")
+    if settings.same_data:
+        found.append("the user vouches for the data")
+    tested = sum(row.standing != "untested" for row in rows)
+    if tested > 1:
+        found.append(
+            f"{tested} values are tested at {settings.alpha:g} each: some differ by chance"
+        )
+    return tuple(found)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,120 @@
+"""A study beside the papers' printed results that it repeats."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from analysis.published.numbers import Setup, setup_of, setups
+from analysis.questions.base import Finding, Kind, Section, StudyRuns
+from analysis.questions.published.fit import fit
+from analysis.questions.published.result import PublishedResult, PublishedSettings
+from analysis.questions.published.text import (
+    missing_printed_table,
+    published_sentence,
+    published_table,
+)
+from analysis.questions.transition.kind import TransitionFinding
+from analysis.text.tables import Table
+from analysis.values import Jsonable
+from hsweep.errors import unknown_name
+
+
+@dataclass(frozen=True)
+class PublishedFinding(Finding):
+    """How a study compares with what was printed."""
+
+    result: PublishedResult
+
+    kind: ClassVar[str] = "published"
+    leads: ClassVar[bool] = False
+    headlines: ClassVar[bool] = False
+
+    @property
+    def sentences(self) -> list[str]:
+        return [published_sentence(self.result)]
+
+    @property
+    def terminal_note(self) -> str:
+        return self.sentence
+
+    def page_tables(self, *, beside: bool) -> list[Section]:
+        if not self.result.comparable:
+            return [Section("Beside the paper", Table(("outcome",), ((self.sentence,),)))]
+        compared = published_table(self.result)
+        compared = dataclasses.replace(compared, note=f"{self.sentence} {compared.note}")
+        missing = missing_printed_table(self.result)
+        sections = [Section("Beside the paper", compared)]
+        return [*sections, *([Section("Published, not run", missing)] if missing.rows else [])]
+
+    def terminal_tables(self, *, beside: bool) -> list[Section]:
+        return []
+
+    @property
+    def settings(self) -> Mapping[str, Jsonable]:
+        return {}
+
+
+class PublishedKind(Kind):
+    """Holds a study against the papers; a table alone does not tell what it repeats."""
+
+    name = "published"
+    about = "How do a study's results compare with the papers' printed ones?"
+    settings = PublishedSettings
+    takes_tables = False
+
+    def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
+        if not study.trials["status"].eq("finished").any():
+            return None
+        result = beside_published(study, found)
+        return None if result is None else PublishedFinding(result)
+
+
+def beside_published(
+    study: StudyRuns,
+    found: Sequence[Finding],
+    *,
+    setup_name: str | None = None,
+    same_data: bool = False,
+) -> PublishedResult | None:
+    """Lay a study beside the published results that it repeats; None if it repeats none.
+
+    Args:
+        study: what was run.
+        found: its own findings.
+        setup_name: which results; None finds them by the sweep's name or the task.
+        same_data: the user vouches that the data are those of the paper.
+
+    Raises:
+        UserError: an unknown name, or a table that cannot be read.
+    """
+    manifest = study.manifest
+    tasks = [each["task"] for each in manifest.provenance.get("data", ()) if "task" in each]
+    setup = setup_of(manifest.sweep, tasks) if setup_name is None else _setup(setup_name)
+    if setup is None:
+        return None
+    transitions = [each.result for each in found if isinstance(each, TransitionFinding)]
+    return fit(
+        study.trials,
+        setup,
+        axes=manifest.axes,
+        tasks=tasks,
+        transition=transitions[0] if transitions else None,
+        budget=_budget_text(manifest.budget),
+        settings=PublishedSettings(same_data=same_data),
+    )
+
+
+def _setup(name: str) -> Setup:
+    named = {each.name: each for each in setups()}
+    if name not in named:
+        raise unknown_name("group of published results", name, named)
+    return named[name]
+
+
+def _budget_text(budget: Mapping[str, Any]) -> str:
+    unit = str(budget["unit"])
+    return f"{budget['amount']} {unit.removesuffix('s') if budget['amount'] == 1 else unit}"
+
+
+PUBLISHED = PublishedKind()

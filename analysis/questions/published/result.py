@@ -1,0 +1,128 @@
+"""A study's results beside the printed ones, as frozen values."""
+
+from dataclasses import dataclass
+
+from analysis.published.numbers import PrintedValue
+from analysis.statistics.printed import Outcome
+from analysis.values import Jsonable
+from hsweep.design.question import Goal, Scale
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedSettings(Jsonable):
+    """Every choice the comparison makes.
+
+    Attributes:
+        alpha: level of each two-sided test.
+        reading_error: relative error of a value read off a figure.
+        order: an approximate value is met within this factor.
+        same_data: whether the user vouches that the study's data are the paper's.
+    """
+
+    alpha: float = 0.05
+    reading_error: float = 0.02
+    order: float = 3.0
+    same_data: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise ValueError(f"alpha must lie between 0 and 1, not {self.alpha!r}")
+        if not self.reading_error >= 0:
+            raise ValueError(f"reading_error must not be negative, not {self.reading_error!r}")
+        if not self.order >= 1:
+            raise ValueError(f"order must be at least 1, not {self.order!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRow:
+    """A published value and the study's cell of the same settings.
+
+    Attributes:
+        printed: what is published.
+        label: the cell in the study's own axes.
+        metric: the study's column.
+        scale: error (differences in decades), accuracy or loss (in the metric's unit).
+        goal: whether it is minimised or maximised.
+        n: full-budget runs of the cell.
+        values: those runs.
+        lost: runs of the cell that were stopped early, or gave no number.
+        mean: their mean; of errors the geometric one.
+        seed_sd: empirical-Bayes seed sd, in decades or the metric's unit; None where no cell of the
+            study has two runs.
+        df: its degrees of freedom.
+        best_of: seeds that the printed value is taken to be the best of; 1 is a single run.
+        expected: what the study's seeds would give when printed by the paper's rule.
+        difference: expected minus printed, in decades or the metric's unit; 0 inside a range.
+        se: its standard error: that of the mean, and the scatter of a value printed by that rule.
+        in_se: difference / se.
+        p: two-sided.
+        factor: expected over printed, for errors.
+        standing: alike (not told apart), better, worse, or untested.
+        note: why it is untested, or what to know; may be empty.
+    """
+
+    printed: PrintedValue
+    label: str
+    metric: str
+    scale: Scale
+    goal: Goal
+    n: int
+    values: tuple[float, ...]
+    lost: int
+    mean: float
+    seed_sd: float | None
+    df: float | None
+    best_of: int
+    expected: float
+    difference: float
+    se: float | None
+    in_se: float | None
+    p: float | None
+    factor: float | None
+    standing: Outcome
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalHeads:
+    """Where the paper sees its transition, and where the study does.
+
+    Attributes:
+        printed: what is published.
+        verdict: the study's verdict; empty where it has no transition analysis.
+        h_star: where the study's collapse ends, if its verdict establishes one.
+        h_set: its 95 % set then.
+        agrees: whether the printed number lies in that set; None where nothing is established.
+    """
+
+    printed: PrintedValue
+    verdict: str
+    h_star: float | None
+    h_set: tuple[float, ...]
+    agrees: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedResult(Jsonable):
+    """A study beside the published results that it repeats.
+
+    Attributes:
+        setup: name of the group of results.
+        title: paper and subject.
+        comparable: whether any published value has the settings of a cell of the study.
+        reason: why not; empty if it is.
+        rows: published values that the study has run, in the paper's order.
+        critical: published places of a transition.
+        missing: published values that it has not.
+        assumptions: what the comparison takes for granted, and what differs all the same.
+    """
+
+    setup: str
+    title: str
+    comparable: bool
+    reason: str
+    rows: tuple[PublishedRow, ...]
+    critical: tuple[CriticalHeads, ...]
+    missing: tuple[PrintedValue, ...]
+    assumptions: tuple[str, ...]
+    settings: PublishedSettings

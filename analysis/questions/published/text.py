@@ -1,0 +1,153 @@
+"""A study beside the printed results, in words and tables."""
+
+from typing import Final
+
+from analysis.published.numbers import PrintedValue
+from analysis.questions.published.result import CriticalHeads, PublishedResult, PublishedRow
+from analysis.statistics.printed import Outcome
+from analysis.text.numbers import NONE, number_text, p_text
+from analysis.text.tables import Table
+
+_OUTCOMES: Final[dict[Outcome, str]] = {
+    "alike": "not told apart",
+    "better": "better than printed",
+    "worse": "worse than printed",
+    "untested": "not tested",
+}
+
+
+def published_sentence(result: PublishedResult) -> str:
+    """Return how the study stands to what was published, in a few sentences."""
+    if not result.comparable:
+        refusal = f"Not comparable with {result.title}: {result.reason}."
+        return " ".join([refusal, *map(critical_sentence, _placed(result))])
+    counted = {
+        outcome: sum(row.standing == outcome for row in result.rows) for outcome in _OUTCOMES
+    }
+    listed = ", ".join(
+        f"{number} {_OUTCOMES[outcome]}" for outcome, number in counted.items() if number
+    )
+    cells = "comparison" if len(result.rows) == 1 else "comparisons"
+    lacking = (
+        f" {len(result.missing)} published value{'' if len(result.missing) == 1 else 's'} of it "
+        f"{'was' if len(result.missing) == 1 else 'were'} not run."
+        if result.missing
+        else ""
+    )
+    parts = [f"Beside {result.title}: {len(result.rows)} {cells}, {listed}.{lacking}"]
+    return " ".join([*parts, *map(critical_sentence, _placed(result))])
+
+
+def _placed(result: PublishedResult) -> list[CriticalHeads]:
+    return [row for row in result.critical if row.verdict]
+
+
+def critical_sentence(row: CriticalHeads) -> str:
+    """Return where paper and study see the transition."""
+    printed = f"The paper sees the transition at about {number_text(row.printed.value)} heads"
+    if row.h_star is None:
+        return f"{printed}; the study establishes none ({row.verdict.replace('_', ' ')})."
+    listed = ", ".join(number_text(h) for h in row.h_set)
+    joint = "and" if row.agrees else "but"
+    return f"{printed}, {joint} the study at {number_text(row.h_star)} (95% set {{{listed}}})."
+
+
+def printed_text(value: PrintedValue) -> str:
+    """Return a printed value as it may be read: a range, an approximate one."""
+    mark = {"approximate": "~", "digitised": "\N{ALMOST EQUAL TO}"}.get(value.reading, "")
+    upper = "" if value.upper is None else f" to {number_text(value.upper)}"
+    return f"{mark}{number_text(value.value)}{upper}"
+
+
+def settings_text(value: PrintedValue) -> str:
+    """Return what distinguishes a printed value."""
+    return ", ".join(f"{name}={setting}" for name, setting in value.settings.items())
+
+
+def published_table(result: PublishedResult) -> Table:
+    """Return every comparison; the note says what is the same for all."""
+    columns = {
+        "published in": [_source(row.printed) for row in result.rows],
+        "metric": [row.printed.metric for row in result.rows],
+        "cell of the study": [row.label for row in result.rows],
+        "printed": [printed_text(row.printed) for row in result.rows],
+        "study": [number_text(row.mean) for row in result.rows],
+        "runs": [str(row.n) for row in result.rows],
+        "by the paper's rule": [number_text(row.expected) for row in result.rows],
+        "difference": [_difference_text(row) for row in result.rows],
+        "s.e.": [number_text(row.in_se, 2) for row in result.rows],
+        "p": [_p_cell(row.p) for row in result.rows],
+        "outcome": [_outcome(row) for row in result.rows],
+    }
+    if not result.rows:
+        return Table(tuple(columns), ())
+    shared = _shared(columns, ("published in", "metric"))
+    taken = "; ".join(result.assumptions)
+    note = (
+        f"{shared}“By the paper's rule” is what the study's seeds would give if printed as the "
+        "paper does: one run, or the best of some. The difference, of errors a factor, is from "
+        f"that to the printed value, and beside it in standard errors. Taken for granted: {taken}."
+    )
+    return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)), note)
+
+
+def brief_table(result: PublishedResult) -> Table:
+    """Return every comparison in as many columns as a terminal has room for."""
+    whole = published_table(result)
+    kept = [at for at, name in enumerate(whole.header) if name not in ("by the paper's rule", "p")]
+    metrics = {row.printed.metric for row in result.rows}
+    names = {"printed": f"{metrics.pop()}, printed"} if len(metrics) == 1 else {}
+    return Table(
+        tuple(names.get(whole.header[at], whole.header[at]) for at in kept),
+        tuple(tuple(row[at] for at in kept) for row in whole.rows),
+        "; ".join(result.assumptions),
+    )
+
+
+def missing_printed_table(result: PublishedResult) -> Table:
+    """Return what was published and not run; the note says what is the same for all."""
+    columns = {
+        "published in": [_source(value) for value in result.missing],
+        "metric": [value.metric for value in result.missing],
+        "settings": [settings_text(value) for value in result.missing],
+        "printed": [printed_text(value) for value in result.missing],
+        "remark": [value.note for value in result.missing],
+    }
+    if not result.missing:
+        return Table(tuple(columns), ())
+    note = _shared(columns, ("published in", "metric", "remark"))
+    return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)), note.strip())
+
+
+def _shared(columns: dict[str, list[str]], names: tuple[str, ...]) -> str:
+    """Take out the columns that say the same in every row, and return what they hold."""
+    shared = ""
+    for name in names:
+        values = set(columns[name])
+        if len(values) == 1:
+            value = values.pop()
+            del columns[name]
+            shared += f"{name[:1].upper()}{name[1:]}: {value}. " if value else ""
+    return shared
+
+
+def _source(value: PrintedValue) -> str:
+    return f"paper {value.paper}, {value.source}"
+
+
+def _difference_text(row: PublishedRow) -> str:
+    return (
+        f"{number_text(row.factor)} times"
+        if row.factor is not None
+        else number_text(row.difference)
+    )
+
+
+def _p_cell(p: float | None) -> str:
+    return NONE if p is None else p_text(p).removeprefix("p = ").removeprefix("p ")
+
+
+def _outcome(row: PublishedRow) -> str:
+    if row.standing == "untested":
+        return row.note or _OUTCOMES[row.standing]
+    return f"{_OUTCOMES[row.standing]}{f' ({row.note})' if row.note else ''}"

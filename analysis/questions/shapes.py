@@ -1,0 +1,138 @@
+"""Options that several kinds share, and how any table names its shapes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pandas as pd
+
+from analysis.questions.base import Option
+from analysis.runs.table import Runs
+from analysis.values import AxisValue
+from hsweep.design.space import parse_values
+from hsweep.errors import UserError, unknown_name
+from hsweep.record.tables import is_probed, trials_columns
+
+EVAL_SIZE: Final = Option("eval_size", "Examples behind an accuracy.", int)
+CONFIG: Final = Option("config", "A column of the shape; repeat.", multiple=True)
+COSTS: Final = Option("cost", "A column to keep small; repeat.", multiple=True)
+NUISANCE: Final = Option(
+    "nuisance", "An axis of which each cell or shape keeps the best value; repeat.", multiple=True
+)
+BASELINE: Final = Option("baseline", "The baseline, as heads=12,depth=12, or its name.")
+MARGIN: Final = Option("margin", "How much worse still counts as equal.", float)
+
+_BOOKKEEPING: Final = frozenset(trials_columns())
+"""Columns of a study's own table that are neither axis nor metric."""
+
+
+def columns_text(frame: pd.DataFrame) -> str:
+    """Return what columns a table has, for messages."""
+    return f"the table has: {', '.join(map(str, frame.columns))}"
+
+
+def shape_columns(runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
+    """Return the columns that name a shape: those given, else those found.
+
+    Found are a column ``config``; else one of names that fixes all others; else all that hold names
+    or whole numbers, serve for nothing else and do not vary between the seeds of a shape.
+
+    Raises:
+        UserError: a nuisance axis that is no column or is part of the shape, or no column at all.
+    """
+    frame, config = runs.frame, list(chosen["config"])
+    nuisance = chosen.get("nuisance", ())
+    for name in nuisance:
+        if name not in frame:
+            raise unknown_name("column in --nuisance", name, map(str, frame.columns))
+        if name in config:
+            raise UserError(
+                f"{name!r} is given with --config and with --nuisance; a nuisance axis is none of "
+                "the shape"
+            )
+    if config:
+        return config
+    if "config" in frame:
+        return ["config"]
+    replicate = runs.replicate
+    measured = (chosen.get("condition"), chosen.get("prediction"))
+    ends = (runs.columns.get("status_column"), runs.columns.get("budget_column"))
+    other = {runs.metric, chosen["replicate"], *chosen["cost"], *measured, *nuisance, *ends}
+    shape = [
+        str(name)
+        for name in frame.columns
+        if name not in other
+        and name not in _BOOKKEEPING
+        and not is_probed(str(name))
+        and frame[name].nunique() > 1
+        and not _is_measured(frame[name])
+    ]
+    if replicate is not None:
+        for name in list(shape):
+            rest = [column for column in shape if column != name]
+            if rest and not frame.duplicated([*rest, replicate]).any():
+                groups = frame.groupby(rest, dropna=False)[name]
+                if (groups.nunique(dropna=False) > 1).any():
+                    shape = rest
+    if not shape:
+        raise UserError("no column names the shape; give one with --config COLUMN")
+    for name in shape:
+        rest = [column for column in shape if column != name]
+        is_text = not pd.api.types.is_numeric_dtype(frame[name])
+        if is_text and (frame.groupby(name)[rest].nunique(dropna=False) <= 1).all(axis=None):
+            return [name]
+    return shape
+
+
+def _is_measured(column: "pd.Series[Any]") -> bool:
+    if not pd.api.types.is_float_dtype(column):
+        return False
+    return bool(column.isna().any()) or column.nunique() > len(column) // 2
+
+
+def front_question(runs: Runs, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a front and a lean question ask of a table.
+
+    Raises:
+        UserError: no cost, or one that is the metric.
+    """
+    shape, costs, scale = shape_columns(runs, chosen), chosen["cost"], chosen["scale"]
+    if not costs and "num_params" not in runs.frame:
+        raise UserError(f"name what to keep small with --cost COLUMN; {columns_text(runs.frame)}")
+    if runs.metric in costs:
+        raise UserError(f"{runs.metric!r} cannot be both the metric and a cost")
+    return {
+        "config": shape,
+        "goal": chosen["goal"] or ("min" if scale in ("error", "loss") else "max"),
+        "costs": tuple(costs) or ("num_params",),
+        "nuisance": tuple(chosen["nuisance"]),
+    }
+
+
+def read_baseline(text: str, shape: Sequence[str], frame: pd.DataFrame) -> dict[str, AxisValue]:
+    """Read a baseline: column=value pairs with commas between, or a value of one column.
+
+    Raises:
+        UserError: another form, or a column that is none of the shape's.
+    """
+    if "=" not in text or (len(shape) == 1 and text in set(frame[shape[0]])):
+        if len(shape) == 1:
+            values = frame[shape[0]]
+            return {shape[0]: _single(text) if pd.api.types.is_numeric_dtype(values) else text}
+        holding = [name for name in shape if text in set(frame[name].astype(str))]
+        if len(holding) == 1 and not pd.api.types.is_numeric_dtype(frame[holding[0]]):
+            return {holding[0]: text}
+        raise UserError(
+            f"--baseline {text!r} names no column; write {shape[0]}=VALUE,... for the shape's "
+            f"columns {', '.join(shape)}"
+        )
+    pairs = [part.partition("=") for part in text.split(",")]
+    for column, equals, value in pairs:
+        if not equals or not value:
+            raise UserError(f"--baseline is COLUMN=VALUE,COLUMN=VALUE; got {text!r}")
+        if column.strip() not in shape:
+            raise unknown_name("column in --baseline", column.strip(), shape)
+    return {column.strip(): _single(value) for column, _, value in pairs}
+
+
+def _single(text: str) -> Any:
+    return parse_values(text)[0]

@@ -1,0 +1,86 @@
+"""The shapes that effects and the surrogate start from, of a study or of any table."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from analysis.questions.base import Option, StudyRuns
+from analysis.questions.shapes import shape_columns
+from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, read_shapes
+from analysis.runs.table import Runs
+
+AXES: Final = Option("x", "Axes of the shape, with commas between, besides those found.")
+
+
+def table_shapes(runs: Runs, chosen: Mapping[str, Any], crash_sd: float) -> ShapeRuns:
+    """Return the shapes of any table, as the options of ``hsweep analyze`` name them.
+
+    Raises:
+        UserError: as `shape_columns` and `read_shapes` do.
+    """
+    shape, x, scale = shape_columns(runs, chosen), chosen["x"], chosen["scale"]
+    return read_shapes(
+        runs,
+        config=shape if x is None else list(dict.fromkeys([*x.split(","), *shape])),
+        metric=runs.metric,
+        goal=chosen["goal"] or ("min" if scale in ("error", "loss") else "max"),
+        scale=scale,
+        eval_size=chosen["eval_size"],
+        costs=tuple(chosen["cost"]) or ("num_params",),
+        crash_sd=crash_sd,
+    )
+
+
+def study_shapes(study: StudyRuns, crash_sd: float) -> ShapeRuns:
+    """Return a study's shapes, read once.
+
+    Raises:
+        UserError: as `read_shapes` does.
+    """
+    name = f"shapes, screened at {crash_sd!r}"
+    if name not in study.shared:
+        manifest, question = study.manifest, study.question
+        scale, is_transition = question.get("scale"), question.get("type") == "Transition"
+        study.shared[name] = read_shapes(
+            study.runs,
+            config=manifest.axes,
+            metric=manifest.metric,
+            goal=study.goal,
+            # A lean question's margin is in the metric's own unit, and so are its effects.
+            scale=scale if is_transition or scale == "error" else None,
+            eval_size=question.get("eval_size"),
+            costs=question.get("costs") or ("num_params",),
+            crash_sd=crash_sd,
+        )
+    shapes: ShapeRuns = study.shared[name]
+    return shapes
+
+
+def untold_shapes(study: StudyRuns, crash_sd: float) -> ShapeRuns | None:
+    """Return a study's shapes of at least two ordered axes; None where its answer says it all.
+
+    Where no axis varies but those of a transition question, means of the same cells by a weaker
+    test, or a smooth surface over a drop, would only contradict the answer.
+
+    Raises:
+        UserError: as `read_shapes` does.
+    """
+    if not study.trials["status"].eq("finished").any():
+        return None
+    shapes = study_shapes(study, crash_sd)
+    is_answered = {*shapes.axes, *shapes.names} <= set(answered_axes(study))
+    return None if is_answered or len(shapes.axes) < 2 else shapes
+
+
+def answered_axes(study: StudyRuns) -> tuple[str, ...]:
+    """Return the axes that a transition question tests itself."""
+    if study.question.get("type") != "Transition":
+        return ()
+    found = (study.question.get(role) for role in ("x", "by"))
+    return tuple(str(axis) for axis in found if axis is not None)
+
+
+def task_axes(study: StudyRuns) -> tuple[str, ...]:
+    """Return the axes of a study's task rather than of its models."""
+    question = study.question
+    within = question.get("by" if question.get("type") == "Transition" else "within")
+    return tuple(dict.fromkeys((*TASK_AXES, *((within,) if within else ()))))

@@ -1,0 +1,1 @@
+"""What untried shapes are expected to do."""

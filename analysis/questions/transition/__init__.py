@@ -1,0 +1,1 @@
+"""At which value of an axis does the error collapse, abruptly?"""

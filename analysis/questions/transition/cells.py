@@ -1,0 +1,242 @@
+"""Full-budget runs by cell (h, T), each cell's value under a reading, and its seed noise.
+
+Arrays are indexed [h, T]; a cell without a full-budget run is NaN.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from math import comb
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.questions.transition.result import ReadingName
+from analysis.runs.scale import Thresholds
+from analysis.statistics.values import FloatArray
+
+_ABS_NORMAL_DIFFERENCE = 0.9539
+"""Median of |a - b| for two draws of a normal with sd 1: sqrt(2) * 0.6745."""
+_MEDIAN_VARIANCE = 1.57
+"""Asymptotic variance of a median over that of a mean (pi / 2)."""
+_PSEUDO_DF = 2.0
+_PAIRS_OF = 200
+"""Runs of a cell up to which every pair is looked at."""
+_FEW = 50
+"""Runs of a cell up to which its values are sorted as they are."""
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Full-budget runs of a sweep, cell by cell.
+
+    Attributes:
+        heads: distinct h with at least one full-budget run, ascending, shape [K].
+        lengths: distinct T, ascending, shape [J]; one NaN without a modulating axis.
+        runs: y of each cell, ascending, ``runs[k][j]``.
+    """
+
+    heads: FloatArray
+    lengths: FloatArray
+    runs: tuple[tuple[FloatArray, ...], ...]
+
+    @property
+    def counts(self) -> FloatArray:
+        """Full-budget runs per cell, shape [K, J]."""
+        return np.array([[float(cell.size) for cell in row] for row in self.runs])
+
+
+@dataclass(frozen=True, slots=True)
+class SeedNoise:
+    """Seed standard deviation of y per head count.
+
+    Attributes:
+        sd: shape [K].
+        df: degrees of freedom behind each, shape [K]; 0 where no cell holds two runs.
+        stand_in: the sd that stands in because the cells do not measure one; None where they do,
+            or where the few pairs there are give it.
+        gap: why the noise counts as not measured; empty where it is measured or stated.
+    """
+
+    sd: FloatArray
+    df: FloatArray
+    stand_in: float | None
+    gap: str
+
+    def words(self, unit: str) -> str:
+        """Return what stands in for noise that is not measured."""
+        if self.stand_in is None:
+            return "the few seeds there are"
+        return f"an assumed seed sd of {self.stand_in:g} {unit}"
+
+    def gap_beside(self, k: int, heads: FloatArray) -> str:
+        """Return why the noise is not measured around the step that ends at index ``k``."""
+        if self.gap or self.stand_in is not None:
+            return self.gap
+        lacking = [f"{heads[side]:g}" for side in (k - 1, k) if self.df[side] == 0]
+        return f"no cell at {' or '.join(lacking)} holds two runs" if lacking else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A grid under one reading.
+
+    Attributes:
+        grid: the runs.
+        reading: typical (median) or attainable (best of m).
+        best_of: m; None for the median, 0 for the plain minimum.
+        z: cell values, shape [K, J].
+        variance: seed variance of z, shape [K, J].
+        noise: seed noise of y.
+    """
+
+    grid: Grid
+    reading: ReadingName
+    best_of: int | None
+    z: FloatArray
+    variance: FloatArray
+    noise: SeedNoise
+
+
+def build_grid(frame: pd.DataFrame) -> Grid:
+    """Return the grid of the complete runs of a canonical frame (`load.RunTable`)."""
+    done = frame.loc[frame["complete"]]
+    heads = np.unique(done["x"].to_numpy(np.float64))
+    lengths = np.unique(done["by"].to_numpy(np.float64))
+    x, by = done["x"].to_numpy(np.float64), done["by"].to_numpy(np.float64)
+    y = done["y"].to_numpy(np.float64)
+    rows = tuple(
+        tuple(
+            np.sort(y[(x == head) & ((by == length) | (np.isnan(by) & np.isnan(length)))])
+            for length in lengths
+        )
+        for head in heads
+    )
+    return Grid(heads, lengths, rows)
+
+
+def seed_noise(grid: Grid, thresholds: Thresholds, stated_sd: float | None) -> SeedNoise:
+    """Return the seed sd per head count.
+
+    The median absolute difference of pairs within a cell, pooled over T and scaled to a normal sd,
+    is shrunk on the log scale to the geometric mean over h with 2 pseudo degrees of freedom. It
+    counts as measured where at least half of the cells hold two runs; else ``stated_sd`` takes its
+    place, and without one there is a gap.
+    """
+    num_heads = len(grid.heads)
+    raw = np.full(num_heads, np.nan)
+    df = np.zeros(num_heads)
+    for index, row in enumerate(grid.runs):
+        pairs = [
+            np.abs(cell[:, None] - cell[None, :])[np.triu_indices(cell.size, 1)]
+            for cell in map(_thinned, row)
+        ]
+        differences = np.concatenate(pairs) if pairs else np.zeros(0)
+        df[index] = sum(max(cell.size - 1, 0) for cell in row)
+        if differences.size:
+            raw[index] = max(
+                float(np.median(differences)) / _ABS_NORMAL_DIFFERENCE, thresholds.sd_floor
+            )
+    known = df > 0
+    counts = grid.counts
+    cells, repeated = int((counts > 0).sum()), int((counts > 1).sum())
+    if 2 * repeated < cells or not cells:
+        gap = "one seed a cell" if not repeated else f"{repeated} of {cells} cells hold two runs"
+        if stated_sd is not None:
+            return SeedNoise(np.full(num_heads, stated_sd), np.zeros(num_heads), stated_sd, "")
+        if not repeated:
+            assumed = thresholds.assumed_sd
+            return SeedNoise(np.full(num_heads, assumed), df, assumed, gap)
+    else:
+        gap = ""
+    log_sd = np.log(np.where(known, raw, 1.0))
+    centre = float(log_sd[known].mean())
+    shrunk = (df * log_sd + _PSEUDO_DF * centre) / (df + _PSEUDO_DF)
+    return SeedNoise(np.exp(shrunk), df, None, gap)
+
+
+def _thinned(cell: FloatArray) -> FloatArray:
+    """Return evenly spaced order statistics of a large sorted cell, whose pairs are too many."""
+    if cell.size <= _PAIRS_OF:
+        return cell
+    return cell[np.linspace(0, cell.size - 1, _PAIRS_OF).round().astype(np.int64)]
+
+
+def read_cells(grid: Grid, noise: SeedNoise, best_of: int | None) -> Cells:
+    """Return cell values: medians (``best_of`` None), E[best of m], or the minimum (0)."""
+    counts = grid.counts
+    z = np.array(
+        [
+            [float(cell_values(cell[None, :], best_of)[0]) if cell.size else np.nan for cell in row]
+            for row in grid.runs
+        ]
+    )
+    inflation = _MEDIAN_VARIANCE if best_of is None else 1.0
+    # The survivors of a pruned cell lie closer together than its runs did: each tells of one run.
+    behind = np.minimum(counts, 1) if best_of == 0 else counts
+    with np.errstate(divide="ignore"):
+        variance = np.where(counts > 0, inflation * noise.sd[:, None] ** 2 / behind, np.nan)
+    reading: ReadingName = "typical" if best_of is None else "attainable"
+    return Cells(grid, reading, best_of, z, variance, noise)
+
+
+def cell_values(samples: FloatArray, best_of: int | None) -> FloatArray:
+    """Return the value of each row of ``samples`` [draws, n]: median, E[best of m] or minimum.
+
+    E[best of m] is the unbiased order-statistic estimator sum_r C(n - r, m - 1) / C(n, m) y_(r)
+    (Dodge et al. 2019, as corrected by Tang et al. 2020).
+    """
+    if best_of is None:
+        return np.asarray(np.median(samples, axis=1), dtype=np.float64)
+    if best_of == 0:
+        return np.asarray(samples.min(axis=1), dtype=np.float64)
+    n = samples.shape[1]
+    weights = np.array(_best_weights(n, min(best_of, n)))
+    return np.asarray(np.sort(samples, axis=1) @ weights, dtype=np.float64)
+
+
+@cache
+def _best_weights(n: int, m: int) -> tuple[float, ...]:
+    """Return how much each of ``n`` ordered runs counts in the expected best of ``m``."""
+    whole = comb(n, m)
+    return tuple(comb(n - rank, m - 1) / whole for rank in range(1, n + 1))
+
+
+def _picked_values(cell: FloatArray, picks: IntArray, best_of: int | None) -> FloatArray:
+    """Return ``cell_values(cell[picks], best_of)``, given that ``cell`` is sorted.
+
+    Places are sorted instead of the values: whole numbers of few bits sort faster.
+    """
+    n = cell.size
+    if n <= _FEW or n > np.iinfo(np.uint16).max:
+        return cell_values(cell[picks], best_of)
+    if best_of == 0:
+        return np.asarray(cell[picks.min(axis=1)], dtype=np.float64)
+    places = np.sort(picks.astype(np.uint16), axis=1, kind="stable")
+    if best_of is None:
+        middle = places[:, (n - 1) // 2 : n // 2 + 1]
+        return np.asarray(cell[middle].mean(axis=1), dtype=np.float64)
+    weights = np.array(_best_weights(n, min(best_of, n)))
+    return np.asarray(cell[places] @ weights, dtype=np.float64)
+
+
+def resampled_cells(cells: Cells, draws: int, rng: np.random.Generator) -> FloatArray:
+    """Return ``draws`` versions of z, shape [draws, K, J].
+
+    Seeds are resampled within each cell; a t-distributed term s_h sqrt(1 / (n (n - 1))) restores
+    the variance that resampling few seeds loses (n = 1: the whole of s_h).
+    """
+    z = np.full((draws, *cells.z.shape), np.nan)
+    for k, row in enumerate(cells.grid.runs):
+        df = cells.noise.df[k]
+        for j, cell in enumerate(row):
+            n = cell.size
+            if not n:
+                continue
+            picks = rng.integers(0, n, size=(draws, n))
+            scale = cells.noise.sd[k] / np.sqrt(max(n * (n - 1), 1))
+            extra = rng.standard_t(df, draws) if df > 0 else rng.standard_normal(draws)
+            z[:, k, j] = _picked_values(cell, picks, cells.best_of) + scale * extra
+    return z

@@ -1,0 +1,324 @@
+"""The charts of a transition."""
+
+import math
+from typing import Final
+
+import pandas as pd
+
+from analysis.charts import palette
+from analysis.charts.axes import GridAxis, named_axis
+from analysis.charts.chart import (
+    Axis,
+    Band,
+    Bars,
+    Chart,
+    Layer,
+    Line,
+    Pick,
+    Point,
+    Reference,
+    Series,
+    by_look,
+    symbol_of,
+)
+from analysis.charts.picks import config_key, query_text, run_links, runs_by_values, value_text
+from analysis.questions.transition.result import CLAIMS, RunValue, TransitionResult
+from analysis.questions.transition.text import abruptness_text
+from analysis.statistics.values import Interval
+from analysis.text.numbers import (
+    interval_text,
+    metric_title,
+    number_text,
+    p_text,
+    percent_text,
+    y_unit,
+)
+from analysis.values import Number
+from hsweep.design.question import Scale
+
+MAX_RUN_POINTS: Final = 1500
+_PANEL: Final = "transition"
+_SLOPE_SHADES: Final = (palette.BLUE, palette.VERMILLION, palette.GREY)
+_PLACED: Final = (*CLAIMS, "plateau", "suggested")
+"""Verdicts that place a drop."""
+
+
+def transition_charts(result: TransitionResult, trials: pd.DataFrame) -> list[Chart]:
+    """Return the transition's charts, leaving out those without a number to show.
+
+    Args:
+        result: the transition.
+        trials: one row a trial, where a run's page is looked up.
+    """
+    axis = GridAxis.of([run.x for run in result.runs] or list(result.level))
+    if not axis.values:
+        return []
+    charts = [_error_chart(result, axis, trials)]
+    if any(math.isfinite(slope.estimate) for slope in result.gamma.values()):
+        charts.append(_slope_chart(result, axis))
+    if result.drops:
+        charts.append(_drop_chart(result))
+    if result.p_h:
+        charts.append(_location_chart(result, axis))
+    if result.success:
+        charts.append(_success_chart(result, axis))
+    return charts
+
+
+def error_of(y: float, scale: Scale) -> float:
+    """Return the error that stands for ``y``: undoes the logarithm, leaves nats as they are."""
+    return y if scale == "loss" else 10.0**y
+
+
+def _error_chart(result: TransitionResult, axis: GridAxis, trials: pd.DataFrame) -> Chart:
+    title = metric_title(result.metric, result.scale)
+    bracket, bracket_caption = _bracket(result, axis)
+    every = math.ceil(len(result.runs) / MAX_RUN_POINTS) or 1
+    lost = {(cell.x, cell.by): cell.losses for cell in result.counts if cell.losses.total}
+    found = {run.by for run in result.runs} | {cell.by for cell in result.cells}
+    lengths = sorted(found, key=lambda by: (by is not None, by or 0))
+    shown_names = palette.named_groups(len(lengths))
+    layers: list[Layer] = [*bracket]
+    drawn: list[RunValue] = []
+    losses: list[Point] = []
+    for index, (by, shade) in enumerate(
+        zip(lengths, palette.ordered_shades(len(lengths)), strict=True)
+    ):
+        group = f"{result.by} = {number_text(by)}" if by is not None else "runs"
+        # One series without a name of its own needs none.
+        name = group if index in shown_names and (by is not None or lost) else ""
+        symbol = symbol_of(index)
+        cells = {c.x: c.z for c in result.cells if c.by == by and math.isfinite(c.z)}
+        joined = tuple(
+            Point(axis.beside(x, index, len(lengths)), error_of(cells[x], result.scale), size=4)
+            for x in sorted(cells)
+        )
+        runs = [run for run in result.runs if run.by == by][::every]
+        points = tuple(
+            Point(
+                axis.beside(run.x, index, len(lengths)),
+                error_of(run.y, result.scale),
+                pick=pick,
+                size=7,
+                opacity=0.6,
+            )
+            for pick, run in enumerate(runs, len(drawn))
+        )
+        drawn += runs
+        hover = f"{{pick}}\n{title} {{y}}"
+        layers.append(
+            Series(joined, shade, "" if runs else name, group, symbol=symbol, line=Line())
+        )
+        if runs:
+            layers.append(Series(points, shade, name, group, symbol=symbol, hover=hover))
+        at_length = f", {result.by}={number_text(by)}" if by is not None else ""
+        for x, point in zip(sorted(cells), joined, strict=True):
+            if (x, by) in lost:
+                text = f"{result.x}={number_text(x)}{at_length}: {lost[x, by].text}"
+                losses.append(Point(point.x, point.y, hover=text, size=11))
+    crossed = ""
+    if losses:
+        layers.append(Series(tuple(losses), palette.INK, "runs lost", symbol="x-thin"))
+        crossed = "; a cross marks a cell that lost runs and is read from those that are left"
+    some = (
+        f" Shown are {len(drawn)} of {len(result.runs)} runs."
+        if len(drawn) < len(result.runs)
+        else ""
+    )
+    cell = {"typical": "median", "attainable": "expected best"}[result.reading]
+    one_each = f", one {result.by} a colour" if result.by is not None else ""
+    return Chart(
+        "error",
+        f"{title} against {result.x}",
+        f"Each point is one full-budget run and each line joins the {cell} seeds{one_each}; lower "
+        f"is better{bracket_caption}{crossed}.{some}",
+        axis.axis(result.x),
+        Axis(title, "log" if result.scale != "loss" else "number"),
+        tuple(layers),
+        is_wide=True,
+        picks=_run_picks(result, drawn, trials),
+        panel_of=_PANEL,
+    )
+
+
+def _run_picks(
+    result: TransitionResult, runs: list[RunValue], trials: pd.DataFrame
+) -> tuple[Pick, ...]:
+    """Return what each drawn run stands for, in the order in which they are drawn."""
+    names = [result.x, *([result.by] if result.by is not None else [])]
+    found = runs_by_values(trials, [*names, "seed"])
+    picks = []
+    for run in runs:
+        values = dict(zip(names, (run.x, run.by), strict=False)) | {"seed": run.replicate}
+        title = ", ".join(f"{name}={value_text(value)}" for name, value in values.items())
+        links = run_links(found.get(config_key(values), []))
+        picks.append(Pick(title, query_text(values), links))
+    return tuple(picks)
+
+
+def _bracket(result: TransitionResult, axis: GridAxis) -> tuple[list[Band], str]:
+    """Return the drop's bracket and the caption's part about it.
+
+    It is shaded where a verdict places a drop, framed where a drop is only suggested.
+    """
+    if result.bracket is None or result.verdict not in _PLACED:
+        return [], ""
+    low, high = result.bracket
+    left = axis.at(low) if low > 0 or not axis.is_log else axis.positions[0] - axis.step
+    is_tested = result.verdict != "suggested"
+    band = Band(left, axis.at(high), palette.BLUE, is_framed=not is_tested)
+    bracket = f"({number_text(low)}, {number_text(high)}]"
+    if is_tested:
+        return [band], f"; the shaded band is the bracket {bracket} of the drop"
+    return [band], (
+        f"; the dashed frame is the bracket {bracket} of a drop that is suggested, not tested"
+    )
+
+
+def _slope_chart(result: TransitionResult, axis: GridAxis) -> Chart:
+    unit = f"{y_unit(result.scale)} per tenfold {result.by}"
+    tolerated = result.settings.delta_T
+    layers: list[Layer] = [Reference("y", 0.0, palette.AXIS)]
+    limit = ""
+    if tolerated is not None:
+        label = f"tolerated\n{number_text(tolerated)}"
+        layers.append(Reference("y", tolerated, is_dashed=True, label=label))
+        limit = (
+            "; blue intervals stay below the dashed line (no growth that matters), orange-red "
+            "ones lie above it, grey ones leave it open"
+        )
+    looks = {shade: Series((), shade) for shade in _SLOPE_SHADES}
+    points = (
+        (_slope_shade(result, slope), _at_value(result, axis, x, slope, interval_text(slope), unit))
+        for x, slope in result.gamma.items()
+        if math.isfinite(slope.estimate)
+    )
+    layers += by_look(looks, points)
+    return Chart(
+        "slopes",
+        f"Growth with {result.by}",
+        f"How fast the error grows with {result.by} at each value of {result.x}, with 95% intervals"
+        f"{limit}.",
+        axis.axis(result.x),
+        Axis(unit),
+        tuple(layers),
+        panel_of=_PANEL,
+    )
+
+
+def _slope_shade(result: TransitionResult, slope: Interval) -> palette.Shade:
+    """Return blue for growth that does not matter, vermillion for growth, grey if it is open."""
+    if result.noise_gap:
+        return palette.GREY
+    limit = math.inf if result.settings.delta_T is None else result.settings.delta_T
+    if slope.high <= limit:
+        return palette.BLUE
+    return palette.VERMILLION if slope.low > limit else palette.GREY
+
+
+def _at_value(
+    result: TransitionResult, axis: GridAxis, x: Number, interval: Interval, text: str, unit: str
+) -> Point:
+    hover = f"{result.x} = {number_text(x)}\n{text} {unit}"
+    return Point(axis.at(x), interval.estimate, interval, hover=hover)
+
+
+def _drop_chart(result: TransitionResult) -> Chart:
+    unit = y_unit(result.scale)
+    names = [f"{number_text(step.x_from)} → {number_text(step.x_to)}" for step in result.drops]
+    is_peak = [step.x_to == result.h_peak for step in result.drops]
+    heights = [step.drop for step in result.drops]
+    note = "not testable"
+    if result.abrupt_testable:
+        note = f"{p_text(result.p_abrupt)}{' (no test)' if result.noise_gap else ''}"
+    if result.excess is not None:
+        note += f"\nexcess {number_text(result.excess)}"
+    bars = Bars(
+        tuple(range(len(names))),
+        tuple(heights),
+        tuple(palette.BLUE if here else palette.GREY for here in is_peak),
+        tuple(f"{name}: {number_text(y)} {unit}" for name, y in zip(names, heights, strict=True)),
+        notes=tuple(note if here else "" for here in is_peak),
+    )
+    layers: list[Layer] = [bars, Reference("y", 0.0, palette.AXIS)]
+    needed = result.settings.min_drop
+    if needed is not None:
+        label = f"needed\n{number_text(needed)}"
+        layers.append(Reference("y", needed, is_dashed=True, label=label))
+    known = [height for height in heights if math.isfinite(height)]
+    low, high = min([0.0, *known]), max([0.0, *known])
+    tested = abruptness_text(result) if result.abrupt_testable else "not testable on this grid"
+    excess = f"{number_text(result.excess)} {unit}" if result.excess is not None else "not known"
+    # Room above the highest bar for two lines.
+    ends = (low - 0.04 * (high - low), high + 0.3 * (high - low or 1.0))
+    return Chart(
+        "drops",
+        "Drop on each step",
+        f"How far the error falls from one value of {result.x} to the next (the largest in blue); "
+        f"abruptness against smooth diminishing returns: {tested}; excess over the decline before "
+        f"it: {excess}.",
+        named_axis(f"step in {result.x}", names),
+        Axis(f"drop ({unit})", range=ends),
+        tuple(layers),
+        panel_of=_PANEL,
+    )
+
+
+def _location_chart(result: TransitionResult, axis: GridAxis) -> Chart:
+    shown = sorted(set(axis.values) | set(result.p_h))
+    chances = [result.p_h.get(x, 0.0) for x in shown]
+    bars = Bars(
+        tuple(range(len(shown))),
+        tuple(chances),
+        tuple(palette.BLUE if x in result.h_set else palette.GREY for x in shown),
+        tuple(
+            f"{result.x} = {number_text(x)}: {percent_text(chance)}"
+            for x, chance in zip(shown, chances, strict=True)
+        ),
+    )
+    caution = (
+        ""
+        if result.verdict in CLAIMS
+        else "; it says where a collapse would be, not that there is one"
+    )
+    return Chart(
+        "location",
+        "Location of the collapse",
+        f"Share of {result.settings.B} redrawn sweeps that place it at each value of {result.x}; "
+        f"blue bars form the {percent_text(result.settings.set_mass)} set{caution}.",
+        named_axis(result.x, [number_text(x) for x in shown]),
+        Axis("share of draws", form="percent", range=(0, 1.04)),
+        (bars,),
+        panel_of=_PANEL,
+    )
+
+
+def _success_chart(result: TransitionResult, axis: GridAxis) -> Chart:
+    rates = tuple(
+        _at_value(result, axis, x, rate, _percent_interval(rate), "of runs succeed")
+        for x, rate in result.success.items()
+    )
+    joined = tuple(Point(rate.x, rate.y) for rate in rates)
+    reached = (
+        f"; it reaches one half at {result.x} = {number_text(result.h_50)}"
+        if result.h_50 is not None
+        else "; it never reaches one half"
+    )
+    return Chart(
+        "success",
+        "Success rate",
+        "Share of runs whose error lies below the middle of the largest drop, with Jeffreys "
+        f"intervals{reached}.",
+        axis.axis(result.x),
+        Axis("share of runs that succeed", form="percent", range=(-0.04, 1.04)),
+        (
+            Reference("y", 0.5, is_dashed=True, label="one half"),
+            Series(joined, palette.GREY, symbol=None, line=Line(width=1.5)),
+            Series(rates, palette.BLUE),
+        ),
+    )
+
+
+def _percent_interval(interval: Interval) -> str:
+    low, high = percent_text(interval.low), percent_text(interval.high)
+    return f"{percent_text(interval.estimate)} (95% interval {low} to {high})"

@@ -1,0 +1,212 @@
+"""Which trials ended how, whether that allows an answer, and which trials would."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.questions.transition.result import CellCounts, MissingTrials
+from analysis.runs.losses import losses_named
+from analysis.values import Number, number
+
+_SEEDS_A_CELL = 3
+"""Seeds that an untested answer asks for in every cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of a sweep reached its full budget.
+
+    Attributes:
+        counts: per cell that the table names.
+        lacking: cells of the h x T grid without a full-budget run, named by the table or not.
+        refusal: why no verdict may be given; empty when one may.
+        pruned_out: refused because early stopping emptied cells, so what is left is selected.
+        pruned_inside: some cell holds runs stopped early beside its full-budget runs.
+        equal_starts: every cell with a full-budget run started as many trials.
+        qualifications: what of it limits an answer.
+        warnings: what else a reader has to know about it.
+    """
+
+    counts: tuple[CellCounts, ...]
+    lacking: tuple[tuple[Number, Number | None], ...]
+    refusal: str
+    pruned_out: bool
+    pruned_inside: bool
+    equal_starts: bool
+    qualifications: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def audit(
+    frame: pd.DataFrame, min_cell_share: float, x: str = "x", by: str | None = "by"
+) -> Coverage:
+    """Return what the canonical ``frame`` covers (see `analysis.runs.load.RunTable`).
+
+    ``x`` and ``by`` are what messages call its axes.
+
+    A sweep is refused when fewer than ``min_cell_share`` of its cells, or any head count not at
+    all, have a full-budget run. Cells that the table does not name were never part of the sweep:
+    they are reported, not held against it.
+    """
+    counts = _counts(frame)
+    named = {(cell.x, cell.by): cell for cell in counts}
+    xs = sorted({cell.x for cell in counts})
+    bys = sorted({cell.by for cell in counts}, key=lambda by: -np.inf if by is None else by)
+    lacking = tuple(
+        (x, by) for x in xs for by in bys if (x, by) not in named or named[(x, by)].complete == 0
+    )
+    unfinished = [cell for cell in counts if cell.complete == 0]
+    done = [cell for cell in counts if cell.complete > 0]
+    empty_heads = [x for x in xs if all(cell.complete == 0 for cell in counts if cell.x == x)]
+    share = len(done) / len(counts)
+    refusal = ""
+    if share < min_cell_share or empty_heads:
+        refusal = f"only {len(done)} of {len(counts)} cells have a full-budget run"
+        if empty_heads:
+            refusal += ", none at " + ", ".join(f"{x:g}" for x in empty_heads)
+    pruned_out = bool(refusal) and any(cell.pruned > 0 for cell in unfinished)
+    pruned_inside = any(cell.pruned > 0 for cell in done)
+    equal_starts = len({cell.started for cell in done}) <= 1
+    qualifications, warnings = [], []
+    absent = len(xs) * len(bys) - len(counts)
+    if absent:
+        qualifications.append(
+            f"{absent} of {len(xs) * len(bys)} cells of the grid are not in the table"
+        )
+    if len({cell.complete for cell in done}) > 1:
+        sizes = [cell.complete for cell in done]
+        warnings.append(f"cells hold between {min(sizes)} and {max(sizes)} full-budget runs")
+    if pruned_inside:
+        qualifications.append(
+            "runs were stopped early inside cells: survivors are the better ones, so the typical"
+            " reading is optimistic and the attainable reading leads"
+        )
+        if not equal_starts:
+            qualifications.append(
+                "cells started different numbers of runs, so their best runs are not comparable"
+            )
+    lost = sum(cell.losses.total for cell in counts)
+    if lost:
+        lossy = losses_named([(_cell_name(cell, x, by), cell.losses) for cell in counts])
+        warnings.append(
+            f"{lost} run{'' if lost == 1 else 's'} gave no number, and a cell is read from those"
+            f" that are left: {lossy}"
+        )
+    open_runs = sum(cell.running + cell.planned for cell in counts)
+    if open_runs:
+        qualifications.append(f"{open_runs} trials have not ended yet; the answer may change")
+    return Coverage(
+        counts=counts,
+        lacking=lacking,
+        refusal=refusal,
+        pruned_out=pruned_out,
+        pruned_inside=pruned_inside,
+        equal_starts=equal_starts,
+        qualifications=tuple(qualifications),
+        warnings=tuple(warnings),
+    )
+
+
+def _cell_name(cell: CellCounts, x: str, by: str | None) -> str:
+    return f"{x}={cell.x:g}" + (f", {by}={cell.by:g}" if cell.by is not None else "")
+
+
+def trials_to_fill(coverage: Coverage) -> tuple[MissingTrials, ...]:
+    """Return the full-budget runs that every empty cell needs, as many as other cells hold."""
+    usual = _usual_seeds(coverage)
+    return tuple(MissingTrials(x, by, usual, "no full-budget run") for x, by in coverage.lacking)
+
+
+def trials_to_repeat(coverage: Coverage) -> tuple[MissingTrials, ...]:
+    """Return the runs that bring every cell to three seeds, which measure the noise between them.
+
+    Two are enough to be tested; three make a median, and show runs that get stuck.
+    """
+    return tuple(
+        MissingTrials(
+            cell.x, cell.by, _SEEDS_A_CELL - cell.complete, "too few seeds to measure their noise"
+        )
+        for cell in coverage.counts
+        if cell.complete < _SEEDS_A_CELL
+    )
+
+
+def trials_below(coverage: Coverage) -> tuple[MissingTrials, ...]:
+    """Return trials at whole head counts below the second: between the first two, and below both.
+
+    With two head counts below it a drop can be told from diminishing returns. None where no whole
+    number is left there.
+    """
+    xs = sorted({cell.x for cell in coverage.counts})
+    first, second = xs[:2]
+    if not all(float(x).is_integer() for x in (first, second)):
+        return ()
+    wanted = {int(first + second) // 2, int(first) // 2} - {0, first, second}
+    return _cross(
+        coverage,
+        [number(x) for x in sorted(wanted) if x > 0],
+        _lengths(coverage),
+        "one value below the drop cannot tell a collapse from diminishing returns",
+    )
+
+
+def trials_for_more_heads(coverage: Coverage, needed: int) -> tuple[MissingTrials, ...]:
+    """Return trials at ``needed`` further head counts above the largest, at every T."""
+    xs = sorted({cell.x for cell in coverage.counts})
+    step = xs[-1] - xs[-2] if len(xs) > 1 else 1
+    return _cross(
+        coverage,
+        [number(xs[-1] + step * ahead) for ahead in range(1, needed + 1)],
+        _lengths(coverage),
+        "too few head counts",
+    )
+
+
+def trials_for_more_lengths(coverage: Coverage) -> tuple[MissingTrials, ...]:
+    """Return trials at two further lengths (4 and 16 times the largest), at every head count."""
+    longest = max(by for by in _lengths(coverage) if by is not None)
+    xs = sorted({cell.x for cell in coverage.counts})
+    return _cross(coverage, xs, [number(longest * 4), number(longest * 16)], "one length only")
+
+
+def _cross(
+    coverage: Coverage, xs: list[Number], bys: list[Number | None] | list[Number], why: str
+) -> tuple[MissingTrials, ...]:
+    usual = _usual_seeds(coverage)
+    return tuple(MissingTrials(x, by, usual, why) for x in xs for by in bys)
+
+
+def _usual_seeds(coverage: Coverage) -> int:
+    """Return how many full-budget runs other cells hold, or how many are enough if it is one."""
+    sizes = [cell.complete for cell in coverage.counts if cell.complete > 0]
+    usual = int(np.median(sizes)) if sizes else 0
+    return usual if usual > 1 else _SEEDS_A_CELL
+
+
+def _lengths(coverage: Coverage) -> list[Number | None]:
+    return list(dict.fromkeys(cell.by for cell in coverage.counts))
+
+
+def _counts(frame: pd.DataFrame) -> tuple[CellCounts, ...]:
+    """Return how the trials of every cell ended, by x and then by."""
+    cells: dict[tuple[float, float | None], Counter[str]] = {}
+    counted = frame.groupby(["x", "by", "status"], sort=False, dropna=False).size()
+    for (x, by, status), number_of in zip(counted.index.tolist(), counted.tolist(), strict=True):
+        cells.setdefault((x, None if np.isnan(by) else by), Counter())[status] += number_of
+    return tuple(
+        CellCounts(
+            x=number(x),
+            by=None if by is None else number(by),
+            started=ended.total() - ended["planned"],
+            complete=ended["finished"],
+            pruned=ended["stopped_early"],
+            failed=ended["failed"],
+            diverged=ended["diverged"],
+            running=ended["running"],
+            planned=ended["planned"],
+            too_large=ended["too_large"],
+        )
+        for (x, by), ended in sorted(cells.items(), key=lambda item: (item[0][0], item[0][1] or 0))
+    )

@@ -1,0 +1,168 @@
+"""The transition: at which value of an axis does the error collapse?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from analysis.charts.chart import Chart
+from analysis.questions.base import Finding, Kind, Missing, Option, Section, StudyRuns
+from analysis.questions.settings import with_settings
+from analysis.questions.shapes import EVAL_SIZE, NUISANCE, columns_text
+from analysis.questions.transition.charts import transition_charts
+from analysis.questions.transition.fit import fit
+from analysis.questions.transition.history import UNIT, study_history
+from analysis.questions.transition.result import TransitionResult, TransitionSettings
+from analysis.questions.transition.text import (
+    cells_table,
+    head_rows,
+    missing_table,
+    reading_table,
+    transition_badge,
+    transition_sentence,
+)
+from analysis.runs.load import read_table
+from analysis.runs.table import Runs
+from analysis.text.numbers import Tone
+from analysis.text.tables import Table, varying_columns
+from hsweep.errors import UserError
+
+
+@dataclass(frozen=True)
+class TransitionFinding(Finding):
+    """A transition, or that none is established."""
+
+    result: TransitionResult
+
+    kind: ClassVar[str] = "transition"
+    answers: ClassVar[bool] = True
+    counts_unfinished: ClassVar[bool] = True
+
+    @property
+    def sentences(self) -> list[str]:
+        return [transition_sentence(self.result)]
+
+    @property
+    def badge(self) -> tuple[str, Tone]:
+        return transition_badge(self.result)
+
+    @property
+    def qualifications(self) -> tuple[str, ...]:
+        return self.result.qualifications
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.result.warnings
+
+    def page_tables(self, *, beside: bool) -> list[Section]:
+        missing = Section("Trials that would settle it", missing_table(self.result))
+        numbers = Section("Numbers of the transition", reading_table(self.result), in_columns=True)
+        return [numbers, *([missing] if missing.table.rows else [])]
+
+    def terminal_tables(self, *, beside: bool) -> list[Section]:
+        return [
+            Section("numbers", reading_table(self.result)),
+            Section("trials that would settle it", missing_table(self.result)),
+        ]
+
+    def charts(self, trials: pd.DataFrame) -> list[Chart]:
+        return transition_charts(self.result, trials)
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        found = self.result
+        return tuple(
+            Missing(
+                {found.x: cell.x}
+                if found.by is None or cell.by is None
+                else {found.x: cell.x, found.by: cell.by},
+                cell.trials,
+                cell.why,
+            )
+            for cell in found.missing
+        )
+
+    @property
+    def searched_axis(self) -> str | None:
+        return self.result.x
+
+    def cells(self) -> Table | None:
+        return cells_table(self.result) if self.result.counts else None
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"transition": self.result.settings}
+
+    def rows(self) -> pd.DataFrame:
+        return head_rows(self.result)
+
+
+class TransitionKind(Kind):
+    """Reads a transition from a study or a table."""
+
+    name = "transition"
+    about = "At which value of an axis does the error collapse?"
+    settings = TransitionSettings
+    result = TransitionResult
+    question = "Transition"
+    options = (
+        Option("x", "The axis that is searched.  [default: heads]"),
+        Option("by", "The modulating axis; '' for none.  [default: seq_len]"),
+        EVAL_SIZE,
+        NUISANCE,
+        Option("history", "Every report of the runs, one row each.", Path),
+    )
+
+    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
+        x, by, frame = chosen["x"], chosen["by"], runs.frame
+        goal, scale, history = chosen["goal"], chosen["scale"], chosen["history"]
+        if x is None and "heads" not in frame:
+            raise UserError(f"name the searched axis with --x COLUMN; {columns_text(frame)}")
+        if by is None and "seq_len" not in frame:
+            raise UserError(
+                "name the modulating axis with --by COLUMN, or --by '' for none; "
+                f"{columns_text(frame)}"
+            )
+        found = fit(
+            runs,
+            x=x or "heads",
+            by="seq_len" if by is None else by or None,
+            goal=goal or ("max" if scale == "accuracy" else "min"),
+            scale=scale or ("accuracy" if goal == "max" else "error"),
+            eval_size=chosen["eval_size"],
+            nuisance=chosen["nuisance"],
+            history=None if history is None else read_table(history),
+            settings=with_settings(TransitionSettings(), chosen["settings"]),
+        )
+        return TransitionFinding(found)
+
+    def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
+        question, manifest, trials = study.question, study.manifest, study.trials
+        x, by = question["x"], question["by"]
+        if by is not None and trials[by].nunique() < 1:
+            by = None
+        depths = set(trials["depth"]) if "depth" in trials and x != "depth" else set()
+        varying = varying_columns(trials, manifest.axes)
+        nuisance = [axis for axis in varying if axis not in (x, by)]
+        runs, history = study.runs, None
+        if not nuisance and trials["status"].eq("stopped_early").any():
+            history = study_history(trials, study.tables.history(manifest.metric), manifest.metric)
+        if history is not None:
+            runs = Runs(runs.frame, runs.metric, {"budget_column": UNIT})
+        result = fit(
+            runs,
+            x=x,
+            by=by,
+            goal=study.goal,
+            scale=question["scale"],
+            eval_size=question["eval_size"],
+            nuisance=nuisance,
+            history=history,
+            layers=int(depths.pop()) if len(depths) == 1 else 1,
+        )
+        return TransitionFinding(result)
+
+
+TRANSITION = TransitionKind()

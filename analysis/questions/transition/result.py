@@ -1,0 +1,391 @@
+"""What the transition analysis found, as frozen values.
+
+``h`` stands for the searched axis (``x``, usually heads) and ``T`` for the modulating one (``by``,
+usually sequence length). All z, drops and slopes are on the y axis of the metric's scale: log10 of
+the error, log10 of 1 - accuracy, or nats of a loss.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from analysis.runs.losses import Losses
+from analysis.statistics.values import Interval
+from analysis.values import Jsonable, Number
+from hsweep.design.question import Goal, Scale
+
+Verdict = Literal[
+    "transition", "jump_only", "threshold", "plateau", "suggested", "none", "inconclusive"
+]
+
+
+NoneKind = Literal["above_range", "below_range"]
+
+
+ReadingName = Literal["typical", "attainable"]
+
+
+CLAIMS: Final[tuple[Verdict, ...]] = ("transition", "jump_only", "threshold")
+"""The verdicts that say a collapse is there."""
+
+
+class Estimate(NamedTuple):
+    """An estimate with its standard error; written to JSON as an array."""
+
+    estimate: float
+    se: float
+
+
+Competition = Literal["within_cells", "across_x", "unclear"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A budget at which runs were stopped.
+
+    Attributes:
+        budget: in the unit of the budget column.
+        reached: runs known to have got that far.
+        stopped: runs that ended there.
+        improvement: G_b, the largest fall of y from there to the full budget among full-budget
+            runs; None where none of them has a record so early.
+    """
+
+    budget: float
+    reached: int
+    stopped: int
+    improvement: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A stopped run: its y at the full budget lies in [low, high], never at its last value.
+
+    Attributes:
+        x: of its cell.
+        by: of its cell.
+        replicate: of the run.
+        budget: where it stopped.
+        low: high less the largest improvement seen from there on; None where none was seen.
+        high: y when it was stopped.
+    """
+
+    x: Number
+    by: Number | None
+    replicate: str
+    budget: float
+    low: float | None
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refit:
+    """The answer if every stopped run had ended at one end of its interval."""
+
+    verdict: str
+    h_star: Number | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning(Jsonable):
+    """What stopped the runs of a sweep, and whether the answer depends on what they hid.
+
+    Attributes:
+        rungs: budgets at which runs were stopped, ascending.
+        competition: whether runs were compared within their cell (h, T) or across h as well; a
+            sweep pruned across h loses its worse head counts and cannot show a collapse.
+        within_order: share of pairs of one cell in which the stopped run was the worse one; None
+            without such pairs.
+        across_order: the same for pairs of one T and different h.
+        bounds: one a stopped run.
+        at_high: the answer with every stopped run at its upper bound; None where no verdict is
+            given or no run was stopped inside a cell with results.
+        at_low: with every stopped run at its lower bound.
+    """
+
+    rungs: tuple[Rung, ...]
+    competition: Competition
+    within_order: float | None
+    across_order: float | None
+    bounds: tuple[Bound, ...]
+    at_high: Refit | None
+    at_low: Refit | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionSettings(Jsonable):
+    """Every choice the transition analysis makes.
+
+    What is left at None takes the default of the metric's scale (`analysis.runs.scale`).
+
+    Attributes:
+        alpha: level of every test.
+        rho: h* moves up past the largest drop while the next step still drops by this share of it.
+        delta_T: largest slope of y in log10 T that still counts as "does not grow with T".
+        min_drop: smallest drop that counts as a transition.
+        min_excess: smallest part of the drop not explained by the decline before it.
+        d_min: smallest next drop that can move h* up.
+        threshold_width: most steps that the collapse of a threshold may take.
+        B: draws for the confidence set of h*.
+        n_mc: draws of the null of the abruptness test.
+        rng_seed: seed of every random step.
+        set_mass: probability that the confidence set of h* must hold.
+        min_cell_share: share of cells that must have a full-budget run.
+        head_sd: how much single head counts scatter about a smooth decline for reasons that no seed
+            shows; added to the noise of the abruptness test.
+        assumed_sd: seed standard deviation of y, stated by the user: what stands in where the
+            cells do not measure it. None: the scale's own stands in, and nothing is tested by it.
+        stuck_share: share of stuck runs at h >= h* from which the attainable reading leads.
+        reading: which reading leads; ``auto`` decides by ``stuck_share``.
+    """
+
+    alpha: float = 0.05
+    rho: float = 0.25
+    delta_T: float | None = None  # noqa: N815
+    min_drop: float | None = None
+    min_excess: float | None = None
+    d_min: float | None = None
+    threshold_width: int = 2
+    B: int = 1000
+    n_mc: int = 999
+    rng_seed: int = 0
+    set_mass: float = 0.95
+    min_cell_share: float = 0.9
+    head_sd: float | None = None
+    assumed_sd: float | None = None
+    stuck_share: float = 0.08
+    reading: Literal["auto", "typical", "attainable"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "set_mass", "min_cell_share"):
+            value = getattr(self, name)
+            if not 0 < value < 1:
+                raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
+        for name in ("B", "n_mc", "threshold_width"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value!r}")
+        if not 0 <= self.rho <= 1:
+            raise ValueError(f"rho must lie from 0 to 1, not {self.rho!r}")
+        if self.rng_seed < 0:
+            raise ValueError(f"rng_seed must not be negative, not {self.rng_seed!r}")
+        for name in ("delta_T", "min_drop", "min_excess", "d_min", "head_sd", "assumed_sd"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ValueError(f"{name} must be a number from 0, not {value!r}")
+        if self.assumed_sd == 0:
+            raise ValueError("assumed_sd must be above 0: no sweep is free of seed noise")
+
+
+@dataclass(frozen=True, slots=True)
+class RunValue:
+    """One full-budget run: its cell, replicate, metric as recorded and y on the scale."""
+
+    x: Number
+    by: Number | None
+    replicate: str
+    value: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class CellValue:
+    """One cell's value z under a reading, from n full-budget runs."""
+
+    x: Number
+    by: Number | None
+    z: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellCounts:
+    """How the trials of one cell ended; ``started`` is everything but planned.
+
+    ``complete`` counts full-budget runs with a value, the only ones that enter a fit.
+    """
+
+    x: Number
+    by: Number | None
+    started: int
+    complete: int
+    pruned: int
+    failed: int
+    diverged: int
+    running: int
+    planned: int
+    too_large: int = 0
+
+    @property
+    def losses(self) -> Losses:
+        """Its runs without a number."""
+        return Losses(self.started, self.diverged, self.failed, self.too_large)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingTrials:
+    """A cell that needs this many more full-budget runs before the question can be settled."""
+
+    x: Number
+    by: Number | None
+    trials: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropStep:
+    """The fall of y from one head count to the next, median over T of T-matched differences."""
+
+    x_from: Number
+    x_to: Number
+    drop: float
+    per_head: float
+    per_by: dict[Number, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LengthIndependence:
+    """Smallest h from which y is shown not to grow with T, and the bracket of the true one.
+
+    Attributes:
+        point: the same as ``hi``; None when even the largest h is not shown free of growth.
+        lo: first h above the last one that surely grows; the true h_T lies in [lo, hi].
+        hi: smallest h reached from the largest while the upper bound stays within delta_T.
+    """
+
+    point: Number | None
+    lo: Number | None
+    hi: Number | None
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalDimension:
+    """Effective retrieval dimension in [lo, hi]; hi None is a lower bound only.
+
+    ``conjecture`` marks more than one layer, where layers * h >= D is unproven (paper H, two-layer
+    ablation).
+    """
+
+    lo: int
+    hi: int | None
+    layers: int
+    conjecture: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionReading(Jsonable):
+    """The transition analysis of one reading of the seeds (typical: median, attainable: best of m).
+
+    ``h_star`` is where the collapse would be; only a positive verdict says that there is one.
+
+    Attributes:
+        verdict: transition, jump_only or threshold (a collapse is there); plateau (the error falls
+            to the second head count and no further, so a collapse cannot be told from diminishing
+            returns); suggested (a collapse or plateau that seeds do not test); none; inconclusive.
+        reason: the verdict in words with its numbers.
+        none_kind: whether h* lies above or below the swept range, when that shows.
+        noise_gap: why the seed noise counts as not measured; empty where it is measured or stated.
+        reading: which value of a cell's seeds was taken.
+        h_star: first head count of the plateau.
+        bracket: (last h before it, h_star]; on a coarse grid only the bracket is known.
+        h_peak: head count of the largest single drop.
+        width: steps that the collapse takes; 1 is sharp.
+        h_set: smallest set of head counts that holds ``set_mass`` of ``p_h``; all that were tried
+            where the seed noise is not measured.
+        p_h: share of draws that locate h* at each head count; empty without measured noise.
+        p_abrupt: p value of the test against diminishing returns; descriptive with a noise_gap.
+        abrupt_testable: whether the grid allows that test.
+        drop: the largest drop.
+        excess: the part of it that the earlier decline per head does not explain.
+        later_fall: upper one-sided 1 - alpha bound of how much further the error falls at any
+            larger head count; None where h_star is the largest.
+        drops: every step of the grid.
+        gamma: slope of z in log10 T at each h, with its 1 - alpha interval.
+        gamma_below: pooled slope for h < h_star.
+        gamma_above: pooled slope for h >= h_star.
+        h_T: smallest h from which the growth with T is gone.
+        law_weights: AICc weights of growth in logT, T and 1/T below h_star (descriptive).
+        level: mean z at each h with its standard error.
+        seed_sd: seed standard deviation of y at each h.
+        phi: over-dispersion of the cells about their lines in log10 T, at least 1.
+        cells: z of every cell with a full-budget run.
+        success: share of runs below the mid-level of the collapse, Jeffreys interval.
+        h_50: first h whose isotonic success rate reaches one half.
+        d_eff: effective retrieval dimension.
+        per_T: h_star located at each T alone.
+    """
+
+    verdict: Verdict
+    reason: str
+    none_kind: NoneKind | None
+    noise_gap: str
+    reading: ReadingName
+    h_star: Number | None
+    bracket: tuple[Number, Number] | None
+    h_peak: Number | None
+    width: int | None
+    h_set: tuple[Number, ...]
+    p_h: dict[Number, float]
+    p_abrupt: float | None
+    abrupt_testable: bool
+    drop: float | None
+    excess: float | None
+    later_fall: float | None
+    drops: tuple[DropStep, ...]
+    gamma: dict[Number, Interval]
+    gamma_below: Interval | None
+    gamma_above: Interval | None
+    h_T: LengthIndependence  # noqa: N815
+    law_weights: dict[str, float]
+    level: dict[Number, Estimate]
+    seed_sd: dict[Number, float]
+    phi: float
+    cells: tuple[CellValue, ...]
+    success: dict[Number, Interval]
+    h_50: Number | None
+    d_eff: RetrievalDimension | None
+    per_T: dict[Number, Number]  # noqa: N815
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionResult(TransitionReading):
+    """The leading reading's fields, both readings in full, and what they rest on.
+
+    Attributes:
+        typical: the analysis of cell medians; None when no cell could be read.
+        attainable: the analysis of the best of m seeds; None with fewer than two per cell.
+        x: name of the searched axis.
+        by: name of the modulating axis, or None.
+        metric: name of the metric column.
+        goal: whether the metric is minimised or maximised.
+        scale: how the metric became y.
+        runs: every full-budget run.
+        counts: how the trials of every cell ended.
+        missing: trials that would settle an open verdict.
+        n1_assumed_sd: the seed sd that stands in where the cells do not measure one; else None.
+        settings: every choice made, thresholds filled in.
+        qualifications: the warnings that limit the answer, to be read with it.
+        warnings: all that a reader has to know besides.
+        pruning: what rung histories say of the runs that were stopped early; None without any.
+    """
+
+    typical: TransitionReading | None
+    attainable: TransitionReading | None
+    x: str
+    by: str | None
+    metric: str
+    goal: Goal
+    scale: Scale
+    runs: tuple[RunValue, ...]
+    counts: tuple[CellCounts, ...]
+    missing: tuple[MissingTrials, ...]
+    n1_assumed_sd: float | None
+    settings: TransitionSettings
+    qualifications: tuple[str, ...]
+    warnings: tuple[str, ...]
+    pruning: Pruning | None = None
+
+    @property
+    def stated_sd(self) -> float | None:
+        """The seed sd that the user stated and the answer rests on; None where it does not."""
+        return self.settings.assumed_sd if self.n1_assumed_sd is not None else None

@@ -1,0 +1,81 @@
+"""Runs that gave no number: how many of a cell's or a shape's, and why."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+LOST_WORDS: Final = {"diverged": "diverged", "failed": "failed", "too_large": "too large"}
+"""Statuses of runs without a number, and what they are called."""
+_SCREENED: Final = "screened as crashed"
+
+_MOST_NAMED: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """How many runs of a cell or shape gave no number, or one that is in no mean and no median.
+
+    Attributes:
+        started: all of its runs but those still planned.
+        diverged: became not finite.
+        failed: ended with an error.
+        too_large: did not fit their device.
+        screened: ran to their end, so far below the others that they count as crashed.
+    """
+
+    started: int = 0
+    diverged: int = 0
+    failed: int = 0
+    too_large: int = 0
+    screened: int = 0
+
+    @classmethod
+    def of(cls, statuses: Iterable[str], screened: int = 0) -> "Losses":
+        """Return the losses among runs with these statuses, ``screened`` of which are set aside."""
+        counted = Counter(statuses)
+        started = counted.total() - counted["planned"]
+        lost = {status: counted[status] for status in LOST_WORDS}
+        return cls(started, **lost, screened=screened)
+
+    @property
+    def total(self) -> int:
+        """Runs that are in no mean."""
+        return self.diverged + self.failed + self.too_large + self.screened
+
+    @property
+    def text(self) -> str:
+        """The losses in words, ``2 of 5 diverged``; empty where there are none."""
+        return ", ".join(
+            f"{number} of {self.started} {word}"
+            for word, number in zip(
+                (*LOST_WORDS.values(), _SCREENED),
+                (self.diverged, self.failed, self.too_large, self.screened),
+                strict=True,
+            )
+            if number
+        )
+
+    @property
+    def behind(self) -> str:
+        """What stands behind the number of runs that gave one: `` left (2 of 5 diverged)``."""
+        return f" left ({self.text})" if self.total else ""
+
+
+NONE_LOST: Final = Losses()
+
+
+def runs_text(left: int, losses: Losses) -> str:
+    """Return how many runs a number rests on, marked where they are those that were left:
+    ``3 left (2 of 5 diverged)``."""
+    return f"{left}{losses.behind}"
+
+
+def losses_named(found: Mapping[str, Losses] | Sequence[tuple[str, Losses]]) -> str:
+    """Return the losses of several cells or shapes by their names, the heaviest first."""
+    pairs = found.items() if isinstance(found, Mapping) else found
+    lost = [(name, losses) for name, losses in pairs if losses.total]
+    lost.sort(key=lambda pair: -pair[1].total / pair[1].started)
+    named = [f"{losses.text} at {name}" for name, losses in lost[:_MOST_NAMED]]
+    more = len(lost) - len(named)
+    return "; ".join([*named, *([f"and {more} more"] if more else [])])

@@ -1,0 +1,49 @@
+"""An answer as text for the terminal."""
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from analysis.answer import Answer
+from analysis.text.numbers import sentence
+from analysis.text.tables import Table
+
+
+def show_answer(console: Console, answer: Answer) -> None:
+    """Print an answer: its sentence, the numbers behind it, and what to know besides."""
+    console.print(answer.sentence, style="bold", soft_wrap=True)
+    for text in answer.qualifications:
+        console.print(sentence(text), soft_wrap=True)
+    if answer.settle_command is not None:
+        console.print("run what it lacks:")
+        console.print(answer.settle_command, soft_wrap=True)
+    shown = []
+    for finding in answer.findings:
+        beside = answer.is_answered and not finding.answers
+        if found := finding.terminal_tables(beside=beside):
+            shown.append(finding)
+        for title, table, _ in found:
+            if table.rows:
+                console.print()
+                print_table(console, title, table)
+    for finding in answer.findings:
+        if finding.terminal_note:
+            console.print()
+            console.print(finding.terminal_note, soft_wrap=True)
+    if answer.confirm_command is not None:
+        console.print()
+        console.print("confirm the choice with fresh seeds:")
+        console.print(answer.confirm_command, soft_wrap=True)
+    for warning in answer.warnings_of(tuple(shown)):
+        console.print(f"note: {warning}", style="yellow", soft_wrap=True)
+
+
+def print_table(console: Console, title: str, table: Table) -> None:
+    """Print a small table with its title and note."""
+    drawn = RichTable(title=title, title_justify="left", box=None, pad_edge=False)
+    for name in table.header:
+        drawn.add_column(name, overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*row)
+    console.print(drawn)
+    if table.note:
+        console.print(table.note, style="dim", soft_wrap=True)

@@ -1,0 +1,140 @@
+"""Numbers, units and axes in words."""
+
+import math
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from analysis.runs.tuned import TunedSetting
+from analysis.statistics.values import Interval
+from analysis.values import AxisValue
+from hsweep.design.question import Scale
+
+Tone = Literal["found", "partial", "absent", "unknown"]
+"""How a verdict is coloured: an established finding, part of one, none, or no verdict at all."""
+
+
+MINUS: Final = "\N{MINUS SIGN}"
+
+
+NONE: Final = "\N{EN DASH}"
+"""What stands where there is no number."""
+
+
+_COST_TITLES: Final = {
+    "num_params": "parameters",
+    "flops_per_example": "FLOPs per example",
+    "train_memory_bytes": "training memory",
+    "wall_seconds": "wall time",
+    "latency_seconds": "latency",
+}
+
+
+_COST_UNITS: Final = {"train_memory_bytes": "B", "wall_seconds": "s", "latency_seconds": "s"}
+
+
+def number_text(value: float | None, digits: int = 3) -> str:
+    """Return ``value`` with ``digits`` significant digits; an en dash where there is none.
+
+    Whole numbers are written in full up to a million, with a true minus sign throughout.
+    """
+    if value is None or not math.isfinite(value):
+        return NONE
+    if value == int(value) and abs(value) < 1e6:
+        text = str(int(value))
+    elif value != 0 and not 1e-3 <= abs(value) < 1e6:
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        text = f"{mantissa}e{int(exponent)}"
+    else:
+        text = f"{value:.{digits}g}" if abs(value) < 10**digits - 0.5 else f"{value:.0f}"
+    return text.replace("-", MINUS)
+
+
+def si_text(value: float | None, unit: str = "") -> str:
+    """Return ``value`` with a unit prefix: 86600000 as ``86.6 M``, 3.2e9 bytes as ``3.2 GB``."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {prefix}{unit}"
+    return f"{number_text(value)} {unit}".rstrip()
+
+
+def p_text(p: float | None) -> str:
+    """Return a p value as ``p = 0.012``, or as a bound where it is too small to print."""
+    if p is None or not math.isfinite(p):
+        return "p not computed"
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+
+
+def interval_text(interval: Interval, confidence: float = 0.95) -> str:
+    """Return an estimate with its interval in words."""
+    return (
+        f"{number_text(interval.estimate)}, {percent_text(confidence)} interval "
+        f"{number_text(interval.low)} to {number_text(interval.high)}"
+    )
+
+
+def percent_text(share: float) -> str:
+    """Return a share as a percentage with up to three digits."""
+    return f"{number_text(100 * share)}%"
+
+
+def sentence(text: str) -> str:
+    """Return a note as a sentence: with a capital letter and a full stop."""
+    note = text.strip()
+    return note and f"{note[0].upper()}{note[1:]}{'' if note.endswith(('.', '!', '?')) else '.'}"
+
+
+def y_unit(scale: Scale) -> str:
+    """Return the unit of y on ``scale``."""
+    return "nats" if scale == "loss" else "decades"
+
+
+def metric_title(metric: str, scale: Scale) -> str:
+    """Return the axis title of the error that ``scale`` makes of ``metric``."""
+    return {"error": metric, "accuracy": f"1 {MINUS} {metric}", "loss": f"{metric} (nats)"}[scale]
+
+
+def cost_title(cost: str) -> str:
+    """Return a cost column's name in words."""
+    return _COST_TITLES.get(cost, cost)
+
+
+def cost_unit(cost: str) -> str:
+    """Return the symbol of a cost column's unit, empty for counts."""
+    return _COST_UNITS.get(cost, "")
+
+
+def cost_text(cost: str, value: float | None) -> str:
+    """Return a cost with its unit."""
+    return si_text(value, cost_unit(cost))
+
+
+def axis_text(value: AxisValue) -> str:
+    """Return an axis value in words."""
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def setting_text(setting: TunedSetting | None) -> str:
+    """Return a shape's best setting: ``lr=0.01 of 4 (largest or smallest tried)``."""
+    if setting is None:
+        return NONE
+    values = ", ".join(f"{name}={axis_text(value)}" for name, value in setting.values.items())
+    edge = f", {' and '.join(setting.at_edge)} at the edge" if setting.at_edge else ""
+    single = ", a single run" if setting.is_single else ""
+    return f"{values} (of {setting.tried}{edge}{single})"
+
+
+def first_to_lower(sentence: str) -> str:
+    """Return a sentence that can follow a colon."""
+    return sentence[:1].lower() + sentence[1:]
+
+
+def at_best(nuisance: Sequence[str]) -> str:
+    """Return that every shape stands at its best setting; empty without such axes."""
+    return f", each shape at its best {' and '.join(nuisance)}" if nuisance else ""
+
+
+def setting_header(nuisance: Sequence[str]) -> tuple[str, ...]:
+    """Return the title of the column of best settings, where there is one."""
+    return (f"best {', '.join(nuisance)}",) if nuisance else ()

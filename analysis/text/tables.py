@@ -1,0 +1,64 @@
+"""Small tables in words."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pandas as pd
+
+from analysis.text.numbers import NONE
+
+MAX_ROWS: Final = 200
+"""Rows of a table that the page shows as it is; the table of trials holds any number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A small table in words.
+
+    Attributes:
+        header: column titles.
+        rows: cells as text; each as long as the header.
+        note: what to know before reading it.
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def varying_columns(trials: pd.DataFrame, axes: Sequence[str]) -> list[str]:
+    """Return the axes that take more than one value among the trials."""
+    return [
+        name for name in axes if name in trials.columns and trials[name].nunique(dropna=False) > 1
+    ]
+
+
+def first_rows(table: Table) -> Table:
+    """Return a table that a page can hold: its first rows, and how many there are."""
+    if len(table.rows) <= MAX_ROWS:
+        return table
+    some = f"The first {MAX_ROWS} of {len(table.rows):,} rows; analysis.json holds them all."
+    return dataclasses.replace(
+        table, rows=table.rows[:MAX_ROWS], note=f"{table.note} {some}".strip()
+    )
+
+
+def provenance_table(provenance: Mapping[str, Any]) -> Table:
+    """Return what the study rests on, nested names joined by dots."""
+    return Table(("what", "value"), tuple(_flatten("", provenance)))
+
+
+def _flatten(prefix: str, values: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for name, value in values.items():
+        full = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            rows += _flatten(f"{full}.", value)
+        elif isinstance(value, list | tuple | set):
+            rows.append((full, json.dumps(list(value), default=str)))
+        else:
+            rows.append((full, NONE if value is None else str(value)))
+    return rows

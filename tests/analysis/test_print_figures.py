@@ -1,0 +1,199 @@
+"""The figures for print: every format, the same file each time, no global state."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+import pytest
+import report_examples as examples
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.transforms import Bbox
+
+from analysis.charts.matplotlib_print import (
+    COLUMN_INCHES,
+    FORMATS,
+    PAGE_INCHES,
+    STYLE,
+    print_figures,
+    save_figures,
+)
+from analysis.report import report_charts
+
+MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The files of a transition."""
+    return save_figures(report_charts(examples.report_input()), tmp_path_factory.mktemp("saved"))
+
+
+PROGRAM = """
+import sys, matplotlib
+from pathlib import Path
+def settings():  # reading the backend itself would import pyplot
+    return {name: matplotlib.rcParams[name] for name in matplotlib.rcParams if name != "backend"}
+before = settings()
+import report_examples
+from analysis.charts.matplotlib_print import save_figures
+from analysis.report import report_charts
+lean, transition = (
+    report_charts(made()) for made in (report_examples.lean_input, report_examples.report_input)
+)
+# What was drawn before must not show in the files that follow.
+assert save_figures(lean, Path(sys.argv[1], "before"), formats=("svg",))
+assert save_figures(transition, Path(sys.argv[1]))
+assert "matplotlib.pyplot" not in sys.modules
+assert settings() == before
+"""
+
+
+class Elsewhere(NamedTuple):
+    """What a process of its own wrote of the same transition, and how it ended."""
+
+    folder: Path
+    ended: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Elsewhere:
+    folder = tmp_path_factory.mktemp("elsewhere")
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}"}
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, folder],
+        check=False,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return Elsewhere(folder, ended)
+
+
+@pytest.mark.xdist_group("saved")
+def test_a_transition_is_saved_in_every_format(saved: list[Path]) -> None:
+    panels = ("error", "slopes", "drops", "location", "success")
+    stems = ("transition", *panels, "learning-curves")
+    assert [path.name for path in saved] == [f"{s}.{f}" for s in stems for f in FORMATS]
+    for path in saved:
+        assert path.read_bytes().startswith(MAGIC[path.suffix[1:]])
+
+
+def test_shapes_are_saved_as_front_and_candidates(tmp_path: Path) -> None:
+    written = save_figures(report_charts(examples.lean_input()), tmp_path, formats=("svg",))
+    assert [path.name for path in written] == ["front-num_params.svg", "candidates.svg"]
+    text = written[0].read_text("utf-8")
+    assert "parameters" in text
+    assert "baseline" in text
+
+
+LONG = "a_name_that_someone_thought_descriptive_enough_to_keep"
+DRAWN = {
+    "transition": examples.report_input,
+    "long names": lambda: examples.report_input(
+        metric=LONG,
+        transition=examples.transition_result(x=LONG, by=LONG, metric=LONG),
+        trials=examples.trials_frame().rename(columns={"nmse": LONG}),
+        reports=examples.reports_frame(examples.trials_frame()).rename(columns={"nmse": LONG}),
+    ),
+    "shapes": examples.lean_input,
+    "families": examples.groups_input,
+    "narrow costs": lambda: examples.lean_input(
+        pareto=examples.pareto_result(
+            table=tuple(
+                dataclasses.replace(row, costs={"num_params": 318_000.0 + 30_000 * (at % 6)})
+                for at, row in enumerate(examples.pareto_result().table)
+            )
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_figures_have_a_papers_width_and_no_label_is_cut_or_covered(name: str) -> None:
+    with rc_context(STYLE):
+        for stem, figure in print_figures(report_charts(DRAWN[name]())):
+            figure.draw_without_rendering()
+            width = figure.get_figwidth()
+            assert width in (COLUMN_INCHES, PAGE_INCHES, PAGE_INCHES * 0.75), stem
+            page = figure.bbox
+            for axes in figure.axes:
+                for axis in (axes.xaxis, axes.yaxis):
+                    if not axes.get_visible():
+                        continue
+                    labels = [label for label in axis.get_ticklabels() if label.get_text()]
+                    extents = [label.get_window_extent() for label in labels]
+                    boxes = [extent for extent in extents if within(extent, axis, axes)]
+                    if axis.label.get_text():
+                        boxes.append(axis.label.get_window_extent())
+                    assert all(page.x0 <= box.x0 and box.x1 <= page.x1 for box in boxes), stem
+                    assert all(page.y0 <= box.y0 and box.y1 <= page.y1 for box in boxes), stem
+                    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2)), stem
+
+
+def within(box: Bbox, axis: Axis, axes: Axes) -> bool:
+    """Whether a label belongs to a value that the axes show."""
+    frame, at = axes.bbox, (box.x0 + box.x1) / 2
+    if axis is axes.yaxis:
+        return bool(frame.y0 - 1 <= (box.y0 + box.y1) / 2 <= frame.y1 + 1)
+    return bool(frame.x0 - 1 <= at <= frame.x1 + 1)
+
+
+def test_fonts_are_in_the_file(tmp_path: Path) -> None:
+    written = save_figures(report_charts(examples.lean_input()), tmp_path, formats=("svg", "pdf"))
+    for path in written:
+        content = path.read_bytes()
+        if path.suffix == ".svg":
+            assert b"<text" not in content
+        if path.suffix == ".pdf":
+            assert b"/FontFile2" in content
+            assert b"/Type3" not in content
+
+
+def test_several_comparisons_are_drawn_as_one_forest(tmp_path: Path) -> None:
+    written = save_figures(report_charts(examples.groups_input()), tmp_path, formats=("svg",))
+    assert [path.name for path in written] == ["front-num_params.svg", "candidates.svg"]
+    assert "family = xcit" in written[1].read_text("utf-8")
+
+
+@pytest.mark.xdist_group("saved")
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_the_same_study_gives_the_same_file(
+    saved: list[Path], elsewhere: Elsewhere, suffix: str
+) -> None:
+    first = {path.name: path.read_bytes() for path in saved if path.suffix == f".{suffix}"}
+    again = {path.name: path.read_bytes() for path in elsewhere.folder.glob(f"*.{suffix}")}
+    assert first.keys() == again.keys()
+    assert [name for name in first if first[name] != again[name]] == []
+
+
+def test_a_study_without_results_saves_nothing(tmp_path: Path) -> None:
+    bare = examples.report_input(
+        transition=examples.empty_result(), trials=pd.DataFrame(), reports=pd.DataFrame()
+    )
+    assert save_figures(report_charts(bare), tmp_path) == []
+
+
+def test_dollar_signs_in_names_are_not_read_as_mathematics(tmp_path: Path) -> None:
+    result = examples.transition_result(x="$heads", by="cost_$_$x", metric="$\\frac")
+    charts = report_charts(examples.report_input(transition=result))
+    (path, *_) = save_figures(charts, tmp_path, formats=("svg",))
+    assert "$heads" in path.read_text("utf-8")
+
+
+def test_an_unknown_format_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="png, svg, pdf"):
+        save_figures([], tmp_path / "new", formats=("gif",))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.xdist_group("saved")
+def test_drawing_leaves_matplotlib_as_it_was_and_never_needs_pyplot(elsewhere: Elsewhere) -> None:
+    assert elsewhere.ended.returncode == 0, elsewhere.ended.stderr
