@@ -47,13 +47,13 @@ def runs_by_values(
     if trials.empty or not names or not set(names) <= set(trials.columns):
         return {}
     finished = trials[trials["status"] == "finished"] if "status" in trials.columns else trials
-    told = [name for name in ("seed", "mlflow_url") if name in trials.columns]
-    values = {name: finished[name].tolist() for name in dict.fromkeys([*names, *told])}
+    shown = [name for name in ("seed", "mlflow_url") if name in trials.columns]
+    values = {name: finished[name].tolist() for name in dict.fromkeys([*names, *shown])}
     found: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
     texts = [_value_texts(values[name]) for name in sorted(set(names))]
     for at, key in enumerate(zip(*texts, strict=True)):
         named = tuple(zip(sorted(set(names)), key, strict=True))
-        found.setdefault(named, []).append({name: values[name][at] for name in told})
+        found.setdefault(named, []).append({name: values[name][at] for name in shown})
     return found
 
 
