@@ -137,12 +137,12 @@ def _apart(labels: Sequence[str], tasks: Sequence[Mapping[str, Mapping[str, Any]
     where that is not on record."""
     if len({frozenset(each) for each in tasks if each}) < 2:
         return ""
-    said = "; ".join(
+    learned = "; ".join(
         f"{label}: {_task_text(each, tasks)}" for label, each in zip(labels, tasks, strict=True)
     )
     return (
         "The studies do not learn the same task from the same data, so nothing of them is ranked "
-        f"or tested against each other ({said})."
+        f"or tested against each other ({learned})."
     )
 
 

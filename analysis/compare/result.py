@@ -134,8 +134,6 @@ class Comparison(Jsonable):
         shared: every pair of studies.
         differences: in sweep, preset, settings, code, data and machine.
         source_diff: how each study's sweep file differs from the first one's, as a unified diff.
-        settings: every choice made.
-        warnings: what a reader has to know besides.
         apart: that the studies learn from other data, and how: then nothing is ranked and there are
             no pairs. Empty where they learn the same.
     """

@@ -194,7 +194,7 @@ def comparison_sentences(comparison: Comparison) -> list[str]:
     """Return what the comparison comes to."""
     if comparison.apart:
         return [comparison.apart]
-    said = []
+    sentences = []
     for pair in comparison.transitions:
         if not pair.both_claim:
             continue
@@ -204,7 +204,7 @@ def comparison_sentences(comparison: Comparison) -> list[str]:
         assert other is not None
         places = f"{one.x} = {number_text(one.h_star)} and {number_text(other.h_star)}"
         agree = "can be the same place" if pair.common_set else "are not the same place"
-        said.append(
+        sentences.append(
             f"{pair.first} and {pair.second} put the collapse at {places}; by their 95% sets "
             f"these {agree}."
         )
@@ -218,11 +218,13 @@ def comparison_sentences(comparison: Comparison) -> list[str]:
             outcome = f"the front of {volume.second} is the better one"
         else:
             outcome = "neither front is shown to be the better one"
-        said.append(
+        sentences.append(
             f"Hypervolume, {volume.first} minus {volume.second}: "
             f"{_interval(volume.difference, comparison.settings.confidence)}; {outcome}."
         )
-    return said or ["Nothing that these studies found can be set against each other by a test."]
+    return sentences or [
+        "Nothing that these studies found can be set against each other by a test."
+    ]
 
 
 def _interval(interval: Interval | None, confidence: float) -> str:

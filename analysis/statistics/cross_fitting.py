@@ -4,7 +4,7 @@ A setting (a learning rate) is chosen for each seed by the other seeds' mean, an
 run counts. Its noise had no part in the choice, so a shape that was tried with more settings has no
 higher expectation than one tried with few. What it is not free of is a dependence between seeds:
 each helps to choose for all others, so their mean scatters more than independent runs would. By how
-much is found by drawing the whole procedure anew with the means and the noise that were seen.
+much is found by repeating the whole procedure on draws with the means and the noise that were seen.
 """
 
 import zlib

@@ -97,17 +97,17 @@ class Scales:
     def covariance(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """Return the covariance of the latent surface, [draws, left, right], without ``rough``."""
         linear = np.einsum("nf,df,mf->dnm", left, self.slope**2, right, optimize=True)
-        together = products(left) @ products(right).T
+        interaction = products(left) @ products(right).T
         squared = (left[:, None, :] - right[None, :, :]) ** 2
         distance = np.einsum("df,nmf->dnm", self.inverse_length**2, squared, optimize=True)
         smooth = self.smooth[:, None, None] ** 2 * np.exp(-distance / 2)
-        return np.asarray(1.0 + linear + self.product[:, None, None] ** 2 * together + smooth)
+        return np.asarray(1.0 + linear + self.product[:, None, None] ** 2 * interaction + smooth)
 
     def prior_variance(self, features: FloatArray) -> FloatArray:
         """Return the variance of the latent surface at each point, [draws, points]."""
         linear = self.slope**2 @ (features**2).T
-        together = self.product[:, None] ** 2 * (products(features) ** 2).sum(axis=1)
-        return np.asarray(1.0 + linear + together + self.smooth[:, None] ** 2)
+        interaction = self.product[:, None] ** 2 * (products(features) ** 2).sum(axis=1)
+        return np.asarray(1.0 + linear + interaction + self.smooth[:, None] ** 2)
 
 
 def products(features: FloatArray) -> FloatArray:
@@ -169,8 +169,8 @@ class GaussianProcess:
         # A shape has a part of its own that no neighbour tells.
         own = self._scales.prior_variance(features) + self._scales.rough[:, None] ** 2
         own += self._offset
-        told = np.einsum("dnm,dmk,dnk->dn", between, self._inverse, between, optimize=True)
-        return self._mixture(mean, np.maximum(own - told, 1e-12))
+        explained = np.einsum("dnm,dmk,dnk->dn", between, self._inverse, between, optimize=True)
+        return self._mixture(mean, np.maximum(own - explained, 1e-12))
 
     def differences(self, features: FloatArray, at: int) -> Mixture:
         """Return the expected value at each point, taken to be of the same group, less that of
@@ -185,8 +185,8 @@ class GaussianProcess:
         own = self._scales.prior_variance(features)
         base = self._scales.prior_variance(here)
         prior = own + base - 2 * cross + 2 * self._scales.rough[:, None] ** 2
-        told = np.einsum("dnm,dmk,dnk->dn", gap, self._inverse, gap, optimize=True)
-        found = self._mixture(mean, np.maximum(prior - told, 1e-12))
+        explained = np.einsum("dnm,dmk,dnk->dn", gap, self._inverse, gap, optimize=True)
+        found = self._mixture(mean, np.maximum(prior - explained, 1e-12))
         return Mixture(found.weight, found.mean - self._centre, found.variance)
 
     def shuffled_errors(self, shuffles: int, seed: int) -> FloatArray:

@@ -61,7 +61,6 @@ def fit(
     condition: str = CONDITION,
     prediction: str | None = None,
     size: str | None = None,
-    layers: Sequence[str] | None = None,
     settings: ConditioningSettings | None = None,
     **columns: Unpack[RunColumns],
 ) -> ConditioningResult:
@@ -80,7 +79,6 @@ def fit(
         prediction: column of the theory's value; None takes ``predicted_condition_number`` if it
             is there.
         size: column of what confounds both; None takes ``num_params`` if it is there.
-        layers: columns of single layers; None takes those of the probe.
         settings: every choice.
         columns: which columns tell runs apart and say how each ended (`RunColumns`); without a
             column ``seed`` the runs of a shape are numbered.
@@ -99,8 +97,7 @@ def fit(
     chosen = settings or ConditioningSettings()
     prediction = prediction or (PREDICTION if PREDICTION in frame.columns else None)
     size = size or ("num_params" if "num_params" in frame.columns else None)
-    if layers is None:
-        layers = [str(name) for name in frame.columns if str(name).startswith(LAYER_PREFIX)]
+    layers = tuple(str(name) for name in frame.columns if str(name).startswith(LAYER_PREFIX))
     extra = [each for each in (prediction, size) if each is not None]
     numbers = [*extra, *layers, *(name for name in (CAPPED,) if name in frame.columns)]
     if EMBED_DIM in frame.columns and HEAD_DIM in config and EMBED_DIM not in config:
@@ -111,7 +108,7 @@ def fit(
     runs, warnings = Runs(filled, metric, columns).rows(
         list(config), [condition, *dict.fromkeys(numbers)]
     )
-    measured = _Measured(x, metric, scale, condition, prediction, size, tuple(layers))
+    measured = _Measured(x, metric, scale, condition, prediction, size, layers)
     groups = _usable(runs, list(config), condition, warnings)
     shapes = sorted(
         (_shape(rows, lost, config, measured) for rows, lost in groups),
@@ -143,7 +140,7 @@ def fit(
         trends=heads_trends(shapes, x, config, chosen, rng),
         theory=theory_check(shapes, chosen, rng),
         shapes=tuple(shapes),
-        layer_names=tuple(layers),
+        layer_names=layers,
         x=x,
         condition=condition,
         prediction=prediction,

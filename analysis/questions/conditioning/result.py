@@ -155,12 +155,8 @@ class ConditioningResult(Jsonable):
         x: name of the axis of heads.
         condition: column of the condition number.
         prediction: column of the theory's value, or None.
-        metric: name of the metric column.
-        goal: whether it is minimised or maximised.
         scale: how seeds of it are averaged.
         size: column of the size, or None.
-        settings: every choice made.
-        warnings: what a reader has to know besides.
     """
 
     verdict: ConditioningVerdict

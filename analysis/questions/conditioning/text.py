@@ -64,7 +64,7 @@ def trend_sentence(trend: HeadsTrend, x: str) -> str:
     held = f"heads {COUPLED}" if trend.series == COUPLED else trend.series
     where = f"With {held or f'more {x}'}"
     ends = f"from {number_text(trend.x[0])} to {number_text(trend.x[-1])} {x}"
-    said = _course_text(trend.course, trend.change)
+    goes = _course_text(trend.course, trend.change)
     tested = ""
     if trend.test is not None:
         tested = f" (rank correlation {number_text(trend.test.rho, 2)}, {p_text(trend.test.p)})"
@@ -74,7 +74,7 @@ def trend_sentence(trend: HeadsTrend, x: str) -> str:
         predicted = f", {'as' if same else 'where'} the theory says it " + _course_text(
             trend.predicted_course, trend.predicted_change
         )
-    return f"{where}, the condition number {said} {ends}{tested}{predicted}."
+    return f"{where}, the condition number {goes} {ends}{tested}{predicted}."
 
 
 def _course_text(course: Course, change: float) -> str:

@@ -88,7 +88,7 @@ class Contrast:
 
 
 def p_values(contrasts: Sequence[Contrast]) -> list[float | None]:
-    """Return the p value of each contrast, worked out together."""
+    """Return the p value of each contrast, in one call."""
     known = [at for at, each in enumerate(contrasts) if math.isfinite(each.se) and each.se != 0]
     found: list[float | None] = [None] * len(contrasts)
     scores = np.array([abs(contrasts[at].estimate) / contrasts[at].se for at in known])

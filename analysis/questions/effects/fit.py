@@ -3,7 +3,7 @@
 Matched pairs of shapes that differ in one axis alone give each axis its gain per step; squares of
 four give the interaction of two axes; shapes of equal cost are compared with each other. Only
 full-budget runs count: a shape that lost runs to early stopping is a bound, so the pairs it belongs
-to are lost, and said to be.
+to are lost, and counted as such.
 """
 
 import math

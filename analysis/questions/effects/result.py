@@ -80,7 +80,6 @@ class AxisEffect:
     """What one axis does with all others held.
 
     Attributes:
-        axis: its name.
         values: what it takes in the table.
         effect: mean gain per step of the grid over all its pairs; NaN without a pair.
         df: degrees of freedom of its t test.
@@ -132,7 +131,6 @@ class Interaction:
     """Whether the gain of a step in ``first`` depends on where ``second`` stands.
 
     Attributes:
-        first, second: names of the axes.
         effect: how much more a step of one axis gains where the other stands one step higher,
             averaged over all squares.
         p: two-sided p value; None where seeds cannot tell.
@@ -140,7 +138,7 @@ class Interaction:
         verdict: helps (each makes the other worth more), hurts, unclear or untested.
         squares: each square by itself.
         lost: why other squares of tried shapes could not be used, with their number.
-        levels: mean metric of each combination, for a picture; empty if no setting has them all.
+        levels: mean metric of each combination, for a chart; empty if no setting has them all.
     """
 
     first: str
@@ -159,9 +157,7 @@ class EqualCostShape:
     """One shape among others of equal cost.
 
     Attributes:
-        config, label: the shape.
-        cost: its cost.
-        metric: its mean metric.
+        metric: its mean.
         n: runs behind it.
         behind: how much the best of the group is better, with an interval that holds for all
             comparisons together; None for the best itself.
@@ -210,9 +206,6 @@ class EffectsResult(Jsonable):
         lost: why shapes cannot be compared, with their number.
         held: axes of names, held but not tested.
         follows: axes that move with others, and with which.
-        metric, goal, scale, cost: what was analysed.
-        settings: every choice made.
-        warnings: what a reader has to know besides.
     """
 
     axes: tuple[AxisEffect, ...]

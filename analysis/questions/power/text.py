@@ -7,7 +7,7 @@ from analysis.text.tables import Table
 
 def power_sentence(result: PowerResult) -> str:
     """Return the recommendation in a sentence a jump."""
-    said = []
+    sentences = []
     for jump, index in result.recommended.items():
         size = f"a jump of {number_text(jump)} {result.unit}"
         if index < 0:
@@ -15,19 +15,19 @@ def power_sentence(result: PowerResult) -> str:
                 (row for row in result.table if row.jump == jump),
                 key=lambda row: row.power.estimate,
             )
-            said.append(
+            sentences.append(
                 f"For {size} none of these designs reaches {percent_text(result.settings.target)}"
                 f" (best: {_design(result, best)}, {percent_text(best.power.estimate)})."
             )
         else:
             row = result.table[index]
             own = ", the sweep's own design" if row.design.is_own else ""
-            said.append(
+            sentences.append(
                 f"For {size} the smallest design with power of at least "
                 f"{percent_text(result.settings.target)} is {_design(result, row)}: {row.trials} "
                 f"trials{own}."
             )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def power_table(result: PowerResult) -> Table:

@@ -115,7 +115,6 @@ class PublishedResult(Jsonable):
         critical: published places of a transition.
         missing: published values that it has not.
         assumptions: what the comparison takes for granted, and what differs all the same.
-        settings: every choice made.
     """
 
     setup: str

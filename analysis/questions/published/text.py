@@ -19,8 +19,8 @@ _OUTCOMES: Final[dict[Outcome, str]] = {
 def published_sentence(result: PublishedResult) -> str:
     """Return how the study stands to what was published, in a few sentences."""
     if not result.comparable:
-        said = f"Not comparable with {result.title}: {result.reason}."
-        return " ".join([said, *map(critical_sentence, _placed(result))])
+        refusal = f"Not comparable with {result.title}: {result.reason}."
+        return " ".join([refusal, *map(critical_sentence, _placed(result))])
     counted = {
         outcome: sum(row.standing == outcome for row in result.rows) for outcome in _OUTCOMES
     }
@@ -65,7 +65,7 @@ def settings_text(value: PrintedValue) -> str:
 
 
 def published_table(result: PublishedResult) -> Table:
-    """Return every comparison; what is the same for all is said in the note."""
+    """Return every comparison; the note says what is the same for all."""
     columns = {
         "published in": [_source(row.printed) for row in result.rows],
         "metric": [row.printed.metric for row in result.rows],
@@ -81,12 +81,12 @@ def published_table(result: PublishedResult) -> Table:
     }
     if not result.rows:
         return Table(tuple(columns), ())
-    said = _shared(columns, ("published in", "metric"))
+    shared = _shared(columns, ("published in", "metric"))
     taken = "; ".join(result.assumptions)
     note = (
-        f"{said}“By the paper's rule” is what the study's seeds would give if printed as the paper "
-        "does: one run, or the best of some. The difference, of errors a factor, is from that to "
-        f"the printed value, and beside it in standard errors. Taken for granted: {taken}."
+        f"{shared}“By the paper's rule” is what the study's seeds would give if printed as the "
+        "paper does: one run, or the best of some. The difference, of errors a factor, is from "
+        f"that to the printed value, and beside it in standard errors. Taken for granted: {taken}."
     )
     return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)), note)
 
@@ -105,7 +105,7 @@ def brief_table(result: PublishedResult) -> Table:
 
 
 def missing_printed_table(result: PublishedResult) -> Table:
-    """Return what was published and not run; what is the same for all is said in the note."""
+    """Return what was published and not run; the note says what is the same for all."""
     columns = {
         "published in": [_source(value) for value in result.missing],
         "metric": [value.metric for value in result.missing],
@@ -120,15 +120,15 @@ def missing_printed_table(result: PublishedResult) -> Table:
 
 
 def _shared(columns: dict[str, list[str]], names: tuple[str, ...]) -> str:
-    """Take out the columns that say the same in every row, and return what they say."""
-    said = ""
+    """Take out the columns that say the same in every row, and return what they hold."""
+    shared = ""
     for name in names:
         values = set(columns[name])
         if len(values) == 1:
             value = values.pop()
             del columns[name]
-            said += f"{name[:1].upper()}{name[1:]}: {value}. " if value else ""
-    return said
+            shared += f"{name[:1].upper()}{name[1:]}: {value}. " if value else ""
+    return shared
 
 
 def _source(value: PrintedValue) -> str:

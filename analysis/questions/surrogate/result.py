@@ -53,7 +53,6 @@ class TriedShape:
     """A shape the surrogate learned from.
 
     Attributes:
-        config, label: the shape.
         quality: mean quality (see `analysis.runs.shape_runs`) over its runs.
         noise: variance of that mean over seeds.
         n: runs behind it.
@@ -77,7 +76,6 @@ class Prediction:
     """What is expected of one shape.
 
     Attributes:
-        config, label: the shape.
         mean: metric averaged over many seeds, with its interval.
         run: metric of a single run with a fresh seed, with its interval.
         extrapolates: whether the shape lies beyond those tried.
@@ -101,7 +99,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class SurfacePoint:
-    """One cell of the picture over two axes."""
+    """One cell of the heat map over two axes."""
 
     first: Number
     second: Number
@@ -140,9 +138,6 @@ class SurrogateResult(Jsonable):
         predictions: the shapes that were asked for.
         surface_axes: the two axes of ``surface``; the others are held at the reference's values.
         surface: predicted metric over them.
-        metric, goal, scale, cost: what was analysed.
-        settings: every choice made.
-        warnings: what a reader has to know besides.
     """
 
     verdict: SkillVerdict
