@@ -45,7 +45,7 @@ class Sweep:
         frame: one row a run.
         h_star: the truth; None where there is no transition.
         slopes: true slope of y in log10 T at each head count.
-        options: how `analysis.transition.fit` has to be told about the table.
+        options: how `analysis.questions.transition.fit.fit` has to be told about the table.
         history: one row a rung of a run that was pruned or could have been; None without pruning.
     """
 

@@ -220,7 +220,7 @@ class Chart:
         picks: what its points stand for.
         key: how its labels read, in few words; stands above the chart in print, which has no
             caption.
-        legend: where print puts the legend; ``page`` leaves it to the page.
+        legend: where print puts the legend; a chart of rows has none there.
         panel_of: the print figure of several panels that it is also a panel of; empty for none.
     """
 
@@ -233,7 +233,7 @@ class Chart:
     is_wide: bool = False
     picks: tuple[Pick, ...] = ()
     key: str = ""
-    legend: Literal["inside", "beside", "page"] = "inside"
+    legend: Literal["inside", "beside"] = "inside"
     panel_of: str = ""
 
     @property

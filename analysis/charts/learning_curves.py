@@ -162,13 +162,13 @@ def learning_curves(
     )
     drawn = known.iloc[[position for positions in chosen for position in positions]]
     rows = [{str(name): value for name, value in row.items()} for row in drawn.to_dict("records")]
-    told = [axis for axis in axes if axis in trials.columns and trials[axis].nunique() > 1]
+    varying = [axis for axis in axes if axis in trials.columns and trials[axis].nunique() > 1]
     # Only the drawn trials' reports are looked at one by one: a study can have half a million.
     few = reports.loc[reports["key"].isin(drawn["key"]), ["key", "unit", metric]]
     points = {str(key): frame for key, frame in few.groupby("key", sort=False)}
     colours = [group for group, positions in zip(groups, chosen, strict=True) for _ in positions]
     curves = tuple(
-        _curve(group, row, points[str(row["key"])], metric, told)
+        _curve(group, row, points[str(row["key"])], metric, varying)
         for group, row in zip(colours, rows, strict=True)
     )
     values = [value for curve in curves for _, value in curve.points if math.isfinite(value)]

@@ -198,7 +198,7 @@ def _draw(axes: Axes, chart: Chart, width: float, height: float) -> None:
     if chart.cells is not None:
         for spine in axes.spines.values():
             spine.set_visible(False)
-    if chart.legend != "page":
+    if not chart.num_rows:
         _add_legend(axes, chart)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pandas as pd
@@ -35,38 +36,26 @@ def query_text(values: Mapping[str, object]) -> str:
     return " ".join(parts)
 
 
-def config_key(config: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+def config_key(config: Mapping[str, object]) -> Key:
     """Return a shape as something that can be looked up; 4 and 4.0 are the same."""
     return tuple(sorted((name, value_text(value)) for name, value in config.items()))
 
 
-def runs_by_values(
-    trials: pd.DataFrame, names: Sequence[str]
-) -> dict[tuple[tuple[str, str], ...], list[dict[str, Any]]]:
+def runs_by_values(trials: pd.DataFrame, names: Sequence[str]) -> dict[Key, list[dict[str, Any]]]:
     """Return seed and page of the finished trials, by their values of ``names`` (`config_key`)."""
     if trials.empty or not names or not set(names) <= set(trials.columns):
         return {}
     finished = trials[trials["status"] == "finished"] if "status" in trials.columns else trials
-    told = [name for name in ("seed", "mlflow_url") if name in trials.columns]
-    values = {name: finished[name].tolist() for name in dict.fromkeys([*names, *told])}
-    found: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
-    texts = [_value_texts(values[name]) for name in sorted(set(names))]
+    shown = [name for name in ("seed", "mlflow_url") if name in trials.columns]
+    values = {name: finished[name].tolist() for name in dict.fromkeys([*names, *shown])}
+    found: dict[Key, list[dict[str, Any]]] = {}
+    # A value that stands in many rows is written once.
+    text_of = lru_cache(maxsize=None, typed=True)(value_text)
+    texts = [map(text_of, values[name]) for name in sorted(set(names))]
     for at, key in enumerate(zip(*texts, strict=True)):
         named = tuple(zip(sorted(set(names)), key, strict=True))
-        found.setdefault(named, []).append({name: values[name][at] for name in told})
+        found.setdefault(named, []).append({name: values[name][at] for name in shown})
     return found
-
-
-def _value_texts(values: Sequence[object]) -> list[str]:
-    """Return values in words; one that stands there often is looked at once."""
-    known: dict[object, str] = {}
-    texts = []
-    for value in values:
-        alike = (type(value), value)
-        if alike not in known:
-            known[alike] = value_text(value)
-        texts.append(known[alike])
-    return texts
 
 
 def run_links(runs: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:

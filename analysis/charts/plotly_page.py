@@ -256,7 +256,7 @@ def _hover(series: Series) -> dict[str, Any]:
 
 
 def _hover_text(text: str) -> str:
-    """Return what is said of a point: of several lines the first is a heading."""
+    """Return a hover text; of several lines the first is a heading."""
     first, *rest = text.split("\n")
     return "<br>".join([f"<b>{_safe(first)}</b>", *map(_safe, rest)]) if rest else _safe(first)
 

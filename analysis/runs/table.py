@@ -39,6 +39,10 @@ class Runs:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    def __post_init__(self) -> None:
+        if unknown := set(self.columns) - set(RunColumns.__annotations__):
+            raise TypeError(f"no such columns of runs: {', '.join(sorted(unknown))}")
+
     @classmethod
     def of(cls, table: "pd.DataFrame | Runs", metric: str | None, columns: RunColumns) -> "Runs":
         """Return ``table`` as runs; a table that is read already stays what it is.

@@ -49,7 +49,7 @@ def pair_power(
 ) -> float:
     """Return the chance to establish a candidate that equals the baseline, n seeds each.
 
-    The test is that of `analysis.lean`: t with Satterthwaite's degrees of freedom, at Holm's first
+    The lean question's test: t with Satterthwaite's degrees of freedom, at Holm's first
     level; under exact equality its statistic is a non-central t.
 
     Args:

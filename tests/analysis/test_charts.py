@@ -91,7 +91,7 @@ def test_every_layer_is_drawn_by_both_back_ends(name: str) -> None:
     legend = printed.axes[0].get_legend()
     named = [each.name for each in chart.layers if isinstance(each, Series | Bars) and each.name]
     shown = [text.get_text() for text in legend.get_texts()] if legend else []
-    assert shown == named
+    assert shown == ([] if chart.num_rows else named)
 
 
 def test_a_point_reaches_as_far_as_its_interval_is_known() -> None:

@@ -303,15 +303,16 @@ def test_errors_are_held_against_chance_from_below():
 
 
 def test_without_a_known_chance_a_baseline_that_never_improved_is_doubted():
-    frame = shapes({"small": 0.5, "base": 0.5}, 0.003, 5).assign(begun=0.5)
-    doubted = asked(frame, begun="begun")
+    frame = shapes({"small": 0.5, "base": 0.5}, 0.003, 5).assign(first=0.5)
+    doubted = asked(frame, first_report="first")
     assert doubted.verdict == "found"
     assert "It is not known whether the baseline has learned anything" in examples.sentence(doubted)
-    assert asked(frame.assign(begun=0.3), begun="begun").doubt == ""
+    assert asked(frame.assign(first=0.3), first_report="first").doubt == ""
     assert (
-        asked(shapes({"small": 0.4, "base": 0.5}, 0.003, 5, begun=0.5), begun="begun").doubt == ""
+        asked(shapes({"small": 0.4, "base": 0.5}, 0.003, 5, first=0.5), first_report="first").doubt
+        == ""
     )
-    assert asked(frame, begun="begun", settings=LeanSettings(chance=0.2)).doubt == ""
+    assert asked(frame, first_report="first", settings=LeanSettings(chance=0.2)).doubt == ""
 
 
 # --- nuisance axes --------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ def small(**columns: object) -> pd.DataFrame:
 def load(frame: pd.DataFrame, **changes: object):
     columns = {name: changes.pop(name) for name in RunColumns.__annotations__ if name in changes}
     options = {"x": "heads", "by": "seq_len", "goal": "min", "scale": "error"}
-    return canonical(Runs(frame, "nmse", columns), **(options | changes))
+    metric = changes.pop("metric", "nmse")
+    return canonical(Runs(frame, metric, columns), **(options | changes))
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from itertools import combinations
@@ -11,11 +12,15 @@ from typing import NamedTuple
 import pandas as pd
 import pytest
 import report_examples as examples
+from click.testing import CliRunner
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.transforms import Bbox
+from tiny import tiny_sweep
+from tiny_studies import finish, new_study, recording
 
+import hsweep
 from analysis.charts.matplotlib_print import (
     COLUMN_INCHES,
     FORMATS,
@@ -25,6 +30,8 @@ from analysis.charts.matplotlib_print import (
     save_figures,
 )
 from analysis.report import report_charts
+from hsweep.cli import main
+from hsweep.paths import Home
 
 MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
@@ -197,3 +204,25 @@ def test_an_unknown_format_is_refused_before_anything_is_drawn(tmp_path: Path) -
 @pytest.mark.xdist_group("saved")
 def test_drawing_leaves_matplotlib_as_it_was_and_never_needs_pyplot(elsewhere: Elsewhere) -> None:
     assert elsewhere.ended.returncode == 0, elsewhere.ended.stderr
+
+
+def test_the_command_writes_what_it_lists_for_every_chart_of_the_page(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    sweep = tiny_sweep(
+        space=hsweep.grid(width=[2, 4, 8]),
+        replicates=2,
+        question=hsweep.lean({"width": 8}, margin=0.05, scale="error"),
+    )
+    study = new_study(home, sweep=sweep)
+    with recording(study, sweep) as (journal, trials):
+        for trial in trials:
+            finish(journal, trial, 0.1 / trial.point.width + 0.001 * trial.replicate)
+    folder = tmp_path / "figures"
+    arguments = ["report", "mine", "--figures", str(folder), "--home", str(home.root)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    page, *listed = result.output.splitlines()
+    assert sorted(listed) == sorted(str(path) for path in folder.iterdir())
+    shown = set(re.findall(r'data-figure="([^"]+)"', Path(page).read_text("utf-8")))
+    assert {Path(path).stem for path in listed} == shown
+    assert {"front-num_params", "candidates"} <= shown

@@ -74,12 +74,16 @@ def effect_rows(result: EffectsResult) -> list[EffectRow]:
     for axis in result.axes:
         if not axis.pairs or axis.verdict == "answered":
             continue
-        name, is_told = f"{axis.axis}, mean", axis.verdict in ("helps", "hurts")
-        rows.append(EffectRow(axis.axis, name, axis.effect, axis.p_holm, is_told, is_mean=True))
+        name, is_established = f"{axis.axis}, mean", axis.verdict in ("helps", "hurts")
+        rows.append(
+            EffectRow(axis.axis, name, axis.effect, axis.p_holm, is_established, is_mean=True)
+        )
         for step in axis.steps:
             name = f"{number_text(step.low)} → {number_text(step.high)}"
-            is_told = step.p_holm is not None and step.p_holm <= alpha
-            rows.append(EffectRow(axis.axis, name, step.effect, step.p_holm, is_told, step.pairs))
+            is_established = step.p_holm is not None and step.p_holm <= alpha
+            rows.append(
+                EffectRow(axis.axis, name, step.effect, step.p_holm, is_established, step.pairs)
+            )
     return rows if len(rows) <= MAX_ROWS else [row for row in rows if row.is_mean][:MAX_ROWS]
 
 
@@ -110,7 +114,6 @@ def _gain_chart(result: EffectsResult, rows: list[EffectRow]) -> Chart:
         (Reference("x", 0.0), *by_look(_EFFECT_LOOKS, points)),
         is_wide=True,
         key=f"gain in {unit}",
-        legend="page",
     )
 
 
@@ -199,5 +202,4 @@ def _equal_cost_chart(result: EffectsResult, rows: list[tuple[int, EqualCostShap
         tuple(layers),
         is_wide=True,
         key=f"blocks of equal {cost_title(cost)}, in {unit}",
-        legend="page",
     )

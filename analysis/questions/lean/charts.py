@@ -149,7 +149,6 @@ def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
         is_wide=True,
         picks=tuple(picks),
         key=f"{f'{named_by}; ' if named_by else ''}dashed: margin {margin}",
-        legend="page",
     )
 
 

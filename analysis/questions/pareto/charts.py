@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
 from analysis.charts import palette
 from analysis.charts.axes import cost_axis
 from analysis.charts.chart import Axis, Chart, Dash, Line, Pick, Point, Series, by_look, shortened
-from analysis.charts.picks import config_key, query_text, run_id, run_links, runs_by_values
+from analysis.charts.picks import Key, config_key, query_text, run_id, run_links, runs_by_values
 from analysis.questions.pareto.result import AttainmentSurface, FrontClass, ParetoResult, ParetoRow
 from analysis.questions.pareto.text import CLASS_NAMES
 from analysis.text.numbers import (
@@ -67,7 +67,7 @@ def _front_chart(
     pareto: ParetoResult,
     cost: str,
     rows: list[ParetoRow],
-    runs: dict[tuple[tuple[str, str], ...], list[dict[str, object]]],
+    runs: dict[Key, list[dict[str, Any]]],
     role_of: Callable[[Config], str] | None,
 ) -> Chart:
     costs = [row.costs[cost] for row in rows]
@@ -118,7 +118,7 @@ def _front_chart(
     )
 
 
-def _hover(row: ParetoRow, role: str, runs: list[dict[str, object]], metric: str) -> str:
+def _hover(row: ParetoRow, role: str, runs: list[dict[str, Any]], metric: str) -> str:
     lines = [
         f"{row.label} ({role})" if role else row.label,
         f"{metric} {interval_text(row.ci)}",

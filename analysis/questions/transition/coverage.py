@@ -42,7 +42,7 @@ class Coverage:
 def audit(
     frame: pd.DataFrame, min_cell_share: float, x: str = "x", by: str | None = "by"
 ) -> Coverage:
-    """Return what the canonical ``frame`` covers (see `analysis.runs.load.RunTable`).
+    """Return what the canonical ``frame`` covers (see `table.RunTable`).
 
     ``x`` and ``by`` are what messages call its axes.
 

@@ -73,7 +73,7 @@ def fit(
         eval_size: evaluation examples behind an accuracy.
         nuisance: axes whose settings compete within a cell.
         history: one row a report of a run, with the same columns and the budget: adds runs that
-            only it knows, and tells how runs were stopped (see `analysis.statistics.pruning`).
+            only it knows, and tells how runs were stopped (see `pruning`).
         layers: attention layers of the models, for the retrieval dimension.
         settings: levels, thresholds, draws and the seed.
         columns: which columns tell runs apart and say how each ended (`RunColumns`).
