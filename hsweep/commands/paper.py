@@ -56,7 +56,7 @@ def paper(
         return
     if setup is not None or same_data:
         raise UserError("--as and --same-data are of a STUDY; give its name")
-    compared = compare(rows_of(table), published_presets())
+    compared = built_counts(rows_of(table), published_presets())
     if as_json:
         print_json([row.to_json() for row in compared])
     else:

@@ -15,7 +15,7 @@ from hsweep.paths import Home
 @tracking_option
 def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str | None) -> None:
     """Write the report of STUDY: one HTML file that needs no network."""
-    from analysis.answer import answer_study, report_input
+    from analysis.answer import answer_study
     from hsweep.commands.conclusion import write_study_report
     from hsweep.record.reading import reading
     from hsweep.record.study import Study
@@ -27,7 +27,9 @@ def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str 
         answer = answer_study(study, tables)
         click.echo(str(write_study_report(study, answer, target, tables)))
         if figures is not None:
-            from analysis.pictures.plots import save_figures
+            from analysis.charts.matplotlib_print import save_figures
+            from analysis.report import report_charts, report_input
 
-            for path in save_figures(report_input(study, answer, {}, tables), figures):
+            charts = report_charts(report_input(study, answer, {}, tables))
+            for path in save_figures(charts, figures):
                 click.echo(str(path))
