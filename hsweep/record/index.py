@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hsweep.files import replacing, set_aside
-from hsweep.record.log import Line, Log
+from hsweep.record.log import Line, Log, unreadable
 from hsweep.record.schema import LATER_INDEXES, TABLES, VERSION, apply
 from hsweep.terminal import doing
 
@@ -48,6 +48,7 @@ class Index:
         rebuild: build it again, whatever is there.
 
     Raises:
+        UserError: the log has no whole line.
         OSError, sqlite3.Error: it cannot be read or written.
 
     Attributes:
@@ -124,6 +125,8 @@ class Index:
             if connection is not None:
                 connection.close()
             elif self._log.size:
+                if all(line.entries is None for line in self._log.lines()):
+                    raise unreadable(self._log.path, "it holds no whole line")
                 # What the log has lost nothing else holds.
                 kept = f", kept as {set_aside(self.path, 'old')}" if fault == _AHEAD else ""
                 doing(f"{self.path} {fault}{kept}: building it from {self._log.path.name}")

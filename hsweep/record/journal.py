@@ -53,6 +53,9 @@ class Journal(JournalReader):
         log = Log(path.with_suffix(".jsonl"), create=create, read_only=read_only)
         try:
             index = Index(path.with_suffix(".db"), log, read_only=read_only, rebuild=rebuild)
+        except UserError:
+            log.close()
+            raise
         except (OSError, sqlite3.Error) as error:
             log.close()
             why = getattr(error, "strerror", None) or str(error)

@@ -73,7 +73,7 @@ class Log:
             self._file = os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o666)
             is_empty = not create and self.size == 0
         except FileNotFoundError:
-            raise _unreadable(path, "it is missing; restore it from a backup") from None
+            raise unreadable(path, "it is missing") from None
         except OSError as error:
             what = "read" if read_only else "written"
             raise UserError(
@@ -82,7 +82,7 @@ class Log:
             ) from error
         if is_empty:
             self.close()
-            raise _unreadable(path, "it is empty; restore it from a backup")
+            raise unreadable(path, "it is empty")
 
     @property
     def size(self) -> int:
@@ -152,5 +152,6 @@ def _line(start: int, end: int, content: bytes) -> Line:
     return Line(start, end, checksum.decode(errors="replace"), entries, content)
 
 
-def _unreadable(path: Path, why: str) -> UserError:
-    return UserError(f"the record {path} cannot be read ({why})")
+def unreadable(path: Path, why: str) -> UserError:
+    """Return what to say of a log that is lost."""
+    return UserError(f"the record {path} cannot be read ({why}; restore it from a backup)")

@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 from click.testing import Result
 from tiny_runs import take_one
-from tiny_studies import SWEEP_FILE, finish, new_study, recording
+from tiny_studies import SWEEP_FILE, finish, new_study, put_on_record, recording
 
 from hsweep.commands import command
 from hsweep.coordination.coordinator import Coordinator
@@ -275,10 +275,11 @@ class TestRunAndResume:
     ) -> None:
         study = new_study(home)
         changed = SWEEP_FILE.replace("tiny_sweep()", "tiny_sweep(replicates=1, task=OTHER)")
-        study.paths.sweep_source.write_text(
+        put_on_record(
+            study,
             changed.replace(
                 "import tiny_sweep", "import TinyTask, tiny_sweep\nOTHER = TinyTask(dim=4)"
-            )
+            ),
         )
         message = refusal(hsweep("resume", "mine", "--runner", "inline"))
         assert "3 of 3 trials of 'mine' are no longer the same" in message
@@ -369,7 +370,7 @@ class TestInterrupts:
         self, hsweep: Invoke, tmp_path: Path, home: Home, verb: str
     ) -> None:
         study = new_study(home)
-        study.paths.sweep_source.write_text(self.SOURCE)
+        put_on_record(study, self.SOURCE)
         before = study.status()
         ended = hsweep(verb, "mine" if verb == "resume" else write(tmp_path, self.SOURCE))
         assert ended.exit_code == 130
@@ -541,15 +542,17 @@ class TestStudies:
         new_study(home, "strange").paths.root.rename(home.studies / "strange name")
         result = hsweep("list")
         assert result.exit_code == 0, result.output
-        assert result.stdout.count("unreadable") == 4
+        assert result.stdout.count("unreadable") == 3
         states = {row["study"]: row["state"] for row in json.loads(hsweep("list", "--json").stdout)}
-        assert states.pop("whole") == "interrupted"
+        assert (states.pop("whole"), states.pop("no_manifest")) == ("interrupted", "interrupted")
         assert set(states.values()) == {"unreadable"}
 
     @pytest.mark.parametrize("verb", ["show", "analyze", "report"])
     def test_a_damaged_study_is_said(self, hsweep: Invoke, home: Home, verb: str) -> None:
         new_study(home).paths.journal.write_bytes(b"garbage" * 99)
-        assert "journal.db cannot be read" in refusal(hsweep(verb, "mine"))
+        assert "journal.jsonl cannot be read (it holds no whole line" in refusal(
+            hsweep(verb, "mine")
+        )
 
 
 class TestExport:

@@ -3,7 +3,9 @@ and what happens is said before it does."""
 
 import errno
 import json
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +16,7 @@ import pytest
 import tiny
 from click.testing import Result
 from tiny_runs import History, histories
+from tiny_studies import put_on_record
 
 from hsweep import Recipe
 from hsweep.coordination.coordinator import Coordinator
@@ -28,7 +31,7 @@ from hsweep.planning.prepare import prepare, prepare_again
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.origins import Origin
 from hsweep.record.study import Study
-from hsweep.running import pending
+from hsweep.running.apply_revision import apply_revision
 from hsweep.running.beginnings import new_manifest
 from hsweep.running.edit import Asked, Edit, plan_edit
 from hsweep.running.request import refuse_changed
@@ -110,9 +113,7 @@ class Bench:
 
     def take_over(self, study: Study, edit: Edit) -> None:
         with study.locked():
-            pending.take_over(
-                study, edit.revision, edit.manifest, edit.prepared.plan.to_json(), edit.source
-            )
+            apply_revision(study, edit.revision, edit.manifest, edit.source)
 
     def run(self, study: Study, most: int | None = None) -> None:
         """Train everything that is left, or so many reports of it."""
@@ -311,7 +312,7 @@ class TestChangedParts:
 
     def test_a_plain_resume_shows_what_changed_and_how_to_accept_it(self, bench: Bench) -> None:
         study = bench.ran(SWEEP)
-        study.paths.sweep_source.write_text(SWEEP.replace("# HERE", "module.eval()"))
+        put_on_record(study, SWEEP.replace("# HERE", "module.eval()"))
         with study.journal() as journal, pytest.raises(UserError) as refusal:
             refuse_changed(study, prepare_again(study), journal)
         message = str(refusal.value)
@@ -391,7 +392,7 @@ class TestAcceptedCode:
         self, hsweep: Invoke, bench: Bench
     ) -> None:
         study = bench.ran(SWEEP)
-        study.paths.sweep_source.write_text(self.COSMETIC)
+        put_on_record(study, self.COSMETIC)
         refused = hsweep("resume", "mine", "--runner", "inline")
         assert refused.exit_code == 2
         assert "its model code (the sweep file) has changed (3)" in refused.output
@@ -572,7 +573,7 @@ class TestWhatIsRecorded:
             {"key": "of before", "point": dict(rows[1].point), "replicate": 4,
              "how": "with a new seed"},
         ]  # fmt: skip
-        study.extend({"trials": entries, "wanted": [], "problems": []}, {})
+        study.extend({"trials": entries, "wanted": [], "problems": []})
         bench.edit(study, SWEEP.replace("[1, 2, 3]", "[2, 3]").replace("lr=0.05", "lr=0.04"))
         (extension,) = study.manifest.extensions
         planned = prepare_again(study).plan.trials
@@ -583,26 +584,6 @@ class TestWhatIsRecorded:
             (2, 0), (3, 0), (5, 0), (2, 4),
         }  # fmt: skip
         assert study.manifest.added_keys <= {trial.key for trial in planned}
-
-
-class Killed(BaseException):
-    """The process ends here."""
-
-
-STEPS = (
-    (pending, "_replace_sweep", 1),
-    (pending, "write_text", 1),
-    (pending, "write_text", 2),
-    (Journal, "add_trials", 1),
-    (Journal, "place_trials", 1),
-    (Journal, "adopt", 1),
-    (Journal, "adopt", 2),
-    (Journal, "set_orphaned", 1),
-    (Journal, "set_orphaned", 2),
-    (Journal, "set_meta", 4),
-    (Study, "revise", 1),
-    (Path, "unlink", 1),
-)
 
 
 EDITED = SWEEP.replace("[1, 2, 3]", "[2, 3, 4]")
@@ -623,43 +604,36 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 
 class TestKilledInBetween:
-    @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-    @pytest.mark.parametrize(("owner", "step", "number"), STEPS)
-    def test_an_edit_is_completed_by_whoever_goes_on(
-        self, bench: Bench, template: Bench, owner: Any, step: str, number: int, after: bool
+    @pytest.mark.parametrize("when", ["before", "in", "after"])
+    def test_an_edit_is_on_record_as_a_whole_or_not_at_all(
+        self, bench: Bench, template: Bench, when: str
     ) -> None:
         shutil.copytree(template.home.root, bench.home.root)
         study, calm = Study.open(bench.home, "mine"), Study.open(bench.home, "calm")
+        before = rows_of(study)
         edit = bench.plan_edit(study, EDITED, epochs=6)
-        done = getattr(owner, step)
-        left = number
-
-        def killed(*arguments: Any, **named: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left == 0 and not after:
-                raise Killed
-            result = done(*arguments, **named)
-            if left == 0:
-                raise Killed
-            return result
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(owner, step, killed)
-            with pytest.raises(Killed):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                die_writing(when)
                 bench.take_over(study, edit)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
 
         study = Study.open(bench.home, "mine")
-        with study.locked():
-            pending.finish(study)
-        study = Study.open(bench.home, "mine")
+        if when != "after":
+            assert rows_of(study) == before
+            assert len(study.manifest.revisions) == 0
+            bench.edit(study, EDITED, epochs=6)
+        study = Study.open_to_run(bench.home, "mine")
+        study.export()
         assert rows_of(study) == rows_of(calm)
         assert trained(study) == trained(calm)
         assert study.manifest.budget == calm.manifest.budget
         assert len(study.manifest.revisions) == 1
         assert study.paths.sweep_source.read_text() == EDITED
         assert study.paths.earlier_sweep_source(1).read_text() == SWEEP
-        assert not pending.is_pending(study)
 
     def test_a_full_disk_is_said_and_leaves_the_study_as_it_was(
         self, bench: Bench, template: Bench
@@ -669,18 +643,23 @@ class TestKilledInBetween:
         before = rows_of(study)
         edit = bench.plan_edit(study, EDITED, epochs=6)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pending, "write_json", _full)
+            patch.setattr("hsweep.record.log.os.write", _full)
             with pytest.raises(UserError, match="No space left"):
                 bench.take_over(study, edit)
         assert rows_of(study) == before
-        assert not pending.is_pending(study)
 
-    def test_what_cannot_be_read_is_said(self, bench: Bench, template: Bench) -> None:
-        shutil.copytree(template.home.root, bench.home.root)
-        study = Study.open(bench.home, "mine")
-        study.paths.pending_revision.write_text('{"manifest": {}')
-        with pytest.raises(UserError, match="remove that file and give the sweep again"):
-            pending.finish(study)
+
+def die_writing(when: str) -> None:
+    """Let this process die before its next line of a log, half through it, or after it."""
+    write = os.write
+
+    def die(file: int, content: bytes) -> int:
+        if when != "before":
+            write(file, content if when == "after" else content[: len(content) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    pytest.MonkeyPatch().setattr(os, "write", die)
 
 
 class TestRefusals:
@@ -755,22 +734,17 @@ class TestFromTheCommandLine:
         again = hsweep("resume", "mine", "--dry-run")
         assert "study mine as it is recorded: 3 trials, 3 before" in again.output
 
-    def test_an_edit_that_was_interrupted_is_completed_by_a_plain_resume(
-        self, hsweep: Invoke, bench: Bench, home: Home
-    ) -> None:
+    def test_the_studys_own_copy_is_not_to_be_edited(self, hsweep: Invoke, bench: Bench) -> None:
         study = bench.ran(SWEEP)
-        edit = bench.plan_edit(study, SWEEP.replace("[1, 2, 3]", "[2, 3]"))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Study, "revise", _die)
-            with pytest.raises(Killed):
-                bench.take_over(study, edit)
-        shown = hsweep("resume", "mine", "--dry-run")
-        assert shown.exit_code == 2
-        assert f"`hsweep resume mine --home {home.root}` completes that first" in shown.stderr
-        resumed = hsweep("resume", "mine", "--runner", "inline")
-        assert resumed.exit_code == 0, resumed.output
-        assert "that is complete now" in resumed.output
-        assert present(Study.open(home, "mine")) == {2: "finished", 3: "finished"}
+        own = study.paths.sweep_source
+        own.write_text(SWEEP.replace("[1, 2, 3]", "[2, 3]"))
+        refused = hsweep("resume", "mine", "--sweep", own, "--dry-run")
+        assert refused.exit_code == 2
+        assert "is the study's own copy, which stays what is on record" in refused.stderr
+        aside = own.with_name("question.py")
+        own.rename(aside)
+        shown = hsweep("resume", "mine", "--sweep", aside, "--dry-run", "--json")
+        assert json.loads(shown.stdout)["revision"]["orphaned"] == 1
 
     def test_a_taken_name_offers_to_take_the_file_up(
         self, hsweep: Invoke, bench: Bench, home: Home
@@ -780,10 +754,6 @@ class TestFromTheCommandLine:
         refused = hsweep("run", path, "--study", "mine", "--runner", "inline")
         assert refused.exit_code == 2
         assert f"`hsweep resume mine --sweep {path} --home {home.root}`" in refused.stderr
-
-
-def _die(*_arguments: Any) -> None:
-    raise Killed
 
 
 def _full(*_arguments: Any) -> None:

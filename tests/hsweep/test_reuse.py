@@ -194,10 +194,9 @@ class TestWhatIsNotTaken:
         "spoil",
         [
             lambda study: study.paths.journal.write_bytes(b"no journal"),
-            lambda study: study.paths.manifest.write_text("{"),
             lambda study: study.paths.journal.unlink(),
         ],
-        ids=["garbled journal", "garbled manifest", "no journal"],
+        ids=["garbled journal", "no journal"],
     )
     def test_a_study_that_cannot_be_read_is_passed_over(
         self, home: Home, spoil: Callable[[Study], Any]

@@ -80,9 +80,7 @@ def test_without_names_every_study_is_served_and_what_is_wrong_with_one_is_said(
     ended_study(home, "one")
     broken = ended_study(home, "two")
     ended_study(home, "three")
-    broken.paths.manifest.write_text("{")
     broken.paths.journal.unlink()
-    broken.paths.journal_copy.unlink()
     result = hsweep("sync", "--tracking-uri", store, "--json")
     assert result.exit_code == 1, said(result)
     found = {each["study"]: each for each in json.loads(result.stdout)}
