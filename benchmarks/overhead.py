@@ -1,6 +1,6 @@
 """What a trial costs besides its training: thousands of trials that train nothing.
 
-Ours is `hsweep run` as a user types it (planning, Ray, record, second copy, MLflow), in a process
+Ours is `hsweep run` as a user types it (planning, Ray, record, MLflow), in a process
 of its own. Time counts from the first trial's start to the last one's end, on both sides. A trial
 ended when that was recorded. The driver's memory is its resident set, looked at five times a
 second.

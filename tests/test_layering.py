@@ -147,6 +147,7 @@ def test_every_module_of_hsweep_is_in_a_folder_but_what_all_of_them_use() -> Non
         "cli",
         "commands",
         "errors",
+        "files",
         "interrupts",
         "own_packages",
         "paths",

@@ -7,14 +7,17 @@ what that leaves out.
 import contextlib
 import hashlib
 import json
+import re
 import sqlite3
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+_LINE: Final = re.compile(rb'\{"crc32":"([0-9a-f]{8})","entries":(.*)\}\n', re.DOTALL)
 FINAL: Final = frozenset({"finished", "stopped_early", "diverged", "failed", "too_large"})
 RUN_STATUS: Final = {
     "finished": "FINISHED",
@@ -50,6 +53,8 @@ class Shown(NamedTuple):
 
 Endings = Mapping[str, Ending]
 Seen = set[tuple[str, Shown]]
+Reported = tuple[str, int]
+"""Key and unit of a report."""
 
 
 class Entry(NamedTuple):
@@ -119,6 +124,18 @@ def read_record(study: Path) -> Record:
         )
 
 
+def reports_in_the_log(study: Path) -> Counter[Reported]:
+    """Return the reports that the whole lines of a study's log hold."""
+    found: Counter[Reported] = Counter()
+    for line in (study / "journal.jsonl").read_bytes().splitlines(keepends=True):
+        if (checked := _LINE.fullmatch(line)) and f"{zlib.crc32(checked[2]):08x}" == (
+            checked[1].decode()
+        ):
+            entries = json.loads(checked[2])
+            found.update((each["report"], each["unit"]) for each in entries if "report" in each)
+    return found
+
+
 def seen_in(record: Record) -> Seen:
     return {(entry.key, entry.shown) for entry in record.log if entry.kind == "report"}
 
@@ -143,8 +160,20 @@ class Audit:
         return [*lost, *doubled, *self.wrong]
 
 
-def audit(study: Path, calm: Endings, seen: Iterable[tuple[str, Shown]] = ()) -> Audit:
-    """Hold a study that is said to be complete against an undisturbed one."""
+def audit(
+    study: Path,
+    calm: Endings,
+    seen: Iterable[tuple[str, Shown]] = (),
+    damaged: Collection[Reported] = (),
+) -> Audit:
+    """Hold a study that is said to be complete against an undisturbed one.
+
+    Args:
+        study: its folder.
+        calm: how its trials end undisturbed.
+        seen: what somebody has been shown of it.
+        damaged: reports whose line in the log was damaged: they may be missing, or come later.
+    """
     record = read_record(study)
     found = Audit(planned=len(calm))
     for key in record.rows.keys() - calm.keys():
@@ -153,16 +182,21 @@ def audit(study: Path, calm: Endings, seen: Iterable[tuple[str, Shown]] = ()) ->
         if key not in record.rows:
             found.lost[key] = "not on record"
             continue
-        _audit_trial(found, key, record, expected)
+        _audit_trial(found, key, record, expected, {unit for of, unit in damaged if of == key})
     on_record = seen_in(record)
     for key, shown in seen:
-        if (key, shown) not in on_record:
+        if (key, shown) not in on_record and (key, shown.unit) not in damaged:
             found.lost[key] = f"unit {shown.unit} had been shown and is gone: {shown.metrics}"
+    in_the_index = Counter((e.key, e.unit) for e in record.log if e.kind == "report")
+    if in_the_index != reports_in_the_log(study):
+        found.wrong.append("the index holds other reports than the log")
     _audit_files(found, study, record)
     return found
 
 
-def _audit_trial(found: Audit, key: str, record: Record, expected: Ending) -> None:
+def _audit_trial(
+    found: Audit, key: str, record: Record, expected: Ending, damaged: Collection[int]
+) -> None:
     row, statuses = record.rows[key], record.statuses(key)
     ends = [status for status in statuses if status in FINAL]
     if not ends or row.status not in FINAL:
@@ -175,13 +209,19 @@ def _audit_trial(found: Audit, key: str, record: Record, expected: Ending) -> No
     units = [each.unit for each in told]
     if len(set(units)) < len(units):
         found.doubled[key] = f"reports of units {units}"
+    if damaged:
+        told.sort(key=lambda each: each.unit)
+        units.sort()
     if units != sorted(units) or (units and units[-1] != row.unit):
         found.wrong.append(f"{key} reported units {units} and stands at {row.unit}")
-    if missing := {each.unit for each in expected.reports} - set(units):
+    expected_reports = tuple(
+        each for each in expected.reports if each.unit in units or each.unit not in damaged
+    )
+    if missing := {each.unit for each in expected_reports} - set(units):
         found.lost[key] = f"no reports of units {sorted(missing)}"
     if row.status != expected.status:
         found.wrong.append(f"{key} is {row.status}, undisturbed {expected.status}")
-    elif tuple(told) != expected.reports:
+    elif tuple(told) != expected_reports:
         found.wrong.append(f"{key} reported {told}, undisturbed {list(expected.reports)}")
 
 
@@ -207,8 +247,11 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file())
 
 
-def audit_tracking(found: Audit, study: Path, uri: str) -> None:
-    """Hold what MLflow has of a study against its record."""
+def audit_tracking(found: Audit, study: Path, uri: str, damaged: Collection[Reported] = ()) -> None:
+    """Hold what MLflow has of a study against its record.
+
+    A trial of which a report was ``damaged`` may have told MLflow more than is on record.
+    """
     from mlflow import MlflowClient
 
     record = read_record(study)
@@ -232,7 +275,8 @@ def audit_tracking(found: Audit, study: Path, uri: str) -> None:
         status = record.rows[key].status
         if run.info.status != RUN_STATUS[status] or run.data.tags["hsweep.status"] != status:
             found.wrong.append(f"the MLflow run of {key} is {run.info.status}, the trial {status}")
-        _audit_history(found, key, record, client, run.info.run_id)
+        if key not in {of for of, _ in damaged}:
+            _audit_history(found, key, record, client, run.info.run_id)
 
 
 def _audit_history(found: Audit, key: str, record: Record, client: Any, run_id: str) -> None:

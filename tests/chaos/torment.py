@@ -2,9 +2,9 @@
 
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from chaos.audit import Audit, Endings, audit, audit_tracking, lost_work
+from chaos.audit import Audit, Endings, Reported, audit, audit_tracking, lost_work
 from chaos.ledger import Fault
 from chaos.scene import CHECKPOINT_SECONDS, REPORT_SECONDS, Process, Scene
 
@@ -119,10 +119,11 @@ class Torment:
             self.fault.cost(lost.values())
             assert {key: seconds for key, seconds in lost.items() if seconds > most} == {}
 
-    def end(self, calm: Endings) -> Audit:
-        """Let the study end, and audit it."""
+    def end(self, calm: Endings, damaged: Collection[Reported] = ()) -> Audit:
+        """Let the study end, and audit it; the log has lost the ``damaged`` reports."""
         self.scene.end(self.study, *self.how)
         assert self.scene.left_behind() == []
-        found = audit(self.scene.study(self.study), calm, self.scene.seen)
-        audit_tracking(found, self.scene.study(self.study), self.scene.store(self.study))
+        found = audit(self.scene.study(self.study), calm, self.scene.seen, damaged)
+        store = self.scene.store(self.study)
+        audit_tracking(found, self.scene.study(self.study), store, damaged)
         return found

@@ -33,7 +33,6 @@ _PRELOADED: Final = (
         "hsweep.cli",
         "hsweep.verbs.conclusion",
         "hsweep.running.edit",
-        "hsweep.record.recovery",
         "hsweep.training.train",
     ),
     *("hsweep.tracking.farewell", "hsweep.training.worker"),

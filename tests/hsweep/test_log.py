@@ -294,7 +294,8 @@ class TestDamagedLines:
     ) -> None:
         content = path.read_bytes()
         rng = random.Random(3)
-        for cut in sorted(rng.sample(range(1, len(content)), 60)):
+        first = lines_of(path)[0].end
+        for cut in sorted(rng.sample(range(first, len(content)), 60)):
             path.write_bytes(content[:cut])
             kept = lines_of(path)
             _, log, _ = read(path)
@@ -368,16 +369,17 @@ class TestDamagedLines:
         read(path)
         assert "is damaged and what it held" not in capsys.readouterr().err
 
-    def test_a_log_that_is_missing_or_empty_is_refused_and_the_index_stays(
-        self, path: Path
-    ) -> None:
+    def test_a_log_that_is_lost_is_refused_and_the_index_stays(self, path: Path) -> None:
         held = index_of(path).read_bytes()
-        path.write_bytes(b"")
-        for why in ("it is empty", "it is missing"):
+        path.write_bytes(b"garbage" * 99)
+        for why in ("it holds no whole line", "it is empty", "it is missing"):
             for read_only in (True, False):
                 with pytest.raises(UserError, match=f"cannot be read .{why}; restore it"):
                     Journal(path, read_only=read_only)
-            path.unlink(missing_ok=True)
+            if why == "it is empty":
+                path.unlink()
+            else:
+                path.write_bytes(b"")
         assert index_of(path).read_bytes() == held
 
 

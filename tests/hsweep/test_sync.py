@@ -53,7 +53,7 @@ def test_sync_delivers_records_and_files_and_a_second_one_changes_nothing(
     first = hsweep("sync", "mine", "--tracking-uri", store)
     assert first.exit_code == 0, said(first)
     with study.journal() as journal:
-        number = journal.last_seq()
+        number = journal.count_after(0)
         assert f"mine: {number} records delivered to {store}" in first.stdout
         target = tracking_target(store, home, study.manifest.sweep)
         runs = runs_by_key(target)
@@ -96,7 +96,7 @@ def test_a_store_that_is_down_leaves_everything_pending_and_exit_code_1(
 ) -> None:
     study = ended_study(home, "mine")
     with study.journal() as journal:
-        number = journal.last_seq()
+        number = journal.count_after(0)
     uri = f"http://ann:canary@127.0.0.1:{free_port()}"
     result = hsweep("sync", "mine", "--tracking-uri", uri)
     assert result.exit_code == 1
@@ -171,7 +171,7 @@ def test_a_run_beside_a_server_that_never_answers_ends_and_names_what_delivers_t
     assert result.exit_code == 0, said(result)
     study = Study.open(home, "mine")
     with study.journal() as journal:
-        number = journal.last_seq()
+        number = journal.count_after(0)
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("MLflow has not")]
     assert line == (
         f"MLflow has not got {number} records and 3 files yet (not done within 0.2 s); they are "

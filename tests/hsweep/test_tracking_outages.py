@@ -94,7 +94,7 @@ def test_a_server_killed_and_restarted_while_the_study_runs(
     for key in KEYS:
         journal.begin_attempt(key)
         report(journal, key, range(1, 4))
-    until(lambda: tracker.summary().delivered == journal.last_seq())
+    until(lambda: tracker.summary().delivered == journal.count_after(0))
 
     # The next report reaches the server, whose answer never comes: it dies over it.
     line.hold()
@@ -154,11 +154,11 @@ def test_a_server_that_was_down_from_the_beginning_gets_everything_and_the_files
     page.write_text("<p>answer</p>")
     tracker.attach(page)
     summary = tracker.close(wait_seconds=DEADLINE)
-    assert (summary.delivered, summary.pending) == (0, journal.last_seq())
+    assert (summary.delivered, summary.pending) == (0, journal.count_after(0))
     assert summary.unattached == (page,)
     server.start()
     summary = sync(journal_path, target, **STUDY, artifacts=summary.unattached)
-    assert summary == TrackingSummary(journal.last_seq(), 0)
+    assert summary == TrackingSummary(journal.count_after(0), 0)
     assert_all_there(journal, target, *KEYS)
     parent = runs_by_key(target)["parent"]
     listed = client(target).list_artifacts(parent.info.run_id)
@@ -197,11 +197,11 @@ def test_answers_that_take_half_a_minute_arrive(
     journal.begin_attempt("a")
     report(journal, "a", range(1, 6), TrialStatus.FINISHED)
     line.wait_for_request("experiments/get-by-name")
-    assert tracker.summary().pending == journal.last_seq()
+    assert tracker.summary().pending == journal.count_after(0)
     # The second request follows only upon the first one's answer.
     line.wait_for_request("experiments/create")
     line.answer_after(0.0)
-    assert tracker.close(wait_seconds=DEADLINE) == TrackingSummary(journal.last_seq(), 0)
+    assert tracker.close(wait_seconds=DEADLINE) == TrackingSummary(journal.count_after(0), 0)
     assert_all_there(journal, target, "a")
 
 

@@ -44,7 +44,7 @@ NAMES = [
 ]
 READING = [
     ("show",), ("resume",), ("analyze",), ("report",), ("paper",), ("compare",),
-    ("recover",), ("sync",),
+    ("sync",),
     ("export", "out.csv"),
 ]  # fmt: skip
 
