@@ -1,9 +1,10 @@
 """Studies of tiny sweeps, made without the command line, and the files that define the sweeps."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 from tiny import METRICS, tiny_sweep
 
 from hsweep import Sweep
@@ -13,6 +14,7 @@ from hsweep.paths import Home
 from hsweep.planning.identity import describe
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal
+from hsweep.record.reading import StudyTables
 from hsweep.record.study import Manifest, Study
 
 SWEEP_FILE = '''"""A tiny question."""
@@ -78,3 +80,11 @@ def put_on_record(study: Study, source: str) -> None:
     with study.journal(read_only=False) as journal:
         journal.set_meta("file:sweep.py", source)
     study.export()
+
+
+def tables_of(
+    journal: Journal, metrics: Sequence[str], *, orphaned: bool = False
+) -> tuple[pa.Table, pa.Table]:
+    """Return the trials and the reports of a study called "mine"."""
+    tables = StudyTables(journal, "mine", metrics, orphaned=orphaned)
+    return tables.trials, tables.reports

@@ -220,6 +220,8 @@ class Index:
         self.lost |= self._losses(damaged)
 
     def _losses(self, damaged: list[Line]) -> dict[int, str]:
+        if not damaged:
+            return {}
         noted = {
             name
             for (name,) in self.connection.execute(
@@ -227,7 +229,7 @@ class Index:
             )
         }
         new = [line for line in damaged if f"{DAMAGED_META}{line.start}" not in noted]
-        keys = [key for (key,) in self.connection.execute("SELECT key FROM trials")] if new else []
+        keys = [key for (key,) in self.connection.execute("SELECT key FROM trials")]
         return {line.start: _loss(self._log.path, line, keys) for line in new}
 
 

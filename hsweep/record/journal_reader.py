@@ -60,6 +60,10 @@ class JournalReader:
                 "command again: it is built from the study's log then, and nothing is lost"
             ) from error
 
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._readable():
+            return self._connection.execute(query, values).fetchall()
+
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Let all that is read within be of one instant, whatever is recorded meanwhile."""
@@ -73,31 +77,24 @@ class JournalReader:
 
     def meta(self, name: str) -> str | None:
         """Return a value of the study as a whole, None if it was never set."""
-        with self._readable():
-            row = self._connection.execute(
-                "SELECT value FROM meta WHERE name = ?", (name,)
-            ).fetchone()
-        return None if row is None else str(row[0])
+        rows = self._rows("SELECT value FROM meta WHERE name = ?", name)
+        return str(rows[0][0]) if rows else None
 
     def metas(self, prefix: str) -> dict[str, str]:
         """Return the values whose names begin with ``prefix``, by the rest of the name."""
-        with self._readable():
-            rows = self._connection.execute(
-                "SELECT substr(name, ?), value FROM meta WHERE name >= ? AND name < ?",
-                (len(prefix) + 1, prefix, prefix + _LAST_CHARACTER),
-            ).fetchall()
+        query = "SELECT substr(name, ?), value FROM meta WHERE name >= ? AND name < ?"
+        rows = self._rows(query, len(prefix) + 1, prefix, prefix + _LAST_CHARACTER)
         return {str(name): str(value) for name, value in rows}
 
     def totals(self) -> Totals:
         """Return the study's numbers as a whole, without reading single trials."""
+        rows = self._rows(
+            "SELECT status, orphaned != '', COUNT(*), SUM(reused_from != ''), SUM(failures > 0),"
+            " SUM(unit), MAX(budget), SUM(CASE WHEN reused_from = '' THEN wall_seconds ELSE 0.0"
+            " END), SUM(train_seconds), SUM(data_seconds) FROM trials GROUP BY 1, 2"
+        )
+        found = Totals()
         with self._readable():
-            rows = self._connection.execute(
-                "SELECT status, orphaned != '', COUNT(*), SUM(reused_from != ''),"
-                " SUM(failures > 0), SUM(unit), MAX(budget),"
-                " SUM(CASE WHEN reused_from = '' THEN wall_seconds ELSE 0.0 END),"
-                " SUM(train_seconds), SUM(data_seconds) FROM trials GROUP BY 1, 2"
-            ).fetchall()
-            found = Totals()
             for name, is_orphaned, number, *sums in rows:
                 found.add(TrialStatus(name), bool(is_orphaned), number, sums)
         return found
@@ -113,10 +110,8 @@ class JournalReader:
 
     def raw_trials(self, *, orphaned: bool = False) -> list[RawTrial]:
         """Return what `trials` returns, as it is stored."""
-        with self._readable():
-            where = "" if orphaned else "WHERE orphaned = ''"
-            query = f"{_TRIALS} {where} ORDER BY ordinal, rowid"
-            return self._connection.execute(query).fetchall()
+        where = "" if orphaned else "WHERE orphaned = ''"
+        return self._rows(f"{_TRIALS} {where} ORDER BY ordinal, rowid")
 
     def trials_of(self, keys: Iterable[str]) -> dict[str, TrialRow]:
         """Return the trials with these keys, orphaned ones included, by key."""
@@ -126,30 +121,27 @@ class JournalReader:
             some = wanted[first : first + _KEYS_AT_ONCE]
             with self._readable():
                 among = f"WHERE key IN ({', '.join('?' * len(some))}) ORDER BY ordinal, rowid"
-                rows = self._connection.execute(f"{_TRIALS} {among}", some).fetchall()
-                found.update((row.key, row) for row in _trial_rows(rows))
+                rows = _trial_rows(self._rows(f"{_TRIALS} {among}", *some))
+            found.update((row.key, row) for row in rows)
         return found
 
     def best_trials(self, number: int, *, highest: bool) -> list[TrialRow]:
         """Return the finished trials with the best values, the best one first."""
+        query = (
+            f"{_TRIALS} WHERE status = ? AND value IS NOT NULL AND orphaned = ''"
+            f" ORDER BY value {'DESC' if highest else 'ASC'}, ordinal LIMIT ?"
+        )
         with self._readable():
-            order = f"value {'DESC' if highest else 'ASC'}, ordinal"
-            rows = self._connection.execute(
-                f"{_TRIALS} WHERE status = ? AND value IS NOT NULL AND orphaned = ''"
-                f" ORDER BY {order} LIMIT ?",
-                (TrialStatus.FINISHED, number),
-            ).fetchall()
-            return _trial_rows(rows)
+            return _trial_rows(self._rows(query, TrialStatus.FINISHED, number))
 
     def losses(self) -> dict[TrialStatus, dict[str, int]]:
         """Return why trials of the study gave no number: how many for each status and reason."""
         lost = (TrialStatus.DIVERGED, TrialStatus.FAILED, TrialStatus.TOO_LARGE)
-        with self._readable():
-            rows = self._connection.execute(
-                "SELECT status, reason, COUNT(*) FROM trials WHERE status IN (?, ?, ?)"
-                " AND orphaned = '' GROUP BY 1, 2 ORDER BY 3 DESC, 2",
-                lost,
-            ).fetchall()
+        rows = self._rows(
+            "SELECT status, reason, COUNT(*) FROM trials WHERE status IN (?, ?, ?)"
+            " AND orphaned = '' GROUP BY 1, 2 ORDER BY 3 DESC, 2",
+            *lost,
+        )
         found: dict[TrialStatus, dict[str, int]] = {}
         for status, reason, number in rows:
             found.setdefault(TrialStatus(status), {})[str(reason)] = int(number)
@@ -157,21 +149,18 @@ class JournalReader:
 
     def reused_from(self) -> dict[str, int]:
         """Return how many trials of the study each other study trained."""
-        with self._readable():
-            rows = self._connection.execute(
-                "SELECT reused_from, COUNT(*) FROM trials"
-                " WHERE reused_from != '' AND orphaned = '' GROUP BY 1 ORDER BY MIN(ordinal)"
-            ).fetchall()
+        rows = self._rows(
+            "SELECT reused_from, COUNT(*) FROM trials"
+            " WHERE reused_from != '' AND orphaned = '' GROUP BY 1 ORDER BY MIN(ordinal)"
+        )
         return {str(study): int(number) for study, number in rows}
 
     def finished_trials(self) -> list[tuple[str, str, Mapping[str, str]]]:
         """Return all trials that ran to their end, orphaned ones included: their keys, the studies
         that trained them (empty: this one), and their parts."""
+        query = "SELECT key, reused_from, parts FROM trials WHERE status = ?"
+        rows = self._rows(query, TrialStatus.FINISHED)
         with self._readable():
-            rows = self._connection.execute(
-                "SELECT key, reused_from, parts FROM trials WHERE status = ?",
-                (TrialStatus.FINISHED,),
-            ).fetchall()
             return [(str(key), str(study), json.loads(text)) for key, study, text in rows]
 
     def origins(self, key: str | None = None) -> dict[str, list[str]]:
@@ -182,13 +171,12 @@ class JournalReader:
                 or of which it is not known, is not among them.
         """
         texts = self.metas(ORIGIN_META)
-        alone = "key = ? AND" if key is not None else ""
-        with self._readable():
-            rows = self._connection.execute(
-                f"SELECT key, json_extract(payload, '$.{TRAINED_WITH}') FROM log WHERE {alone}"
-                f" kind = 'status' AND instr(payload, '\"{TRAINED_WITH}\"') ORDER BY seq",
-                () if key is None else (key,),
-            ).fetchall()
+        rows = self._rows(
+            f"SELECT key, json_extract(payload, '$.{TRAINED_WITH}') FROM log WHERE"
+            f" {'key = ? AND' if key is not None else ''} kind = 'status'"
+            f" AND instr(payload, '\"{TRAINED_WITH}\"') ORDER BY seq",
+            *(() if key is None else (key,)),
+        )
         found: dict[str, dict[str, None]] = {}
         for of, digests in rows:
             for digest in json.loads(digests or "[]"):
@@ -198,26 +186,22 @@ class JournalReader:
 
     def reported_keys(self) -> frozenset[str]:
         """Return the keys of the trials that have a report."""
-        with self._readable():
-            rows = self._connection.execute("SELECT DISTINCT key FROM log WHERE kind = 'report'")
-            return frozenset(key for (key,) in rows)
+        rows = self._rows("SELECT DISTINCT key FROM log WHERE kind = 'report'")
+        return frozenset(key for (key,) in rows)
 
     def orphaned_counts(self) -> dict[str, int]:
         """Return how many trials are no longer part of the study, by the reason."""
-        with self._readable():
-            rows = self._connection.execute(
-                "SELECT orphaned, COUNT(*) FROM trials WHERE orphaned != '' GROUP BY orphaned"
-                " ORDER BY MIN(ordinal)"
-            ).fetchall()
+        rows = self._rows(
+            "SELECT orphaned, COUNT(*) FROM trials WHERE orphaned != '' GROUP BY orphaned"
+            " ORDER BY MIN(ordinal)"
+        )
         return {str(why): int(number) for why, number in rows}
 
     def points(self, most: int = -1) -> list[Mapping[str, Any]]:
         """Return the axis values of the study's trials, each combination once; ``most`` of them."""
+        query = "SELECT DISTINCT point FROM trials WHERE orphaned = '' ORDER BY ordinal LIMIT ?"
+        rows = self._rows(query, most)
         with self._readable():
-            rows = self._connection.execute(
-                "SELECT DISTINCT point FROM trials WHERE orphaned = '' ORDER BY ordinal LIMIT ?",
-                (most,),
-            ).fetchall()
             return [json.loads(point) for (point,) in rows]
 
     def status_counts(self) -> dict[TrialStatus, int]:
@@ -321,8 +305,7 @@ class JournalReader:
         return self._number("SELECT COALESCE(MAX(seq), 0) FROM cursors WHERE name = ?", name)
 
     def _number(self, query: str, *values: object) -> int:
-        with self._readable():
-            return int(self._connection.execute(query, values).fetchone()[0])
+        return int(self._rows(query, *values)[0][0])
 
 
 def _trial_rows(rows: Iterable[RawTrial]) -> list[TrialRow]:

@@ -98,14 +98,10 @@ _LISTS: Final = ("settings", "metrics", "axes", "points", "extensions", "accepte
 _MAPPINGS: Final = ("limits", "budget", "provenance")
 
 
-def manifest_content(manifest: Manifest) -> dict[str, Any]:
-    """Return a manifest as plain content; ``Manifest(**content)`` is the manifest again."""
-    return {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__}
-
-
 def manifest_text(manifest: Manifest) -> str:
     """Return a manifest as it is on record and in its file."""
-    return json.dumps(manifest_content(manifest), indent=1, default=str) + "\n"
+    content = {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__}
+    return json.dumps(content, indent=1, default=str) + "\n"
 
 
 def parse_manifest(text: str) -> Manifest:

@@ -42,7 +42,7 @@ class StudyTables:
 
     @cached_property
     def trials(self) -> "pa.Table":
-        """The table of trials (see ``hsweep.record.tables.study_tables``)."""
+        """The table of trials (see ``hsweep.record.tables.trials_table``)."""
         metrics = self._metrics
         if any(map(is_probed, metrics)):
             # How many layers were probed is known only from all reports.

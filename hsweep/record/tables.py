@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError
 from hsweep.files import replacing
-from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.journal_reader import RawReport, RawTrial
 from hsweep.record.schema import TRIAL_COLUMNS
 from models import conditioning
@@ -32,16 +31,13 @@ _COUNTS: Final = (
 EXPORT_FORMATS: Final = (".parquet", ".csv", ".json")
 
 
-def axis_kinds(rows: Iterable[TrialRow]) -> dict[str, str]:
-    """Return each axis's column type: ``bool``, ``int64``, ``float64`` or ``string``.
+def axis_kinds(points: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the column type of each axis of points: ``bool``, ``int64``, ``float64`` or
+    ``string``.
 
     A missing value (an axis that only part of a union has, or None) fits any type; mixed kinds,
     tuples and whole numbers beyond 64 bits become strings.
     """
-    return _axis_kinds([row.point for row in rows])
-
-
-def _axis_kinds(points: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     kinds: dict[str, set[str]] = {}
     # Those of replicates are one object.
     for point in {id(point): point for point in points}.values():
@@ -135,27 +131,6 @@ def reports_schema(metrics: Sequence[str]) -> "pa.Schema":
     )
 
 
-def study_tables(
-    journal: Journal, study: str, metrics: Sequence[str], *, orphaned: bool = False
-) -> "tuple[pa.Table, pa.Table]":
-    """Return a study's trials and reports, those that are no longer part of it only if asked.
-
-    ``reused_from`` names the study that trained a trial, where another one did; ``micro_batch`` is
-    the number of examples computed at once in the last report, where memory did not suffice for a
-    whole batch.
-
-    Of a probe's numbers those of single layers are columns if a report has them, whether they are
-    among ``metrics`` or not: how many layers there are is known only once a model has run.
-
-    A trial's metrics are those of its last report: for a trial that did not finish they are what
-    it had reached, and ``status`` says so.
-    """
-    rows = journal.raw_trials(orphaned=orphaned)
-    reports = reports_table(journal.report_batches(), metrics, {row[0] for row in rows})
-    every = reports.column_names[len(reports_schema(()).names) :]
-    return trials_table(rows, journal.last_reports(), study, every, orphaned=orphaned), reports
-
-
 def trials_table(
     rows: Sequence[RawTrial],
     last: Iterable[Sequence[RawReport]],
@@ -165,6 +140,11 @@ def trials_table(
     orphaned: bool = False,
 ) -> "pa.Table":
     """Return the table of trials.
+
+    ``reused_from`` names the study that trained a trial, where another one did; ``micro_batch`` is
+    the number of examples computed at once in the last report, where memory did not suffice for a
+    whole batch. A trial's metrics are those of its last report: for a trial that did not finish
+    they are what it had reached, and ``status`` says so.
 
     Args:
         rows: the trials.
@@ -179,7 +159,7 @@ def trials_table(
         dict.fromkeys(TRIAL_COLUMNS, ())
     )  # fmt: skip
     points, counts = (_parsed(planned[name]) for name in ("point", "counts"))
-    axes = _axis_kinds(points)
+    axes = axis_kinds(points)
     told = _last_of(planned["key"], last, metrics)
     columns: dict[str, Any] = {
         **{axis: [_cell(point.get(axis), kind) for point in points] for axis, kind in axes.items()},
@@ -232,8 +212,9 @@ def reports_table(
 ) -> "pa.Table":
     """Return the table of reports, those of the trials ``shown``.
 
-    Besides ``metrics`` it has the probe's numbers of single layers, if a report has them. ``only``
-    asks for some columns, which is less work.
+    Besides ``metrics`` it has the probe's numbers of single layers, if a report has them: how many
+    layers there are is known only once a model has run. ``only`` asks for some columns, which is
+    less work.
     """
     import pyarrow as pa
 

@@ -15,6 +15,7 @@ from runner_contract import StopAt
 from tiny import TinyData, TinyTask, tiny_sweep
 from tiny_attention import attentive_sweep
 from tiny_runs import assignment_of, content, coordinating, histories, planned, statuses
+from tiny_studies import tables_of
 from torch import nn
 
 from hsweep import Asha, UserError, epochs, grid, preset
@@ -24,7 +25,6 @@ from hsweep.design.trial import Assignment, Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.record.journal import Journal
 from hsweep.record.study import Study
-from hsweep.record.tables import study_tables
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.train import train
 from models.conditioning import METRICS, Conditioning, is_probed, layer_metric
@@ -191,7 +191,7 @@ class TestStudies:
         with coordinating(sweep, tmp_path) as coordinator:
             InlineRunner().run(coordinator)
         with Journal(tmp_path / "journal.db", read_only=True) as journal:
-            trials, reports = study_tables(journal, "mine", ["nmse", "fit", *METRICS])
+            trials, reports = tables_of(journal, ["nmse", "fit", *METRICS])
         columns = ["nmse", "fit", *METRICS, *map(layer_metric, range(3))]
         assert [name for name in trials.column_names if name in columns] == columns
         assert reports.column_names[-len(columns) :] == columns
@@ -213,7 +213,7 @@ class TestStudies:
         with coordinating(sweep, tmp_path) as coordinator:
             InlineRunner().run(coordinator)
         with Journal(tmp_path / "journal.db", read_only=True) as journal:
-            trials, _ = study_tables(journal, "mine", ["nmse", *METRICS])
+            trials, _ = tables_of(journal, ["nmse", *METRICS])
         ends = {(row["reached"], row["condition_number"] is None) for row in trials.to_pylist()}
         assert ends == {(3, True), (5, False)}
 

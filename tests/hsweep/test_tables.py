@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from tiny_studies import tables_of
 
 from hsweep import UserError
 from hsweep.design.trial import Report, TrialStatus
@@ -18,7 +19,6 @@ from hsweep.record.tables import (
     axis_kinds,
     frame,
     reports_schema,
-    study_tables,
     trials_schema,
     write_table,
 )
@@ -78,10 +78,10 @@ class TestTypes:
     def test_an_axis_has_the_type_that_holds_all_its_values(
         self, values: list[Any], kind: str
     ) -> None:
-        assert axis_kinds(rows(*({"a": value} for value in values))) == {"a": kind}
+        assert axis_kinds([{"a": value} for value in values]) == {"a": kind}
 
     def test_an_axis_of_only_some_points_is_missing_in_the_others(self) -> None:
-        assert axis_kinds(rows({"a": 1}, {"b": True})) == {"a": "int64", "b": "bool"}
+        assert axis_kinds([{"a": 1}, {"b": True}]) == {"a": "int64", "b": "bool"}
 
     @pytest.mark.parametrize("values", [[True, 1, "x"], [[0.9, 0.99], None], [2**80, 1]])
     def test_values_without_a_common_type_are_written_as_text(
@@ -89,7 +89,7 @@ class TestTypes:
     ) -> None:
         with Journal(tmp_path / "j.db", create=True) as journal:
             journal.add_trials(rows(*({"a": value} for value in values)))
-            trials, _ = study_tables(journal, "s", ["nmse"])
+            trials, _ = tables_of(journal, ["nmse"])
         texts = trials["a"].to_pylist()
         read = [text if text in (None, "x") else json.loads(text) for text in texts]
         assert read == values
@@ -97,13 +97,13 @@ class TestTypes:
 
 class TestStudyTables:
     def test_the_trials_table_has_its_declared_columns(self, journal: Journal) -> None:
-        trials, reports = study_tables(journal, "mine", ["nmse", "fit"])
+        trials, reports = tables_of(journal, ["nmse", "fit"])
         kinds = {"width": "int64", "lr": "float64", "act": "string"}
         assert trials.schema == trials_schema(kinds, ["nmse", "fit"])
         assert reports.schema == reports_schema(["nmse", "fit"])
 
     def test_a_row_says_what_became_of_a_trial(self, journal: Journal) -> None:
-        trials, _ = study_tables(journal, "mine", ["nmse", "fit"])
+        trials, _ = tables_of(journal, ["nmse", "fit"])
         finished, diverged = trials.to_pylist()
         assert finished == {
             "key": "t0",
@@ -146,7 +146,7 @@ class TestStudyTables:
         journal.record("t2", attempt, parts, 0.2, TrialStatus.FINISHED)
         told = list(journal.reports("t2"))
         journal.adopt("t3", told, status=TrialStatus.FINISHED, value=0.2, reused_from="theirs")
-        trials, reports = study_tables(journal, "mine", ["nmse"])
+        trials, reports = tables_of(journal, ["nmse"])
         found = {row["key"]: row for row in trials.to_pylist()}
         columns = ("failures", "micro_batch", "reused_from")
         assert [found["t2"][name] for name in columns] == [1, 2, None]
@@ -161,10 +161,10 @@ class TestStudyTables:
         self, journal: Journal
     ) -> None:
         journal.set_orphaned(["t1"], "no longer in the space")
-        trials, reports = study_tables(journal, "mine", ["nmse"])
+        trials, reports = tables_of(journal, ["nmse"])
         assert (set(trials["key"].to_pylist()), set(reports["key"].to_pylist())) == ({"t0"}, {"t0"})
         assert "orphaned" not in trials.column_names
-        trials, reports = study_tables(journal, "mine", ["nmse"], orphaned=True)
+        trials, reports = tables_of(journal, ["nmse"], orphaned=True)
         assert dict(
             zip(trials["key"].to_pylist(), trials["orphaned"].to_pylist(), strict=True)
         ) == {
@@ -174,7 +174,7 @@ class TestStudyTables:
         assert set(reports["key"].to_pylist()) == {"t0", "t1"}
 
     def test_the_reports_table_has_a_row_a_report_in_their_order(self, journal: Journal) -> None:
-        _, reports = study_tables(journal, "mine", ["nmse"])
+        _, reports = tables_of(journal, ["nmse"])
         assert [
             (r["key"], r["unit"], r["step"], r["attempt"], r["nmse"], r["wall_seconds"])
             for r in reports.to_pylist()
@@ -188,12 +188,12 @@ class TestStudyTables:
         self, tmp_path: Path
     ) -> None:
         with Journal(tmp_path / "j.db", create=True) as journal:
-            trials, reports = study_tables(journal, "mine", ["nmse"])
+            trials, reports = tables_of(journal, ["nmse"])
         assert (trials.num_rows, reports.num_rows) == (0, 0)
         assert trials.schema == trials_schema({}, ["nmse"])
 
     def test_a_frame_has_the_same_columns(self, journal: Journal) -> None:
-        trials, _ = study_tables(journal, "mine", ["nmse"])
+        trials, _ = tables_of(journal, ["nmse"])
         assert list(frame(trials).columns) == trials.column_names
 
 
@@ -211,7 +211,7 @@ class TestFiles:
     def test_a_table_reads_back_as_it_was(
         self, journal: Journal, tmp_path: Path, ending: str
     ) -> None:
-        for number, table in enumerate(study_tables(journal, "mine", ["nmse", "fit"])):
+        for number, table in enumerate(tables_of(journal, ["nmse", "fit"])):
             path = tmp_path / "new" / f"table-{number}{ending}"
             write_table(table, path)
             back = read(path, table.schema).to_pylist()
@@ -229,7 +229,7 @@ class TestFiles:
     def test_an_unknown_ending_lists_the_known_ones(
         self, journal: Journal, tmp_path: Path, name: str
     ) -> None:
-        trials, _ = study_tables(journal, "mine", ["nmse"])
+        trials, _ = tables_of(journal, ["nmse"])
         with pytest.raises(UserError, match=r"written as \.parquet, \.csv, \.json"):
             write_table(trials, tmp_path / name)
         assert not (tmp_path / name).exists()
@@ -237,7 +237,7 @@ class TestFiles:
     def test_a_place_that_cannot_be_written_to_is_said(
         self, journal: Journal, tmp_path: Path
     ) -> None:
-        trials, _ = study_tables(journal, "mine", ["nmse"])
+        trials, _ = tables_of(journal, ["nmse"])
         (tmp_path / "file").touch()
         (tmp_path / "folder.json").mkdir()
         for path in (tmp_path / "file" / "table.csv", tmp_path / "folder.json"):
