@@ -124,16 +124,30 @@ def read_record(study: Path) -> Record:
         )
 
 
+def log_entries(study: Path) -> Iterator[dict[str, Any]]:
+    """Yield what the whole lines of a study's log hold."""
+    for line in (study / "journal.jsonl").read_bytes().splitlines(keepends=True):
+        checked = _LINE.fullmatch(line)
+        if checked is not None and f"{zlib.crc32(checked[2]):08x}".encode() == checked[1]:
+            yield from json.loads(checked[2])
+
+
 def reports_in_the_log(study: Path) -> Counter[Reported]:
     """Return the reports that the whole lines of a study's log hold."""
-    found: Counter[Reported] = Counter()
-    for line in (study / "journal.jsonl").read_bytes().splitlines(keepends=True):
-        if (checked := _LINE.fullmatch(line)) and f"{zlib.crc32(checked[2]):08x}" == (
-            checked[1].decode()
-        ):
-            entries = json.loads(checked[2])
-            found.update((each["report"], each["unit"]) for each in entries if "report" in each)
-    return found
+    entries = log_entries(study)
+    return Counter((entry["report"], entry["unit"]) for entry in entries if "report" in entry)
+
+
+def standing(study: Path) -> tuple[int, int]:
+    """Return how many reports are in a study's log, and how many trials have not ended by it."""
+    reports, status = 0, dict[str, str]()
+    for entry in log_entries(study):
+        reports += "report" in entry
+        if "trial" in entry:
+            status.setdefault(entry["trial"], "planned")
+        elif "status" in entry:
+            status[entry["status"]] = entry["payload"]["status"]
+    return reports, sum(each not in FINAL for each in status.values())
 
 
 def seen_in(record: Record) -> Seen:

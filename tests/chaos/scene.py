@@ -5,17 +5,15 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
-from chaos.audit import Endings, Seen, Shown, read_record, shown_metrics
+from chaos.audit import Endings, Seen, Shown, read_record, shown_metrics, standing
 from click.testing import CliRunner
 
 from hsweep.cli import main
@@ -284,18 +282,10 @@ class Scene:
     def standing(self, study: str) -> tuple[int, int]:
         """Return how many reports are on record, and how many trials have not ended.
 
-        Asks the record itself: it is asked all the time, beside the study that runs.
+        Reads the log itself: it is asked all the time, beside the study that runs.
         """
-        file = self.study(study) / "journal.db"
-        if not file.exists():
-            return 0, 0
-        query = (
-            "SELECT TOTAL(kind = 'report') FROM log",
-            ("SELECT TOTAL(status IN ('planned', 'running')) FROM trials"),
-        )
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=30)) as record:
-            reports, left = (int(record.execute(each).fetchone()[0]) for each in query)
-        return reports, left
+        folder = self.study(study)
+        return standing(folder) if (folder / "journal.jsonl").exists() else (0, 0)
 
     def wait_for_report(self, study: str, driver: Process) -> None:
         """Wait until a driver that has just been started reports."""
