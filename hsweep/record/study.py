@@ -120,12 +120,10 @@ class Study:
         paths = _existing(home, name)
         with StudyLock(paths).hold(), Journal(paths.journal, rebuild=True) as journal:
             study = cls.at(paths)
-            # What a damaged line of the log held of them is on record again.
-            texts = {
-                paths.manifest: manifest_text(study.manifest),
-                paths.sweep_source: study.sweep_text(),
-            }
-            journal.set_metas({_on_record(path): text for path, text in texts.items()})
+            # Where a damaged line of the log held one of them, it is on record again.
+            if journal.meta(_on_record(paths.manifest)) is None:
+                journal.set_meta(_on_record(paths.manifest), manifest_text(study.manifest))
+            journal.set_meta(_on_record(paths.sweep_source), study.sweep_text())
         return study
 
     @classmethod
@@ -137,16 +135,17 @@ class Study:
         """
         with Journal(paths.journal, read_only=True) as journal:
             text = journal.meta(_on_record(paths.manifest))
+        file, remedy = paths.index, f"remove it: it is built from {paths.journal.name} again"
         try:
-            # A log that has lost the line with it leaves the file.
-            return cls(paths, parse_manifest(text or paths.manifest.read_text()))
+            if text is None:
+                # The line of the log that held it is damaged.
+                file, remedy = paths.manifest, "restore it from a backup"
+                text = file.read_text()
+            return cls(paths, parse_manifest(text))
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
-            damaged = paths.manifest if text is None else paths.index
-            remedy = "restore it from a backup" if text is None else "remove that file: it is built"
-            again = "" if text is None else f" from {paths.journal.name} again"
             raise UserError(
-                f"the study {paths.name!r} cannot be read: {damaged}: {why}; {remedy}{again}"
+                f"the study {paths.name!r} cannot be read: {file}: {why}; {remedy}"
             ) from error
 
     def extend(self, entry: Mapping[str, Any]) -> None:
@@ -204,7 +203,7 @@ class Study:
 
     def sweep_file(self) -> Path:
         """Return the study's own sweep file; it holds what is on record."""
-        self._export(self.paths.sweep_source, self.sweep_text())
+        self.export()
         return self.paths.sweep_source
 
     def export(self, plan: Mapping[str, Any] | None = None) -> None:
@@ -218,9 +217,9 @@ class Study:
         if plan is not None:
             texts[self.paths.plan.name] = json.dumps(plan, indent=1, default=str) + "\n"
         for name, text in texts.items():
-            self._export(self.paths.root / name, text, known=texts.values())
+            self._export(self.paths.root / name, text, texts.values())
 
-    def _export(self, path: Path, text: str, known: Collection[str] = ()) -> None:
+    def _export(self, path: Path, text: str, known: Collection[str]) -> None:
         try:
             there = path.read_text()
         except FileNotFoundError:
@@ -235,8 +234,7 @@ class Study:
             edited = command("resume", self.name, "--sweep", aside, home=self.paths.home)
             note(
                 f"{path} was not what is on record: it is kept as {aside.name}, and what is on "
-                f"record is in its place; `{edited}` "
-                "goes on with the changed one"
+                f"record is in its place; `{edited}` goes on with the changed one"
             )
         write_text(path, text)
 
