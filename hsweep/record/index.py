@@ -92,7 +92,7 @@ class Index:
                 self._catch_up()
                 self.connection.execute("COMMIT")
             except BaseException:
-                self.connection.execute("ROLLBACK")
+                self._roll_back()
                 raise
             self.connection.execute("BEGIN IMMEDIATE")
         return self._log.size
@@ -108,14 +108,15 @@ class Index:
     def rollback(self, end: int) -> None:
         """Take back what was done since `begin`, which said that the log ends at byte ``end``."""
         self._end = -1
-        if self.connection.in_transaction:
-            self._log.cut(end)
-            self.connection.execute("ROLLBACK")
-            return
         # A full disk has SQLite end the transaction by itself; or all of it is done.
         with contextlib.suppress(sqlite3.Error):
-            if _held(self.connection).end <= end:
+            if self.connection.in_transaction or _held(self.connection).end <= end:
                 self._log.cut(end)
+        self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
 
     def _opened_to_write(
         self, *, rebuild: bool = False, wait: float = _BUSY_SECONDS
