@@ -90,8 +90,10 @@ class Log:
         return os.fstat(self._file).st_size
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
+        """Close the file; a second time is no error."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
 
     def append(self, transactions: Sequence[Sequence[Entry]], end: int) -> Line:
         """Write a line for each transaction, all of them at once, and return the last one.
