@@ -153,7 +153,7 @@ def write_study(home: Home, kind: Kind, trials: int, reports: int, name: str) ->
     made = make_trials(kind, trials, reports)
     log = Log(study.paths.journal)
     for lines in _lines(metric, made):
-        log.append(lines)
+        log.append(lines, log.size)
     log.close()
     with Journal(study.paths.journal, rebuild=True) as journal:
         keys = [row[0] for row in journal.raw_trials()]

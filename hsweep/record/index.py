@@ -87,7 +87,8 @@ class Index:
         What others have added to the log meanwhile is added here first.
         """
         self.connection.execute("BEGIN IMMEDIATE")
-        if self._log.size != self._end:
+        end = self._log.size
+        if end != self._end:
             try:
                 self._catch_up()
                 self.connection.execute("COMMIT")
@@ -95,7 +96,8 @@ class Index:
                 self._roll_back()
                 raise
             self.connection.execute("BEGIN IMMEDIATE")
-        return self._log.size
+            end = self._log.size
+        return end
 
     def commit(self, last: Line | None = None) -> None:
         """End what `begin` began; ``last`` is the last line of the log if one was added."""

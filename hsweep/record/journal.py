@@ -66,6 +66,7 @@ class Journal(JournalReader):
         super().__init__(index)
         self._log = log
         self._entries: list[Entry] | None = None
+        self._end = 0
         self._is_spoiled = False
         self._origins: set[str] = set()
         for what in index.lost.values():
@@ -107,14 +108,14 @@ class Journal(JournalReader):
     @contextmanager
     def _transaction(self, *, line_each: bool = False) -> Iterator[None]:
         """Record what is entered within: as one line, or with ``line_each`` as a line an entry."""
-        end = self._index.begin()
+        self._end = end = self._index.begin()
         self._entries, self._is_spoiled = [], False
         try:
             yield
             if self._is_spoiled:
                 raise sqlite3.OperationalError("a part of what belongs together was not recorded")
             lines = [[entry] for entry in self._entries] if line_each else [self._entries]
-            self._index.commit(self._log.append(lines) if self._entries else None)
+            self._index.commit(self._log.append(lines, end) if self._entries else None)
         except BaseException:
             self._index.rollback(end)
             self._origins.clear()
@@ -126,7 +127,7 @@ class Journal(JournalReader):
         """Add an entry; return whether it is of any consequence, and so on record."""
         assert self._entries is not None
         # A line is longer than it has entries, so no number is given twice.
-        if not apply(self._connection, entry, self._log.size + 1 + len(self._entries)):
+        if not apply(self._connection, entry, self._end + 1 + len(self._entries)):
             return False
         self._entries.append(entry)
         return True

@@ -90,17 +90,22 @@ class Log:
         return os.fstat(self._file).st_size
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
+        """Close the file; a second time is no error."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
 
-    def append(self, transactions: Sequence[Sequence[Entry]]) -> Line:
+    def append(self, transactions: Sequence[Sequence[Entry]], end: int) -> Line:
         """Write a line for each transaction, all of them at once, and return the last one.
+
+        Args:
+            transactions: what they consist of.
+            end: where the log ends now.
 
         Raises:
             OSError: they cannot be written; a part of them may stand at the end of the file.
         """
-        start = end = self.size
-        lines = []
+        start, lines = end, []
         for entries in transactions:
             body = _encode(entries).encode()
             checksum = f"{zlib.crc32(body):08x}"
