@@ -152,9 +152,8 @@ OURS = of_model(RetrievalTransformer(**SMALL), RETRIEVAL, recipe=Recipe(lr=0.01,
 def run(trial: Trial, folder: Path) -> list[Any]:
     session = TrialSession(assignment_of(trial, folder))
     reports = []
-    with contextlib.suppress(StopIteration):
-        while True:
-            reports.append(session.next_events()[0][1])
+    while events := session.next_events():
+        reports += [event for _, event in events]
     session.close()
     return reports
 
