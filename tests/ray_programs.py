@@ -63,7 +63,8 @@ def two_nodes(folder: Path) -> dict[str, Any]:
     cluster.add_node(num_cpus=1)
     sweep = tiny_sweep(
         space=grid(width=[1, 2, 3, 4]),
-        task=NodeNotingTask(folder=str(traces)),
+        # They end before a second process is there unless the first trials wait for each other.
+        task=NodeNotingTask(waits_at=1, folder=str(traces)),
         resources=Resources(cpus=1),
     )
     runner = RayRunner(scratch=str(folder / "shared"), address=cluster.address, sweep_folder=TESTS)
@@ -72,12 +73,15 @@ def two_nodes(folder: Path) -> dict[str, Any]:
         trials = coordinator.planned_trials()
         runner.check({trial.key: trial.resources for trial in trials})
         slots = runner.slots(Resources(cpus=1))
+        go = threading.Thread(target=lambda: (waiting(traces, 2), (traces / "go").touch()))
+        go.start()
         runner.run(coordinator)
+        go.join()
         statuses = [row.status for row in coordinator.journal.trials()]
         reason = coordinator.stop_reason
     runner.close()
     cluster.shutdown()
-    nodes = sorted({trace.name.partition("-")[2] for trace in traces.iterdir()})
+    nodes = sorted({trace.name.partition("-")[2] for trace in traces.glob("[0-9]*-*")})
     return {"slots": slots, "statuses": statuses, "nodes": nodes, "reason": reason}
 
 
