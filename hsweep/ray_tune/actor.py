@@ -96,7 +96,8 @@ class TrialActor(tune.Trainable):
         While a process starts, Tune may give its trials to one that has become free and end this
         one: had they begun here, they would be trained twice, over one another's checkpoints.
         """
-        node = ray.get_runtime_context().get_node_id()
+        # Without Ray this would start one.
+        node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
         self._place = Place(node=node, host=socket.gethostname(), pid=os.getpid())
         self._queue = WorkerQueue(self._ended_if_it_hangs)
         self._queue.give(config[START].assignments)

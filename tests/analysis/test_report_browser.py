@@ -1,5 +1,6 @@
 """The page in a real browser: it opens from a file, fetches nothing and can be used."""
 
+import dataclasses
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -380,15 +381,16 @@ def test_script_in_names_and_values_never_runs(show: Any) -> None:
     attack = "<script>window.injected = 1</script><img src=x onerror='window.injected = 2'>"
     trials = examples.trials_frame().astype({"heads": object})
     trials.loc[7, ["reason", "heads", "stratum"]] = attack
+    transition = examples.transition_result(x=attack, by=attack, metric=attack)
+    answer = dataclasses.replace(examples.answer(transition=transition), instead=attack)
     browser = show(
         partial(
             examples.report_input,
             study=attack,
             question=attack,
-            answer=attack,
+            answer=answer,
             warnings=(attack,),
             trials=trials,
-            transition=examples.transition_result(x=attack, by=attack, metric=attack),
         )
     )
     assert browser.execute_script("return window.injected === undefined")

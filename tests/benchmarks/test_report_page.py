@@ -12,11 +12,11 @@ def test_a_made_up_study_has_its_trials_reports_and_answer(kind: Kind) -> None:
     assert len(made.trials) == 600
     assert len(made.reports) == 600 * BUDGET
     assert set(made.trials["status"]) == {"finished", "stopped_early", "failed"}
-    assert made.answer in build_report(made)
+    assert made.answer.sentence in build_report(made)
 
 
 def test_the_transition_that_was_put_in_is_found() -> None:
-    assert "heads = 4" in study("transition", 600).answer
+    assert "heads = 4" in study("transition", 600).answer.sentence
 
 
 def test_a_made_up_study_depends_on_its_seed_alone() -> None:

@@ -355,7 +355,7 @@ def test_only_the_chosen_trials_are_handed_out_and_none_of_them_is_stopped(
             trials=plan.trials,
             checkpoints=str(tmp_path / "checkpoints"),
             only=kept,
-            kept=kept,
+            exempt=kept,
         )
         InlineRunner().run(coordinator)
         statuses = {row.key: row.status for row in journal.trials()}
@@ -367,7 +367,7 @@ def test_only_the_chosen_trials_are_handed_out_and_none_of_them_is_stopped(
             sweep=sweep,
             trials=plan.trials,
             checkpoints=str(tmp_path / "checkpoints"),
-            kept=kept,
+            exempt=kept,
         )
         InlineRunner().run(rest)
         finished = {row.point["width"] for row in journal.trials() if row.status == "finished"}
@@ -389,7 +389,7 @@ def test_an_interrupted_extension_goes_on_unstopped(tmp_path: Path) -> None:
         rows = {row.key: row for row in journal.trials()}
         assert rows[weak.key].status is TrialStatus.STOPPED_EARLY
         journal.reopen([weak.key], "asked for at its full budget")
-        again = Coordinator(**everything, kept=frozenset({weak.key}))
+        again = Coordinator(**everything, exempt=frozenset({weak.key}))
         InlineRunner().run(again)
         after = {row.key: row for row in journal.trials()}
         assert after[weak.key].status is TrialStatus.FINISHED
