@@ -24,10 +24,9 @@ from hsweep.design.budget import epochs, steps
 from hsweep.design.trial import Assignment, Trial
 from hsweep.planning.plan import make_plan
 from hsweep.training import train as training
-from hsweep.training.background import BackgroundWriter
-from hsweep.training.checkpoints import CheckpointStore
+from hsweep.training.checkpoints import BackgroundWriter, CheckpointStore
 from hsweep.training.optimizers import build_optimizer
-from hsweep.training.session import TrialSession
+from hsweep.training.train import TrialSession
 from models.retrieval import RetrievalTransformer
 from models.vit import ViT
 from tasks.language.stories import Stories

@@ -106,8 +106,8 @@ def command(
 def train(case: Case, is_stacked: bool) -> Found:
     """Train the replicates of a case in this process; return the time of their updates alone."""
     from hsweep.design.trial import Assignment, Report
-    from hsweep.training.session import TrialSession
     from hsweep.training.stacked.session import StackedSession
+    from hsweep.training.train import TrialSession
 
     if not case.on_gpu:
         processor_time()

@@ -23,7 +23,7 @@ from hsweep.record.endings import (
     trial_ends,
 )
 from hsweep.record.journal import Journal
-from hsweep.record.origins import mixed_versions_lines
+from hsweep.record.reading import mixed_versions_lines
 from hsweep.record.rows import TrialRow
 from hsweep.record.study import CLOSELY, Study
 from hsweep.running.outcome import errors_line

@@ -13,7 +13,7 @@ import ray
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Resources
-from hsweep.ray_tune.actor import START_SECONDS, Place, WorkerStart
+from hsweep.ray_tune.messages import START_SECONDS, Place, WorkerStart
 from hsweep.ray_tune.nodes import avoidable
 from hsweep.ray_tune.private import actor_of
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from hsweep.design.trial import TrialStatus
-from hsweep.record.journal import LogRow, TrialRow
+from hsweep.record.rows import LogRow, TrialRow
 
 WAITS_AT_RUNG: Final = "waits at rung"
 """How the reason of a planned trial begins that early stopping has paused."""

@@ -10,7 +10,7 @@ from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.record.index import Index, is_damage
 from hsweep.record.rows import LogRow, Totals, TrialRow
-from hsweep.record.schema import REMARKED, TRIAL_COLUMNS
+from hsweep.record.schema import REMARKED, TRIAL_COLUMNS, RawReport, RawTrial
 
 ORIGIN_META: Final = "origin:"
 """Begins the names under which it is kept what trials are trained with."""
@@ -27,11 +27,6 @@ _ENTRIES: Final = "SELECT seq, time, key, attempt, kind, unit, payload FROM log"
 _NEWEST_REPORTS: Final = "SELECT MAX(seq) FROM log WHERE kind = 'report' GROUP BY key"
 _ERRORS: Final = "kind = 'status' AND (instr(payload, '\\n') OR instr(payload, 'failed'))"
 """Status entries whose reason may have several lines, as JSON writes them."""
-
-RawReport = tuple[str, float, int, int, str]
-"""A report as it is stored: key, time, attempt, unit, payload (JSON)."""
-RawTrial = tuple[Any, ...]
-"""A trial as it is stored, in the order of ``TRIAL_COLUMNS``."""
 
 
 class JournalReader:

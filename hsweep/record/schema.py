@@ -17,6 +17,11 @@ STATE_COLUMNS: Final = (
 )  # fmt: skip
 TRIAL_COLUMNS: Final = (*PLANNED_COLUMNS, *STATE_COLUMNS)
 
+RawReport = tuple[str, float, int, int, str]
+"""A report as it is stored: key, time, attempt, unit, payload (JSON)."""
+RawTrial = tuple[Any, ...]
+"""A trial as it is stored, in the order of ``TRIAL_COLUMNS``."""
+
 REMARKED: Final = (
     "kind = 'report' AND (instr(payload, '\"micro_batch\"') OR instr(payload, '\"note\"'))"
 )

@@ -21,8 +21,8 @@ from hsweep.planning.code_changes import (
     acceptance,
     changed_code,
     code_in_words,
+    files_metas,
     merged_changes,
-    note_files,
     recorded_files,
 )
 from hsweep.planning.content import describe
@@ -201,7 +201,7 @@ class Reuse:
             )
             self.taken[key] = candidate.trained_by
         if found:
-            note_files(self.journal, files)
+            self.journal.set_metas(files_metas(self.journal, files))
         if accepting:
             for study in dict.fromkeys(each.trained_by for each in found.values()):
                 changes = [each.changed for each in found.values() if each.trained_by == study]

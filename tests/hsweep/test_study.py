@@ -20,7 +20,7 @@ from hsweep.design.trial import TrialStatus
 from hsweep.files import write_json
 from hsweep.paths import Home, below, check_study_name
 from hsweep.record.journal import Journal
-from hsweep.record.journal_reader import RawReport
+from hsweep.record.schema import RawReport
 from hsweep.record.study import Study, list_studies
 
 
