@@ -60,11 +60,11 @@ def trials(heads: Sequence[int], budget: Any, **recipe: Any) -> tuple[Trial, ...
 def run(trial: Trial, folder: Path) -> list[Any]:
     """Train a trial as a worker does, and return its reports."""
     session = TrialSession(Assignment(trial, 1, 0, str(folder), 1e9))
-    said = []
-    while words := session.next_events():
-        said += [word for _, word in words]
+    reports = []
+    while events := session.next_events():
+        reports += [report for _, report in events]
     session.close()
-    return said
+    return reports
 
 
 def step(num_steps: int, pairs: int, clip_norm: float | None) -> dict[str, Any]:

@@ -67,9 +67,9 @@ class _AnalyzeCommand(click.Command):
 
 def _kinds() -> "dict[str, Kind]":
     """Return the kinds that a table can be asked, by name."""
-    from analysis.ask import KINDS
+    from analysis import ask
 
-    return {kind.name: kind for kind in KINDS if kind.takes_tables}
+    return {kind.name: kind for kind in ask.KINDS if kind.takes_tables}
 
 
 def _parameter(option: "Option") -> click.Option:

@@ -16,10 +16,10 @@ from hsweep.record.endings import (
     TrialEnd,
     counts_in_words,
     first_line,
-    happenings,
     loss_line,
     orphaned_counts_lines,
     orphaned_lines,
+    remarks,
     trial_ends,
 )
 from hsweep.record.journal import Journal
@@ -65,7 +65,7 @@ def show_study(
         sum(end.is_interrupted for end in ends),
     )
     console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
-    for line in [*(each.line for each in happenings(ends)), *orphaned_lines(everything), *lines]:
+    for line in [*(each.line for each in remarks(ends)), *orphaned_lines(everything), *lines]:
         console.print(line, soft_wrap=True)
     if any(end.failures for end in ends):
         console.print(errors_line(study), soft_wrap=True)

@@ -20,7 +20,7 @@ from hsweep.record.rows import TrialRow
 
 _TAKEN_UP = (
     (TrialStatus.RUNNING, "continued"),
-    (TrialStatus.PLANNED, "begun"),
+    (TrialStatus.PLANNED, "started"),
     (TrialStatus.STOPPED_EARLY, "stopped early, now run to the end"),
     (TrialStatus.FAILED, "failed, tried again"),
 )

@@ -48,7 +48,7 @@ class TrialActor(tune.Trainable):
         """Get ready for the first trials, which begin when they are asked for.
 
         While a process starts, Tune may give its trials to one that has become free and end this
-        one: had they begun here, they would be trained twice, over one another's checkpoints.
+        one: had they started here, they would be trained twice, over one another's checkpoints.
         """
         node = ray.get_runtime_context().get_node_id()
         self._place = Place(node=node, host=socket.gethostname(), pid=os.getpid())

@@ -108,7 +108,7 @@ class CoordinatedScheduler(FIFOScheduler):
                 if not self.coordinator.stop_requested:
                     self.coordinator.no_more_events(worker.undone.values())
                 worker.undone.clear()
-            # A broken worker ends when it is asked once more; others train what it had not begun.
+            # A broken worker ends when it is asked once more; others train what it had not started.
             if actor is not None and not worker.is_broken:
                 more = self.workers.more(worker)
         if actor is not None:

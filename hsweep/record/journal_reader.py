@@ -295,10 +295,6 @@ class JournalReader:
         """Return how many entries follow entry ``seq``; the numbers may have gaps."""
         return self._number("SELECT COUNT(*) FROM log WHERE seq > ?", seq)
 
-    def cursor(self, name: str) -> int:
-        """Return how far the reader called ``name`` has come in the log (0: nowhere yet)."""
-        return self._number("SELECT COALESCE(MAX(seq), 0) FROM cursors WHERE name = ?", name)
-
     def _number(self, query: str, *values: object) -> int:
         return int(self._rows(query, *values)[0][0])
 
@@ -308,7 +304,7 @@ def _trial_rows(rows: Iterable[RawTrial]) -> list[TrialRow]:
     found = []
     for row in rows:
         key, ordinal, point, replicate, stratum, budget, counts, parts, status, *state = row
-        reason, attempt, unit, value, seconds, failures, alone, *others = state
+        reason, attempt, unit, value, seconds, failures, exclusive, *others = state
         orphaned, reused_from, continues = others
         # The replicates of a shape hold the same texts.
         for text in (point, counts, parts):
@@ -317,8 +313,8 @@ def _trial_rows(rows: Iterable[RawTrial]) -> list[TrialRow]:
         found.append(
             TrialRow(
                 key, ordinal, parsed[point], replicate, stratum, budget, parsed[counts],
-                TrialStatus(status), reason, attempt, unit, value, seconds, failures, bool(alone),
-                orphaned, reused_from, continues, parsed[parts],
+                TrialStatus(status), reason, attempt, unit, value, seconds, failures,
+                bool(exclusive), orphaned, reused_from, continues, parsed[parts],
             )
         )  # fmt: skip
     return found

@@ -121,11 +121,12 @@ def mixed_versions_lines(journal: JournalReader, keys: Iterable[str]) -> list[st
         for name, version in each.items():
             found.setdefault(name, set()).add(version)
     names = [name for name, different in found.items() if len(different) > 1]
-    said = Counter(filter(None, (_in_words(of_trial, names) for of_trial in versions)))
-    if len(said) < 2:
+    counted = Counter(filter(None, (_in_words(of_trial, names) for of_trial in versions)))
+    if len(counted) < 2:
         return []
     parts = [
-        f"{number} trial{'' if number == 1 else 's'} with {words}" for words, number in said.items()
+        f"{number} trial{'' if number == 1 else 's'} with {words}"
+        for words, number in counted.items()
     ]
     return [f"trained with different versions: {'; '.join(parts)}"]
 

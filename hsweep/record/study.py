@@ -198,7 +198,7 @@ class Study:
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(
                 f"the study {self.name!r} has lost its sweep file: {self.paths.sweep_source}: "
-                f"{error}; put the file it was begun with in its place"
+                f"{error}; put the file it was started with in its place"
             ) from error
 
     def sweep_file(self) -> Path:

@@ -70,8 +70,8 @@ class Reuse:
     """Takes what other studies of a home have finished into the record of one.
 
     Not taken are budgets in seconds, where the hardware decides the result; trials this study has
-    begun; reports that lack a metric this study needs; what was trained by other code, unless that
-    is accepted, or with other versions; and nothing at all where the question compares measured
+    started; reports that lack a metric it needs; what was trained by other code, unless that is
+    accepted, or with other versions; and nothing at all where the question compares measured
     times, which only trials run side by side make comparable. A study that cannot be read is
     passed over.
 

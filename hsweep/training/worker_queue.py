@@ -67,7 +67,7 @@ class WorkerQueue:
     """Trains trials in a thread of its own.
 
     It begins when it is first asked for messages: until then a process may be given up, and its
-    trials be trained elsewhere. Trials that follow one another and are of one stack are begun at
+    trials be trained elsewhere. Trials that follow one another and are of one stack are opened at
     once. Methods may be called from one other thread.
 
     Args:

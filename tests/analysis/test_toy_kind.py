@@ -91,7 +91,7 @@ class BestKind(Kind):
 
     def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
         value = best_of(study.runs, study.manifest.axes)
-        return BestFinding(Best(value, study.study.name, BestSettings()))
+        return BestFinding(Best(value, study.manifest.name, BestSettings()))
 
 
 def best_of(runs: Runs, axes: Sequence[str]) -> float:

@@ -117,7 +117,7 @@ class Bench:
                 sweep=plan.sweep,
                 trials=plan.trials,
                 checkpoints=study.checkpoints(),
-                kept=study.manifest.added_keys,
+                exempt=study.manifest.added_keys,
                 observer=Stopping(most) if most is not None else None,
             )
             if isinstance(coordinator.observer, Stopping):

@@ -165,10 +165,10 @@ class TestFromTheCommandLine:
         ("arguments", "message"),
         [
             (["--study", "nowhere"], "no study called 'nowhere'"),
-            (["--study", "mine", "--set", "width=1,2"], "was begun with settings []"),
-            (["--study", "mine", "--preset", "other"], "was begun with preset 'quick'"),
-            (["--study", "mine", "--seed", "5"], "was begun with seed 0, not 5"),
-            (["--study", "mine", "--point", "width=1"], "was begun with points []"),
+            (["--study", "mine", "--set", "width=1,2"], "was started with settings []"),
+            (["--study", "mine", "--preset", "other"], "was started with preset 'quick'"),
+            (["--study", "mine", "--seed", "5"], "was started with seed 0, not 5"),
+            (["--study", "mine", "--point", "width=1"], "was started with points []"),
             (["--study", "mine", "--storage", "/tmp/x"], "chosen when a study begins"),
         ],
     )
@@ -237,7 +237,7 @@ def test_interrupted_trials_come_first_then_stopped_then_failed_then_new_seeds()
     plan = planned(replicates=4)
     rows = recorded(plan, w1r0="diverged", w1r1="failed", w1r2="stopped_early", w1r3="planned")
     assert chosen(plan, rows, cell(1, 5)) == [
-        (1, 3, "begun"), (1, 2, "stopped early"), (1, 1, "failed"),
+        (1, 3, "started"), (1, 2, "stopped early"), (1, 1, "failed"),
         (1, 4, "with a new seed"), (1, 5, "with a new seed"),
     ]  # fmt: skip
 
@@ -389,7 +389,7 @@ def test_an_interrupted_extension_goes_on_unstopped(tmp_path: Path) -> None:
         rows = {row.key: row for row in journal.trials()}
         assert rows[weak.key].status is TrialStatus.STOPPED_EARLY
         journal.reopen([weak.key], "asked for at its full budget")
-        again = Coordinator(**everything, kept=frozenset({weak.key}))
+        again = Coordinator(**everything, exempt=frozenset({weak.key}))
         InlineRunner().run(again)
         after = {row.key: row for row in journal.trials()}
         assert after[weak.key].status is TrialStatus.FINISHED

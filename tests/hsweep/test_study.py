@@ -62,9 +62,9 @@ class TestHome:
 
     def test_every_file_of_a_study_lies_in_its_folder(self, home: Home) -> None:
         paths = home.study("mine")
-        properties = [n for n, v in vars(type(paths)).items() if isinstance(v, property)]
-        names = set(properties) - {"name", "home"}
-        files = [getattr(paths, name) for name in names]
+        values = [getattr(paths, name) for name in vars(type(paths)) if not name.startswith("_")]
+        files = [each for each in values if isinstance(each, Path) and each != paths.root]
+        files.remove(paths.home)
         assert len(set(files)) == len(files) > 10
         assert all(file.parent == paths.root for file in files)
 
