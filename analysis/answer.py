@@ -1,20 +1,13 @@
-"""A study's answer: what every kind of question finds in its tables, the sweep's own first."""
+"""An answer as a value: what the kinds of question found, the sweep's own first."""
 
-import contextlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from analysis.questions import kinds
-from analysis.questions.base import Finding, Kind, StudyRuns
-from analysis.questions.commands import settle_command
+from analysis.questions.base import Finding
 from analysis.text.numbers import sentence as as_sentence
 from analysis.values import Jsonable
-from hsweep.errors import UserError
-from hsweep.record.reading import StudyTables, reading
-from hsweep.record.study import Study
 
-_NO_QUESTION: Final = "the sweep asks no question; the report shows its learning curves"
+NO_QUESTION: Final = "the sweep asks no question; the report shows its learning curves"
 
 Result = TypeVar("Result", bound=Jsonable)
 
@@ -60,7 +53,7 @@ class Answer:
         """The answer with its uncertainty, part by part, or why there is none."""
         leading = self.leading
         if self.instead is not None or leading is None:
-            return [self.instead or _NO_QUESTION]
+            return [self.instead or NO_QUESTION]
         return leading.sentences
 
     @property
@@ -103,61 +96,3 @@ class Answer:
         content |= {each.kind: each.to_json() for each in self.findings if each is not leading}
         commands = {"confirm_command": self.confirm_command, "settle_command": self.settle_command}
         return content | {name: text for name, text in commands.items() if text is not None}
-
-
-def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
-    """Answer a study's question from what it has recorded so far, and say what every other kind of
-    question finds in it.
-
-    ``tables`` are the study's, where they are needed for more than this.
-    """
-    if tables is None:
-        with reading(study) as tables:
-            return answer_study(study, tables)
-    runs = StudyRuns(study, tables)
-    found: list[Finding] = []
-    problem = None
-    own = _own_kind(runs)
-    if own is not None:
-        try:
-            if not runs.trials["status"].eq("finished").any():
-                raise UserError("no trial has run to its full budget yet")
-            found += filter(None, [own.of_study(runs, ())])
-        except UserError as error:
-            problem = str(error)
-    for kind in kinds.KINDS:
-        if not kind.question:
-            # The answer stands without what cannot be said.
-            with contextlib.suppress(UserError):
-                found += filter(None, [kind.of_study(runs, found)])
-    return Answer(
-        tuple(found),
-        _instead(own, problem, found),
-        problem or next((each.problem for each in found if each.problem), None),
-        next(filter(None, (each.confirm_command(study) for each in found)), None),
-        settle_command(study, found),
-        int(runs.trials["status"].isin(["planned", "running"]).sum()),
-    )
-
-
-def _own_kind(runs: StudyRuns) -> Kind | None:
-    asked = runs.question.get("type")
-    return next((kind for kind in kinds.KINDS if asked and kind.question == asked), None)
-
-
-def _instead(own: Kind | None, problem: str | None, found: list[Finding]) -> str | None:
-    if problem is not None:
-        return f"No answer: {problem}."
-    if own is None and not any(each.headlines for each in found):
-        return _NO_QUESTION
-    return None
-
-
-def ask_study(study: Study, kind: Kind, chosen: Mapping[str, Any]) -> Answer:
-    """Answer what a study says to a kind of question, whatever its own question.
-
-    Raises:
-        UserError: it cannot be said, with the reason.
-    """
-    with reading(study) as tables:
-        return Answer((kind.ask_study(StudyRuns(study, tables), chosen),))

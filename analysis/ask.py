@@ -1,19 +1,93 @@
-"""A question put to any table, as `hsweep analyze --table` does."""
+"""What every kind of question finds in a study, or one of them in any table."""
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from analysis.answer import Answer
-from analysis.questions import kinds
-from analysis.questions.base import Kind
+from analysis.answer import NO_QUESTION, Answer
+from analysis.questions.base import Finding, Kind, StudyRuns
+from analysis.questions.commands import confirm_command, settle_command
+from analysis.questions.conditioning.kind import CONDITIONING
+from analysis.questions.effects.kind import EFFECTS
+from analysis.questions.lean.kind import LEAN
+from analysis.questions.pareto.kind import PARETO
+from analysis.questions.published.kind import PUBLISHED
+from analysis.questions.surrogate.kind import SURROGATE
+from analysis.questions.transition.kind import TRANSITION
 from analysis.runs.columns import RunColumns, numbers_if_all_are
 from analysis.runs.load import read_table
 from analysis.runs.table import Runs
 from hsweep.design.labels import listed
 from hsweep.errors import UserError, unknown_name
+from hsweep.record.reading import StudyTables
+from hsweep.record.study import Study
+
+KINDS: Final[tuple[Kind, ...]] = (
+    *(TRANSITION, PARETO, LEAN),
+    *(CONDITIONING, EFFECTS, SURROGATE, PUBLISHED),
+)
+"""Every kind of question, in the order in which the page shows what they find."""
 
 _USUAL_REPLICATE: Final = "seed"
+
+
+def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
+    """Answer a study's question from what it has recorded so far, and say what every other kind of
+    question finds in it.
+
+    ``tables`` are the study's, where they are needed for more than this.
+    """
+    if tables is None:
+        with study.reading() as tables:
+            return answer_study(study, tables)
+    runs = StudyRuns(study.manifest, tables)
+    found: list[Finding] = []
+    problem = None
+    own = _own_kind(runs)
+    if own is not None:
+        try:
+            if not runs.trials["status"].eq("finished").any():
+                raise UserError("no trial has run to its full budget yet")
+            found += filter(None, [own.of_study(runs, ())])
+        except UserError as error:
+            problem = str(error)
+    for kind in KINDS:
+        if not kind.question:
+            # The answer stands without what cannot be said.
+            with contextlib.suppress(UserError):
+                found += filter(None, [kind.of_study(runs, found)])
+    return Answer(
+        tuple(found),
+        _instead(own, problem, found),
+        problem or next((each.problem for each in found if each.problem), None),
+        confirm_command(study, found),
+        settle_command(study, found),
+        int(runs.trials["status"].isin(["planned", "running"]).sum()),
+    )
+
+
+def _own_kind(runs: StudyRuns) -> Kind | None:
+    asked = runs.question.get("type")
+    return next((kind for kind in KINDS if asked and kind.question == asked), None)
+
+
+def _instead(own: Kind | None, problem: str | None, found: list[Finding]) -> str | None:
+    if problem is not None:
+        return f"No answer: {problem}."
+    if own is None and not any(each.headlines for each in found):
+        return NO_QUESTION
+    return None
+
+
+def ask_study(study: Study, kind: Kind, chosen: Mapping[str, Any]) -> Answer:
+    """Answer what a study says to a kind of question, whatever its own question.
+
+    Raises:
+        UserError: it cannot be said, with the reason.
+    """
+    with study.reading() as tables:
+        return Answer((kind.ask_study(StudyRuns(study.manifest, tables), chosen),))
 
 
 def ask_table(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Answer:
@@ -28,7 +102,7 @@ def ask_table(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Answe
         UserError: an option that is missing or does not fit the table.
     """
     if kind is None:
-        names = listed([each.name for each in kinds.KINDS if each.takes_tables], "or")
+        names = listed([each.name for each in KINDS if each.takes_tables], "or")
         raise UserError(f"a table needs --kind {names}")
     metric, replicate = chosen["metric"], chosen["replicate"]
     if metric is None:

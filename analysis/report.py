@@ -31,7 +31,7 @@ from analysis.questions.base import Section
 from analysis.text import endings, tables, trials
 from analysis.text.numbers import number_text, sentence
 from hsweep.design.question import Goal, Scale
-from hsweep.record.reading import StudyTables, reading
+from hsweep.record.reading import StudyTables
 from hsweep.record.study import Study
 from hsweep.record.tables import frame
 
@@ -115,7 +115,7 @@ def report_input(
     ``tables`` are those that the answer comes from, if they are at hand.
     """
     if tables is None:
-        with reading(study) as tables:
+        with study.reading() as tables:
             return report_input(study, answer, run_urls, tables)
     trials = tables.trials_frame()
     if run_urls:

@@ -7,8 +7,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from analysis import ask
 from analysis.answer import Answer
-from analysis.questions import kinds
 from analysis.questions.base import Finding
 from analysis.values import Jsonable
 from hsweep.errors import UserError
@@ -57,7 +57,7 @@ def read_result(path: Path) -> Jsonable:
     Raises:
         UserError: a file that holds none.
     """
-    results = {kind.name: kind.result for kind in kinds.KINDS if kind.result is not None}
+    results = {kind.name: kind.result for kind in ask.KINDS if kind.result is not None}
     try:
         if path.suffix == ".parquet":
             content = json.loads((pq.read_schema(path).metadata or {})[_KEY])

@@ -51,15 +51,15 @@ def run(arguments: Sequence[str]) -> Ran:
     Raises:
         RuntimeError: it failed; the message holds the end of what it printed.
     """
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as output:
         began = time.monotonic()
-        process = subprocess.Popen([sys.executable, *arguments], stdout=said, stderr=said)
+        process = subprocess.Popen([sys.executable, *arguments], stdout=output, stderr=output)
         _, code, used = os.wait4(process.pid, 0)
         seconds = time.monotonic() - began
         process.returncode = os.waitstatus_to_exitcode(code)
         if process.returncode:
-            said.seek(0)
-            raise RuntimeError(f"{' '.join(arguments)} failed:\n{said.read()[-3000:]}")
+            output.seek(0)
+            raise RuntimeError(f"{' '.join(arguments)} failed:\n{output.read()[-3000:]}")
     return Ran(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 

@@ -62,11 +62,11 @@ class Calibration:
     def verdicts(self) -> dict[str, Counter[str]]:
         """Return how often each verdict fell, by family of transitions and of lean questions."""
         counted: dict[str, Counter[str]] = {}
-        said = [
+        told = [
             *((one.family, one.verdict) for one in self.found),
             *((one.family, one.verdict) for one in self.equivalents),
         ]
-        for family, verdict in said:
+        for family, verdict in told:
             counted.setdefault(family, Counter())[verdict] += 1
         return counted
 

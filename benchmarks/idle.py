@@ -64,7 +64,7 @@ class Shares:
 
 
 def shares(
-    begun: float,
+    started: float,
     spans: Mapping[str, Sequence[Span]],
     trained: Sequence[float],
     trial_seconds: float = 0.0,
@@ -73,7 +73,7 @@ def shares(
     """Add up where the time went.
 
     Args:
-        begun: when the first trial was handed out, s.
+        started: when the first trial was handed out, s.
         spans: of each process: what, from when, to when.
         trained: seconds of updates, of each trial.
         trial_seconds: see ``Shares``.
@@ -87,13 +87,13 @@ def shares(
         if not opened:
             continue
         ends.append(max(end for _, _, end in ordered))
-        found["start of processes"] += opened[0] - begun
+        found["start of processes"] += opened[0] - started
         for what, begin, end in ordered:
             found[what] += end - begin
         for begin in opened[1:]:
             before = [end for what, at, end in ordered if what in _ENDINGS and at < begin]
             found["from trial to trial"] += begin - max(before)
-    worker_seconds = sum(end - begun for end in ends)
+    worker_seconds = sum(end - started for end in ends)
     within = found.pop("between reports", 0.0)
     seconds = {
         "updates": sum(trained),
@@ -141,14 +141,14 @@ def _of_study(home: Path, spans: Mapping[str, Sequence[Span]]) -> Shares:
     from hsweep.record.journal import Journal
 
     with Journal(home / "studies" / STUDY / "journal.db", read_only=True) as journal:
-        begun = next(entry.time for entry in journal.log() if entry.kind == "status")
+        started = next(entry.time for entry in journal.log() if entry.kind == "status")
         last = {entry.key: entry.payload["train_seconds"] for entry in journal.reports()}
         rows = journal.trials()
     whole = [last[row.key] for row in rows if row.status is TrialStatus.FINISHED]
     counts: defaultdict[str, int] = defaultdict(int)
     for row in rows:
         counts[str(row.status)] += 1
-    return shares(begun, spans, list(last.values()), sum(whole) / len(whole), counts)
+    return shares(started, spans, list(last.values()), sum(whole) / len(whole), counts)
 
 
 def epochs_for(seconds: float) -> int:

@@ -155,17 +155,17 @@ def lean_found(family: str, seed: int) -> LeanFound:
         **SHAPE_OPTIONS,
     )
     seconds = time.process_time() - began
-    said: dict[str, list[float]] = {"established": [], "excluded": [], "undecided": []}
+    by_outcome: dict[str, list[float]] = {"established": [], "excluded": [], "undecided": []}
     for row in result.table:
-        said[row.outcome].append(float(true[str(row.config["shape"])]))
+        by_outcome[row.outcome].append(float(true[str(row.config["shape"])]))
     chosen = result.choice_config
     # The simulated truth is a sum, which may miss the margin by a last digit.
     return LeanFound(
         family=family,
         verdict=result.verdict,
-        wrong=any(value <= limit + 1e-9 for value in said["established"]),
+        wrong=any(value <= limit + 1e-9 for value in by_outcome["established"]),
         found=chosen is not None,
         choice_right=chosen is not None and float(true[str(chosen["shape"])]) > limit + 1e-9,
-        wrongly_excluded=any(value >= limit - 1e-9 for value in said["excluded"]),
+        wrongly_excluded=any(value >= limit - 1e-9 for value in by_outcome["excluded"]),
         seconds=seconds,
     )

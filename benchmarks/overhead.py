@@ -107,8 +107,8 @@ def run_ours(trials: int, *options: str) -> Course:
                 process.wait()
         seconds = time.monotonic() - began
         if process.returncode != 0:
-            said = log.read_text()[-3000:]
-            raise RuntimeError(f"hsweep run ended with {process.returncode}:\n{said}")
+            tail = log.read_text()[-3000:]
+            raise RuntimeError(f"hsweep run ended with {process.returncode}:\n{tail}")
         return _course(home, samples, seconds)
 
 

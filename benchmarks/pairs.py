@@ -222,8 +222,8 @@ def in_process(
     )
     seconds = time.monotonic() - started
     if ended.returncode != 0:
-        said = f"{ended.stdout}\n{ended.stderr}".strip()[-3000:]
-        raise RuntimeError(f"{' '.join(arguments)} ended with {ended.returncode}:\n{said}")
+        tail = f"{ended.stdout}\n{ended.stderr}".strip()[-3000:]
+        raise RuntimeError(f"{' '.join(arguments)} ended with {ended.returncode}:\n{tail}")
     return Ended(seconds, ended.stdout)
 
 

@@ -19,10 +19,10 @@ def chunks(thousands: int) -> list[float]:
     planner, points = Planner(sweep, study_seed=0), sweep.space.points()
     taken = []
     for _ in range(thousands):
-        begun = time.process_time()
+        started = time.process_time()
         for _, point in zip(range(CHUNK), points, strict=False):
             planner.plan_point(point)
-        taken.append(time.process_time() - begun)
+        taken.append(time.process_time() - started)
     return taken
 
 

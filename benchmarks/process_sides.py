@@ -24,10 +24,9 @@ from hsweep.design.budget import epochs, steps
 from hsweep.design.trial import Assignment, Trial
 from hsweep.planning.plan import make_plan
 from hsweep.training import train as training
-from hsweep.training.background import BackgroundWriter
-from hsweep.training.checkpoints import CheckpointStore
+from hsweep.training.checkpoints import BackgroundWriter, CheckpointStore
 from hsweep.training.optimizers import build_optimizer
-from hsweep.training.session import TrialSession
+from hsweep.training.train import TrialSession
 from models.retrieval import RetrievalTransformer
 from models.vit import ViT
 from tasks.language.stories import Stories
@@ -61,11 +60,11 @@ def trials(heads: Sequence[int], budget: Any, **recipe: Any) -> tuple[Trial, ...
 def run(trial: Trial, folder: Path) -> list[Any]:
     """Train a trial as a worker does, and return its reports."""
     session = TrialSession(Assignment(trial, 1, 0, str(folder), 1e9))
-    said = []
-    while words := session.next_events():
-        said += [word for _, word in words]
+    reports = []
+    while events := session.next_events():
+        reports += [report for _, report in events]
     session.close()
-    return said
+    return reports
 
 
 def step(num_steps: int, pairs: int, clip_norm: float | None) -> dict[str, Any]:

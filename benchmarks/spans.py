@@ -64,6 +64,6 @@ class Spans:
 
 @functools.cache
 def spans() -> Spans | None:
-    """Return where this process writes; None if nobody asked."""
+    """Return where this process writes; None if that was not asked for."""
     folder = os.environ.get(FOLDER)
     return Spans(folder) if folder else None

@@ -106,8 +106,8 @@ def command(
 def train(case: Case, is_stacked: bool) -> Found:
     """Train the replicates of a case in this process; return the time of their updates alone."""
     from hsweep.design.trial import Assignment, Report
-    from hsweep.training.session import TrialSession
     from hsweep.training.stacked.session import StackedSession
+    from hsweep.training.train import TrialSession
 
     if not case.on_gpu:
         processor_time()
@@ -119,11 +119,11 @@ def train(case: Case, is_stacked: bool) -> Found:
         for group in [given] if is_stacked else [[each] for each in given]:
             stacked = StackedSession(group, always=True) if is_stacked else None
             session = stacked or TrialSession(group[0])
-            while words := session.next_events():
-                for assignment, said in words:
-                    assert isinstance(said, Report), said
-                    seconds += said.train_seconds
-                    nmse[assignment.trial.replicate] = said.metrics["nmse"] or math.nan
+            while events := session.next_events():
+                for assignment, report in events:
+                    assert isinstance(report, Report), report
+                    seconds += report.train_seconds
+                    nmse[assignment.trial.replicate] = report.metrics["nmse"] or math.nan
             session.close()
             reason = stacked.reason if stacked is not None else ""
     return {"seconds": seconds, "nmse": nmse, "reason": reason}

@@ -170,7 +170,7 @@ class Sides:
         self.load.setdefault(side, []).append(round(os.getloadavg()[0], 2))
         click.echo(f"{side} ...", err=True)
         facts = self.folder / "facts.json"
-        # One thread a trial on every side; nobody calls home.
+        # One thread a trial on every side; none calls home.
         in_process(
             ["-m", "benchmarks.whole", str(facts), sys.executable, *arguments],
             folder=ROOT,

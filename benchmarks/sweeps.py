@@ -221,7 +221,7 @@ def _absent(
 
 
 def vary(design: Design, rng: np.random.Generator) -> Design:
-    """Draw the lengths, the seeds and the noise anew; what a family is about stays."""
+    """Draw the lengths, the seeds and the noise again; what a family is about stays."""
     first = int(rng.choice([4, 8, 16, 32]))
     factor = int(rng.choice([2, 4]))
     count = int(rng.integers(2, 7 if factor == 2 else 5))

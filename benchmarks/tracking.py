@@ -88,14 +88,14 @@ def _compared(where: str, uri: str, pairs: int, quick: bool) -> list[Pairing]:
     def our_rate() -> float:
         facts["load"].append(round(os.getloadavg()[0], 2))
         sizes = ["--trials", str(ours), "--reports", str(reports)]
-        said = in_process(["-m", "benchmarks.delivery", uri, *sizes]).result
-        return float(said["metrics"] / said["seconds"])
+        content = in_process(["-m", "benchmarks.delivery", uri, *sizes]).result
+        return float(content["metrics"] / content["seconds"])
 
     def their_rate() -> float:
         sizes = ["--trials", str(theirs), "--reports", str(reports)]
-        said = in_process(["-m", "benchmarks.baselines.ray_mlflow", uri, *sizes]).result
-        their_rows.append(said["rows"] / said["seconds"])
-        return float(said["metrics"] / said["seconds"])
+        content = in_process(["-m", "benchmarks.baselines.ray_mlflow", uri, *sizes]).result
+        their_rows.append(content["rows"] / content["seconds"])
+        return float(content["metrics"] / content["seconds"])
 
     rates = in_turn(our_rate, their_rate, pairs)
     other = "Ray's MLflowLoggerCallback"
@@ -165,13 +165,13 @@ def _studies(folder: Path, pairs: int, quick: bool) -> list[Quantity]:
             variables={"HSWEEP_SPANS": str(spans)},
         )
         seconds = _training_seconds(home)
-        said = json.loads(file.read_text())
-        said["worker_seconds"] = sum(
+        content = json.loads(file.read_text())
+        content["worker_seconds"] = sum(
             json.loads(path.read_text().splitlines()[-1])[-1] for path in spans.iterdir()
         )
-        facts["runs"].append({"which": which, "seconds": round(seconds, 2), **said})
+        facts["runs"].append({"which": which, "seconds": round(seconds, 2), **content})
         if which == "with":
-            shares.append(said["tracker_seconds"] / said["worker_seconds"])
+            shares.append(content["tracker_seconds"] / content["worker_seconds"])
         return seconds
 
     slower = [with_it / without - 1 for with_it, without in in_turn(

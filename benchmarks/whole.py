@@ -3,7 +3,7 @@
     python -m benchmarks.whole FACTS PROGRAM [ARGUMENTS]
 
 FACTS is a JSON file that this writes. Ray's processes leave their parents, so they are adopted
-here; nobody waits for them, so what they have computed is looked up now and then. What a process
+here; no one waits for them, so what they have computed is looked up now and then. What a process
 does in its last half second may be missed. It ends with the program's exit status.
 """
 

@@ -11,15 +11,9 @@ Nothing here imports torch; ``models.attention_probe`` does the measuring.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from models.layer_conditioning import Watch
 from models.shape import whole_number
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +41,3 @@ class Conditioning:
     def due(self, units: Sequence[int]) -> frozenset[int]:
         """Return those of a trial's report units that have a measurement."""
         return frozenset([*units[self.every - 1 :: self.every], *units[-1:]])
-
-    def watching(self, model: "nn.Module") -> AbstractContextManager[Watch]:
-        """Watch a model while the block runs; see ``models.attention_probe.watching``."""
-        from models.attention_probe import watching
-
-        return watching(model, self.examples)

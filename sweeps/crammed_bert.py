@@ -44,7 +44,7 @@ from dataclasses import replace
 from hsweep import Point, Recipe, Resources, Sweep, grid, lean, preset, seconds, steps
 from models.encoder import CrammedBert, crammed_bert
 from tasks.language.glue import Glue
-from tasks.language.glue_config import EIGHT_TASKS
+from tasks.language.glue_tasks import EIGHT_TASKS
 from tasks.language.masked_text import MaskedText
 
 MASKED = 0.25

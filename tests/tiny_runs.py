@@ -11,7 +11,7 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Report, Resources, Trial, TrialStatus
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal
-from hsweep.training.background import THREAD_NAME
+from hsweep.training.checkpoints import THREAD_NAME
 
 History = list[tuple[int, int, dict[str, float | None]]]
 """(unit, step, metrics) of every report of a trial, in the order of the record."""

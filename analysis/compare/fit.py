@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import pandas as pd
 
-from analysis.answer import Answer, answer_study
+from analysis.answer import Answer
+from analysis.ask import answer_study
 from analysis.compare.result import (
     CompareSettings,
     Comparison,
@@ -32,7 +33,6 @@ from analysis.text.numbers import NONE
 from analysis.text.tables import varying_columns
 from hsweep.design.question import Goal
 from hsweep.errors import UserError
-from hsweep.record.reading import reading
 from hsweep.record.study import Study
 
 _CLAIMS: Final = ("transition", "jump_only", "threshold")
@@ -68,7 +68,7 @@ def compare_studies(
     labels = unique_labels(studies)
     answers, tables = [], []
     for study in studies:
-        with reading(study) as read:
+        with study.reading() as read:
             answers.append(answer_study(study, read))
             tables.append(read.trials_frame())
     tasks = [_tasks(study) for study in studies]

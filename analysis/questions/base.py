@@ -2,19 +2,19 @@
 
 A `Kind` reads what it needs from a study or from any table and returns a `Finding`, a frozen value.
 The answer, the page, the terminal, JSON, files, figures and ``hsweep analyze`` loop over findings
-and know no kind by name: a new kind is a folder and a line in `analysis.questions.kinds`.
+and know no kind by name: a new kind is a folder and a line in `analysis.ask`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pandas as pd
 
 from analysis.charts.chart import Chart
+from analysis.questions.settings import Option
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import Table
@@ -22,37 +22,9 @@ from analysis.values import AxisValue, Jsonable
 from hsweep.design.question import Goal
 from hsweep.record.manifest import Manifest
 from hsweep.record.reading import StudyTables
-from hsweep.record.study import Study
-
-if TYPE_CHECKING:
-    pass
 
 NO_VALUE = "none"
 """What stands for an axis that only part of a space has."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option of ``hsweep analyze`` that only some kinds have.
-
-    Attributes:
-        name: ``eval_size`` for ``--eval-size``.
-        help: one line.
-        reads: what its text is read as.
-        multiple: whether it may be given several times.
-        metavar: what stands for its value in the help.
-    """
-
-    name: str
-    help: str
-    reads: type[str | int | float | Path] = str
-    multiple: bool = False
-    metavar: str | None = None
-
-    @property
-    def flag(self) -> str:
-        """The option as it is written on the command line."""
-        return f"--{self.name.replace('_', '-')}"
 
 
 class Section(NamedTuple):
@@ -76,6 +48,19 @@ class Missing:
     at: dict[str, AxisValue]
     trials: int
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """Runs with fresh seeds that confirm a choice.
+
+    Attributes:
+        at: axis values of the chosen shapes and their baselines, as the table of trials has them.
+        seeds: how many of each.
+    """
+
+    at: tuple[dict[str, AxisValue], ...]
+    seeds: int
 
 
 class Finding(ABC):
@@ -152,8 +137,9 @@ class Finding(ABC):
         """The runs that would settle it."""
         return ()
 
-    def confirm_command(self, study: Study) -> str | None:
-        """Return the command that confirms a choice with fresh seeds; None without a choice."""
+    @property
+    def confirmation(self) -> Confirmation | None:
+        """The runs that confirm a choice; None without a choice."""
         return None
 
     @property
@@ -192,19 +178,14 @@ class StudyRuns:
     """A study whose record is read once for all kinds.
 
     Attributes:
-        study: where it is.
+        manifest: what the study was begun with.
         tables: its record.
         shared: what kinds read from the runs for each other, by name.
     """
 
-    study: Study
+    manifest: Manifest
     tables: StudyTables
     shared: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def manifest(self) -> Manifest:
-        """What the study was begun with."""
-        return self.study.manifest
 
     @property
     def goal(self) -> Goal:

@@ -3,12 +3,19 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from analysis.questions.base import Finding
+from analysis.questions.base import Confirmation, Finding
 from analysis.values import AxisValue
 from hsweep.command_line import command
 from hsweep.record.study import Study
+
+_LIMIT_OPTIONS: Final = {
+    "max_params": "--max-params",
+    "min_params": "--min-params",
+    "max_memory": "--max-memory",
+    "max_flops": "--max-flops",
+}
 
 
 def settle_command(study: Study, findings: Iterable[Finding]) -> str | None:
@@ -21,6 +28,73 @@ def settle_command(study: Study, findings: Iterable[Finding]) -> str | None:
         return None
     words = ("--study", study.name, "--only-missing")
     return command("run", sweep_file(study), *words, home=study.paths.home)
+
+
+def confirm_command(study: Study, findings: Iterable[Finding]) -> str | None:
+    """Return the command line that confirms what a study chose, None where it had no choice.
+
+    It runs every chosen shape and its baseline with the next study seed.
+    """
+    confirmations = (finding.confirmation for finding in findings)
+    commands = (_confirm_command(study, each) for each in confirmations if each is not None)
+    return next(filter(None, commands), None)
+
+
+def _confirm_command(study: Study, confirmation: Confirmation) -> str | None:
+    points = _points(study, confirmation)
+    if points is None:
+        return None
+    manifest = study.manifest
+    words = [str(sweep_file(study))]
+    if manifest.preset != "quick":
+        words += ["--preset", manifest.preset]
+    for name, values in manifest.settings:
+        if name != "replicates":
+            words += ["--set", f"{name}={_values(values)}"]
+    for name, limit in manifest.limits.items():
+        if limit is not None:
+            words += [_LIMIT_OPTIONS[name], str(limit)]
+    for point in points:
+        words += ["--point", ",".join(f"{axis}={_value(value)}" for axis, value in point.items())]
+    words += ["--set", f"replicates={confirmation.seeds}", "--seed", str(manifest.seed + 1)]
+    words += ["--study", _free_name(study)]
+    return command("run", *words, home=study.paths.home)
+
+
+def _points(study: Study, confirmation: Confirmation) -> list[dict[str, Any]] | None:
+    """Return the axis values of what is confirmed, as the sweep's space has them."""
+    with study.journal() as journal:
+        recorded = list(journal.points())
+    found: list[dict[str, Any]] = []
+    for at in confirmation.at:
+        point = recorded_point(recorded, at)
+        if point is None:
+            return None
+        # All axes: those that did not vary among the baseline's rivals may vary elsewhere.
+        if point not in found:
+            found.append(dict(point))
+    return found
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        inside = ", ".join(_value(part) for part in value)
+        return f"({inside},)" if len(value) == 1 else f"({inside})"
+    return str(value)
+
+
+def _values(values: Sequence[Any]) -> str:
+    # A tuple alone must not be read as a list of its parts.
+    return ",".join(map(_value, values))
+
+
+def _free_name(study: Study) -> str:
+    base = f"{study.name}-confirm"
+    studies = study.paths.root.parent
+    name, number = base, 2
+    while (studies / name).exists():
+        name, number = f"{base}-{number}", number + 1
+    return name
 
 
 def recorded_point(

@@ -1,8 +1,10 @@
-"""Settings of an analysis, given as texts NAME=VALUE."""
+"""What a kind of question can be told: its own options, and settings given as texts NAME=VALUE."""
 
 import dataclasses
 import typing
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from hsweep.errors import UserError, unknown_name
@@ -10,6 +12,30 @@ from hsweep.errors import UserError, unknown_name
 _MOST: Final = 1_000_000
 
 Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of ``hsweep analyze`` that only some kinds have.
+
+    Attributes:
+        name: ``eval_size`` for ``--eval-size``.
+        help: one line.
+        reads: what its text is read as.
+        multiple: whether it may be given several times.
+        metavar: what stands for its value in the help.
+    """
+
+    name: str
+    help: str
+    reads: type[str | int | float | Path] = str
+    multiple: bool = False
+    metavar: str | None = None
+
+    @property
+    def flag(self) -> str:
+        """The option as it is written on the command line."""
+        return f"--{self.name.replace('_', '-')}"
 
 
 def with_settings(defaults: Settings, given: Sequence[str]) -> Settings:

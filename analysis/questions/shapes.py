@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from analysis.questions.base import Option
+from analysis.questions.settings import Option
 from analysis.runs.table import Runs
 from analysis.values import AxisValue
 from hsweep.design.space import parse_values

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from analysis.questions.base import Option, StudyRuns
+from analysis.questions.base import StudyRuns
+from analysis.questions.settings import Option
 from analysis.questions.shapes import shape_columns
 from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, read_shapes
 from analysis.runs.table import Runs

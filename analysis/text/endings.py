@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.text.numbers import number_text
 from analysis.text.tables import Table, varying_columns
-from hsweep.record.endings import TrialEnd, happenings
+from hsweep.record.endings import TrialEnd, remarks
 
 _ASKED: Final = ("key", "status", "reason", "failures", "micro_batch", "reused_from")
 _COUNTS: Final = {
@@ -40,7 +40,7 @@ def endings_table(
     if notes is None:
         notes = _notes(reports)
     varying = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]
-    found = happenings(_ends(trials, notes, varying)) if len(trials) else []
+    found = remarks(_ends(trials, notes, varying)) if len(trials) else []
     rows = [(each.what, str(each.trials), each.details) for each in found]
     rows += [
         ("orphaned", str(number), f"{why}; their results are kept and in no number here")

@@ -16,7 +16,8 @@ from hsweep.paths import Home
 
 if TYPE_CHECKING:
     from analysis.answer import Answer
-    from analysis.questions.base import Kind, Option
+    from analysis.questions.base import Kind
+    from analysis.questions.settings import Option
 
 _STUDY_KNOWS: Final = "belongs to --table; a study knows it"
 _KIND: Final = "analysis kind"
@@ -66,9 +67,9 @@ class _AnalyzeCommand(click.Command):
 
 def _kinds() -> "dict[str, Kind]":
     """Return the kinds that a table can be asked, by name."""
-    from analysis.questions import kinds
+    from analysis import ask
 
-    return {kind.name: kind for kind in kinds.KINDS if kind.takes_tables}
+    return {kind.name: kind for kind in ask.KINDS if kind.takes_tables}
 
 
 def _parameter(option: "Option") -> click.Option:
@@ -147,10 +148,9 @@ def analyze(
 def _of_study(
     name: str, home: Home, kind: "Kind | None", asked: dict[str, Any], *, with_report: bool
 ) -> "Answer":
-    from analysis.answer import answer_study, ask_study
+    from analysis.ask import answer_study, ask_study
     from hsweep.commands.conclusion import write_study_report
     from hsweep.files import write_json
-    from hsweep.record.reading import reading
     from hsweep.record.study import Study
     from hsweep.running.resume import target_of
 
@@ -159,7 +159,7 @@ def _of_study(
     study = Study.open(home, name)
     if kind is not None and options is not None:
         return ask_study(study, kind, asked)
-    with reading(study) as tables:
+    with study.reading() as tables:
         answer = answer_study(study, tables)
         # Only to be found beside the study: on read-only storage the answer is what counts.
         with contextlib.suppress(OSError):

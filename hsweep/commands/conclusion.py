@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from analysis.answer import Answer
     from hsweep.record.reading import StudyTables
     from hsweep.record.study import Study
-    from hsweep.running.job import Job
-    from hsweep.running.options import RunOptions
     from hsweep.running.outcome import Outcome
     from hsweep.tracking.target import TrackingTarget
 
@@ -42,16 +40,16 @@ class Conclusion:
         with contextlib.suppress(Exception):
             import_client(self.target)
         with contextlib.suppress(Exception):
+            importlib.import_module("analysis.ask")
             importlib.import_module("analysis.report")
 
     def __call__(self, study: "Study") -> list[Path]:
         """Return the files written."""
         try:
-            from analysis.answer import answer_study
+            from analysis.ask import answer_study
             from hsweep.files import write_json
-            from hsweep.record.reading import reading
 
-            with reading(study) as tables:
+            with study.reading() as tables:
                 self.answer = answer_study(study, tables)
                 write_json(study.paths.analysis, self.answer.to_json())
                 report = write_study_report(study, self.answer, self.target, tables)
@@ -76,22 +74,19 @@ def write_study_report(
     return write_report(report_input(study, answer, urls, tables), study.paths.report)
 
 
-def run_and_conclude(
-    job: "Job",
-    options: "RunOptions",
+def conclude(
+    conclusion: Conclusion,
+    study: "Study",
+    outcome: "Outcome",
     home: Home,
     console: "Console",
     as_json: bool,
     besides: Mapping[str, Any] | None = None,
 ) -> None:
-    """Do a job, print the answer and where everything is, and choose the exit code.
+    """Print the answer of a study that has run and where everything is; choose the exit code.
 
     ``besides`` is added to what is printed as JSON.
     """
-    from hsweep.running.run import run
-
-    conclusion = Conclusion(job.target)
-    study, outcome = run(job, options, home, console, conclusion)
     _print_end(console, study, outcome, conclusion, home)
     if as_json:
         answer = conclusion.answer

@@ -216,15 +216,14 @@ def study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) ->
     Raises:
         UserError: nothing published is known to be about this study, or an unknown setup.
     """
-    from analysis.answer import answer_study
+    from analysis.ask import answer_study
     from analysis.published.numbers import setups
     from analysis.questions.base import StudyRuns
     from analysis.questions.published.kind import beside_published
-    from hsweep.record.reading import reading
 
-    with reading(study) as tables:
+    with study.reading() as tables:
         found = answer_study(study, tables).findings
-        runs = StudyRuns(study, tables)
+        runs = StudyRuns(study.manifest, tables)
         result = beside_published(runs, found, setup_name=setup, same_data=same_data)
     if result is None:
         raise UserError(

@@ -77,7 +77,7 @@ def _transition_power(
 ) -> "PowerResult":
     from rich.progress import Progress
 
-    from analysis.answer import answer_study
+    from analysis.ask import answer_study
     from analysis.questions.power.fit import noise_of, plan_transition
     from analysis.questions.power.result import PowerSettings
     from analysis.questions.transition.result import TransitionResult
@@ -109,7 +109,7 @@ def _transition_power(
 
 
 def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowerResult":
-    from analysis.answer import answer_study
+    from analysis.ask import answer_study
     from analysis.questions.lean.groups import LeanGroups
     from analysis.questions.lean.result import LeanResult
     from analysis.questions.power.fit import plan_lean

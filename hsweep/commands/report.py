@@ -15,15 +15,14 @@ from hsweep.paths import Home
 @tracking_option
 def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str | None) -> None:
     """Write the report of STUDY: one HTML file that needs no network."""
-    from analysis.answer import answer_study
+    from analysis.ask import answer_study
     from hsweep.commands.conclusion import write_study_report
-    from hsweep.record.reading import reading
     from hsweep.record.study import Study
     from hsweep.running.resume import target_of
 
     study = Study.open(home, study_name)
     target = target_of(study, home, tracking_uri)
-    with reading(study) as tables:
+    with study.reading() as tables:
         answer = answer_study(study, tables)
         click.echo(str(write_study_report(study, answer, target, tables)))
         if figures is not None:

@@ -45,23 +45,27 @@ def resume(
 
     # Before the imports, which take seconds.
     doing(f"planning the trials of {study_name}")
-    from hsweep.commands.conclusion import run_and_conclude
+    from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.record.study import Study
     from hsweep.running.edit import announce, edited, plan_edit
     from hsweep.running.resume import resumed, target_of
+    from hsweep.running.run import run as run_job
 
     console = console_for(as_json=as_json)
     study = Study.open(home, study_name) if dry_run else Study.open_to_run(home, study_name)
+    revision = {}
     if edit.is_empty and not dry_run:
         job = resumed(study, options, home, console)
-        run_and_conclude(job, options, home, console, as_json)
-        return
-    target = target_of(study, home, options.tracking_uri)
-    planned = plan_edit(study, edit, target, accepts_code=options.accept_code)
-    announce(console, study, planned)
-    revision = {"revision": planned.revision.to_json()}
-    if not dry_run:
+    else:
+        target = target_of(study, home, options.tracking_uri)
+        planned = plan_edit(study, edit, target, accepts_code=options.accept_code)
+        announce(console, study, planned)
+        revision = {"revision": planned.revision.to_json()}
+        if dry_run:
+            if as_json:
+                print_json({"study": study.name, "dry_run": True, **revision})
+            return
         job = edited(study, planned, target)
-        run_and_conclude(job, options, home, console, as_json, revision)
-    elif as_json:
-        print_json({"study": study.name, "dry_run": True, **revision})
+    conclusion = Conclusion(job.target)
+    study, outcome = run_job(job, options, home, console, conclusion)
+    conclude(conclusion, study, outcome, home, console, as_json, revision)

@@ -29,7 +29,6 @@ def show(study_name: str, every: bool, errors: bool, home: Home, as_json: bool) 
     Of more than 200 trials the first 200 are listed, of more than 5,000 the best 20.
     """
     from hsweep.commands.study_tables import show_study
-    from hsweep.record.reading import reading
     from hsweep.record.study import Study
 
     study = Study.open(home, study_name)
@@ -42,7 +41,7 @@ def show(study_name: str, every: bool, errors: bool, home: Home, as_json: bool) 
         return
     status = study.status()
     if as_json:
-        with reading(study) as tables:
+        with study.reading() as tables:
             accepted = list(study.manifest.accepted)
             trials = tables.trials.to_pylist()
         print_json({**status, "accepted": accepted, "trials_list": trials})

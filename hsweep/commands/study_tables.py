@@ -16,14 +16,14 @@ from hsweep.record.endings import (
     TrialEnd,
     counts_in_words,
     first_line,
-    happenings,
     loss_line,
     orphaned_counts_lines,
     orphaned_lines,
+    remarks,
     trial_ends,
 )
 from hsweep.record.journal import Journal
-from hsweep.record.origins import mixed_versions_lines
+from hsweep.record.reading import mixed_versions_lines
 from hsweep.record.rows import TrialRow
 from hsweep.record.study import CLOSELY, Study
 from hsweep.running.outcome import errors_line
@@ -65,7 +65,7 @@ def show_study(
         sum(end.is_interrupted for end in ends),
     )
     console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
-    for line in [*(each.line for each in happenings(ends)), *orphaned_lines(everything), *lines]:
+    for line in [*(each.line for each in remarks(ends)), *orphaned_lines(everything), *lines]:
         console.print(line, soft_wrap=True)
     if any(end.failures for end in ends):
         console.print(errors_line(study), soft_wrap=True)

@@ -31,7 +31,7 @@ from hsweep.design.trial import (
     TrialStatus,
     cost_columns,
 )
-from hsweep.planning.code_changes import note_code
+from hsweep.planning.code_changes import code_metas
 from hsweep.record.endings import INTERRUPTED
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.redaction import redact
@@ -95,7 +95,7 @@ class Coordinator:
     def _enter(self, trials: Sequence[Trial]) -> Collection[str]:
         """Add trials to the record; return the keys of those whose results are there already."""
         self.journal.add_trials(planned_row(trial) for trial in trials)
-        note_code(self.journal, trials)
+        self.journal.set_metas(code_metas(self.journal, trials))
         for row in self._table.add(trials):
             self._asha.enter(row)
         return self.reuse(trials) if self.reuse is not None else ()
@@ -109,7 +109,7 @@ class Coordinator:
                 continue
             row.attempt = known.attempt
             row.continues = known.continues or None
-            row.is_exclusive = known.alone
+            row.is_exclusive = known.exclusive
             if known.unit:
                 self._table.reach(row, known.unit, known.value)
             if known.status is TrialStatus.RUNNING:
@@ -186,7 +186,7 @@ class Coordinator:
                 it. None for a new worker.
             num_workers: processes that train at once: no stack is so large that some of them would
                 have nothing to do.
-            is_ready: whether a trial, by key, can be begun at once; others are passed over.
+            is_ready: whether a trial, by key, can be started at once; others are passed over.
         """
         with self._lock:
             first = self._next(is_ready)
@@ -377,7 +377,7 @@ class Coordinator:
         else:
             reason = f"{message}; it will be trained with nothing beside it"
             key = row.trial.key
-            self._guarded(lambda: self.journal.set_alone(key, assignment.attempt, reason))
+            self._guarded(lambda: self.journal.set_exclusive(key, assignment.attempt, reason))
             row.is_exclusive = True
             self._postpone(row, reason)
 
@@ -509,7 +509,7 @@ class Coordinator:
         """
         with self._lock:
             try:
-                with self.journal.together():
+                with self.journal.transaction():
                     yield
             except Exception as error:
                 self._trouble(error)

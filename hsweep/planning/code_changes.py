@@ -14,8 +14,8 @@ from hsweep.design.labels import listed
 from hsweep.design.trial import Trial
 from hsweep.planning.code import changed_files, files_of
 from hsweep.planning.identity import CODE_PARTS, Accepted
-from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.journal_reader import JournalReader
+from hsweep.record.rows import TrialRow
 
 _CODE_META: Final = "code:"
 _MOST_FILES: Final = 3
@@ -26,17 +26,18 @@ Files = Callable[[str], Mapping[str, str] | None]
 """Returns the files behind a digest of code, None where that is not known."""
 
 
-def note_code(journal: Journal, trials: Iterable[Trial]) -> None:
-    """Record which files the code of these trials is."""
+def code_metas(journal: JournalReader, trials: Iterable[Trial]) -> dict[str, str]:
+    """Return what is to be recorded so that the files behind the code of trials are on record."""
     digests = {trial.parts[part] for trial in trials if trial.parts for part in CODE_PARTS}
-    note_files(journal, {each: files for each in digests if (files := files_of(each)) is not None})
+    code = {each: files for each in digests if (files := files_of(each)) is not None}
+    return files_metas(journal, code)
 
 
-def note_files(journal: Journal, code: Mapping[str, Mapping[str, str]]) -> None:
-    """Record the files behind digests of code, where that is not on record."""
+def files_metas(journal: JournalReader, code: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return what is to be recorded so that the files behind digests of code are on record."""
     known = journal.metas(_CODE_META).keys()
     new = {f"{_CODE_META}{each}": files for each, files in code.items() if each not in known}
-    journal.set_metas({name: json.dumps(dict(files)) for name, files in new.items()})
+    return {name: json.dumps(dict(files)) for name, files in new.items()}
 
 
 def recorded_files(journal: JournalReader) -> dict[str, Mapping[str, str]]:

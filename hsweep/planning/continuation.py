@@ -15,7 +15,7 @@ from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.planning.content import content_hash
 from hsweep.planning.identity import Accepted, key_of
-from hsweep.record.journal import TrialRow
+from hsweep.record.rows import TrialRow
 
 _GOES_ON = (TrialStatus.FINISHED, TrialStatus.PLANNED, TrialStatus.RUNNING)
 _STAYS = (TrialStatus.DIVERGED, TrialStatus.STOPPED_EARLY)

@@ -15,12 +15,12 @@ from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.planning.content import content_hash
 from hsweep.planning.plan import Plan, Planner
-from hsweep.record.journal import TrialRow
 from hsweep.record.manifest import NEW_SEED
+from hsweep.record.rows import TrialRow
 
 _TAKEN_UP = (
     (TrialStatus.RUNNING, "continued"),
-    (TrialStatus.PLANNED, "begun"),
+    (TrialStatus.PLANNED, "started"),
     (TrialStatus.STOPPED_EARLY, "stopped early, now run to the end"),
     (TrialStatus.FAILED, "failed, tried again"),
 )

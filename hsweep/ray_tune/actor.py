@@ -6,7 +6,6 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -15,64 +14,19 @@ from ray import tune
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 
 from hsweep.design.trial import Assignment
+from hsweep.ray_tune.messages import (
+    MESSAGES,
+    PLACE,
+    START,
+    START_SECONDS,
+    Place,
+    WorkerStart,
+    hang_file,
+)
+from hsweep.training.stacked.door import open_session
 from hsweep.training.worker_queue import WorkerQueue
 
-START: Final = "start"
-MESSAGES: Final = "messages"
-PLACE: Final = "place"
-START_SECONDS: Final = 300.0
-"""What a process has at least for starting and for ending a trial, where reports are timed."""
-
 _NODE_LABEL: Final = "ray.io/node-id"
-
-
-class WorkerStart:
-    """The first assignments of a worker on their way to it, opaque to Tune.
-
-    Tune copies, flattens and prints configurations; this one is neither copied nor spelled out.
-
-    Args:
-        assignments: trials and their attempts, at least one, all of the same size.
-        avoided: ids of nodes on which the worker is not placed.
-    """
-
-    def __init__(
-        self, assignments: Sequence[Assignment], avoided: frozenset[str] = frozenset()
-    ) -> None:
-        self.assignments = tuple(assignments)
-        self.avoided = avoided
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "WorkerStart":
-        return self
-
-    def __repr__(self) -> str:
-        first = self.assignments[0]
-        return f"{first.trial.key}-{first.attempt}"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a worker process runs.
-
-    Attributes:
-        node: Ray's id of the node.
-        host: its name.
-        pid: of the process.
-    """
-
-    node: str
-    host: str
-    pid: int
-
-
-def hang_file(folder: str | Path, assignment: Assignment) -> Path:
-    """Return where a worker that hangs leaves its traceback.
-
-    Args:
-        folder: the Tune trial's working folder, on the worker's node.
-        assignment: the attempt.
-    """
-    return Path(folder) / f"hang-{assignment.trial.key}-{assignment.attempt}.txt"
 
 
 class TrialActor(tune.Trainable):
@@ -94,12 +48,12 @@ class TrialActor(tune.Trainable):
         """Get ready for the first trials, which begin when they are asked for.
 
         While a process starts, Tune may give its trials to one that has become free and end this
-        one: had they begun here, they would be trained twice, over one another's checkpoints.
+        one: had they started here, they would be trained twice, over one another's checkpoints.
         """
         # Without Ray this would start one.
         node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
         self._place = Place(node=node, host=socket.gethostname(), pid=os.getpid())
-        self._queue = WorkerQueue(self._ended_if_it_hangs)
+        self._queue = WorkerQueue(open_session, self._ended_if_it_hangs)
         self._queue.give(config[START].assignments)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:

@@ -20,8 +20,7 @@ from ray.exceptions import (
 )
 
 from hsweep.design.trial import Assignment
-from hsweep.ray_tune.actor import START_SECONDS, Place, hang_file
-from hsweep.ray_tune.workers import Worker
+from hsweep.ray_tune.messages import START_SECONDS, Place, hang_file
 
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _PLACE_LOST: Final = (
@@ -56,31 +55,34 @@ class Failure:
 
 
 def failure_of(
-    worker: Worker,
     assignment: Assignment,
     error: BaseException | None,
     *,
+    place: Place | None,
+    has_started: bool,
+    was_silenced: bool = False,
     is_node_alive: bool = True,
     trace: str = "",
 ) -> Failure:
     """Return how an attempt ended.
 
     Args:
-        worker: whose process failed.
         assignment: the attempt.
         error: what Ray raised; None if that is not known.
+        place: where its process ran; None if that is not known.
+        has_started: whether the process may have come to it.
+        was_silenced: the driver ended the process because it was silent for too long.
         is_node_alive: of the node it ran on.
         trace: what it left when it ended itself because it hung; empty if it did not.
     """
-    where = f" (process {worker.place.pid} on {worker.place.host})" if worker.place else ""
+    where = f" (process {place.pid} on {place.host})" if place else ""
     if error is None:
         return Failure("the worker failed, and Ray did not say how")
     text = _COLOURS.sub("", str(error))
     if not isinstance(error, RayActorError) or error.actor_init_failed:
         # A traceback, whose last line says what was raised.
         return Failure(f"{text.strip().rpartition(chr(10))[2].strip()}\n{text}")
-    has_started = worker.may_have_started(assignment.trial.key)
-    if trace or worker.was_silenced:
+    if trace or was_silenced:
         timeout = assignment.report_timeout or 0.0
         late = f"no report for {timeout:g} s"
         if not has_started:

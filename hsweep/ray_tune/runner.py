@@ -24,13 +24,13 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.device_shares import AT_ONCE, share_of
 from hsweep.design.trial import Resources
 from hsweep.errors import UserError
-from hsweep.ray_tune.actor import START, TrialActor
-from hsweep.ray_tune.adapters import CoordinatedSearcher, StopWhenAsked
+from hsweep.ray_tune.actor import TrialActor
 from hsweep.ray_tune.health import RayHealth
+from hsweep.ray_tune.messages import START
 from hsweep.ray_tune.nodes import alive_nodes, slots_of, smallest_device_bytes
 from hsweep.ray_tune.pickling import send_whole
 from hsweep.ray_tune.private import repair_tune
-from hsweep.ray_tune.scheduler import CoordinatedScheduler
+from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher, StopWhenAsked
 from hsweep.ray_tune.workers import Worker
 from hsweep.record.provenance import usable_cores
 from hsweep.workspace import worker_environment

@@ -1,6 +1,7 @@
-"""Between the coordinator and the worker processes, as a scheduler in the thread that runs Tune.
+"""Between the coordinator and the worker processes: what Tune asks in the thread that runs it.
 
-It decides nothing: it passes on what happens in workers, and what the coordinator says of that.
+Nothing is decided here: what happens in workers is passed on, and what the coordinator
+says of that.
 """
 
 import threading
@@ -9,14 +10,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import ray
+from ray import tune
 from ray.exceptions import RayActorError
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Report
-from hsweep.ray_tune.actor import MESSAGES, PLACE
 from hsweep.ray_tune.failures import failure_of, hang_trace
+from hsweep.ray_tune.messages import MESSAGES, PLACE, START
 from hsweep.ray_tune.nodes import alive_nodes
 from hsweep.ray_tune.private import error_of, working_folder
 from hsweep.ray_tune.workers import Worker, Workers
@@ -105,7 +108,7 @@ class CoordinatedScheduler(FIFOScheduler):
                 if not self.coordinator.stop_requested:
                     self.coordinator.no_more_events(worker.undone.values())
                 worker.undone.clear()
-            # A broken worker ends when it is asked once more; others train what it had not begun.
+            # A broken worker ends when it is asked once more; others train what it had not started.
             if actor is not None and not worker.is_broken:
                 more = self.workers.more(worker)
         if actor is not None:
@@ -198,7 +201,15 @@ class CoordinatedScheduler(FIFOScheduler):
         for assignment in undone:
             key = assignment.trial.key
             trace = traces.get(key, "")
-            failure = failure_of(worker, assignment, error, is_node_alive=is_alive, trace=trace)
+            failure = failure_of(
+                assignment,
+                error,
+                place=place,
+                has_started=worker.may_have_started(key),
+                was_silenced=worker.was_silenced,
+                is_node_alive=is_alive,
+                trace=trace,
+            )
             leaves_node = False
             if failure.leaves_node and place is not None:
                 leaves_node = True
@@ -217,3 +228,53 @@ class CoordinatedScheduler(FIFOScheduler):
         deadline = time.monotonic() + seconds
         for thread in self._explaining:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+
+class CoordinatedSearcher(Searcher):
+    """Lets Tune run what the coordinator hands out."""
+
+    def __init__(self, scheduler: CoordinatedScheduler) -> None:
+        super().__init__()
+        self._scheduler = scheduler
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
+    ) -> bool:
+        """Accept Tune's properties: none of them matters here."""
+        return True
+
+    def suggest(self, trial_id: str) -> Any:
+        """Return what a new worker starts with, None for "not now", or that none will come."""
+        coordinator = self._scheduler.coordinator
+        with coordinator.recording():
+            start = self._scheduler.workers.open(trial_id)
+        if start is not None:
+            return {START: start}
+        return Searcher.FINISHED if coordinator.is_exhausted else None
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Do nothing: the coordinator knows from the reports."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Save nothing: the record has everything."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Refuse: a run is never restored."""
+        raise NotImplementedError("hsweep resumes from its own record")
+
+
+class StopWhenAsked(tune.Stopper):
+    """Ends the experiment once the coordinator was asked to stop."""
+
+    def __init__(self, scheduler: CoordinatedScheduler) -> None:
+        self._scheduler = scheduler
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Stop no worker by itself."""
+        return False
+
+    def stop_all(self) -> bool:
+        """Return whether the run shall end now; workers then write their checkpoints."""
+        return self._scheduler.may_stop()

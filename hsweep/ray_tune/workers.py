@@ -13,7 +13,7 @@ import ray
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Resources
-from hsweep.ray_tune.actor import START_SECONDS, Place, WorkerStart
+from hsweep.ray_tune.messages import START_SECONDS, Place, WorkerStart
 from hsweep.ray_tune.nodes import avoidable
 from hsweep.ray_tune.private import actor_of
 
@@ -150,7 +150,7 @@ class Workers:
 
     def close(self, key: str, reference: Any) -> None:
         """Note that a worker was told to end a trial, which is done when the reference is: only
-        then it can be begun elsewhere."""
+        then it can be started elsewhere."""
         closing = self._closing.items()
         self._closing = {each: other for each, other in closing if not _is_done(other)}
         self._closing[key] = reference

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from hsweep.design.trial import TrialStatus
-from hsweep.record.journal import LogRow, TrialRow
+from hsweep.record.rows import LogRow, TrialRow
 
 WAITS_AT_RUNG: Final = "waits at rung"
 """How the reason of a planned trial begins that early stopping has paused."""
@@ -71,7 +71,7 @@ class TrialEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class Remark:
     """Something that befell several trials.
 
     Attributes:
@@ -86,7 +86,7 @@ class Happening:
 
     @property
     def line(self) -> str:
-        """The happening in one line."""
+        """The remark in one line."""
         return f"{self.trials} {self.what}: {self.details}"
 
 
@@ -125,7 +125,7 @@ def trial_ends(
     return ends
 
 
-def happenings(ends: Iterable[TrialEnd]) -> list[Happening]:
+def remarks(ends: Iterable[TrialEnd]) -> list[Remark]:
     """Return what befell the trials of a study, what was lost first; nothing where all went as
     planned."""
     ends = list(ends)
@@ -135,32 +135,30 @@ def happenings(ends: Iterable[TrialEnd]) -> list[Happening]:
         lost = [end for end in ends if end.status == status]
         if lost:
             details = f"{_shapes(lost, sizes)}{_reasons(lost)}"
-            found.append(Happening(what, len(lost), details))
+            found.append(Remark(what, len(lost), details))
     again = [end for end in ends if end.failures and end.status != TrialStatus.FAILED]
     if again:
         failures = sum(end.failures for end in again)
         times = f"{failures} failed attempt{'' if failures == 1 else 's'} in all"
-        found.append(
-            Happening("tried again after failing", len(again), f"{_shapes(again)}; {times}")
-        )
+        found.append(Remark("tried again after failing", len(again), f"{_shapes(again)}; {times}"))
     for size, group in _groups(ends, lambda end: end.micro_batch):
         examples = f"{size} example{'' if size == 1 else 's'}"
         what = f"computed {examples} at once (memory did not suffice for a whole batch)"
-        found.append(Happening(what, len(group), _shapes(group)))
+        found.append(Remark(what, len(group), _shapes(group)))
     for study, group in _groups(ends, lambda end: end.reused_from or None):
         found.append(
-            Happening(f"taken from study {study} (trained there)", len(group), _shapes(group))
+            Remark(f"taken from study {study} (trained there)", len(group), _shapes(group))
         )
     waiting = [end for end in ends if end.is_waiting]
     if waiting:
         what = "waiting at a rung for the others of their stratum"
-        found.append(Happening(what, len(waiting), _shapes(waiting)))
+        found.append(Remark(what, len(waiting), _shapes(waiting)))
     noted: dict[str, list[TrialEnd]] = {}
     for end in ends:
         for note in dict.fromkeys(end.notes):
             noted.setdefault(note, []).append(end)
     for note, group in noted.items():
-        found.append(Happening(f"with the note “{note}”", len(group), _shapes(group)))
+        found.append(Remark(f"with the note “{note}”", len(group), _shapes(group)))
     return found
 
 
@@ -197,9 +195,9 @@ def counts_in_words(
         interrupted: planned trials that were in training when the study was interrupted.
     """
     taken = Counter(reused_from)
-    said = ", ".join(f"{number} taken from study {study}" for study, number in taken.items())
+    taken_text = ", ".join(f"{number} taken from study {study}" for study, number in taken.items())
     behind = {
-        TrialStatus.FINISHED: said,
+        TrialStatus.FINISHED: taken_text,
         TrialStatus.PLANNED: ", ".join(
             f"{number} {how}"
             for number, how in ((waiting, "waiting at a rung"), (interrupted, INTERRUPTED))
@@ -219,11 +217,11 @@ def first_line(reason: str) -> str:
 
     A very long line loses its middle: an error says what it is first and where it happened last.
     """
-    said = reason.strip().partition("\n")[0].strip()
-    if len(said) <= _LONGEST_REASON:
-        return said
+    line = reason.strip().partition("\n")[0].strip()
+    if len(line) <= _LONGEST_REASON:
+        return line
     half = _LONGEST_REASON // 2
-    return f"{said[: half - 1]}…{said[-half:]}"
+    return f"{line[: half - 1]}…{line[-half:]}"
 
 
 def _groups(
@@ -240,14 +238,14 @@ def _groups(
 def _shapes(ends: Sequence[TrialEnd], sizes: "Counter[str] | None" = None) -> str:
     """Return the shapes of trials, each with how many of its replicates they are."""
     counted = Counter(end.shape for end in ends)
-    said = [
+    parts = [
         (f"{number} of {sizes[shape]} at " if sizes is not None else "")
         + (shape or "the only point")
         + (f" ({number} times)" if sizes is None and number > 1 else "")
         for shape, number in list(counted.items())[:_MOST_SHAPES]
     ]
-    left = len(counted) - len(said)
-    return ", ".join([*said, *([f"and {left} more points"] if left else [])])
+    left = len(counted) - len(parts)
+    return ", ".join([*parts, *([f"and {left} more points"] if left else [])])
 
 
 def _reasons(ends: Sequence[TrialEnd]) -> str:
@@ -262,9 +260,9 @@ def _most_common(reasons: Mapping[str, int], before: str) -> str:
             counted[first_line(reason)] += number
     if not counted:
         return ""
-    said = [
+    parts = [
         f"{reason} ({number} times)" if number > 1 else reason
         for reason, number in counted.most_common(_MOST_REASONS)
     ]
-    left = len(counted) - len(said)
-    return before + "; ".join([*said, *([f"and {left} other reasons"] if left else [])])
+    left = len(counted) - len(parts)
+    return before + "; ".join([*parts, *([f"and {left} other reasons"] if left else [])])

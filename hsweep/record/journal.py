@@ -86,34 +86,32 @@ class Journal(JournalReader):
         self.close()
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def transaction(self, *, line_each: bool = False) -> Iterator[None]:
         """Let all that is recorded within be one transaction: one line of the log.
 
         All of it is on record when the block ends, or none of it is. Whatever fails within takes
-        back the whole, also where the failure is caught.
+        back the whole, also where the failure is caught. A transaction within another is part of
+        it.
+
+        Args:
+            line_each: write each entry as a line of its own: a damaged line costs one of them.
 
         Raises:
             OSError, sqlite3.Error: it cannot be written; nothing of it is then.
         """
-        if self._entries is None:
-            with self._transaction():
+        if self._entries is not None:
+            try:
                 yield
+            except BaseException:
+                self._is_spoiled = True
+                raise
             return
-        try:
-            yield
-        except BaseException:
-            self._is_spoiled = True
-            raise
-
-    @contextmanager
-    def _transaction(self, *, line_each: bool = False) -> Iterator[None]:
-        """Record what is entered within: as one line, or with ``line_each`` as a line an entry."""
         self._end = end = self._index.begin()
         self._entries, self._is_spoiled = [], False
         try:
             yield
             if self._is_spoiled:
-                raise sqlite3.OperationalError("a part of what belongs together was not recorded")
+                raise sqlite3.OperationalError("a part of the transaction was not recorded")
             lines = [[entry] for entry in self._entries] if line_each else [self._entries]
             self._index.commit(self._log.append(lines, end) if self._entries else None)
         except BaseException:
@@ -141,7 +139,7 @@ class Journal(JournalReader):
         changed = {name: value for name, value in values.items() if self.meta(name) != value}
         if not changed:
             return
-        with self.together():
+        with self.transaction():
             for name, value in changed.items():
                 self._enter({"meta": name, "value": value})
 
@@ -150,18 +148,16 @@ class Journal(JournalReader):
         self.set_metas(dict.fromkeys((prefix + name for name in self.metas(prefix)), None))
 
     def add_trials(self, rows: Iterable[TrialRow]) -> None:
-        """Add planned trials; those already there are left as they are.
-
-        Outside of `together` each is a line of its own: a damaged line costs one of them.
-        """
-        with self.together() if self._entries is not None else self._transaction(line_each=True):
+        """Add planned trials, each as a line of its own unless within a transaction; those already
+        there are left as they are."""
+        with self.transaction(line_each=True):
             for row in rows:
                 if not self._has(row.key):
                     self._enter(row.entry())
 
     def place_trials(self, rows: Iterable[TrialRow]) -> None:
         """Give recorded trials the place they have in another plan; what became of them stays."""
-        with self.together():
+        with self.transaction():
             for row in rows:
                 self._enter(row.entry())
 
@@ -172,7 +168,7 @@ class Journal(JournalReader):
             key: the trial.
             origin: what it is trained with (``Trial.origin``); empty where that is not known.
         """
-        with self.together():
+        with self.transaction():
             digests = self._known_origins([origin] if origin else [])
             attempt: int = self._state(key, "attempt") + 1
             self._enter_status(key, attempt, TrialStatus.RUNNING, "", **_trained_with(digests))
@@ -217,7 +213,7 @@ class Journal(JournalReader):
             **({"note": report.note} if report.note else {}),
             **({"peak_memory_bytes": peak} if (peak := report.peak_memory_bytes) else {}),
         }
-        with self.together():
+        with self.transaction():
             self._state(key, "status")
             is_new = self._enter_report(key, time.time(), attempt, report.unit, value, payload)
             if status is not TrialStatus.RUNNING:
@@ -226,7 +222,7 @@ class Journal(JournalReader):
 
     def set_status(self, key: str, attempt: int, status: TrialStatus, reason: str = "") -> None:
         """Record a change of status that no report led to."""
-        with self.together():
+        with self.transaction():
             self._state(key, "status")
             self._enter_status(key, attempt, status, reason)
 
@@ -236,22 +232,22 @@ class Journal(JournalReader):
         Returns:
             How many attempts of the trial have failed, this one included.
         """
-        with self.together():
+        with self.transaction():
             failures: int = self._state(key, "failures") + 1
             status = TrialStatus.PLANNED if failures <= max_failures else TrialStatus.FAILED
             self._enter_status(key, attempt, status, reason, failures=failures)
         return failures
 
-    def set_alone(self, key: str, attempt: int, reason: str) -> None:
+    def set_exclusive(self, key: str, attempt: int, reason: str) -> None:
         """Plan a trial again, to be trained with nothing beside it."""
-        with self.together():
+        with self.transaction():
             self._state(key, "status")
-            self._enter_status(key, attempt, TrialStatus.PLANNED, reason, alone=1)
+            self._enter_status(key, attempt, TrialStatus.PLANNED, reason, exclusive=1)
 
     def set_orphaned(self, keys: Iterable[str], why: str) -> None:
         """Take trials out of the study (or back into it, with an empty ``why``); their status and
         what they reported stay."""
-        with self.together():
+        with self.transaction():
             for key in keys:
                 attempt, status, reason = (
                     self._state(key, name) for name in ("attempt", "status", "reason")
@@ -282,7 +278,7 @@ class Journal(JournalReader):
             continues: the other trial's key, if its budget is shorter.
             origins: what the other trial was trained with.
         """
-        with self.together():
+        with self.transaction():
             self._state(key, "status")
             digests = self._known_origins(origins)
             for report in reports:
@@ -293,10 +289,12 @@ class Journal(JournalReader):
 
     def reopen(self, keys: Iterable[str], reason: str) -> None:
         """Plan trials again that had ended; what they reported stays, and failures are forgiven."""
-        with self.together():
+        with self.transaction():
             for key in keys:
                 attempt = self._state(key, "attempt")
-                self._enter_status(key, attempt, TrialStatus.PLANNED, reason, failures=0, alone=0)
+                self._enter_status(
+                    key, attempt, TrialStatus.PLANNED, reason, failures=0, exclusive=0
+                )
 
     def _enter_report(
         self,
@@ -335,7 +333,3 @@ class Journal(JournalReader):
         if row is None:
             raise KeyError(f"the record has no trial {key!r}")
         return row[0]
-
-    def set_cursor(self, name: str, seq: int) -> None:
-        """Remember how far the reader called ``name`` has come."""
-        self._connection.execute("INSERT OR REPLACE INTO cursors VALUES (?, ?)", (name, seq))

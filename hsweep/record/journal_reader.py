@@ -10,7 +10,7 @@ from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.record.index import Index, is_damage
 from hsweep.record.rows import LogRow, Totals, TrialRow
-from hsweep.record.schema import REMARKED, TRIAL_COLUMNS
+from hsweep.record.schema import REMARKED, TRIAL_COLUMNS, RawReport, RawTrial
 
 ORIGIN_META: Final = "origin:"
 """Begins the names under which it is kept what trials are trained with."""
@@ -27,11 +27,6 @@ _ENTRIES: Final = "SELECT seq, time, key, attempt, kind, unit, payload FROM log"
 _NEWEST_REPORTS: Final = "SELECT MAX(seq) FROM log WHERE kind = 'report' GROUP BY key"
 _ERRORS: Final = "kind = 'status' AND (instr(payload, '\\n') OR instr(payload, 'failed'))"
 """Status entries whose reason may have several lines, as JSON writes them."""
-
-RawReport = tuple[str, float, int, int, str]
-"""A report as it is stored: key, time, attempt, unit, payload (JSON)."""
-RawTrial = tuple[Any, ...]
-"""A trial as it is stored, in the order of ``TRIAL_COLUMNS``."""
 
 
 class JournalReader:
@@ -300,10 +295,6 @@ class JournalReader:
         """Return how many entries follow entry ``seq``; the numbers may have gaps."""
         return self._number("SELECT COUNT(*) FROM log WHERE seq > ?", seq)
 
-    def cursor(self, name: str) -> int:
-        """Return how far the reader called ``name`` has come in the log (0: nowhere yet)."""
-        return self._number("SELECT COALESCE(MAX(seq), 0) FROM cursors WHERE name = ?", name)
-
     def _number(self, query: str, *values: object) -> int:
         return int(self._rows(query, *values)[0][0])
 
@@ -313,7 +304,7 @@ def _trial_rows(rows: Iterable[RawTrial]) -> list[TrialRow]:
     found = []
     for row in rows:
         key, ordinal, point, replicate, stratum, budget, counts, parts, status, *state = row
-        reason, attempt, unit, value, seconds, failures, alone, *others = state
+        reason, attempt, unit, value, seconds, failures, exclusive, *others = state
         orphaned, reused_from, continues = others
         # The replicates of a shape hold the same texts.
         for text in (point, counts, parts):
@@ -322,8 +313,8 @@ def _trial_rows(rows: Iterable[RawTrial]) -> list[TrialRow]:
         found.append(
             TrialRow(
                 key, ordinal, parsed[point], replicate, stratum, budget, parsed[counts],
-                TrialStatus(status), reason, attempt, unit, value, seconds, failures, bool(alone),
-                orphaned, reused_from, continues, parsed[parts],
+                TrialStatus(status), reason, attempt, unit, value, seconds, failures,
+                bool(exclusive), orphaned, reused_from, continues, parsed[parts],
             )
         )  # fmt: skip
     return found

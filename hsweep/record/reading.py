@@ -4,22 +4,20 @@ A report is a row of the record. Of a large study most questions need the last o
 alone, or those of a few trials, so the whole log is read only for what does need it.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from hsweep.design.origin import Origin
 from hsweep.record.endings import SEARCH_END
-from hsweep.record.journal import Journal
-from hsweep.record.journal_reader import RawTrial
-from hsweep.record.origins import mixed_versions_lines
+from hsweep.record.journal_reader import ORIGIN_META, JournalReader
+from hsweep.record.schema import RawTrial
 from hsweep.record.tables import frame, is_probed, reports_schema, reports_table, trials_table
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
-
-    from hsweep.record.study import Study
 
 
 class StudyTables:
@@ -33,7 +31,7 @@ class StudyTables:
     """
 
     def __init__(
-        self, journal: Journal, study: str, metrics: Sequence[str], *, orphaned: bool = False
+        self, journal: JournalReader, study: str, metrics: Sequence[str], *, orphaned: bool = False
     ) -> None:
         self._journal = journal
         self._study = study
@@ -105,8 +103,34 @@ class StudyTables:
         return self._journal.raw_trials(orphaned=self._orphaned)
 
 
-@contextmanager
-def reading(study: "Study", *, orphaned: bool = False) -> Iterator[StudyTables]:
-    """Read a study as of one instant, whatever is recorded meanwhile."""
-    with study.journal() as journal, journal.snapshot():
-        yield StudyTables(journal, study.name, study.manifest.metrics, orphaned=orphaned)
+def mixed_versions_lines(journal: JournalReader, keys: Iterable[str]) -> list[str]:
+    """Return which trials were trained with which versions; nothing where all had the same.
+
+    Args:
+        journal: the study's record.
+        keys: of the trials.
+    """
+    if len(journal.metas(ORIGIN_META)) < 2:
+        return []
+    texts = journal.origins()
+    versions = [
+        [Origin.parse(text).versions for text in texts[key]] for key in keys if key in texts
+    ]
+    found: dict[str, set[str]] = {}
+    for each in (one for of_trial in versions for one in of_trial):
+        for name, version in each.items():
+            found.setdefault(name, set()).add(version)
+    names = [name for name, different in found.items() if len(different) > 1]
+    counted = Counter(filter(None, (_in_words(of_trial, names) for of_trial in versions)))
+    if len(counted) < 2:
+        return []
+    parts = [
+        f"{number} trial{'' if number == 1 else 's'} with {words}"
+        for words, number in counted.items()
+    ]
+    return [f"trained with different versions: {'; '.join(parts)}"]
+
+
+def _in_words(versions: Sequence[Mapping[str, str]], names: Sequence[str]) -> str:
+    each = [", ".join(f"{name} {one[name]}" for name in names if name in one) for one in versions]
+    return ", later ".join(dict.fromkeys(filter(None, each)))

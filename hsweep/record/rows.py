@@ -18,7 +18,7 @@ class TrialRow:
         value: the study's metric at that report, None if there is none or it was not finite.
         reason: why it failed, diverged or was stopped.
         failures: attempts that failed, all runs of the study together.
-        alone: whether it must train with nothing beside it.
+        exclusive: whether it must train with nothing beside it.
         orphaned: why it is no longer part of the study; empty while it is.
         reused_from: the study that trained it, if this one did not.
         continues: key of the trial with a shorter budget that it goes on from; empty for none.
@@ -39,7 +39,7 @@ class TrialRow:
     value: float | None = None
     wall_seconds: float = 0.0
     failures: int = 0
-    alone: bool = False
+    exclusive: bool = False
     orphaned: str = ""
     reused_from: str = ""
     continues: str = ""

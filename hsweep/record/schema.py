@@ -12,10 +12,15 @@ PLANNED_COLUMNS: Final = (
     "key", "ordinal", "point", "replicate", "stratum", "budget", "counts", "parts",
 )  # fmt: skip
 STATE_COLUMNS: Final = (
-    "status", "reason", "attempt", "unit", "value", "wall_seconds", "failures", "alone",
+    "status", "reason", "attempt", "unit", "value", "wall_seconds", "failures", "exclusive",
     "orphaned", "reused_from", "continues",
 )  # fmt: skip
 TRIAL_COLUMNS: Final = (*PLANNED_COLUMNS, *STATE_COLUMNS)
+
+RawReport = tuple[str, float, int, int, str]
+"""A report as it is stored: key, time, attempt, unit, payload (JSON)."""
+RawTrial = tuple[Any, ...]
+"""A trial as it is stored, in the order of ``TRIAL_COLUMNS``."""
 
 REMARKED: Final = (
     "kind = 'report' AND (instr(payload, '\"micro_batch\"') OR instr(payload, '\"note\"'))"
@@ -43,7 +48,7 @@ TABLES: Final = (
         value REAL,
         wall_seconds REAL NOT NULL DEFAULT 0,
         failures INTEGER NOT NULL DEFAULT 0,
-        alone INTEGER NOT NULL DEFAULT 0,
+        exclusive INTEGER NOT NULL DEFAULT 0,
         orphaned TEXT NOT NULL DEFAULT '',
         reused_from TEXT NOT NULL DEFAULT '',
         continues TEXT NOT NULL DEFAULT '',
@@ -65,7 +70,6 @@ TABLES: Final = (
     """,
     "CREATE UNIQUE INDEX one_report_a_unit ON log (key, unit) WHERE kind = 'report'",
     "CREATE INDEX log_by_key ON log (key, seq)",
-    "CREATE TABLE cursors (name TEXT PRIMARY KEY, seq INTEGER NOT NULL)",
 )
 LATER_INDEXES: Final = (
     "CREATE INDEX trials_in_order ON trials (ordinal)",
@@ -87,7 +91,7 @@ _REACH: Final = (
     "UPDATE trials SET attempt = MAX(attempt, ?), unit = ?, value = ?, wall_seconds = ?,"
     " train_seconds = ?, data_seconds = ? WHERE key = ? AND unit < ?"
 )
-_CHANGED_BY_A_STATUS: Final = ("failures", "alone", "orphaned", "reused_from", "continues")
+_CHANGED_BY_A_STATUS: Final = ("failures", "exclusive", "orphaned", "reused_from", "continues")
 _CHANGE: Final = (
     "UPDATE trials SET attempt = MAX(attempt, ?), status = ?, reason = ?,"
     f" {', '.join(f'{name} = COALESCE(?, {name})' for name in _CHANGED_BY_A_STATUS)} WHERE key = ?"

@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from hsweep.paths import Home, StudyPaths
 from hsweep.record.endings import PROPOSALS, SEARCH_END
 from hsweep.record.journal import Journal
 from hsweep.record.manifest import Manifest, manifest_text, parse_manifest
-from hsweep.record.reading import reading
+from hsweep.record.reading import StudyTables
 from hsweep.record.study_lock import StudyLock
 from hsweep.record.tables import write_table
 from hsweep.redaction import redact_command
@@ -198,7 +198,7 @@ class Study:
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(
                 f"the study {self.name!r} has lost its sweep file: {self.paths.sweep_source}: "
-                f"{error}; put the file it was begun with in its place"
+                f"{error}; put the file it was started with in its place"
             ) from error
 
     def sweep_file(self) -> Path:
@@ -263,10 +263,17 @@ class Study:
         """Return the folder or URI that holds the checkpoints."""
         return self.paths.checkpoint_root(self.manifest.storage)
 
+    @contextlib.contextmanager
+    def reading(self, *, orphaned: bool = False) -> Iterator[StudyTables]:
+        """Read the study as of one instant, whatever is recorded meanwhile; ``orphaned`` adds the
+        trials that are no longer part of it."""
+        with self.journal() as journal, journal.snapshot():
+            yield StudyTables(journal, self.name, self.manifest.metrics, orphaned=orphaned)
+
     def tables(self, *, orphaned: bool = False) -> "tuple[pa.Table, pa.Table]":
         """Return the trials and the reports as they stand; ``orphaned`` adds those of trials that
         are no longer part of the study."""
-        with reading(self, orphaned=orphaned) as tables:
+        with self.reading(orphaned=orphaned) as tables:
             return tables.trials, tables.reports
 
     def write_tables(self) -> None:

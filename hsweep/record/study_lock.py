@@ -1,4 +1,4 @@
-"""The lock of a study: one process runs it, and whoever asks learns which.
+"""The lock of a study: one process runs it, and others can ask which.
 
 The operating system holds the lock for the process, so it ends with the process, however that
 ends; the note of who holds it is for people and may be old, missing or garbled.
@@ -36,7 +36,7 @@ class StudyLock:
         """
         lock = FileLock(self._paths.lock)
         try:
-            # Whoever asks whether the study runs holds the lock for an instant, too.
+            # A process that asks whether the study runs holds the lock for an instant, too.
             lock.acquire(timeout=LOCK_SECONDS)
         except Timeout:
             raise UserError(

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError
 from hsweep.files import replacing
-from hsweep.record.journal_reader import RawReport, RawTrial
-from hsweep.record.schema import TRIAL_COLUMNS
+from hsweep.record.schema import TRIAL_COLUMNS, RawReport, RawTrial
 from models import layer_conditioning
 
 if TYPE_CHECKING:

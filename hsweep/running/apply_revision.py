@@ -24,7 +24,7 @@ def apply_revision(study: Study, revision: Revision, manifest: Manifest, source:
         UserError: the study's folder cannot be written to.
     """
     try:
-        with study.journal(read_only=False) as journal, journal.together():
+        with study.journal(read_only=False) as journal, journal.transaction():
             _enter(journal, revision)
             study.record_revision(journal, manifest, source)
         study.manifest = manifest

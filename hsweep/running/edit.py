@@ -175,7 +175,7 @@ def _merged(study: Study, options: EditOptions) -> SweepOptions:
         if name not in settings:
             known = ", ".join(settings) if settings else "none"
             raise UserError(
-                f"the study {study.name!r} was not begun with --set {name}; its settings: {known}"
+                f"the study {study.name!r} was not started with --set {name}; its settings: {known}"
             )
         del settings[name]
     return replace(recorded, settings=list((settings | dict(options.settings)).items()))

@@ -60,7 +60,7 @@ def study_of(
 def _refuse_differing(study: Study, what: str, now: Any, before: Any) -> None:
     if now != before:
         raise UserError(
-            f"the study {study.name!r} was begun with {what} {before!r}, not {now!r}; only the "
+            f"the study {study.name!r} was started with {what} {before!r}, not {now!r}; only the "
             "trials it lacks can be added (leave the option out)"
         )
 

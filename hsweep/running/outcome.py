@@ -9,8 +9,8 @@ from hsweep.paths import Home
 from hsweep.record.endings import (
     SEARCH_END,
     counts_in_words,
-    happenings,
     orphaned_lines,
+    remarks,
     trial_ends,
 )
 from hsweep.record.study import Study
@@ -95,7 +95,7 @@ def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> lis
         lines.append(search_end)
     if outcome.problem:
         lines.append(outcome.problem)
-    lines += [each.line for each in happenings(ends)]
+    lines += [each.line for each in remarks(ends)]
     if any(end.failures for end in ends):
         lines.append(errors_line(study))
     lines += orphaned_lines(everything)

@@ -21,8 +21,8 @@ from hsweep.planning.code_changes import (
     acceptance,
     changed_code,
     code_in_words,
+    files_metas,
     merged_changes,
-    note_files,
     recorded_files,
 )
 from hsweep.planning.content import describe
@@ -70,8 +70,8 @@ class Reuse:
     """Takes what other studies of a home have finished into the record of one.
 
     Not taken are budgets in seconds, where the hardware decides the result; trials this study has
-    begun; reports that lack a metric this study needs; what was trained by other code, unless that
-    is accepted, or with other versions; and nothing at all where the question compares measured
+    started; reports that lack a metric it needs; what was trained by other code, unless that is
+    accepted, or with other versions; and nothing at all where the question compares measured
     times, which only trials run side by side make comparable. A study that cannot be read is
     passed over.
 
@@ -201,7 +201,7 @@ class Reuse:
             )
             self.taken[key] = candidate.trained_by
         if found:
-            note_files(self.journal, files)
+            self.journal.set_metas(files_metas(self.journal, files))
         if accepting:
             for study in dict.fromkeys(each.trained_by for each in found.values()):
                 changes = [each.changed for each in found.values() if each.trained_by == study]

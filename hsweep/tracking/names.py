@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from hsweep.record.journal import TrialRow
+from hsweep.record.rows import TrialRow
 
 if TYPE_CHECKING:
     from hsweep.record.manifest import Manifest

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from hsweep.design.trial import TrialStatus
-from hsweep.record.journal import TrialRow
+from hsweep.record.rows import TrialRow
 from hsweep.tracking.names import STUDY_ID, run_name
 from hsweep.tracking.state import PARENT, StoreState
 from hsweep.tracking.store import is_missing, milliseconds

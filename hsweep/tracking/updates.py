@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hsweep.design.trial import TrialStatus
-from hsweep.record.journal import LogRow, TrialRow
+from hsweep.record.rows import LogRow, TrialRow
 from hsweep.redaction import redact
 from hsweep.tracking.names import run_params, safe_names
 from hsweep.tracking.store import milliseconds

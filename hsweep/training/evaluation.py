@@ -15,7 +15,8 @@ from torch import nn
 from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.errors import shown
 from hsweep.training.memory import held_at_most, is_out_of_memory, with_room
-from hsweep.training.opening import Autocast, Opened
+from hsweep.training.micro_batches import Autocast
+from hsweep.training.trial_state import TrialState
 from tasks.base import Batch, FurtherEvaluated, TaskData
 
 _LATENCY_PASSES: Final = 6
@@ -112,16 +113,29 @@ class Reporter:
 
     Args:
         assignment: the trial, and what is measured beside its task's metrics.
-        opened: the same trial, in training.
+        data: opened under the trial's seeds.
+        model: what is trained.
+        state: its optimizer, clock and reports so far.
+        autocast: under which evaluations are computed.
+        device: where it trains.
     """
 
-    def __init__(self, assignment: Assignment, opened: Opened) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        data: TaskData,
+        model: nn.Module,
+        state: TrialState,
+        autocast: Autocast,
+        device: torch.device,
+    ) -> None:
         trial, probe = assignment.trial, assignment.probe
         self._declared = Declared.of(trial)
         self._amount = trial.budget.amount
         self._probe = probe
         self._probed = probe.due(trial.budget.report_units()) if probe else frozenset()
-        self._opened = opened
+        self._data, self._model, self._state = data, model, state
+        self._autocast, self._device = autocast, device
 
     def report(
         self,
@@ -145,7 +159,7 @@ class Reporter:
             MetricsError: the metrics are not those that the task declares.
             DoesNotFitError: memory does not suffice for the evaluation.
         """
-        data, model, state, autocast, device = self._opened
+        data, state, device = self._data, self._state, self._device
         evaluate = functools.partial(self._evaluated, unit, step, losses)
         metrics, diverged_at = with_room("the evaluation", evaluate, make_room, device)
         wall_seconds = state.seconds()
@@ -160,7 +174,9 @@ class Reporter:
             diverged_at=diverged_at,
             train_seconds=state.train_seconds,
             data_seconds=state.data_seconds,
-            latency_seconds=latency(model, data, batch, autocast) if has_latency else None,
+            latency_seconds=(
+                latency(self._model, data, batch, self._autocast) if has_latency else None
+            ),
             peak_memory_bytes=held_at_most(device),
         )
 
@@ -168,12 +184,14 @@ class Reporter:
         self, unit: int, step: int, losses: Sequence[torch.Tensor]
     ) -> tuple[dict[str, float | None], int | None]:
         """Return the metrics, and the update at which the trial stopped making sense."""
-        data, model, autocast = self._opened.data, self._opened.model, self._opened.autocast
+        data, model, autocast = self._data, self._model, self._autocast
         is_last = unit == self._amount
         model.eval()
         watching: Any = contextlib.nullcontext()
         if self._probe is not None and unit in self._probed:
-            watching = self._probe.watching(model)
+            from models.attention_probe import watching as watching_attention
+
+            watching = watching_attention(model, self._probe.examples)
         with torch.no_grad(), autocast, watching as watch:
             returned = data.evaluate(model)
         metrics = self._declared.checked(returned, may_lack=isinstance(data, FurtherEvaluated))

@@ -8,8 +8,6 @@ from typing import Final, TypeVar
 
 import torch
 
-from hsweep.design.trial import Assignment, OutOfMemory
-
 _SIGNS: Final = re.compile(
     r"out of memory|can't allocate memory|not enough memory|_STATUS_ALLOC_FAILED", re.IGNORECASE
 )
@@ -106,30 +104,6 @@ def held_at_most(device: torch.device) -> int | None:
     What the allocator keeps for later counts: no other process can have it.
     """
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
-
-
-def out_of_memory(
-    assignment: Assignment, device: torch.device, error: DoesNotFitError
-) -> OutOfMemory:
-    """Return how a trial that does not fit ends, with the bytes that it needs as far as known.
-
-    On CUDA these are its peak and what it asked for in vain; elsewhere what was planned for it, or
-    what it asked for if that alone is more.
-    """
-    trial, asked = assignment.trial, error.asked_bytes
-    if device.type == "cuda":
-        needed = torch.cuda.max_memory_allocated(device) + (asked or 0)
-    else:
-        needed = max(trial.train_memory_bytes, asked or 0)
-    if assignment.is_exclusive:
-        where = "the device even alone"
-        precision = "" if trial.recipe.precision == "bfloat16" else ", train in bfloat16"
-        advice = f"make the shape smaller{precision} or take a device with more memory"
-    else:
-        where, advice = "the device beside what else is on it", "it may fit alone"
-    in_vain = f", {shown(asked)} of it asked for in vain" if asked else ""
-    message = f"{error.what} does not fit {where}: about {shown(needed)} needed{in_vain}; {advice}"
-    return OutOfMemory(message, needed)
 
 
 def shown(num_bytes: int) -> str:

@@ -25,6 +25,9 @@ from hsweep.training.batches import Parts, parts_of
 from hsweep.training.memory import DoesNotFitError, fitting, release
 from tasks.base import Batch, TaskData
 
+Autocast = AbstractContextManager[object, bool | None]
+"""What losses and evaluations are computed under; it can be entered again and again."""
+
 
 class Gradients:
     """Computes the gradients of one trial, and remembers how much fits at once.
@@ -45,7 +48,7 @@ class Gradients:
         self,
         data: TaskData,
         model: nn.Module,
-        autocast: AbstractContextManager[object, bool | None],
+        autocast: Autocast,
         *,
         batch_size: int,
         seed: int,

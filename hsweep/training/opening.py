@@ -1,7 +1,7 @@
 """A trial made ready to train: its data, its model, and what a checkpoint remembers."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -10,13 +10,11 @@ from torch import nn
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Assignment, Trial
 from hsweep.training.memory import fitting
+from hsweep.training.micro_batches import Autocast
 from hsweep.training.optimizers import build_optimizer
 from hsweep.training.process_state import seed_all
 from hsweep.training.trial_state import TrialState
 from tasks.base import TaskData
-
-Autocast = AbstractContextManager[object, bool | None]
-"""What losses and evaluations are computed under; it can be entered again and again."""
 
 
 class Opened(NamedTuple):

@@ -1,23 +1,65 @@
-"""The training loop: one generator that any runner can drive."""
+"""The training of one trial: a session that any runner can drive, and the loop in it."""
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from hsweep.design.trial import Assignment, Event, Report, StorageFailure
+from hsweep.design.trial import Assignment, Event, OutOfMemory, Report, StorageFailure
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.compiled import compiled, forget_compiled, is_graphed
 from hsweep.training.evaluation import Reporter
-from hsweep.training.memory import DoesNotFitError, fitting, measure_peak, out_of_memory
+from hsweep.training.memory import DoesNotFitError, fitting, measure_peak, release, shown
 from hsweep.training.micro_batches import Gradients, has_batch_statistics
 from hsweep.training.opening import Opened, open_trial
 from hsweep.training.optimizers import step_at
 from hsweep.training.process_state import ProcessState, seed_all
+from hsweep.training.session import TrialEvent
 from tasks.base import Batch
+
+
+class TrialSession:
+    """A trial in training: ask for its next report, or close it.
+
+    Args:
+        assignment: the trial, and where its checkpoints lie.
+
+    Closing a session whose trial has not reported its last writes a checkpoint.
+    """
+
+    def __init__(self, assignment: Assignment) -> None:
+        resources = assignment.resources
+        # Workers are reused between trials, so whatever a trial sets it sets for itself.
+        torch.set_num_threads(resources.num_threads)
+        self.assignment = assignment
+        self._device = torch.device("cuda" if resources.gpus else "cpu")
+        self._reports = train(assignment, self._device)
+
+    @property
+    def current(self) -> Assignment | None:
+        """The trial."""
+        return self.assignment
+
+    def next_events(self) -> Sequence[TrialEvent]:
+        """Return the next report, or why the trial cannot go on; nothing after the last."""
+        return [(self.assignment, event) for event in (next(self._reports, None),) if event]
+
+    def drop(self, key: str) -> None:
+        """End the trial, which is the only one."""
+        assert key == self.assignment.trial.key
+        self.close()
+
+    def close(self) -> None:
+        """Stop training, keeping what is not yet on disk, and give the device's memory back.
+
+        Work that cannot be kept is lost: the trial then goes on from an older checkpoint.
+        """
+        self._reports.close()
+        if self._device.type == "cuda":
+            release(self._device)
 
 
 def train(assignment: Assignment, device: torch.device) -> Generator[Event, None, None]:
@@ -52,7 +94,7 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Event, None
                 forget_compiled()
         return
     except DoesNotFitError as error:
-        ending: Event = out_of_memory(assignment, device, error)
+        ending: Event = _out_of_memory(assignment, device, error)
     except StorageError as error:
         ending = StorageFailure(str(error))
     finally:
@@ -69,7 +111,7 @@ class _Loop:
         self._data, self._model, self._state = opened.data, opened.model, opened.state
         self._process = process
         self._trial, recipe = assignment.trial, assignment.trial.recipe
-        self._reporter = Reporter(assignment, opened)
+        self._reporter = Reporter(assignment, *opened)
         last = self._state.history[-1] if self._state.history else None
         self._gradients = Gradients(
             self._data,
@@ -173,3 +215,27 @@ class _Loop:
 
 def _now() -> float:
     return time.perf_counter()
+
+
+def _out_of_memory(
+    assignment: Assignment, device: torch.device, error: DoesNotFitError
+) -> OutOfMemory:
+    """Return how a trial that does not fit ends, with the bytes that it needs as far as known.
+
+    On CUDA these are its peak and what it asked for in vain; elsewhere what was planned for it, or
+    what it asked for if that alone is more.
+    """
+    trial, asked = assignment.trial, error.asked_bytes
+    if device.type == "cuda":
+        needed = torch.cuda.max_memory_allocated(device) + (asked or 0)
+    else:
+        needed = max(trial.train_memory_bytes, asked or 0)
+    if assignment.is_exclusive:
+        where = "the device even alone"
+        precision = "" if trial.recipe.precision == "bfloat16" else ", train in bfloat16"
+        advice = f"make the shape smaller{precision} or take a device with more memory"
+    else:
+        where, advice = "the device beside what else is on it", "it may fit alone"
+    in_vain = f", {shown(asked)} of it asked for in vain" if asked else ""
+    message = f"{error.what} does not fit {where}: about {shown(needed)} needed{in_vain}; {advice}"
+    return OutOfMemory(message, needed)

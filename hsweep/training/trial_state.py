@@ -9,8 +9,12 @@ from torch import nn
 
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import UserError
-from hsweep.training.background import BackgroundWriter
-from hsweep.training.checkpoints import LAST_ATTEMPT, CheckpointStore, StorageError
+from hsweep.training.checkpoints import (
+    LAST_ATTEMPT,
+    BackgroundWriter,
+    CheckpointStore,
+    StorageError,
+)
 
 _BEYOND_A_REPORT: Final = 0.1
 """Where reports are further apart than work at risk may be: the share of the time between two by

@@ -17,7 +17,6 @@ from hsweep.design.trial import Assignment, Event, Report
 from hsweep.errors import failure_text
 from hsweep.redaction import redact
 from hsweep.training.session import Session
-from hsweep.training.stacked.door import open_session
 
 MESSAGE_SECONDS: Final = 0.2
 """The least time between two deliveries of messages from a worker that has more to do."""
@@ -68,18 +67,18 @@ class WorkerQueue:
     """Trains trials in a thread of its own.
 
     It begins when it is first asked for messages: until then a process may be given up, and its
-    trials be trained elsewhere. Trials that follow one another and are of one stack are begun at
+    trials be trained elsewhere. Trials that follow one another and are of one stack are opened at
     once. Methods may be called from one other thread.
 
     Args:
+        open_trials: opens trials, one or several of one stack.
         watch: put around every piece of work that could hang.
-        open_trials: begins trials.
     """
 
     def __init__(
         self,
+        open_trials: Callable[[Sequence[Assignment]], Session],
         watch: Watch = unwatched,
-        open_trials: Callable[[Sequence[Assignment]], Session] = open_session,
     ) -> None:
         self._watch = watch
         self._open_trials = open_trials

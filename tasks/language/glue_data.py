@@ -5,14 +5,14 @@ from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from tasks.base import Batch, TaskData
 from tasks.language.fine_tuning import Tuning, check_encoder, fine_tuned_predictions
-from tasks.language.glue_config import GLUE_TASKS, GlueConfig, metric_name
 from tasks.language.glue_scores import scored
+from tasks.language.glue_tasks import GLUE_TASKS, metric_name
 from tasks.language.glue_texts import Examples, examples
+from tasks.language.subwords import Subwords
 from tasks.language.token_files import evenly_spaced
 from tasks.sampling import stream_seed
 
@@ -20,37 +20,54 @@ _FINE_TUNING = 4
 """Keeps fine-tuning's seeds apart from those of the pre-training's order and masks."""
 
 
-class _Split(NamedTuple):
+class Split(NamedTuple):
+    """A task's examples: to fine-tune on, and to validate on by the name of their split."""
+
     train: Examples
     validation: Mapping[str, Examples]
 
 
+def read_split(
+    data: str, task: str, subwords: Subwords, seq_len: int, max_train: int | None
+) -> Split:
+    """Return a task's examples, tokenised.
+
+    Raises:
+        DataError: they are missing or unusable.
+    """
+    train, *validation = (
+        examples(data, task, split, subwords, seq_len)
+        for split in ("train", *GLUE_TASKS[task].validation)
+    )
+    named = dict(zip(GLUE_TASKS[task].validation, validation, strict=True))
+    return Split(_fewer(train, max_train), named)
+
+
 class GlueData:
-    """A text to pre-train on, and the tasks to fine-tune on."""
+    """A text to pre-train on, and the tasks to fine-tune on.
+
+    Args:
+        pretraining: the text, opened.
+        splits: the examples by task.
+        tuning: how to fine-tune.
+        sampling_seed: decides what is drawn while fine-tuning.
+        every_report: fine-tune at every report, not at the last one alone.
+    """
 
     def __init__(
-        self, task: GlueConfig, pretraining: TaskData, sampling_seed: int, device: torch.device
+        self,
+        pretraining: TaskData,
+        splits: Mapping[str, Split],
+        tuning: Tuning,
+        sampling_seed: int,
+        *,
+        every_report: bool,
     ) -> None:
-        self._task = task
         self._pretraining = pretraining
+        self._splits = splits
+        self._tuning = tuning
         self._sampling_seed = sampling_seed
-        subwords = task.pretraining.subwords()
-        self._tuning = Tuning(
-            epochs=task.epochs,
-            batch_size=task.batch_size,
-            lr=task.lr,
-            dropout=task.dropout,
-            padding=subwords.special("separator"),
-            device=device,
-        )
-        self._splits = {}
-        for name in task.tasks:
-            train, *validation = (
-                examples(task.data, name, split, subwords, task.seq_len)
-                for split in ("train", *GLUE_TASKS[name].validation)
-            )
-            named = dict(zip(GLUE_TASKS[name].validation, validation, strict=True))
-            self._splits[name] = _Split(_fewer(train, task.max_train), named)
+        self._every_report = every_report
 
     @property
     def steps_per_epoch(self) -> int:
@@ -80,7 +97,7 @@ class GlueData:
 
     def evaluate_further(self, model: nn.Module, *, is_last: bool) -> Mapping[str, float]:
         """Return the average and every score, where it is time to fine-tune, else nothing."""
-        if not (is_last or self._task.every_report):
+        if not (is_last or self._every_report):
             return {}
         scores: dict[str, float] = {}
         counted = []

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.language.glue_config import Score
+from tasks.language.glue_tasks import Score
 
 Numbers = NDArray[np.generic]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.base import DataError
-from tasks.language.glue_config import GLUE_TASKS
+from tasks.language.glue_tasks import GLUE_TASKS
 from tasks.language.subwords import Subwords
 from tasks.language.text_columns import TextTable, text_table
 from tasks.sources.cache import cached_arrays

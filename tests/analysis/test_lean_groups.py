@@ -12,7 +12,8 @@ from rich.console import Console
 from tiny import TinyModel, tiny_sweep
 from tiny_studies import finish, new_study, recording
 
-from analysis.answer import Answer, answer_study
+from analysis.answer import Answer
+from analysis.ask import answer_study
 from analysis.questions.lean.groups import LeanGroups, fit_groups
 from analysis.questions.lean.kind import LeanGroupsFinding
 from analysis.report import build_report, report_charts, report_input

@@ -14,7 +14,8 @@ from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
 
 import hsweep
-from analysis.answer import Answer, answer_study, ask_study
+from analysis.answer import Answer
+from analysis.ask import answer_study, ask_study
 from analysis.charts.matplotlib_print import save_figures
 from analysis.charts.plotly_page import plotly_figure
 from analysis.questions.effects import fit as effects

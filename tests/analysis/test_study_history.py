@@ -8,7 +8,7 @@ import pytest
 from tiny import tiny_sweep
 from tiny_studies import new_study, recording
 
-from analysis.answer import answer_study
+from analysis.ask import answer_study
 from analysis.questions.transition.history import study_history
 from analysis.questions.transition.result import TransitionResult
 from hsweep import Sweep, Transition, grid

@@ -12,13 +12,13 @@ from click.testing import CliRunner
 from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
 
-from analysis.answer import answer_study
+from analysis import ask
+from analysis.ask import answer_study
 from analysis.charts.chart import Axis, Chart, Point, Series
 from analysis.charts.matplotlib_print import save_figures
 from analysis.charts.palette import BLUE
-from analysis.questions import kinds
-from analysis.questions.base import Finding, Kind, Option, Section, StudyRuns
-from analysis.questions.settings import with_settings
+from analysis.questions.base import Finding, Kind, Section, StudyRuns
+from analysis.questions.settings import Option, with_settings
 from analysis.report import build_report, report_charts, report_input
 from analysis.result_files import read_result
 from analysis.runs.table import Runs
@@ -91,7 +91,7 @@ class BestKind(Kind):
 
     def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
         value = best_of(study.runs, study.manifest.axes)
-        return BestFinding(Best(value, study.study.name, BestSettings()))
+        return BestFinding(Best(value, study.manifest.name, BestSettings()))
 
 
 def best_of(runs: Runs, axes: Sequence[str]) -> float:
@@ -101,7 +101,7 @@ def best_of(runs: Runs, axes: Sequence[str]) -> float:
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "KINDS", (*kinds.KINDS, BestKind()))
+    monkeypatch.setattr(ask, "KINDS", (*ask.KINDS, BestKind()))
 
 
 @pytest.mark.usefixtures("toy")

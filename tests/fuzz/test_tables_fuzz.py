@@ -15,7 +15,7 @@ from fuzzing import many, refused_or_done, tries
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from analysis.questions.kinds import KINDS
+from analysis.ask import KINDS
 from hsweep.cli import main
 
 ASKED = {kind.name: kind for kind in KINDS if kind.takes_tables}

@@ -23,10 +23,15 @@ from torch import nn
 
 from hsweep import Recipe, epochs, grid
 from hsweep.design.trial import StorageFailure, Trial
-from hsweep.training import background, trial_state
 from hsweep.training import train as training
-from hsweep.training.background import BackgroundWriter
-from hsweep.training.checkpoints import CheckpointStore, StorageError, packed
+from hsweep.training import trial_state
+from hsweep.training.checkpoints import (
+    THREAD_NAME,
+    BackgroundWriter,
+    CheckpointStore,
+    StorageError,
+    packed,
+)
 from hsweep.training.optimizers import build_optimizer
 from hsweep.training.train import train
 
@@ -237,7 +242,7 @@ def test_closing_waits_for_what_is_being_written(tmp_path: Path, gate: Gate) -> 
     # That of unit 2 is what there was to keep: it is not written again.
     assert [unit for unit, _ in gate.begun] == [2]
     assert [name[:9] for name in names(tmp_path)] == ["000000002"]
-    assert background.THREAD_NAME not in {thread.name for thread in threading.enumerate()}
+    assert THREAD_NAME not in {thread.name for thread in threading.enumerate()}
 
 
 # Storage that fails, and memory that does not suffice.

@@ -18,7 +18,7 @@ from hsweep.commands import doctor
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Resources, Trial
 from hsweep.planning.plan import make_plan
-from hsweep.running.runners import connect
+from hsweep.running.run import connect
 from hsweep.training import compiler
 from hsweep.training import train as training
 from hsweep.training.checkpoints import CheckpointStore

@@ -14,7 +14,7 @@ from hsweep.coordination.coordinator import planned_row
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.planning.plan import make_plan
-from hsweep.record.endings import TrialEnd, counts_in_words, first_line, happenings
+from hsweep.record.endings import TrialEnd, counts_in_words, first_line, remarks
 from hsweep.record.study import Study
 
 Invoke = Callable[..., Result]
@@ -24,12 +24,12 @@ def ends(shape: str, *statuses: str, **more: Any) -> list[TrialEnd]:
     return [TrialEnd(shape, status, **more) for status in statuses]
 
 
-class TestHappenings:
+class TestRemarks:
     def test_what_went_as_planned_is_not_mentioned(self) -> None:
-        assert happenings(ends("width=1", "finished", "stopped_early", "running", "planned")) == []
+        assert remarks(ends("width=1", "finished", "stopped_early", "running", "planned")) == []
 
     def test_lost_replicates_are_counted_among_those_of_their_shape(self) -> None:
-        found = happenings(
+        found = remarks(
             [
                 *ends("heads=3", "finished", "finished", "finished", "planned"),
                 *ends("heads=3", "diverged", "diverged", reason="not finite at step 7"),
@@ -42,7 +42,7 @@ class TestHappenings:
 
     def test_each_way_of_losing_a_trial_has_its_own_words_and_reason(self) -> None:
         traceback = "ValueError: no such file at x.py:3\nTraceback (most recent call last):\n  ..."
-        found = happenings(
+        found = remarks(
             [
                 *ends("width=1", "failed", reason=traceback),
                 *ends("width=2", "too_large", reason="one example needs 9.1 GB"),
@@ -54,7 +54,7 @@ class TestHappenings:
         ]
 
     def test_other_ways_to_a_number(self) -> None:
-        found = happenings(
+        found = remarks(
             [
                 *ends("width=1", "finished", failures=2),
                 *ends("width=2", "finished", "finished", micro_batch=8),
@@ -78,7 +78,7 @@ class TestHappenings:
             for at in range(30)
             for end in ends(f"width={at}", "failed", reason=f"ValueError: number {at}")
         ]
-        (found,) = happenings(lost)
+        (found,) = remarks(lost)
         assert found.trials == 30
         assert "and 22 more points" in found.details
         assert found.details.endswith("and 27 other reasons")

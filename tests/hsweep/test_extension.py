@@ -165,10 +165,10 @@ class TestFromTheCommandLine:
         ("arguments", "message"),
         [
             (["--study", "nowhere"], "no study called 'nowhere'"),
-            (["--study", "mine", "--set", "width=1,2"], "was begun with settings []"),
-            (["--study", "mine", "--preset", "other"], "was begun with preset 'quick'"),
-            (["--study", "mine", "--seed", "5"], "was begun with seed 0, not 5"),
-            (["--study", "mine", "--point", "width=1"], "was begun with points []"),
+            (["--study", "mine", "--set", "width=1,2"], "was started with settings []"),
+            (["--study", "mine", "--preset", "other"], "was started with preset 'quick'"),
+            (["--study", "mine", "--seed", "5"], "was started with seed 0, not 5"),
+            (["--study", "mine", "--point", "width=1"], "was started with points []"),
             (["--study", "mine", "--storage", "/tmp/x"], "chosen when a study begins"),
         ],
     )
@@ -237,7 +237,7 @@ def test_interrupted_trials_come_first_then_stopped_then_failed_then_new_seeds()
     plan = planned(replicates=4)
     rows = recorded(plan, w1r0="diverged", w1r1="failed", w1r2="stopped_early", w1r3="planned")
     assert chosen(plan, rows, cell(1, 5)) == [
-        (1, 3, "begun"), (1, 2, "stopped early"), (1, 1, "failed"),
+        (1, 3, "started"), (1, 2, "stopped early"), (1, 1, "failed"),
         (1, 4, "with a new seed"), (1, 5, "with a new seed"),
     ]  # fmt: skip
 
@@ -347,27 +347,27 @@ def test_only_the_chosen_trials_are_handed_out_and_none_of_them_is_stopped(
 ) -> None:
     sweep = pruning_sweep()
     plan = make_plan(sweep, preset="quick", study_seed=0)
-    kept = frozenset(trial.key for trial in plan.trials if trial.point.width == 1)
+    chosen = frozenset(trial.key for trial in plan.trials if trial.point.width == 1)
     with Journal(tmp_path / "journal.db", create=True) as journal:
         coordinator = Coordinator(
             journal=journal,
             sweep=sweep,
             trials=plan.trials,
             checkpoints=str(tmp_path / "checkpoints"),
-            only=kept,
-            exempt=kept,
+            only=chosen,
+            exempt=chosen,
         )
         InlineRunner().run(coordinator)
         statuses = {row.key: row.status for row in journal.trials()}
-        assert {key for key, s in statuses.items() if s is TrialStatus.FINISHED} == kept
+        assert {key for key, s in statuses.items() if s is TrialStatus.FINISHED} == chosen
         assert set(statuses.values()) == {TrialStatus.FINISHED, TrialStatus.PLANNED}
-        # Going on with the rest, early stopping counts the kept ones as no contenders left.
+        # Going on with the rest, early stopping counts the chosen ones as no contenders left.
         rest = Coordinator(
             journal=journal,
             sweep=sweep,
             trials=plan.trials,
             checkpoints=str(tmp_path / "checkpoints"),
-            exempt=kept,
+            exempt=chosen,
         )
         InlineRunner().run(rest)
         finished = {row.point["width"] for row in journal.trials() if row.status == "finished"}

@@ -135,12 +135,6 @@ class TestMeta:
         assert journal.metas("a:") == {}
         assert journal.meta("b:1") == "z"
 
-    def test_readers_remember_how_far_they_came(self, journal: Journal) -> None:
-        assert journal.cursor("mlflow") == 0
-        journal.set_cursor("mlflow", 7)
-        journal.set_cursor("other", 2)
-        assert (journal.cursor("mlflow"), journal.cursor("other")) == (7, 2)
-
 
 class TestBesideAWriter:
     def test_a_reader_sees_what_was_recorded_while_the_writer_goes_on(
@@ -187,7 +181,7 @@ class TestTogether:
         log = tmp_path / "journal.jsonl"
         before = log.read_text()
         with Journal(tmp_path / "journal.db", read_only=True) as reader:
-            with journal.together():
+            with journal.transaction():
                 journal.begin_attempt("ta")
                 for unit in (1, 2):
                     journal.record("ta", 1, report(unit), 0.5)
@@ -206,7 +200,7 @@ class TestTogether:
         before = journal.trials(), list(journal.log()), log.read_text()
 
         def fail() -> None:
-            with journal.together():
+            with journal.transaction():
                 journal.record("ta", 1, report(1), 0.5)
                 try:
                     journal.record("nowhere", 1, report(1), 0.5)

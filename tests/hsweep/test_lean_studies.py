@@ -11,7 +11,8 @@ from click.testing import Result
 from tiny import TinyModel, TinyTask, tiny_sweep
 from tiny_studies import finish, new_study, recording
 
-from analysis.answer import Answer, answer_study
+from analysis.answer import Answer
+from analysis.ask import answer_study
 from analysis.compare.fit import compare_studies
 from analysis.compare.result import CompareSettings
 from analysis.questions.lean.groups import LeanGroups

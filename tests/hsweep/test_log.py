@@ -48,7 +48,7 @@ def write_record(path: Path) -> None:
                     journal.begin_attempt(key)
                 journal.record(key, 1, report(unit), 0.5 / unit)
         journal.note_failure("trial-a", 1, 2, "boom\nlast line")
-        journal.set_alone("trial-a", 1, "too large beside others")
+        journal.set_exclusive("trial-a", 1, "too large beside others")
         journal.begin_attempt("trial-a")
         journal.record("trial-a", 2, report(9, None), None, TrialStatus.FINISHED)
         journal.set_meta("proposal:000000", '{"id": "0:0"}')
@@ -239,7 +239,7 @@ class TestTheIndex:
         assert read(there / "journal.jsonl") == recorded
 
     def test_a_reader_takes_it_as_it_is_while_another_process_writes(self, path: Path) -> None:
-        with Journal(path) as journal, journal.together():
+        with Journal(path) as journal, journal.transaction():
             journal.begin_attempt("trial-b")
             assert read(path)[1][-1].key == "trial-d"
 

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from hsweep import Recipe, UserError, epochs, grid
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Trial
-from hsweep.running.runners import connect
+from hsweep.running.run import connect
 from hsweep.training import process_state
 from hsweep.training.process_state import ProcessState
-from hsweep.training.session import TrialSession
+from hsweep.training.train import TrialSession
 from models.retrieval import RetrievalTransformer
 from tasks.synthetic.retrieval import Retrieval
 

@@ -16,7 +16,8 @@ prepare_ray()
 
 from ray.tune.trainable import trainable  # noqa: E402
 
-from hsweep.ray_tune.actor import MESSAGES, START, TrialActor, WorkerStart  # noqa: E402
+from hsweep.ray_tune.actor import TrialActor  # noqa: E402
+from hsweep.ray_tune.messages import MESSAGES, START, WorkerStart  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

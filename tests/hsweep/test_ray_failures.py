@@ -24,9 +24,8 @@ from ray.exceptions import (  # noqa: E402
     TaskPlacementGroupRemoved,
 )
 
-from hsweep.ray_tune.actor import Place, hang_file  # noqa: E402
 from hsweep.ray_tune.failures import Failure, failure_of, hang_trace  # noqa: E402
-from hsweep.ray_tune.workers import Worker  # noqa: E402
+from hsweep.ray_tune.messages import Place, hang_file  # noqa: E402
 
 TESTS = Path(__file__).resolve().parents[1]
 PLACE = Place(node="n1", host="alpha", pid=77)
@@ -51,7 +50,7 @@ def never_returns():
 
 actor = object.__new__(TrialActor)
 actor._logdir = sys.argv[1]
-actor._queue = WorkerQueue(actor._ended_if_it_hangs, lambda assignments: Hanging())
+actor._queue = WorkerQueue(lambda assignments: Hanging(), actor._ended_if_it_hangs)
 actor.give([assigned(Path(sys.argv[1]), report_timeout=0.5)])
 actor.step()
 """
@@ -70,12 +69,14 @@ def failure(
     was_silenced: bool = False,
     **known: Any,
 ) -> Failure:
-    assignment = assignment or assigned(Path("/nowhere"), 30.0)
-    worker = Worker(assignment.resources, place=place, was_silenced=was_silenced)
-    worker.add([assignment])
-    if has_started:
-        worker.started.add(assignment.trial.key)
-    return failure_of(worker, assignment, error, **known)
+    return failure_of(
+        assignment or assigned(Path("/nowhere"), 30.0),
+        error,
+        place=place,
+        has_started=has_started,
+        was_silenced=was_silenced,
+        **known,
+    )
 
 
 def wrapped(cause: BaseException) -> RayActorError:

@@ -19,8 +19,9 @@ import ray  # noqa: E402
 from hsweep.ray_tune import health as ray_health  # noqa: E402
 from hsweep.ray_tune import runner as ray_runner  # noqa: E402
 from hsweep.ray_tune import scheduler as ray_scheduler  # noqa: E402
-from hsweep.ray_tune.actor import START, START_SECONDS, TrialActor, WorkerStart  # noqa: E402
+from hsweep.ray_tune.actor import TrialActor  # noqa: E402
 from hsweep.ray_tune.health import HEAD_SECONDS, RayHealth  # noqa: E402
+from hsweep.ray_tune.messages import START, START_SECONDS, WorkerStart  # noqa: E402
 from hsweep.ray_tune.scheduler import GRACE_SECONDS, CoordinatedScheduler  # noqa: E402
 from hsweep.ray_tune.workers import Worker  # noqa: E402
 

@@ -25,8 +25,7 @@ from hsweep.running.run import remove_checkpoints
 from hsweep.training import checkpoints as storing
 from hsweep.training import train as training
 from hsweep.training.checkpoints import CheckpointStore, StorageError, packed
-from hsweep.training.session import TrialSession
-from hsweep.training.train import train
+from hsweep.training.train import TrialSession, train
 
 CPU = torch.device("cpu")
 

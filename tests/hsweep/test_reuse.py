@@ -21,12 +21,11 @@ from hsweep.coordination.coordinator import planned_row
 from hsweep.design.origin import Origin
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
-from hsweep.planning.code_changes import note_code
+from hsweep.planning.code_changes import code_metas
 from hsweep.planning.content import describe
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import LogRow, TrialRow
-from hsweep.record.origins import mixed_versions_lines
-from hsweep.record.reading import reading
+from hsweep.record.reading import mixed_versions_lines
 from hsweep.record.study import Study
 from hsweep.running.reuse import Reuse
 from hsweep.workspace import load_sweep
@@ -249,7 +248,7 @@ class TestCodeAndVersions:
         study = add_study(home, "before", before)
         finish(study, *planned(before))
         with study.journal(read_only=False) as journal:
-            note_code(journal, planned(before))
+            journal.set_metas(code_metas(journal, planned(before)))
         sweep = load(self.CHANGED)
         found, reuse = take(home, add_study(home, "mine", sweep), sweep)
         assert found == frozenset()
@@ -343,7 +342,7 @@ class TestCodeAndVersions:
                 f"trained with different versions: 1 trial with torch 0.4, later torch {torch}; "
                 f"1 trial with torch 0.4; 1 trial with torch {torch}"
             ]
-        with reading(study) as tables:
+        with study.reading() as tables:
             assert len(tables.mixed_versions()) == 1
 
 

@@ -19,11 +19,10 @@ from hsweep.training.opening import autocast_of
 from hsweep.training.optimizers import build_optimizer
 from hsweep.training.stacked import replicate as stacked_replicate
 from hsweep.training.stacked import session as stacked_session
-from hsweep.training.stacked.candidates import CannotStackError
 from hsweep.training.stacked.door import SeveralSession
 from hsweep.training.stacked.session import StackedSession
 from hsweep.training.stacked.stack import Stack
-from hsweep.training.stacked.updates import Member
+from hsweep.training.stacked.updates import CannotStackError, Member
 from hsweep.training.train import train
 
 CPU = torch.device("cpu")

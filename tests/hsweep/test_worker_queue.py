@@ -261,7 +261,7 @@ def test_every_piece_of_work_is_watched_over() -> None:
 
         def __exit__(self, *error: object) -> None: ...
 
-    queue = WorkerQueue(Watching, Sessions(num_reports=2))  # type: ignore[arg-type]
+    queue = WorkerQueue(Sessions(num_reports=2), Watching)  # type: ignore[arg-type]
     queue.give([assigned(0)])
     everything(queue)
     # Beginning, two reports, learning that there are no more, and the end.

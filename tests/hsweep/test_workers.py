@@ -34,7 +34,7 @@ from ray.tune.schedulers import TrialScheduler  # noqa: E402
 
 from hsweep.ray_tune import scheduler as ray_scheduler  # noqa: E402
 from hsweep.ray_tune import workers as ray_workers  # noqa: E402
-from hsweep.ray_tune.actor import MESSAGES, PLACE, START, WorkerStart  # noqa: E402
+from hsweep.ray_tune.messages import MESSAGES, PLACE, START, WorkerStart  # noqa: E402
 from hsweep.ray_tune.scheduler import CoordinatedScheduler  # noqa: E402
 from hsweep.ray_tune.workers import Workers  # noqa: E402
 

@@ -855,7 +855,7 @@ class TestConditioning:
 
     def test_it_watches_so_many_examples(self) -> None:
         model = Stack()
-        with torch.no_grad(), Conditioning(examples=3).watching(model) as watch:
+        with torch.no_grad(), watching(model, examples=3) as watch:
             model(tokens(5))
         assert [each.num_matrices for each in watch.layers()] == [3, 3]
 

@@ -15,10 +15,9 @@ from click.testing import Result
 from planted import ATTACK, WEB, named, runs
 
 from analysis.answer import Answer
-from analysis.ask import ask_table
+from analysis.ask import KINDS, ask_table
 from analysis.charts.matplotlib_print import save_figures
 from analysis.charts.plotly_page import figure_json
-from analysis.questions.kinds import KINDS
 from analysis.report import ReportInput, build_report, report_charts, write_report
 from hsweep.paths import Home
 from hsweep.tracking.pages import LOCAL_UI

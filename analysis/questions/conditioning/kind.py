@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from analysis.charts.chart import Chart
-from analysis.questions.base import Finding, Kind, Option, Section, StudyRuns
+from analysis.questions.base import Finding, Kind, Section, StudyRuns
 from analysis.questions.conditioning.charts import conditioning_charts
 from analysis.questions.conditioning.fit import CONDITION, fit, has_probe
 from analysis.questions.conditioning.result import ConditioningResult, ConditioningSettings
@@ -18,7 +18,7 @@ from analysis.questions.conditioning.text import (
     correlations_table,
     shapes_table,
 )
-from analysis.questions.settings import with_settings
+from analysis.questions.settings import Option, with_settings
 from analysis.questions.shapes import CONFIG, COSTS, shape_columns
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone

@@ -11,8 +11,7 @@ from itertools import combinations
 
 import numpy as np
 
-from analysis.questions.effects.contrasts import Contrast, Spread, Unit, p_values
-from analysis.questions.effects.grid import lines
+from analysis.questions.effects.contrasts import Contrast, Spread, Unit, lines, p_values
 from analysis.questions.effects.result import EffectsSettings, EqualCostGroup, EqualCostShape
 from analysis.runs.shape_runs import Shape, ShapeRuns, to_metric
 from analysis.statistics.bounds import Span, clipped

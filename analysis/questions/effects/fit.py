@@ -11,9 +11,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-from analysis.questions.effects.contrasts import Contrast, Spread, Unit, are_matched, average
+from analysis.questions.effects.contrasts import (
+    Contrast,
+    Spread,
+    Step,
+    Unit,
+    are_matched,
+    average,
+    lines,
+    pairs,
+    squares,
+)
 from analysis.questions.effects.equal_cost import equal_cost_groups
-from analysis.questions.effects.grid import Step, lines, pairs, squares
 from analysis.questions.effects.result import (
     AxisEffect,
     EffectsResult,

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from analysis.charts.chart import Chart
-from analysis.questions.base import Finding, Kind, Missing, Section, StudyRuns
+from analysis.questions.base import Confirmation, Finding, Kind, Missing, Section, StudyRuns
 from analysis.questions.lean.charts import Comparison, forest_chart, roles_in
-from analysis.questions.lean.confirm import confirm_command
+from analysis.questions.lean.confirm import confirmation
 from analysis.questions.lean.fit import fit
 from analysis.questions.lean.groups import LeanGroups, fit_groups
 from analysis.questions.lean.result import LeanResult, LeanSettings
@@ -49,7 +49,6 @@ from analysis.text.tables import varying_columns
 from analysis.values import AxisValue
 from hsweep.errors import UserError
 from hsweep.record.manifest import NEW_SEED
-from hsweep.record.study import Study
 from hsweep.record.tables import frame
 
 _FIRST_REPORT = "score at the first report"
@@ -105,8 +104,9 @@ class _Comparisons(Finding):
             for run in each.result.missing
         )
 
-    def confirm_command(self, study: Study) -> str | None:
-        return confirm_command(study, [(each.result, _at(each)) for each in self.comparisons])
+    @property
+    def confirmation(self) -> Confirmation | None:
+        return confirmation([(each.result, _at(each)) for each in self.comparisons])
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from analysis.questions.published.text import (
     published_sentence,
     published_table,
 )
-from analysis.questions.transition.kind import TransitionFinding
+from analysis.questions.transition.result import TransitionResult
 from analysis.text.tables import Table
 from analysis.values import Jsonable
 from hsweep.errors import unknown_name
@@ -93,7 +93,7 @@ def beside_published(
     setup = setup_of(manifest.sweep, tasks) if setup_name is None else _setup(setup_name)
     if setup is None:
         return None
-    transitions = [each.result for each in found if isinstance(each, TransitionFinding)]
+    transitions = [each.result for each in found if isinstance(each.result, TransitionResult)]
     return fit(
         study.trials,
         setup,

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from analysis.charts.chart import Chart
-from analysis.questions.base import Finding, Kind, Option, Section, StudyRuns
-from analysis.questions.settings import with_settings
+from analysis.questions.base import Finding, Kind, Section, StudyRuns
+from analysis.questions.settings import Option, with_settings
 from analysis.questions.shapes import (
     BASELINE,
     CONFIG,

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from analysis.charts.chart import Chart
-from analysis.questions.base import Finding, Kind, Missing, Option, Section, StudyRuns
-from analysis.questions.settings import with_settings
+from analysis.questions.base import Finding, Kind, Missing, Section, StudyRuns
+from analysis.questions.settings import Option, with_settings
 from analysis.questions.shapes import EVAL_SIZE, NUISANCE, columns_text
 from analysis.questions.transition.charts import transition_charts
 from analysis.questions.transition.fit import fit

@@ -16,18 +16,6 @@ MOST_STACKED: Final = 64
 """Trials of one program: more gain nothing, since the device is full by then."""
 
 
-class CannotStackError(Exception):
-    """Trials have to be trained separately.
-
-    Attributes:
-        reason: why, for people.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"these trials are trained separately: {reason}")
-        self.reason = reason
-
-
 def kind_of(trial: Trial) -> Hashable | None:
     """Return what trials have in common that may be stacked, None for a trial that cannot be.
 

@@ -4,13 +4,13 @@ from collections import deque
 from collections.abc import Sequence
 
 from hsweep.design.trial import Assignment
-from hsweep.training.session import Session, TrialEvent, TrialSession
+from hsweep.training.session import Session, TrialEvent
 
 
 def open_session(assignments: Sequence[Assignment]) -> Session:
     """Begin trials: one, or several of one kind, which may be trained as one program."""
     if len(assignments) == 1:
-        return TrialSession(assignments[0])
+        return _single_session(assignments[0])
     return SeveralSession(assignments, always=assignments[0].always_stacked)
 
 
@@ -28,14 +28,15 @@ class SeveralSession:
     """
 
     def __init__(self, assignments: Sequence[Assignment], *, always: bool = False) -> None:
-        from hsweep.training.stacked.candidates import CannotStackError
         from hsweep.training.stacked.session import StackedSession
+        from hsweep.training.stacked.updates import CannotStackError
 
         self._waiting: deque[Assignment] = deque()
-        self._training: StackedSession | TrialSession | None = None
+        self._training: Session | None = None
+        self._stack: StackedSession | None = None
         self.reason = ""
         try:
-            self._training = StackedSession(assignments, always=always)
+            self._training = self._stack = StackedSession(assignments, always=always)
         except CannotStackError as error:
             self.reason = error.reason
             self._waiting.extend(assignments)
@@ -44,7 +45,7 @@ class SeveralSession:
     def current(self) -> Assignment | None:
         """The trial that is trained separately just now, None while several are stacked: what is
         raised then is this one's failure."""
-        return self._training.assignment if isinstance(self._training, TrialSession) else None
+        return self._training.current if self._training is not None else None
 
     def next_events(self) -> Sequence[TrialEvent]:
         """Train up to the next reports, and return them; nothing after the last.
@@ -54,7 +55,7 @@ class SeveralSession:
         """
         while self._training is not None or self._waiting:
             if self._training is None:
-                self._training = TrialSession(self._waiting.popleft())
+                self._training = _single_session(self._waiting.popleft())
             if events := self._training.next_events():
                 return events
             self._end()
@@ -76,10 +77,18 @@ class SeveralSession:
 
     def _end(self) -> None:
         """End what is in training; what a stack has left is trained separately."""
-        training, self._training = self._training, None
+        training, stack = self._training, self._stack
+        self._training = self._stack = None
         if training is None:
             return
-        if not isinstance(training, TrialSession):
-            self._waiting.extend(training.remaining)
-            self.reason = training.reason
+        if stack is not None:
+            self._waiting.extend(stack.remaining)
+            self.reason = stack.reason
         training.close()
+
+
+def _single_session(assignment: Assignment) -> Session:
+    """Begin one trial; torch is imported here at the earliest."""
+    from hsweep.training.train import TrialSession
+
+    return TrialSession(assignment)

@@ -68,7 +68,7 @@ class Replicate:
         self.unsent = self.state.unrecorded()
         self.problem: StorageError | None = None
         self.batch: Batch | None = None
-        self._reporter = Reporter(assignment, opened)
+        self._reporter = Reporter(assignment, *opened)
         self._others = count - 1
         self._is_noted = False
         self._batches: Iterator[Batch] | None = None

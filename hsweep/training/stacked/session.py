@@ -22,10 +22,10 @@ from hsweep.training.memory import DoesNotFitError, is_out_of_memory, measure_pe
 from hsweep.training.micro_batches import has_batch_statistics
 from hsweep.training.process_state import ProcessState
 from hsweep.training.session import TrialEvent
-from hsweep.training.stacked.candidates import CannotStackError, kind_of
+from hsweep.training.stacked.candidates import kind_of
 from hsweep.training.stacked.replicate import Replicate
 from hsweep.training.stacked.stack import Stack, own_gradients
-from hsweep.training.stacked.updates import Member
+from hsweep.training.stacked.updates import CannotStackError, Member
 from tasks.base import Batch, Stackable
 
 _WARM_UP: Final = 1
@@ -84,6 +84,11 @@ class StackedSession:
         if self._budget.unit == "epochs" and len(lengths) > 1:
             raise CannotStackError("their epochs are of different length")
         self._steps_per_unit = lengths.pop() if self._budget.unit == "epochs" else 1
+
+    @property
+    def current(self) -> None:
+        """None: what is raised here is no single trial's failure."""
+        return None
 
     def next_events(self) -> Sequence[TrialEvent]:
         """Train up to the next report of those that have come least far.

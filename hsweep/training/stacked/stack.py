@@ -20,9 +20,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hsweep.training.batches import leaves, with_tensors
 from hsweep.training.memory import is_out_of_memory, release
-from hsweep.training.opening import Autocast
-from hsweep.training.stacked.candidates import CannotStackError
-from hsweep.training.stacked.updates import Block, Member
+from hsweep.training.micro_batches import Autocast
+from hsweep.training.stacked.updates import Block, CannotStackError, Member
 from tasks.base import Batch, TaskData
 
 _LEAST_NORM: Final = 1e-6

@@ -8,10 +8,21 @@ from torch import Tensor, nn
 
 from hsweep.design.recipe import Recipe
 from hsweep.training.optimizers import step_at
-from hsweep.training.stacked.candidates import CannotStackError
 
 _STEP: Final = "step"
 """The part of an optimizer's state that counts updates, the same for all rows."""
+
+
+class CannotStackError(Exception):
+    """Trials have to be trained separately.
+
+    Attributes:
+        reason: why, for people.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"these trials are trained separately: {reason}")
+        self.reason = reason
 
 
 class Member(NamedTuple):

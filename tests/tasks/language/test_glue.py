@@ -18,9 +18,9 @@ from torch.nn import functional
 
 from tasks.base import DataError, FurtherEvaluated, Task
 from tasks.language.glue import Glue
-from tasks.language.glue_config import EIGHT_TASKS, GLUE_TASKS, metric_name
 from tasks.language.glue_data import GlueData
 from tasks.language.glue_scores import scored
+from tasks.language.glue_tasks import EIGHT_TASKS, GLUE_TASKS, metric_name
 from tasks.language.glue_texts import Examples, check, examples
 from tasks.language.masked_text import MaskedText
 
