@@ -347,27 +347,27 @@ def test_only_the_chosen_trials_are_handed_out_and_none_of_them_is_stopped(
 ) -> None:
     sweep = pruning_sweep()
     plan = make_plan(sweep, preset="quick", study_seed=0)
-    chosen = frozenset(trial.key for trial in plan.trials if trial.point.width == 1)
+    kept = frozenset(trial.key for trial in plan.trials if trial.point.width == 1)
     with Journal(tmp_path / "journal.db", create=True) as journal:
         coordinator = Coordinator(
             journal=journal,
             sweep=sweep,
             trials=plan.trials,
             checkpoints=str(tmp_path / "checkpoints"),
-            only=chosen,
-            exempt=chosen,
+            only=kept,
+            exempt=kept,
         )
         InlineRunner().run(coordinator)
         statuses = {row.key: row.status for row in journal.trials()}
-        assert {key for key, s in statuses.items() if s is TrialStatus.FINISHED} == chosen
+        assert {key for key, s in statuses.items() if s is TrialStatus.FINISHED} == kept
         assert set(statuses.values()) == {TrialStatus.FINISHED, TrialStatus.PLANNED}
-        # Going on with the rest, early stopping counts the chosen ones as no contenders left.
+        # Going on with the rest, early stopping counts the kept ones as no contenders left.
         rest = Coordinator(
             journal=journal,
             sweep=sweep,
             trials=plan.trials,
             checkpoints=str(tmp_path / "checkpoints"),
-            exempt=chosen,
+            exempt=kept,
         )
         InlineRunner().run(rest)
         finished = {row.point["width"] for row in journal.trials() if row.status == "finished"}

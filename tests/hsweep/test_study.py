@@ -62,9 +62,9 @@ class TestHome:
 
     def test_every_file_of_a_study_lies_in_its_folder(self, home: Home) -> None:
         paths = home.study("mine")
-        values = [getattr(paths, name) for name in vars(type(paths)) if not name.startswith("_")]
-        files = [each for each in values if isinstance(each, Path) and each != paths.root]
-        files.remove(paths.home)
+        names = [name for name in vars(type(paths)) if not name.startswith("_")]
+        values = [getattr(paths, name) for name in names if name not in ("root", "home")]
+        files = [value for value in values if isinstance(value, Path)]
         assert len(set(files)) == len(files) > 10
         assert all(file.parent == paths.root for file in files)
 
