@@ -346,13 +346,20 @@ def _differences(
     for study, own in zip(studies, tasks, strict=True):
         manifest = study.manifest
         content: dict[str, Any] = {"task": _task_text(own, tasks)} if own else {}
-        content |= {name: getattr(manifest, name) for name in _COMPARED}
+        for name in _COMPARED:
+            if name == "settings":
+                given = manifest.settings or ()
+                content |= {f"--set {key}": ", ".join(map(str, values)) for key, values in given}
+            else:
+                content[name] = getattr(manifest, name)
         provenance = {
             f"{name} (where it ran)" if name == "hardware" else name: manifest.provenance.get(name)
             for name in _OF_PROVENANCE
         }
         provenance["code of the tool"] = provenance.pop("tool")
         provenance["code of the sweep"] = provenance.pop("sweep")
+        read = provenance["data"] or ()
+        provenance["data"] = ", ".join(sorted(str(each.get("fingerprint")) for each in read))
         later = "; ".join(manifest.later_commands)
         content = {**content, "added or edited later": later, **provenance}
         sides.append(dict(_flattened("", content)))
@@ -367,10 +374,6 @@ def _flattened(prefix: str, content: Mapping[str, Any]) -> list[tuple[str, str]]
         full = f"{prefix}{name}"
         if isinstance(value, Mapping) and value:
             rows += _flattened(f"{full}.", value)
-        elif full == "settings":
-            rows += [(f"--set {key}", ", ".join(map(str, values))) for key, values in (value or ())]
-        elif full == "data":
-            rows.append((full, ", ".join(sorted(str(e.get("fingerprint")) for e in value or ()))))
         else:
             shown = NONE if value in (None, [], (), {}, "") else str(value)
             rows.append((full, shown[:_COMMIT_LENGTH] if full.endswith(".commit") else shown))

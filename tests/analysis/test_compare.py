@@ -229,6 +229,12 @@ class TestOtherData:
         assert "better one" not in page
         assert 'data-figure="front-num_params"' not in page
 
+    def test_a_tasks_own_fields_may_be_called_like_those_of_the_record(self, home: Home) -> None:
+        one, other = lean_studies(home, (0.0, 0.04))
+        apart = [learning(one, data="digits", settings=1), learning(other, data="photos")]
+        (sentence,) = comparison_sentences(compare_studies(apart, settings=QUICK))
+        assert "lean0: data=digits, settings=1; lean1: data=photos" in sentence
+
     def test_places_of_a_collapse_are_not_tested_against_each_other(
         self, collapses: list[Study]
     ) -> None:
