@@ -76,6 +76,11 @@ class Point(Mapping[str, Any]):
         return Point, (self._values,)
 
 
+def recorded_point(values: Mapping[str, Any]) -> Point:
+    """Return a point that was written as JSON, which has lists for tuples."""
+    return Point({axis: as_value(value) for axis, value in values.items()})
+
+
 class Space(ABC):
     """A set of points. Build one with ``grid``, ``choice``, ``int_range``, ``uniform``,
     ``log_uniform`` or ``zipped``, and combine them."""

@@ -145,10 +145,6 @@ class Journal(JournalReader):
             for name, value in changed.items():
                 self._enter({"meta": name, "value": value})
 
-    def clear_metas(self, prefix: str) -> None:
-        """Forget the values whose names begin with ``prefix``."""
-        self.set_metas(dict.fromkeys((prefix + name for name in self.metas(prefix)), None))
-
     def add_trials(self, rows: Iterable[TrialRow]) -> None:
         """Add planned trials; those already there are left as they are.
 
@@ -335,7 +331,3 @@ class Journal(JournalReader):
         if row is None:
             raise KeyError(f"the record has no trial {key!r}")
         return row[0]
-
-    def set_cursor(self, name: str, seq: int) -> None:
-        """Remember how far the reader called ``name`` has come."""
-        self._connection.execute("INSERT OR REPLACE INTO cursors VALUES (?, ?)", (name, seq))

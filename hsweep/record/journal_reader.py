@@ -249,12 +249,6 @@ class JournalReader:
         """Yield the reports that hold more than numbers: a note, or a batch computed in parts."""
         yield from self._select(REMARKED, ())
 
-    def noted_reports(self) -> Iterator[LogRow]:
-        """Yield the reports that hold a note."""
-        for entry in self._select(f"{REMARKED} AND instr(payload, '\"note\"')", ()):
-            if entry.payload.get("note"):
-                yield entry
-
     def errors(self) -> Iterator[LogRow]:
         """Yield the changes of status whose reason has more to say than its first line, such as a
         traceback, and those to failed, in the order they were recorded."""
@@ -299,10 +293,6 @@ class JournalReader:
     def count_after(self, seq: int) -> int:
         """Return how many entries follow entry ``seq``; the numbers may have gaps."""
         return self._number("SELECT COUNT(*) FROM log WHERE seq > ?", seq)
-
-    def cursor(self, name: str) -> int:
-        """Return how far the reader called ``name`` has come in the log (0: nowhere yet)."""
-        return self._number("SELECT COALESCE(MAX(seq), 0) FROM cursors WHERE name = ?", name)
 
     def _number(self, query: str, *values: object) -> int:
         return int(self._rows(query, *values)[0][0])

@@ -65,7 +65,6 @@ TABLES: Final = (
     """,
     "CREATE UNIQUE INDEX one_report_a_unit ON log (key, unit) WHERE kind = 'report'",
     "CREATE INDEX log_by_key ON log (key, seq)",
-    "CREATE TABLE cursors (name TEXT PRIMARY KEY, seq INTEGER NOT NULL)",
 )
 LATER_INDEXES: Final = (
     "CREATE INDEX trials_in_order ON trials (ordinal)",

@@ -131,15 +131,9 @@ class TestMeta:
         assert journal.meta("a:1") == "w"
         assert journal.meta("nothing") is None
         assert journal.metas("a:") == {"1": "w", "2": "y"}
-        journal.clear_metas("a:")
+        journal.set_metas({"a:1": None, "a:2": None})
         assert journal.metas("a:") == {}
         assert journal.meta("b:1") == "z"
-
-    def test_readers_remember_how_far_they_came(self, journal: Journal) -> None:
-        assert journal.cursor("mlflow") == 0
-        journal.set_cursor("mlflow", 7)
-        journal.set_cursor("other", 2)
-        assert (journal.cursor("mlflow"), journal.cursor("other")) == (7, 2)
 
 
 class TestBesideAWriter:
@@ -242,7 +236,7 @@ def test_values_are_set_and_forgotten_together_and_found_by_prefix(journal: Jour
     assert journal.metas("run:") == {"a": "1", "b": "2", "\U0001f600": "5"}
     journal.set_metas({"run:a": None, "run:b": "6", "nobody": None})
     assert journal.metas("run:") == {"b": "6", "\U0001f600": "5"}
-    journal.clear_metas("run:")
+    journal.set_metas({"run:b": None, "run:\U0001f600": None})
     assert journal.metas("run:") == {}
     assert journal.metas("ru") == {"ns": "3", "m": "4"}
 
