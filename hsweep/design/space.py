@@ -177,7 +177,6 @@ class Space(ABC):
         return list(found)
 
     def _num_combinations(self) -> float:
-        """Return how many combinations of parameter values there are."""
         return math.prod(map(_num_values, self.parameters().values()))
 
     def draw(self, rng: "np.random.Generator") -> Point | None:

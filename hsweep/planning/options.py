@@ -56,7 +56,7 @@ class SweepOptions:
         multiple=True,
         help="Replace an axis (heads=1,2,4), the budget (epochs=50), report_every, replicates, "
         "cpus, gpus (a number, or auto: a share of a device by the memory a trial needs) or "
-        "together (auto, never, always).",
+        "stacked (auto, never, always).",
     )
     points: Sequence[Mapping[str, Any]] = option(
         (),
