@@ -14,7 +14,6 @@ from hsweep.planning.options import SweepOptions
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hsweep.planning.checking import Checked
     from hsweep.planning.plan import Plan
 
 _MAX_ROWS: Final = 200
@@ -56,6 +55,7 @@ def plan(
     from hsweep.planning.checking import check_trials
     from hsweep.planning.prepare import prepare, refuse_unread_data
     from hsweep.record.provenance import hardware
+    from hsweep.running.progress import duration
 
     if not power and (study_name is not None or jumps):
         raise UserError("--study and --jump belong to --power")
@@ -77,7 +77,10 @@ def plan(
     console = console_for(as_json=False)
     _show_plan(console, prepared.plan, seconds)
     if checked is not None:
-        _show_checked(console, checked)
+        shapes = "; ".join(checked.shapes)
+        console.print(f"tried out in {duration(checked.seconds)}: {shapes}", soft_wrap=True)
+        for line in checked.lines():
+            console.print(line, style="yellow", soft_wrap=True)
 
 
 def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
@@ -132,12 +135,3 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     preset = plan.sweep.presets.get(plan.preset)
     if preset is not None and preset.note:
         console.print(f"preset {plan.preset}: {preset.note}", soft_wrap=True)
-
-
-def _show_checked(console: "Console", checked: "Checked") -> None:
-    from hsweep.running.progress import duration
-
-    shapes = "; ".join(checked.shapes)
-    console.print(f"tried out in {duration(checked.seconds)}: {shapes}", soft_wrap=True)
-    for line in checked.lines():
-        console.print(line, style="yellow", soft_wrap=True)

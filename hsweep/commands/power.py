@@ -114,6 +114,7 @@ def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowe
     from analysis.questions.lean.result import LeanResult
     from analysis.questions.power.fit import plan_lean
     from hsweep.design.trial import cost_columns
+    from hsweep.planning.baseline import comparison_of, shape_of
 
     seen = None
     if study is not None:
@@ -126,18 +127,16 @@ def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowe
             raise UserError(
                 f"the study {study.name!r} has no baseline to learn noise from: {answer.sentence}"
             )
-    first, baseline = question.costs[0], dict(question.baseline)
-    within = question.within
+    first = question.costs[0]
     families: dict[Any, dict[str, float]] = {}
     for trial in plan.trials:
         costs: dict[str, float] = dict(cost_columns(trial))
         # Settings of a nuisance axis are one shape, which stands at the best of them.
-        label = str({a: v for a, v in trial.point.items() if a not in question.nuisance})
+        label = str(shape_of(question, trial.point))
         # A cost that only a run shows (latency) cannot tell yet who is cheaper: all may be.
         cost = costs.get(first, 0.0)
-        is_baseline = all(trial.point.get(axis) == value for axis, value in baseline.items())
-        family = families.setdefault(trial.point.get(within) if within else None, {})
-        family["baseline" if is_baseline else label] = cost
+        family = families.setdefault(comparison_of(question, trial.point), {})
+        family["baseline" if question.is_baseline(trial.point) else label] = cost
     counts = [
         sum(
             cost < family.get("baseline", float("inf")) or cost == 0.0

@@ -17,7 +17,6 @@ from hsweep.record.endings import (
     counts_in_words,
     first_line,
     loss_line,
-    orphaned_counts_lines,
     orphaned_lines,
     remarks,
     trial_ends,
@@ -48,9 +47,8 @@ def show_study(
         _show_many(console, study, status)
         return
     with study.journal() as journal:
-        everything = journal.trials(orphaned=True)
+        rows, orphaned = journal.trials(), journal.orphaned_counts()
         remarked = list(journal.remarked_reports())
-        rows = [row for row in everything if not row.orphaned]
         lines = _code_and_versions(study, journal, [row.key for row in rows])
     varying = varying_axes(rows)
     ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
@@ -65,7 +63,7 @@ def show_study(
         sum(end.is_interrupted for end in ends),
     )
     console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
-    for line in [*(each.line for each in remarks(ends)), *orphaned_lines(everything), *lines]:
+    for line in [*(each.line for each in remarks(ends)), *orphaned_lines(orphaned), *lines]:
         console.print(line, soft_wrap=True)
     if any(end.failures for end in ends):
         console.print(errors_line(study), soft_wrap=True)
@@ -108,7 +106,7 @@ def _show_many(console: Console, study: Study, status: Mapping[str, Any]) -> Non
         console.print(f"{status['tried_again']} tried again after failing", soft_wrap=True)
     if status["tried_again"] or status["failed"]:
         console.print(errors_line(study), soft_wrap=True)
-    for line in [*orphaned_counts_lines(orphaned), *lines]:
+    for line in [*orphaned_lines(orphaned), *lines]:
         console.print(line, soft_wrap=True)
     _show_remarks(console, status)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from hsweep.design.budget import Budget
-from hsweep.errors import UserError, unknown_name
+from hsweep.errors import UserError, check_choice, unknown_name
 
 _DEFAULT_MIN_SURVIVORS: Final = 3
 PROTECTED: Final = "baseline"
@@ -77,10 +77,8 @@ class Asha:
         strata: object = self.strata
         if isinstance(strata, str):
             raise UserError(f"strata are a tuple of axes; write ({strata!r},)")
-        if self.compete not in ("trials", "points"):
-            raise UserError(f"compete must be 'trials' or 'points', not {self.compete!r}")
-        if self.decide not in ("together", "on_arrival"):
-            raise UserError(f"decide must be 'together' or 'on_arrival', not {self.decide!r}")
+        check_choice("compete", self.compete, ("trials", "points"))
+        check_choice("decide", self.decide, ("together", "on_arrival"))
 
     def milestones(self, budget: Budget) -> list[int]:
         """Return the units at which trials are compared: grace * reduction_factor**k, each moved

@@ -76,6 +76,11 @@ class Point(Mapping[str, Any]):
         return Point, (self._values,)
 
 
+def recorded_point(values: Mapping[str, Any]) -> Point:
+    """Return a point that was written as JSON, which has lists for tuples."""
+    return Point({axis: as_value(value) for axis, value in values.items()})
+
+
 class Space(ABC):
     """A set of points. Build one with ``grid``, ``choice``, ``int_range``, ``uniform``,
     ``log_uniform`` or ``zipped``, and combine them."""
@@ -172,7 +177,6 @@ class Space(ABC):
         return list(found)
 
     def _num_combinations(self) -> float:
-        """Return how many combinations of parameter values there are."""
         return math.prod(map(_num_values, self.parameters().values()))
 
     def draw(self, rng: "np.random.Generator") -> Point | None:

@@ -159,7 +159,7 @@ class Sweep:
                 f"report_timeout must be a positive number of seconds or None, not "
                 f"{self.report_timeout!r}"
             )
-        check_stacked(self.stacked)
+        check_choice("stacked", self.stacked, get_args(Stacked))
         if type(self.isolate) is not bool:
             raise UserError(f"isolate must be True or False, not {shown(self.isolate)}")
         for name, variant in self.presets.items():
@@ -327,17 +327,6 @@ def _as_bool(name: str, values: Sequence[AxisValue]) -> bool:
     if found is None:
         raise UserError(f"{name} takes true or false, not {shown(list(values))}")
     return found
-
-
-def check_stacked(value: object) -> None:
-    """Refuse what is no answer to when trials are trained as one program.
-
-    Raises:
-        UserError: it is none of the choices.
-    """
-    if value not in get_args(Stacked):
-        choices = ", ".join(map(repr, get_args(Stacked)))
-        raise UserError(f"stacked must be one of {choices}, not {shown(value)}")
 
 
 def resolve(value: PerPoint[T], point: Point) -> T:

@@ -36,9 +36,6 @@ class TrialStatus(StrEnum):
         return self not in (TrialStatus.PLANNED, TrialStatus.RUNNING)
 
 
-FINAL_STATUSES: Final = tuple(status for status in TrialStatus if status.is_final)
-
-
 AUTO: Final = "auto"
 """In place of a number of devices: as much of one as the trial's memory asks for."""
 

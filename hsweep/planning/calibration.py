@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hsweep.design.trial import Trial
+from hsweep.files import write_text
 
 _KEPT_SAMPLES: Final = 200
 
@@ -57,9 +58,7 @@ class Calibration:
                 samples = kinds.setdefault(_kind(trial), [])
                 samples.append([float(trial.counts.train_flops), seconds / units])
                 del samples[:-_KEPT_SAMPLES]
-        temporary = self._path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(self._content))
-        temporary.replace(self._path)
+        write_text(self._path, json.dumps(self._content))
 
     def model(self, trial: Trial) -> SpeedModel | None:
         """Return the speed fitted for trials of this kind, None if none was measured here."""

@@ -196,7 +196,8 @@ class _Closure:
         source = source_of_part(Path(file), definitions)
         if source.text:
             self._files[SWEEP_FILE] = _digest(source.text.encode())
-        self._follow(source)
+        for name in self._modules(source):
+            self.visit(name)
 
     def _entered(self, name: str, spec: ModuleSpec) -> list[str]:
         """Add a module's file; return the modules that it imports."""
@@ -223,10 +224,6 @@ class _Closure:
                 self._files[label] = _digest(source.text.encode())
                 found += self._modules(source)
         return found
-
-    def _follow(self, source: Source) -> None:
-        for name in self._modules(source):
-            self.visit(name)
 
     def _modules(self, source: Source) -> list[str]:
         """Return what a file imports, packages before what is in them."""

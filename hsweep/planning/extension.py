@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hsweep.design.domain import as_value
-from hsweep.design.space import Point
+from hsweep.design.space import Point, recorded_point
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.planning.content import content_hash
@@ -149,7 +149,7 @@ def with_extensions(plan: Plan, extensions: Iterable[Mapping[str, Any]]) -> Plan
     for extension in extensions:
         for entry in extension["trials"]:
             if entry["key"] not in known:
-                point = Point({axis: as_value(value) for axis, value in entry["point"].items()})
+                point = recorded_point(entry["point"])
                 added += planner.plan_point(point, replicates=[int(entry["replicate"])])
     return _grown(plan, planner, tuple(added))
 
@@ -239,7 +239,7 @@ class _Finder:
         self._rows: dict[str, list[TrialRow]] = {}
         self._points: dict[str, Point] = {}
         for row in recorded:
-            point = Point({axis: as_value(value) for axis, value in row.point.items()})
+            point = recorded_point(row.point)
             identity = content_hash(dict(point))
             self._points.setdefault(identity, point)
             self._rows.setdefault(identity, []).append(row)

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hsweep.design.domain import as_value
 from hsweep.design.labels import listed, point_label, varying_axes
-from hsweep.design.space import Point
+from hsweep.design.space import recorded_point
 from hsweep.design.trial import Trial
 from hsweep.planning.code_changes import Files, changed_code, part_in_words
 from hsweep.planning.content import content_hash
@@ -220,10 +219,7 @@ def proposed_trials(plan: Plan, journal: Journal) -> list[Trial]:
     planner = Planner.like(plan)
     trials: list[Trial] = []
     for _, text in sorted(journal.metas(PROPOSALS).items()):
-        point = json.loads(text)["point"]
-        trials += planner.plan_point(
-            Point({axis: as_value(value) for axis, value in point.items()})
-        )
+        trials += planner.plan_point(recorded_point(json.loads(text)["point"]))
     return trials
 
 

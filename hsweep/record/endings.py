@@ -162,12 +162,7 @@ def remarks(ends: Iterable[TrialEnd]) -> list[Remark]:
     return found
 
 
-def orphaned_lines(rows: Iterable[TrialRow]) -> list[str]:
-    """Return how many trials are no longer part of a study, a line for each reason."""
-    return orphaned_counts_lines(Counter(row.orphaned for row in rows if row.orphaned))
-
-
-def orphaned_counts_lines(counts: Mapping[str, int]) -> list[str]:
+def orphaned_lines(counts: Mapping[str, int]) -> list[str]:
     """Return a line for each reason why trials are no longer part of a study."""
     return [
         f"{number} orphaned: {why} (kept; export --orphaned shows them)"

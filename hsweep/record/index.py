@@ -322,7 +322,6 @@ def _remove(path: Path) -> None:
 
 
 def _code(error: Exception) -> int:
-    """Return the primary code of an error of SQLite's."""
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)) & 0xFF
 
 

@@ -143,10 +143,6 @@ class Journal(JournalReader):
             for name, value in changed.items():
                 self._enter({"meta": name, "value": value})
 
-    def clear_metas(self, prefix: str) -> None:
-        """Forget the values whose names begin with ``prefix``."""
-        self.set_metas(dict.fromkeys((prefix + name for name in self.metas(prefix)), None))
-
     def add_trials(self, rows: Iterable[TrialRow]) -> None:
         """Add planned trials, each as a line of its own unless within a transaction; those already
         there are left as they are."""

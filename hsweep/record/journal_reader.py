@@ -244,12 +244,6 @@ class JournalReader:
         """Yield the reports that hold more than numbers: a note, or a batch computed in parts."""
         yield from self._select(REMARKED, ())
 
-    def noted_reports(self) -> Iterator[LogRow]:
-        """Yield the reports that hold a note."""
-        for entry in self._select(f"{REMARKED} AND instr(payload, '\"note\"')", ()):
-            if entry.payload.get("note"):
-                yield entry
-
     def errors(self) -> Iterator[LogRow]:
         """Yield the changes of status whose reason has more to say than its first line, such as a
         traceback, and those to failed, in the order they were recorded."""

@@ -75,9 +75,9 @@ class StudyTables:
     def notes(self) -> dict[str, tuple[str, ...]]:
         """Return the notes of the trials that have any, in the order they were recorded."""
         found: dict[str, list[str]] = {}
-        for entry in self._journal.noted_reports():
-            if entry.key in self._keys:
-                found.setdefault(entry.key, []).append(str(entry.payload["note"]))
+        for entry in self._journal.remarked_reports():
+            if entry.key in self._keys and (note := entry.payload.get("note")):
+                found.setdefault(entry.key, []).append(str(note))
         return {key: tuple(notes) for key, notes in found.items()}
 
     @property

@@ -18,10 +18,8 @@ _TOLD: Final = (
     ("step", "int64"), ("wall_seconds", "float64"), ("micro_batch", "int64"), ("note", "string"),
 )  # fmt: skip
 """What a report says besides its metrics, as far as the table of reports has it."""
-_TOLD_LAST: Final = (
-    ("micro_batch", "int64"), ("train_seconds", "float64"), ("data_seconds", "float64"),
-    ("latency_seconds", "float64"),
-)  # fmt: skip
+_LAST_TIMES: Final = ("train_seconds", "data_seconds", "latency_seconds")
+_TOLD_LAST: Final = (("micro_batch", "int64"), *((name, "float64") for name in _LAST_TIMES))
 """What the table of trials has of the last report besides its metrics."""
 _PAYLOAD: Final = 4
 _COUNTS: Final = (
@@ -93,14 +91,9 @@ def trials_schema(
             ("reached", pa.int64()),
             ("budget", pa.int64()),
             *((metric, pa.float64()) for metric in metrics),
-            ("num_params", pa.int64()),
-            ("flops_per_example", pa.int64()),
-            ("train_flops_per_example", pa.int64()),
-            ("train_memory_bytes", pa.int64()),
+            *((name, pa.int64()) for name in _COUNTS),
             ("wall_seconds", pa.float64()),
-            ("train_seconds", pa.float64()),
-            ("data_seconds", pa.float64()),
-            ("latency_seconds", pa.float64()),
+            *((name, pa.float64()) for name in _LAST_TIMES),
         ]
     )
 

@@ -78,10 +78,9 @@ def errors_line(study: Study) -> str:
 def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> list[str]:
     """Return what to say at the end of a run, before the answer."""
     with study.journal() as journal:
-        everything = journal.trials(orphaned=True)
+        rows, orphaned = journal.trials(), journal.orphaned_counts()
         remarked = list(journal.remarked_reports())
         search_end = journal.meta(SEARCH_END)
-    rows = [row for row in everything if not row.orphaned]
     varying = varying_axes(rows)
     ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
     counts = counts_in_words(
@@ -98,7 +97,7 @@ def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> lis
     lines += [each.line for each in remarks(ends)]
     if any(end.failures for end in ends):
         lines.append(errors_line(study))
-    lines += orphaned_lines(everything)
+    lines += orphaned_lines(orphaned)
     lines += tracking_lines(outcome.tracking, study, target)
     if not outcome.is_complete:
         how = "paused" if outcome.is_in_trouble else "ended early"

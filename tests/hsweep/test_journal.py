@@ -131,7 +131,7 @@ class TestMeta:
         assert journal.meta("a:1") == "w"
         assert journal.meta("nothing") is None
         assert journal.metas("a:") == {"1": "w", "2": "y"}
-        journal.clear_metas("a:")
+        journal.set_metas({"a:1": None, "a:2": None})
         assert journal.metas("a:") == {}
         assert journal.meta("b:1") == "z"
 
@@ -236,7 +236,7 @@ def test_values_are_set_and_forgotten_together_and_found_by_prefix(journal: Jour
     assert journal.metas("run:") == {"a": "1", "b": "2", "\U0001f600": "5"}
     journal.set_metas({"run:a": None, "run:b": "6", "nobody": None})
     assert journal.metas("run:") == {"b": "6", "\U0001f600": "5"}
-    journal.clear_metas("run:")
+    journal.set_metas({"run:b": None, "run:\U0001f600": None})
     assert journal.metas("run:") == {}
     assert journal.metas("ru") == {"ns": "3", "m": "4"}
 

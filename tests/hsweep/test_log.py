@@ -53,7 +53,7 @@ def write_record(path: Path) -> None:
         journal.record("trial-a", 2, report(9, None), None, TrialStatus.FINISHED)
         journal.set_meta("proposal:000000", '{"id": "0:0"}')
         journal.set_meta("forgotten:1", "x")
-        journal.clear_metas("forgotten:")
+        journal.set_metas({"forgotten:1": None})
         journal.set_orphaned(["trial-c"], "no longer in the space")
         journal.add_trials([row("trial-d", 3)])
         reports = list(journal.reports("trial-b"))
