@@ -68,8 +68,13 @@ def p_text(p: float | None) -> str:
 
 def interval_text(interval: Interval, confidence: float = 0.95) -> str:
     """Return an estimate with its interval in words."""
+    return f"{number_text(interval.estimate)}, {ends_text(interval, confidence)}"
+
+
+def ends_text(interval: Interval, confidence: float = 0.95) -> str:
+    """Return the two ends of an interval in words."""
     return (
-        f"{number_text(interval.estimate)}, {percent_text(confidence)} interval "
+        f"{percent_text(confidence)} interval "
         f"{number_text(interval.low)} to {number_text(interval.high)}"
     )
 

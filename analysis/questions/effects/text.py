@@ -11,6 +11,7 @@ from analysis.text.numbers import (
     NONE,
     cost_text,
     cost_title,
+    ends_text,
     metric_title,
     number_text,
     p_text,
@@ -62,7 +63,7 @@ def axis_sentence(axis: AxisEffect, result: EffectsResult) -> str:
         pairs += f", {sum(axis.lost.values())} lost ({_reasons(axis.lost)})"
     unit = gain_unit(result.metric, result.scale)
     details = f"Holm {p_text(axis.p_holm)}; {pairs}"
-    interval = _interval(axis.effect, result.settings.confidence)
+    interval = ends_text(axis.effect, result.settings.confidence)
     if axis.verdict == "unclear":
         return (
             f"No effect of {where} is established: {number_text(axis.effect.estimate)} {unit} a"
@@ -72,7 +73,7 @@ def axis_sentence(axis: AxisEffect, result: EffectsResult) -> str:
     size = axis.effect if better else _turned(axis.effect)
     return (
         f"One step up in {where} makes {result.metric} {'better' if better else 'worse'} by"
-        f" {number_text(size.estimate)} {unit} ({_interval(size, result.settings.confidence)};"
+        f" {number_text(size.estimate)} {unit} ({ends_text(size, result.settings.confidence)};"
         f" {details})."
     )
 
@@ -82,7 +83,7 @@ def interaction_sentence(found: Interaction, result: EffectsResult) -> str:
     both = f"{found.first} and {found.second}"
     if found.verdict == "untested":
         return f"Whether {both} change each other's effect could not be tested."
-    details = f"{_interval(found.effect, result.settings.confidence)}; {p_text(found.p_holm)}"
+    details = f"{ends_text(found.effect, result.settings.confidence)}; {p_text(found.p_holm)}"
     unit = gain_unit(result.metric, result.scale)
     if found.verdict == "unclear":
         return (
@@ -91,7 +92,7 @@ def interaction_sentence(found: Interaction, result: EffectsResult) -> str:
         )
     more = found.verdict == "helps"
     size = found.effect if more else _turned(found.effect)
-    details = f"{_interval(size, result.settings.confidence)}; {p_text(found.p_holm)}"
+    details = f"{ends_text(size, result.settings.confidence)}; {p_text(found.p_holm)}"
     return (
         f"A step up in {found.first} gains {number_text(size.estimate)} {unit}"
         f" {'more' if more else 'less'} where {found.second} stands one step higher, and the other"
@@ -127,13 +128,6 @@ def _group_text(group: EqualCostGroup, result: EffectsResult) -> str:
 
 def _turned(interval: Interval) -> Interval:
     return Interval(-interval.estimate, -interval.high, -interval.low)
-
-
-def _interval(interval: Interval, confidence: float) -> str:
-    return (
-        f"{percent_text(confidence)} interval {number_text(interval.low)} to"
-        f" {number_text(interval.high)}"
-    )
 
 
 def _reasons(lost: dict[str, int]) -> str:
