@@ -151,7 +151,7 @@ def softmax_over_few(logits: Tensor) -> Tensor:
 
     Equal to ``logits.softmax(-1)``. The CPU's kernel takes a row at a time, and rows shorter than
     its vectors of 16 numbers several times as long as rows that are; this way round it takes many
-    rows at once. Whoever watches torch's softmaxes is told of this one by its own name.
+    rows at once. Code that watches torch's softmaxes sees this one under its own name.
 
     Args:
         logits: (..., queries, keys), best laid out as (..., keys, queries).

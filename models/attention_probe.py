@@ -39,7 +39,7 @@ def watching(model: nn.Module, examples: int = 32) -> Iterator[Watch]:
     """Watch the attention of a model while the block runs.
 
     The first ``examples`` examples that pass through an attention layer are looked at; after them
-    the layer runs as if nobody watched. Where attention stays within windows (its leading axis is
+    the layer runs unwatched. Where attention stays within windows (its leading axis is
     a multiple of the model's), one window of each example stands for it, spread evenly over the
     windows. All axes between the first and the last are tokens.
 

@@ -1,6 +1,6 @@
 """See the attention weights that a module computes, and how spread out they are.
 
-A fused kernel gives its weights to nobody, so they are computed again from what it was given.
+A fused kernel does not return its weights, so they are computed again from its inputs.
 """
 
 import math

@@ -147,7 +147,7 @@ def gated_feed_forward_cost(rows: int, stage: Stage, *, bias: bool = False) -> c
 
 
 def draw_normal(model: nn.Module, std: float = 0.02) -> None:
-    """Draw all linear and embedding weights anew from a normal distribution; biases become 0.
+    """Draw all linear and embedding weights again from a normal distribution; biases become 0.
 
     Radford et al. 2018 ("Improving Language Understanding by Generative Pre-Training"), section
     4.1, and Devlin et al. 2019's code: a deviation of 0.02 everywhere.

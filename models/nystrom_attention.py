@@ -150,7 +150,8 @@ def iterative_pseudo_inverse(
     """Return an approximation of the pseudo-inverses of matrices whose rows sum to one.
 
     Razavi et al. 2014, as in Xiong et al. 2021, equation 11:
-    Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4, begun at A' / (max row sum * max column sum).
+    Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4, starting at
+    A' / (max row sum * max column sum).
 
     Args:
         matrices_MLL: non-negative matrices A whose rows sum to one.

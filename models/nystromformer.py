@@ -65,7 +65,7 @@ class Nystromformer:
         conv_kernel: odd length of the depth-wise convolution that the Nyström attention adds, or
             None for none, as in the models that table 3 counts.
         attention: ``nystrom``, or ``softmax`` for fused exact attention.
-        inverse_scale: how the pseudo-inverse is begun: over the ``batch``, as published, or for
+        inverse_scale: where the pseudo-inverse starts: over the ``batch``, as published, or for
             each ``matrix`` by itself, so that no example's result depends on the others.
         pair: whether an example is two texts. Both pass through the one encoder; the head sees
             both means, their product and their difference.

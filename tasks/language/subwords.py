@@ -198,7 +198,9 @@ def _trained(kind: Kind, vocab_size: int, corpus: Corpus) -> Subwords:
         stat = (folder / _FILE).stat()
         return Subwords(_read(str(folder / _FILE), stat.st_size, stat.st_mtime_ns), digest)
     except Exception as error:  # the library raises bare exceptions
-        raise DataError(f"{folder} is damaged ({error}); delete it to have it made anew") from error
+        raise DataError(
+            f"{folder} is damaged ({error}); delete it to have it made again"
+        ) from error
 
 
 @functools.lru_cache(maxsize=4)

@@ -82,7 +82,7 @@ def token_line(
     found = next(folder.glob(f"*.{kind.name}"), None)
     if found is None or found.stat().st_size != int(found.stem) * kind.itemsize:
         raise DataError(
-            f"{folder} is damaged; delete it, or run `hsweep data prepare`, to have it made anew"
+            f"{folder} is damaged; delete it, or run `hsweep data prepare`, to have it made again"
         )
     return np.memmap(found, dtype=kind, mode="c")
 

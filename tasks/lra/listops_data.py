@@ -176,7 +176,7 @@ def _read(path: Path) -> tuple[Texts, NDArray[np.int64]]:
         table = parquet.read_table(path).combine_chunks()
     except (OSError, pyarrow.ArrowInvalid) as error:
         raise DataError(
-            f"{path} is damaged ({error}); delete its folder to have it made anew"
+            f"{path} is damaged ({error}); delete its folder to have it made again"
         ) from error
     tokens = table["tokens"].chunk(0)
     offsets = tokens.offsets.to_numpy()

@@ -138,7 +138,7 @@ def _grown(
 
 
 def _only(levels: list[_Level], accepted: NDArray[np.bool_]) -> list[_Level]:
-    """Return the levels with the nodes of accepted trees alone, numbered anew."""
+    """Return the levels with the nodes of accepted trees alone, renumbered."""
     new_tree = np.cumsum(accepted) - 1
     new_parent = np.zeros(len(accepted), dtype=np.int64)
     kept = []

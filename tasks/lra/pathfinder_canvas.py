@@ -182,7 +182,7 @@ def extended(
 
     From a margin past the newest dash, the far end of the next one is chosen among the pixels that
     are free, with probability proportional to cos^2 of the change of direction, none beyond a right
-    angle. A dash that would cross another one is drawn anew, a few times.
+    angle. A dash that would cross another one is drawn again, a few times.
 
     Args:
         canvas: is not changed.

@@ -22,7 +22,7 @@ class PathfinderConfig:
     Pathfinder32 of the Long Range Arena (arXiv 2011.04006), with the published settings of its
     hard set: contours of 14 dashes in images of 32x32, five short ones of 4 dashes tried. Most of
     these find no room; an image has one of them on average (see ``tasks.lra.pathfinder_images``).
-    The benchmark's own images are not read: these are drawn anew, the data seed decides which.
+    The benchmark's own images are not read: these are drawn again, the data seed decides which.
     Drawing the published number takes a core about twenty minutes; they are kept under
     HSWEEP_CACHE, and an interrupted run goes on where it was.
 

@@ -20,8 +20,8 @@ from tasks.sources.progress import tell
 _SPLITS: Final = ("train", "validation", "test")
 """Their order numbers the streams of the data seed."""
 
-_BEGUN_AT_ONCE: Final = 8192
-"""Images begun together, of which a few hundred are finished. Part of what a seed means."""
+_STARTED_AT_ONCE: Final = 8192
+"""Images started at once, of which a few hundred are finished. Part of what a seed means."""
 
 
 def prepare(task: PathfinderConfig, data_seed: int) -> Arrays:
@@ -76,7 +76,7 @@ def _part(task: PathfinderConfig, data_seed: int, split: str, number: int) -> Ar
 
     def make() -> Arrays:
         random = np.random.default_rng(stream_seed(data_seed, _SPLITS.index(split), number))
-        drawn = draw(_BEGUN_AT_ONCE, drawing, random)
+        drawn = draw(_STARTED_AT_ONCE, drawing, random)
         return {"pixels": drawn.pixels.reshape(len(drawn.labels), -1), "labels": drawn.labels}
 
     return cached_part(_key(task, data_seed), f"{split}-{number}", make)

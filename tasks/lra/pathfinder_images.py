@@ -82,10 +82,10 @@ class Drawn(NamedTuple):
 
 def draw(count: int, drawing: Drawing, random: np.random.Generator) -> Drawn:
     """Return images; fewer than ``count``, because those whose long contours find no way are left
-    out, as the published generator starts them anew.
+    out, as the published generator starts them again.
 
     Args:
-        count: images begun.
+        count: images started.
         drawing: what is drawn.
         random: where chance comes from.
     """

@@ -31,7 +31,7 @@ class PassagesConfig:
     ``queries`` (``_id``, ``text``). Mining and embedding are done once and kept under HSWEEP_CACHE.
 
     Batches are pairs (x, y): x of shape (batch, seq_len, 2 * width of the embeddings), float32, the
-    query's vector beside the candidate's, in an order drawn anew for every step; and y of shape
+    query's vector beside the candidate's, in an order drawn again for every step; and y of shape
     (batch,), int64, the position of the relevant one. A model maps x to scores (batch, seq_len).
 
     Attributes:

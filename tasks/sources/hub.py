@@ -25,7 +25,7 @@ _PATTERN_MARKS = ("*", "?", "[", "]")
 
 
 class _UnwritableError(DataError):
-    """The cache cannot be written, so making it anew is no remedy."""
+    """The cache cannot be written, so making it again is no remedy."""
 
 
 def data_root() -> Path | None:
@@ -143,18 +143,18 @@ def _load_splits(data: str, config: str | None, digest: str | None) -> "DatasetD
         if not seal.exists():  # never before were its rows converted
             raise
     seal.unlink(missing_ok=True)
-    splits = _converted(data, config, cache, anew=True)
+    splits = _converted(data, config, cache, again=True)
     note_made_anew(cache)
     are_whole(_files(splits), seal)
     return splits
 
 
 def _converted(
-    data: str, config: str | None, cache: Path | None, *, anew: bool = False
+    data: str, config: str | None, cache: Path | None, *, again: bool = False
 ) -> "DatasetDict":
     import datasets
 
-    options = {"download_mode": "force_redownload"} if anew else {}
+    options = {"download_mode": "force_redownload"} if again else {}
     cache_dir = None if cache is None else str(cache)
     try:
         with progress_bars_off():

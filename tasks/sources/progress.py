@@ -1,4 +1,4 @@
-"""How far something that takes long has got, told to whoever asked to be told."""
+"""How far something that takes long has got, for listeners."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ def telling(listener: Listener) -> Iterator[None]:
 
 
 def tell(what: str, done: int, wanted: int) -> None:
-    """Say that ``done`` of ``wanted`` are made; nobody may be listening."""
+    """Tell the listener, if there is one, that ``done`` of ``wanted`` are made."""
     listener = _LISTENER.get()
     if listener is not None:
         listener(what, done, wanted)

@@ -34,7 +34,7 @@ _INSPECTION: ContextVar[Inspection | None] = ContextVar("inspection of the cache
 @contextmanager
 def inspecting() -> Iterator[Inspection]:
     """Have whatever of the cache is used within the ``with``, in this thread, read whole, compared
-    with the hash taken when it was made, and made anew where the two differ.
+    with the hash taken when it was made, and made again where the two differ.
 
     Outside, an entry is trusted as long as it can be read: hashing takes longer than mapping.
     """

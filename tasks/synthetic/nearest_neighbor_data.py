@@ -24,7 +24,7 @@ _MOST_STEPS = 16
 """Steps whose batches are drawn together, at most. Both are part of what a seed means."""
 
 _MOST_NUMBERS_KEPT = 1 << 27
-"""Numbers of replayed sequences, inputs and targets, kept on the device; more are drawn anew."""
+"""Numbers of replayed sequences, inputs and targets, kept on the device; more are drawn again."""
 
 _TRAIN, _VALIDATION, _REPLAYED = range(3)
 """Independent streams of the data seed."""

@@ -61,7 +61,7 @@ TASKS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.fixture(params=TASKS)
 def task(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("tasks.lra.pathfinder_data._BEGUN_AT_ONCE", 64)
+    monkeypatch.setattr("tasks.lra.pathfinder_data._STARTED_AT_ONCE", 64)
     return TASKS[request.param](tmp_path / request.param)
 
 

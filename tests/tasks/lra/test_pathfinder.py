@@ -30,7 +30,7 @@ HARD = Drawing(
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.lra.pathfinder_data._BEGUN_AT_ONCE", 64)
+    monkeypatch.setattr("tasks.lra.pathfinder_data._STARTED_AT_ONCE", 64)
 
 
 class TestPathfinder(TaskContract):
