@@ -50,3 +50,8 @@ def write_json(path: Path, content: Any) -> None:
         OSError: it cannot be written; what was there before stays.
     """
     write_text(path, json.dumps(content, indent=1, default=str) + "\n")
+
+
+def cause(error: Exception) -> str:
+    """Return why a file cannot be used, without naming the file again."""
+    return getattr(error, "strerror", None) or str(error)

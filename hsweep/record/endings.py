@@ -7,20 +7,17 @@ and one whose number came about in another way than planned says in which.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from hsweep.design.trial import TrialStatus
 from hsweep.record.rows import LogRow, TrialRow
 
 WAITS_AT_RUNG: Final = "waits at rung"
 """How the reason of a planned trial begins that early stopping has paused."""
-
 INTERRUPTED: Final = "interrupted"
 """The reason of a planned trial that was in training when its run ended."""
-
 PROPOSALS: Final = "proposal:"
 """How the names of the record's notes begin that hold what a search has proposed."""
-
 SEARCH_END: Final = "search-end"
 """Name of the record's note that a search proposed fewer points than it was asked for, and why."""
 
@@ -33,8 +30,6 @@ _LOST: Final = (
     (TrialStatus.FAILED, "failed"),
     (TrialStatus.TOO_LARGE, "too large for the device"),
 )
-
-Value = TypeVar("Value", int, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +81,6 @@ class Remark:
 
     @property
     def line(self) -> str:
-        """The remark in one line."""
         return f"{self.trials} {self.what}: {self.details}"
 
 
@@ -134,31 +128,28 @@ def remarks(ends: Iterable[TrialEnd]) -> list[Remark]:
     for status, what in _LOST:
         lost = [end for end in ends if end.status == status]
         if lost:
-            details = f"{_shapes(lost, sizes)}{_reasons(lost)}"
-            found.append(Remark(what, len(lost), details))
+            reasons = _most_common(Counter(end.reason for end in lost), "; ")
+            found.append(Remark(what, len(lost), f"{_shapes(lost, sizes)}{reasons}"))
     again = [end for end in ends if end.failures and end.status != TrialStatus.FAILED]
     if again:
         failures = sum(end.failures for end in again)
         times = f"{failures} failed attempt{'' if failures == 1 else 's'} in all"
         found.append(Remark("tried again after failing", len(again), f"{_shapes(again)}; {times}"))
-    for size, group in _groups(ends, lambda end: end.micro_batch):
+    groups: dict[str, list[TrialEnd]] = {}
+    for size in sorted({end.micro_batch for end in ends if end.micro_batch is not None}):
         examples = f"{size} example{'' if size == 1 else 's'}"
         what = f"computed {examples} at once (memory did not suffice for a whole batch)"
-        found.append(Remark(what, len(group), _shapes(group)))
-    for study, group in _groups(ends, lambda end: end.reused_from or None):
-        found.append(
-            Remark(f"taken from study {study} (trained there)", len(group), _shapes(group))
-        )
-    waiting = [end for end in ends if end.is_waiting]
-    if waiting:
-        what = "waiting at a rung for the others of their stratum"
-        found.append(Remark(what, len(waiting), _shapes(waiting)))
-    noted: dict[str, list[TrialEnd]] = {}
+        groups[what] = [end for end in ends if end.micro_batch == size]
+    for study in sorted({end.reused_from for end in ends} - {""}):
+        what = f"taken from study {study} (trained there)"
+        groups[what] = [end for end in ends if end.reused_from == study]
+    groups["waiting at a rung for the others of their stratum"] = [
+        end for end in ends if end.is_waiting
+    ]
     for end in ends:
         for note in dict.fromkeys(end.notes):
-            noted.setdefault(note, []).append(end)
-    for note, group in noted.items():
-        found.append(Remark(f"with the note “{note}”", len(group), _shapes(group)))
+            groups.setdefault(f"with the note “{note}”", []).append(end)
+    found += [Remark(what, len(group), _shapes(group)) for what, group in groups.items() if group]
     return found
 
 
@@ -189,20 +180,15 @@ def counts_in_words(
         waiting: planned trials that wait at a rung.
         interrupted: planned trials that were in training when the study was interrupted.
     """
-    taken = Counter(reused_from)
-    taken_text = ", ".join(f"{number} taken from study {study}" for study, number in taken.items())
-    behind = {
-        TrialStatus.FINISHED: taken_text,
-        TrialStatus.PLANNED: ", ".join(
-            f"{number} {how}"
-            for number, how in ((waiting, "waiting at a rung"), (interrupted, INTERRUPTED))
-            if number
-        ),
+    taken = {f"taken from study {study}": number for study, number in Counter(reused_from).items()}
+    among: dict[str, dict[str, int]] = {
+        TrialStatus.FINISHED: taken,
+        TrialStatus.PLANNED: {"waiting at a rung": waiting, INTERRUPTED: interrupted},
     }
     parts = []
     for word, number in counts:
+        more = ", ".join(f"{some} {how}" for how, some in among.get(word, {}).items() if some)
         if number:
-            more = next((text for status, text in behind.items() if word == status), "")
             parts.append(f"{number} {word.replace('_', ' ')}{f' ({more})' if more else ''}")
     return ", ".join(parts)
 
@@ -219,17 +205,6 @@ def first_line(reason: str) -> str:
     return f"{line[: half - 1]}…{line[-half:]}"
 
 
-def _groups(
-    ends: Sequence[TrialEnd], value_of: Callable[[TrialEnd], Value | None]
-) -> list[tuple[Value, list[TrialEnd]]]:
-    found: dict[Value, list[TrialEnd]] = {}
-    for end in ends:
-        value = value_of(end)
-        if value is not None:
-            found.setdefault(value, []).append(end)
-    return sorted(found.items(), key=lambda item: item[0])
-
-
 def _shapes(ends: Sequence[TrialEnd], sizes: "Counter[str] | None" = None) -> str:
     """Return the shapes of trials, each with how many of its replicates they are."""
     counted = Counter(end.shape for end in ends)
@@ -241,10 +216,6 @@ def _shapes(ends: Sequence[TrialEnd], sizes: "Counter[str] | None" = None) -> st
     ]
     left = len(counted) - len(parts)
     return ", ".join([*parts, *([f"and {left} more points"] if left else [])])
-
-
-def _reasons(ends: Sequence[TrialEnd]) -> str:
-    return _most_common(Counter(end.reason for end in ends), "; ")
 
 
 def _most_common(reasons: Mapping[str, int], before: str) -> str:

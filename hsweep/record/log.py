@@ -86,7 +86,6 @@ class Log:
 
     @property
     def size(self) -> int:
-        """Length of the file in bytes."""
         return os.fstat(self._file).st_size
 
     def close(self) -> None:
@@ -105,14 +104,9 @@ class Log:
         Raises:
             OSError: they cannot be written; a part of them may stand at the end of the file.
         """
-        start, lines = end, []
-        for entries in transactions:
-            body = _encode(entries).encode()
-            checksum = f"{zlib.crc32(body):08x}"
-            line = b"%b%b%b%b}\n" % (_HEAD, checksum.encode(), _MIDDLE, body)
-            start, end = end, end + len(line)
-            lines.append(line)
+        lines = [_encoded(_encode(entries).encode()) for entries in transactions]
         left = b"".join(lines)
+        end += len(left)
         while left:
             try:
                 written = os.write(self._file, left)
@@ -121,7 +115,7 @@ class Log:
             if not written:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
             left = left[written:]
-        return Line(start, end, checksum, entries, line)
+        return _line(end - len(lines[-1]), end, lines[-1])
 
     def cut(self, end: int) -> None:
         """Remove what stands behind byte ``end``, if it can be; it is no whole line then."""
@@ -149,14 +143,15 @@ class Log:
 
 
 def _line(start: int, end: int, content: bytes) -> Line:
-    checksum, body = content[len(_HEAD) : len(_HEAD) + 8], content[_BODY_AT:-2]
-    entries: Sequence[Entry] | None = None
-    is_whole = content == b"%b%b%b%b}\n" % (_HEAD, checksum, _MIDDLE, body)
-    if is_whole and b"%08x" % zlib.crc32(body) == checksum:
-        entries = json.loads(body)
-    return Line(start, end, checksum.decode(errors="replace"), entries, content)
+    body = content[_BODY_AT:-2]
+    is_whole = content == _encoded(body)
+    checksum = content[len(_HEAD) : len(_HEAD) + 8].decode(errors="replace")
+    return Line(start, end, checksum, json.loads(body) if is_whole else None, content)
+
+
+def _encoded(body: bytes) -> bytes:
+    return b"%b%08x%b%b}\n" % (_HEAD, zlib.crc32(body), _MIDDLE, body)
 
 
 def unreadable(path: Path, why: str) -> UserError:
-    """Return what to say of a log that is lost."""
     return UserError(f"the record {path} cannot be read ({why}; restore it from a backup)")

@@ -91,13 +91,6 @@ class Manifest:
         return [str(each.get("command", "")) for each in later]
 
 
-_TEXTS: Final = ("name", "sweep", "preset", "metric", "goal", "description", "sweep_folder",
-                 "tracking_uri", "command")  # fmt: skip
-_LISTS: Final = ("settings", "metrics", "axes", "points", "extensions", "accepted",
-                "own_folders")  # fmt: skip
-_MAPPINGS: Final = ("limits", "budget", "provenance")
-
-
 def manifest_text(manifest: Manifest) -> str:
     """Return a manifest as it is on record and in its file."""
     content = {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__}
@@ -114,13 +107,6 @@ def parse_manifest(text: str) -> Manifest:
     if not isinstance(content, dict):
         raise ValueError(f"it holds {type(content).__name__} instead of an object")
     try:
-        manifest = Manifest(**content)
+        return Manifest(**content)
     except TypeError as error:
         raise ValueError(str(error).replace("Manifest.__init__() ", "")) from error
-    for names, kind in ((_TEXTS, str), (_LISTS, list), (_MAPPINGS, dict)):
-        for name in names:
-            if not isinstance(getattr(manifest, name), kind):
-                raise ValueError(f"{name} must be a {kind.__name__}, not {content[name]!r}")
-    if not isinstance(manifest.created, (int, float)) or not isinstance(manifest.seed, int):
-        raise ValueError("created and seed must be numbers")
-    return manifest

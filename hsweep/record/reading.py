@@ -49,7 +49,6 @@ class StudyTables:
         return trials_table(self._rows, last, self._study, metrics, orphaned=self._orphaned)
 
     def trials_frame(self) -> "pd.DataFrame":
-        """Return the trials as a pandas frame of its own."""
         return frame(self.trials)
 
     @cached_property
@@ -87,11 +86,9 @@ class StudyTables:
         return self._journal.meta(SEARCH_END)
 
     def orphaned_counts(self) -> dict[str, int]:
-        """Return how many trials are no longer part of the study, by the reason."""
         return self._journal.orphaned_counts()
 
     def mixed_versions(self) -> list[str]:
-        """Return which trials were trained with which versions; nothing where all had the same."""
         return mixed_versions_lines(self._journal, [row[0] for row in self._rows])
 
     @cached_property
@@ -104,12 +101,8 @@ class StudyTables:
 
 
 def mixed_versions_lines(journal: JournalReader, keys: Iterable[str]) -> list[str]:
-    """Return which trials were trained with which versions; nothing where all had the same.
-
-    Args:
-        journal: the study's record.
-        keys: of the trials.
-    """
+    """Return which of the trials with these keys were trained with which versions; nothing where
+    all had the same."""
     if len(journal.metas(ORIGIN_META)) < 2:
         return []
     texts = journal.origins()

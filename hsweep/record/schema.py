@@ -3,19 +3,11 @@
 import json
 import sqlite3
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hsweep.record.log import Entry
-
-PLANNED_COLUMNS: Final = (
-    "key", "ordinal", "point", "replicate", "stratum", "budget", "counts", "parts",
-)  # fmt: skip
-STATE_COLUMNS: Final = (
-    "status", "reason", "attempt", "unit", "value", "wall_seconds", "failures", "exclusive",
-    "orphaned", "reused_from", "continues",
-)  # fmt: skip
-TRIAL_COLUMNS: Final = (*PLANNED_COLUMNS, *STATE_COLUMNS)
+from hsweep.record.rows import JSON_COLUMNS, PLANNED_COLUMNS, TRIAL_COLUMNS
 
 RawReport = tuple[str, float, int, int, str]
 """A report as it is stored: key, time, attempt, unit, payload (JSON)."""
@@ -147,16 +139,29 @@ def _move(
 
 
 def _plan(connection: sqlite3.Connection, entry: Entry) -> None:
-    key, *others = (
-        entry["trial"], entry["ordinal"], json.dumps(entry["point"]), entry["replicate"],
-        entry["stratum"], entry["budget"], json.dumps(entry["counts"]), json.dumps(entry["parts"]),
-    )  # fmt: skip
+    key = entry["trial"]
+    others = [
+        json.dumps(entry[name]) if name in JSON_COLUMNS else entry[name]
+        for name in PLANNED_COLUMNS[1:]
+    ]
     if connection.execute(_PLACE, (*others, key)).rowcount > 0:
         return
     connection.execute(_ADD, (key, *others))
     # The line that planned it before may be damaged: what became of it since is there.
-    rows = connection.execute(
-        "SELECT attempt, unit, value, payload FROM log WHERE key = ? ORDER BY seq", (key,)
-    ).fetchall()
-    for attempt, unit, value, payload in rows:
+    query = "SELECT attempt, unit, value, payload FROM log WHERE key = ? ORDER BY seq"
+    for attempt, unit, value, payload in connection.execute(query, (key,)).fetchall():
         _move(connection, key, attempt, unit, value, json.loads(payload))
+
+
+def trial_columns(
+    rows: Sequence[RawTrial], parsed: Sequence[str] = JSON_COLUMNS
+) -> dict[str, Sequence[Any]]:
+    """Return trials as they are stored column by column, those of JSON texts ``parsed``."""
+    columns: dict[str, Sequence[Any]] = {
+        name: [row[at] for row in rows] for at, name in enumerate(TRIAL_COLUMNS)
+    }
+    for name in parsed:
+        # The replicates of a shape hold the same texts.
+        read = {text: json.loads(text) for text in set(columns[name])}
+        columns[name] = [read[text] for text in columns[name]]
+    return columns

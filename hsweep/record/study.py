@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from hsweep.command_line import command
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
-from hsweep.files import set_aside, write_text
+from hsweep.files import cause, set_aside, write_text
 from hsweep.paths import Home, StudyPaths
 from hsweep.record.endings import PROPOSALS, SEARCH_END
 from hsweep.record.journal import Journal
 from hsweep.record.manifest import Manifest, manifest_text, parse_manifest
 from hsweep.record.reading import StudyTables
-from hsweep.record.study_lock import StudyLock
+from hsweep.record.study_lock import holding, is_held
 from hsweep.record.tables import write_table
 from hsweep.redaction import redact_command
 from hsweep.terminal import note
@@ -52,7 +52,6 @@ class Study:
 
     @property
     def name(self) -> str:
-        """The study's name."""
         return self.paths.name
 
     @classmethod
@@ -71,12 +70,8 @@ class Study:
         study = cls(draft, manifest)
         try:
             with Journal(draft.journal, create=True) as journal:
-                journal.set_metas(
-                    {
-                        _on_record(draft.manifest): manifest_text(manifest),
-                        _on_record(draft.sweep_source): sweep_source,
-                    }
-                )
+                texts = {draft.manifest: manifest_text(manifest), draft.sweep_source: sweep_source}
+                journal.set_metas({_on_record(path): text for path, text in texts.items()})
             study.export(plan)
             draft.root.rename(paths.root)
         except KeyboardInterrupt:
@@ -90,11 +85,10 @@ class Study:
                     f"`{command('resume', manifest.name, home=home.root)}`, or start another with "
                     "--study NAME"
                 ) from None
-            why = getattr(error, "strerror", None) or str(error)
             raise UserError(
-                f"the study's folder {paths.root} cannot be made ({why}); if something else is "
-                "there remove it, or choose another name with --study NAME; on a full disk free "
-                "some space"
+                f"the study's folder {paths.root} cannot be made ({cause(error)}); if something "
+                "else is there remove it, or choose another name with --study NAME; on a full disk "
+                "free some space"
             ) from error
         return cls(paths, manifest)
 
@@ -118,7 +112,7 @@ class Study:
                 written to.
         """
         paths = _existing(home, name)
-        with StudyLock(paths).hold(), Journal(paths.journal, rebuild=True) as journal:
+        with holding(paths), Journal(paths.journal, rebuild=True) as journal:
             study = cls.at(paths)
             # Where a damaged line of the log held one of them, it is on record again.
             if journal.meta(_on_record(paths.manifest)) is None:
@@ -143,13 +137,11 @@ class Study:
                 text = file.read_text()
             return cls(paths, parse_manifest(text))
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
             raise UserError(
-                f"the study {paths.name!r} cannot be read: {file}: {why}; {remedy}"
+                f"the study {paths.name!r} cannot be read: {file}: {cause(error)}; {remedy}"
             ) from error
 
     def extend(self, entry: Mapping[str, Any]) -> None:
-        """Record an extension."""
         extensions = [*self.manifest.extensions, dict(entry)]
         self._record_manifest(replace(self.manifest, extensions=extensions))
 
@@ -239,7 +231,6 @@ class Study:
         write_text(path, text)
 
     def journal(self, *, read_only: bool = True) -> Journal:
-        """Open the record."""
         return Journal(self.paths.journal, read_only=read_only)
 
     def locked(self) -> AbstractContextManager[None]:
@@ -248,11 +239,11 @@ class Study:
         Raises:
             UserError: another process holds it, or its folder cannot be written to.
         """
-        return StudyLock(self.paths).hold()
+        return holding(self.paths)
 
     def is_running(self) -> bool:
         """Whether a living process of this machine runs the study."""
-        return StudyLock(self.paths).is_held()
+        return is_held(self.paths)
 
     def is_adaptive(self) -> bool:
         """Whether a search has proposed its trials one by one."""
@@ -277,7 +268,6 @@ class Study:
             return tables.trials, tables.reports
 
     def write_tables(self) -> None:
-        """Write ``trials.parquet`` and ``reports.parquet``."""
         trials, reports = self.tables()
         write_table(trials, self.paths.trials_table)
         write_table(reports, self.paths.reports_table)

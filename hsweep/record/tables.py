@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError
 from hsweep.files import replacing
-from hsweep.record.schema import TRIAL_COLUMNS, RawReport, RawTrial
+from hsweep.record.schema import RawReport, RawTrial, trial_columns
 from models import layer_conditioning
 
 if TYPE_CHECKING:
@@ -48,12 +48,6 @@ def axis_kinds(points: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         else "string"
         for axis, found in kinds.items()
     }
-
-
-def _parsed(texts: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Return the objects that JSON texts hold, one for all texts that are alike."""
-    found = {text: json.loads(text) for text in set(texts)}
-    return [found[text] for text in texts]
 
 
 def _kind(value: Any) -> str:
@@ -147,30 +141,19 @@ def trials_table(
     """
     import pyarrow as pa
 
-    planned = dict(zip(TRIAL_COLUMNS, zip(*rows, strict=True), strict=True)) if rows else (
-        dict.fromkeys(TRIAL_COLUMNS, ())
-    )  # fmt: skip
-    points, counts = (_parsed(planned[name]) for name in ("point", "counts"))
+    planned = trial_columns(rows, ("point", "counts"))
+    points, counts = planned["point"], planned["counts"]
     axes = axis_kinds(points)
-    told = _last_of(planned["key"], last, metrics)
     columns: dict[str, Any] = {
+        **planned,
         **{axis: [_cell(point.get(axis), kind) for point in points] for axis, kind in axes.items()},
-        "key": planned["key"],
         "study": [study] * len(rows),
-        "ordinal": planned["ordinal"],
         "seed": planned["replicate"],
-        "stratum": planned["stratum"],
-        "status": planned["status"],
-        "reason": planned["reason"],
-        **({"orphaned": [why or None for why in planned["orphaned"]]} if orphaned else {}),
-        "attempt": planned["attempt"],
-        "failures": planned["failures"],
+        "orphaned": [why or None for why in planned["orphaned"]],
         "reused_from": [name or None for name in planned["reused_from"]],
         "reached": planned["unit"],
-        "budget": planned["budget"],
         **{name: [each.get(name) for each in counts] for name in _COUNTS},
-        **told,
-        "wall_seconds": planned["wall_seconds"],
+        **_last_of(planned["key"], last, metrics),
     }
     schema = trials_schema(axes, metrics, orphaned=orphaned)
     return pa.table([_array(columns[each.name], each) for each in schema], schema=schema)

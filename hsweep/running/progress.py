@@ -20,25 +20,17 @@ _MAX_STRATA: Final = 12
 ENDING: Final = "ending cleanly: trials write their checkpoints (again: stop at once)"
 STATUS_STYLES: Final = {
     TrialStatus.FINISHED: "green",
+    TrialStatus.RUNNING: "cyan",
     TrialStatus.STOPPED_EARLY: "yellow",
     TrialStatus.DIVERGED: "magenta",
     TrialStatus.TOO_LARGE: "red",
     TrialStatus.FAILED: "red",
-    TrialStatus.RUNNING: "cyan",
     TrialStatus.PLANNED: "default",
 }
+"""In the order of the status line."""
 
-
-_SUMMARY: Final = (
-    (TrialStatus.FINISHED, "finished", True),
-    (TrialStatus.RUNNING, "running", True),
-    (TrialStatus.STOPPED_EARLY, "stopped early", False),
-    (TrialStatus.DIVERGED, "diverged", False),
-    (TrialStatus.TOO_LARGE, "too large", False),
-    (TrialStatus.FAILED, "failed", False),
-    (TrialStatus.PLANNED, "waiting", False),
-)
-"""What the status line counts; what is always there is said to be."""
+_ALWAYS_SHOWN: Final = (TrialStatus.FINISHED, TrialStatus.RUNNING)
+"""What the status line counts even where it is none or there is little room."""
 _GAP: Final = "  "
 
 
@@ -123,22 +115,18 @@ class Progress:
             self._line(trial, report.note)
 
     def ended(self, trial: Trial, status: TrialStatus, reason: str) -> None:
-        """Say how a trial ended."""
-        row = self._last_value(trial)
+        assert self._coordinator is not None
+        value = self._coordinator.value(trial.key)
         is_planned = status is TrialStatus.PLANNED
         (self._tried_again.add if is_planned else self._tried_again.discard)(trial.key)
         word = "will be tried again" if is_planned else str(status).replace("_", " ")
         why = first_line(reason)
         self._line(
             trial,
-            f"{word}{f'  {self._metric} {number(row)}' if row is not None else ''}"
+            f"{word}{f'  {self._metric} {number(value)}' if value is not None else ''}"
             f"{f'  ({why})' if why else ''}",
             STATUS_STYLES[status],
         )
-
-    def _last_value(self, trial: Trial) -> float | None:
-        assert self._coordinator is not None
-        return self._coordinator.value(trial.key)
 
     def _line(self, trial: Trial, what: str, style: str = "default") -> None:
         assert self._coordinator is not None
@@ -172,11 +160,11 @@ class Progress:
             remaining = f"remaining about {duration(elapsed * left / since)}"
         waiting = overview.counts[TrialStatus.PLANNED] + self._coordinator.num_to_come
         counts = {**overview.counts, TrialStatus.PLANNED: waiting}
-        parts = [
-            (f"{counts[status]} {name}", STATUS_STYLES[status], is_dear)
-            for status, name, is_dear in _SUMMARY
-            if is_dear or counts[status]
-        ]
+        parts = []
+        for status, style in STATUS_STYLES.items():
+            word = "waiting" if status is TrialStatus.PLANNED else status.replace("_", " ")
+            if (is_dear := status in _ALWAYS_SHOWN) or counts[status]:
+                parts.append((f"{counts[status]} {word}", style, is_dear))
         parts += [(f"elapsed {duration(elapsed)}", "default", False)]
         parts += [(remaining, "default", True)] if remaining else []
         room = self._console.width + len(_GAP)
@@ -209,20 +197,11 @@ class Progress:
         table = Table(box=None, pad_edge=False)
         table.add_column("best so far, by stratum", no_wrap=True)
         table.add_column(self._metric, justify="right", no_wrap=True)
-        strata = sorted(overview.best.items(), key=lambda item: _natural(item[0]))
-        for stratum, (value, _) in strata[:_MAX_STRATA]:
-            table.add_row(stratum or "all", number(value))
+        assert self._coordinator is not None
+        in_order = dict.fromkeys(trial.stratum for trial in self._coordinator.planned_trials())
+        strata = [stratum for stratum in in_order if stratum in overview.best]
+        for stratum in strata[:_MAX_STRATA]:
+            table.add_row(stratum or "all", number(overview.best[stratum][0]))
         if len(strata) > _MAX_STRATA:
             table.add_row(f"and {len(strata) - _MAX_STRATA} more", "")
         return table
-
-
-def _natural(text: str) -> list[tuple[int, int, str]]:
-    """Order labels as people do: seq_len=8 before seq_len=16."""
-    import re
-
-    return [
-        (0, int(part), "") if part.isdigit() else (1, 0, part)
-        for part in re.split(r"(\d+)", text)
-        if part
-    ]

@@ -50,7 +50,7 @@ class TestTrials:
         journal.add_trials([TrialRow("td", 3, point, 4, "width=2", 7, {"num_params": 12})])
         assert [row.key for row in journal.trials()] == ["ta", "tb", "tc", "td"]
         assert journal.trials()[-1] == TrialRow(
-            "td", 3, point, 4, "width=2", 7, {"num_params": 12}, TrialStatus.PLANNED
+            "td", 3, point, 4, "width=2", 7, {"num_params": 12}, status=TrialStatus.PLANNED
         )
 
     def test_a_trial_that_is_there_already_keeps_its_state(self, journal: Journal) -> None:

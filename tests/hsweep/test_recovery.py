@@ -25,7 +25,7 @@ from hsweep.planning.calibration import Calibration
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal
 from hsweep.record.study import Study, list_studies
-from hsweep.record.study_lock import StudyLock
+from hsweep.record.study_lock import is_held
 
 Invoke = Callable[..., Result]
 
@@ -401,9 +401,9 @@ class TestReadOnlyStorage:
         assert "No answer: no trial has run to its full budget yet." in analysed.stdout
 
     def test_it_is_seen_to_be_running(self, study: Study, held: Holder, read_only: Home) -> None:
-        assert StudyLock(read_only.study("mine")).is_held()
+        assert is_held(read_only.study("mine"))
         held.kill()
-        assert not StudyLock(read_only.study("mine")).is_held()
+        assert not is_held(read_only.study("mine"))
 
     def test_running_it_is_refused_in_words(
         self, hsweep: Invoke, study: Study, read_only: Home
