@@ -55,11 +55,8 @@ class Home:
     root: Path
 
     studies = _Below("studies")
-    """One folder a study."""
     mlflow_database = _Below("mlflow", "mlflow.db")
-    """SQLite file of the default MLflow store."""
     mlflow_artifacts = _Below("mlflow", "artifacts")
-    """Artifacts of the default MLflow store."""
     calibration = _Below("calibration.json")
     """Measured training speed, used by ``plan`` to estimate time."""
 
@@ -100,7 +97,6 @@ class StudyPaths:
     manifest = _Below("study.json")
     """What was asked for, and where it came from."""
     plan = _Below("plan.json")
-    """The resolved plan."""
     journal = _Below("journal.jsonl")
     """All that is on record, as lines of text."""
     index = _Below("journal.db")
@@ -112,13 +108,9 @@ class StudyPaths:
     checkpoints = _Below("checkpoints")
     """Checkpoints, unless ``--storage`` puts them elsewhere."""
     trials_table = _Below("trials.parquet")
-    """One row a trial."""
     reports_table = _Below("reports.parquet")
-    """One row a report."""
     analysis = _Below("analysis.json")
-    """The answer, as JSON."""
     report = _Below("report.html")
-    """The answer, as a page."""
 
     @property
     def name(self) -> str:

@@ -56,12 +56,10 @@ class TrialEnd:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether it was in training when the study was interrupted, and goes on with it."""
         return self.status == TrialStatus.PLANNED and self.reason == INTERRUPTED
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits at a rung for the other trials of its stratum."""
         return self.status == TrialStatus.PLANNED and self.reason.startswith(WAITS_AT_RUNG)
 
 
@@ -89,34 +87,25 @@ def trial_ends(
     remarked: Iterable[LogRow],
     label: Callable[[Mapping[str, Any]], str],
 ) -> list[TrialEnd]:
-    """Return how trials stand by a study's record.
-
-    Args:
-        rows: the trials.
-        remarked: their reports with a note or a micro-batch, in the order of the record.
-        label: what to call a point.
-    """
-    parts: dict[str, tuple[int | None, int | None]] = {}
+    """Return how trials stand, given their ``remarked`` reports in the order of the record."""
+    micro_batches: dict[tuple[str, int | None], int | None] = {}
     notes: dict[str, list[str]] = {}
     for entry in remarked:
-        parts[entry.key] = (entry.unit, entry.payload.get("micro_batch"))
+        micro_batches[entry.key, entry.unit] = entry.payload.get("micro_batch")
         if note := entry.payload.get("note"):
             notes.setdefault(entry.key, []).append(note)
-    ends = []
-    for row in rows:
-        unit, micro_batch = parts.get(row.key, (None, None))
-        ends.append(
-            TrialEnd(
-                shape=label(row.point),
-                status=row.status,
-                reason=row.reason,
-                failures=row.failures,
-                micro_batch=micro_batch if unit == row.unit else None,
-                reused_from=row.reused_from,
-                notes=tuple(notes.get(row.key, ())),
-            )
+    return [
+        TrialEnd(
+            shape=label(row.point),
+            status=row.status,
+            reason=row.reason,
+            failures=row.failures,
+            micro_batch=micro_batches.get((row.key, row.unit)),
+            reused_from=row.reused_from,
+            notes=tuple(notes.get(row.key, ())),
         )
-    return ends
+        for row in rows
+    ]
 
 
 def remarks(ends: Iterable[TrialEnd]) -> list[Remark]:
@@ -154,7 +143,6 @@ def remarks(ends: Iterable[TrialEnd]) -> list[Remark]:
 
 
 def orphaned_lines(counts: Mapping[str, int]) -> list[str]:
-    """Return a line for each reason why trials are no longer part of a study."""
     return [
         f"{number} orphaned: {why} (kept; export --orphaned shows them)"
         for why, number in counts.items()
@@ -162,7 +150,6 @@ def orphaned_lines(counts: Mapping[str, int]) -> list[str]:
 
 
 def loss_line(what: str, reasons: Mapping[str, int]) -> str:
-    """Return how many trials were lost one way and why, without saying which."""
     return f"{sum(reasons.values())} {what}{_most_common(reasons, ': ')}"
 
 
@@ -177,8 +164,7 @@ def counts_in_words(
     Args:
         counts: words and numbers, in order; zeros are left out.
         reused_from: the study that trained it, of each trial that another one trained.
-        waiting: planned trials that wait at a rung.
-        interrupted: planned trials that were in training when the study was interrupted.
+        waiting, interrupted: how many of the planned trials are that.
     """
     taken = {f"taken from study {study}": number for study, number in Counter(reused_from).items()}
     among: dict[str, dict[str, int]] = {
@@ -206,7 +192,6 @@ def first_line(reason: str) -> str:
 
 
 def _shapes(ends: Sequence[TrialEnd], sizes: "Counter[str] | None" = None) -> str:
-    """Return the shapes of trials, each with how many of its replicates they are."""
     counted = Counter(end.shape for end in ends)
     parts = [
         (f"{number} of {sizes[shape]} at " if sizes is not None else "")

@@ -41,8 +41,6 @@ class Index:
     """An open index that holds what its log holds.
 
     Args:
-        path: where it lies.
-        log: what it is built from.
         read_only: open it for reading, also beside a running driver.
         rebuild: build it again, whatever is there.
 
@@ -51,10 +49,8 @@ class Index:
         OSError, sqlite3.Error: it cannot be read or written.
 
     Attributes:
-        path: as given.
-        connection: to the database.
-        lost: what damaged lines of the log held, by their first byte, if the index has been built
-            and their loss is not on record.
+        lost: what damaged lines of the log held, by their first byte, if their loss is not on
+            record.
     """
 
     def __init__(
@@ -217,7 +213,6 @@ class Index:
         self.lost |= self._losses(damaged)
 
     def _losses(self, damaged: list[Line]) -> dict[int, str]:
-        """Return what damaged lines held whose loss is not on record, by their first byte."""
         if not damaged:
             return {}
         noted = {name for (name,) in self.connection.execute("SELECT name FROM meta")}
@@ -243,11 +238,8 @@ def _hold(connection: sqlite3.Connection, last: Line) -> None:
 def _opened(
     path: Path, log: Log, options: str, wait: float = _BUSY_SECONDS
 ) -> tuple[sqlite3.Connection | None, str]:
-    """Return a connection to an index of this log, or none and what is wrong with it.
-
-    Raises:
-        sqlite3.OperationalError: it cannot be read here.
-    """
+    """Return a connection to an index of this log, or none and what is wrong with it; raise what
+    SQLite does where it cannot be read here."""
     if not path.exists():
         return None, _MISSING
     connection = _connect(path, options, wait)

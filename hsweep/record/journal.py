@@ -155,12 +155,8 @@ class Journal(JournalReader):
                 self._enter(row.entry())
 
     def begin_attempt(self, key: str, origin: str = "") -> int:
-        """Mark a trial as running under a new attempt number, and return that number.
-
-        Args:
-            key: the trial.
-            origin: what it is trained with (``Trial.origin``); empty where that is not known.
-        """
+        """Mark a trial as running under a new attempt number, and return that number; ``origin``
+        is what it is trained with (``Trial.origin``), empty where that is not known."""
         with self.transaction():
             trained_with = self._trained_with([origin] if origin else [])
             attempt: int = self._state(key, "attempt") + 1
@@ -168,7 +164,6 @@ class Journal(JournalReader):
         return attempt
 
     def _trained_with(self, texts: Iterable[str]) -> dict[str, Any]:
-        """Return digests of what trials are trained with, each text being on record by its own."""
         named = {hashlib.sha256(text.encode()).hexdigest()[:20]: text for text in texts}
         self.set_metas({f"{ORIGIN_META}{digest}": text for digest, text in named.items()})
         return {TRAINED_WITH: list(named)} if named else {}
@@ -185,10 +180,7 @@ class Journal(JournalReader):
         """Record a report and the status it leads to, in one transaction.
 
         A unit that is already recorded keeps its first report: on a resumed trial the second is
-        the same training again.
-
-        Returns:
-            Whether the report was new.
+        the same training again. Return whether the report was new.
         """
         payload = {name: getattr(report, name) for name in _ALWAYS_TOLD}
         payload |= {name: told for name in _TOLD_IF_ANY if (told := getattr(report, name))}
@@ -208,11 +200,8 @@ class Journal(JournalReader):
             self._enter_status(key, attempt, status, reason, **changed)
 
     def note_failure(self, key: str, attempt: int, max_failures: int, reason: str) -> int:
-        """Record that an attempt failed: the trial is planned again, or failed beyond the limit.
-
-        Returns:
-            How many attempts of the trial have failed, this one included.
-        """
+        """Record that an attempt failed: the trial is planned again, or failed beyond the limit;
+        return how many of its attempts have failed."""
         with self.transaction():
             failures: int = self._state(key, "failures") + 1
             status = TrialStatus.PLANNED if failures <= max_failures else TrialStatus.FAILED
@@ -220,7 +209,6 @@ class Journal(JournalReader):
         return failures
 
     def set_exclusive(self, key: str, attempt: int, reason: str) -> None:
-        """Plan a trial again, to be trained with nothing beside it."""
         self.set_status(key, attempt, TrialStatus.PLANNED, reason, exclusive=1)
 
     def set_orphaned(self, keys: Iterable[str], why: str) -> None:
@@ -248,10 +236,7 @@ class Journal(JournalReader):
         """Give a planned trial that has no report the reports of the same training elsewhere.
 
         Args:
-            key: the trial.
             reports: of the other trial, in their order; they keep their times.
-            status: that they lead to.
-            reason: why it has that status.
             value: the study's metric in the last of them.
             reused_from: the study that holds the other trial; empty for this one.
             continues: the other trial's key, if its budget is shorter.

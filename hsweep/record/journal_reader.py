@@ -9,8 +9,8 @@ from typing import Any, Final
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.record.index import Index, is_damage
-from hsweep.record.rows import TRIAL_COLUMNS, LogRow, Totals, TrialRow
-from hsweep.record.schema import REMARKED, RawReport, RawTrial, trial_columns
+from hsweep.record.rows import LogRow, Totals, TrialRow
+from hsweep.record.schema import REMARKED, TRIAL_COLUMNS, RawReport, RawTrial, trial_columns
 
 ORIGIN_META: Final = "origin:"
 """Begins the names under which it is kept what trials are trained with."""
@@ -30,11 +30,7 @@ _LOST: Final = (TrialStatus.DIVERGED, TrialStatus.FAILED, TrialStatus.TOO_LARGE)
 
 
 class JournalReader:
-    """What an open record says.
-
-    Args:
-        index: of its log.
-    """
+    """What an open record says."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -99,18 +95,14 @@ class JournalReader:
         return Totals(self.status_counts(), *sums)
 
     def status_counts(self) -> dict[TrialStatus, int]:
-        """Return how many of the study's trials stand where; every status has an entry."""
         rows = self._rows("SELECT status, COUNT(*) FROM trials WHERE orphaned = '' GROUP BY 1")
         with self._readable():
             found = {TrialStatus(name): number for name, number in rows}
         return {status: found.get(status, 0) for status in TrialStatus}
 
     def trials(self, *, orphaned: bool = False) -> list[TrialRow]:
-        """Return the study's trials in the order of the plan.
-
-        Args:
-            orphaned: also those that are no longer part of it.
-        """
+        """Return the study's trials in the order of the plan; ``orphaned``: also those that are no
+        longer part of it."""
         return self._trial_rows(self.raw_trials(orphaned=orphaned))
 
     def raw_trials(self, *, orphaned: bool = False) -> list[RawTrial]:
@@ -124,7 +116,6 @@ class JournalReader:
         return {row.key: row for row in self._trial_rows(rows)}
 
     def best_trials(self, number: int, *, highest: bool) -> list[TrialRow]:
-        """Return the finished trials with the best values, the best one first."""
         where = (
             "WHERE status = ? AND value IS NOT NULL AND orphaned = ''"
             f" ORDER BY value {'DESC' if highest else 'ASC'}, ordinal LIMIT ?"
@@ -142,7 +133,6 @@ class JournalReader:
             return [TrialRow(*row) for row in zip(*columns.values(), strict=True)]
 
     def losses(self) -> dict[TrialStatus, dict[str, int]]:
-        """Return why trials of the study gave no number: how many for each status and reason."""
         rows = self._rows(
             "SELECT status, reason, COUNT(*) FROM trials WHERE status IN (?, ?, ?)"
             " AND orphaned = '' GROUP BY 1, 2 ORDER BY 3 DESC, 2",
@@ -155,7 +145,6 @@ class JournalReader:
         return {lost: reasons for lost, reasons in found.items() if reasons}
 
     def reused_from(self) -> dict[str, int]:
-        """Return how many trials of the study each other study trained."""
         rows = self._rows(
             "SELECT reused_from, COUNT(*) FROM trials"
             " WHERE reused_from != '' AND orphaned = '' GROUP BY 1 ORDER BY MIN(ordinal)"
@@ -163,7 +152,6 @@ class JournalReader:
         return {str(study): int(number) for study, number in rows}
 
     def orphaned_counts(self) -> dict[str, int]:
-        """Return how many trials are no longer part of the study, by the reason."""
         rows = self._rows(
             "SELECT orphaned, COUNT(*) FROM trials WHERE orphaned != '' GROUP BY 1"
             " ORDER BY MIN(ordinal)"
@@ -179,12 +167,8 @@ class JournalReader:
             return [(str(key), str(study), json.loads(text)) for key, study, text in rows]
 
     def origins(self, key: str | None = None) -> dict[str, list[str]]:
-        """Return what trials were trained with, as texts, in the order of the record.
-
-        Args:
-            key: of the one trial to look at; None for all. A trial of which nothing was trained,
-                or of which it is not known, is not among them.
-        """
+        """Return what all trials, or one, were trained with, as texts, in the order of the record;
+        without those of which nothing was trained or it is not known."""
         texts = self.metas(ORIGIN_META)
         rows = self._rows(
             f"SELECT key, json_extract(payload, '$.{TRAINED_WITH}') FROM log WHERE"
@@ -228,7 +212,6 @@ class JournalReader:
                 yield from (LogRow(*entry, json.loads(text)) for *entry, text in batch)
 
     def reports(self, key: str | None = None) -> Iterator[LogRow]:
-        """Yield the reports of one trial, or of all, in the order they were recorded."""
         where, values = ("", ()) if key is None else (" AND key = ?", (key,))
         return self._select(f"kind = 'report'{where} ORDER BY seq", *values)
 
@@ -250,15 +233,12 @@ class JournalReader:
                 yield entry
 
     def log(self) -> Iterator[LogRow]:
-        """Yield every entry in the order it was recorded."""
         return self._select("TRUE ORDER BY seq")
 
     def log_after(self, seq: int, limit: int) -> list[LogRow]:
-        """Return at most ``limit`` entries that follow entry ``seq``."""
         return list(self._select("seq > ? ORDER BY seq LIMIT ?", seq, limit))
 
     def last_seq(self) -> int:
-        """Return the number of the newest log entry, 0 if there is none."""
         return int(self._rows("SELECT COALESCE(MAX(seq), 0) FROM log")[0][0])
 
     def count_after(self, seq: int) -> int:

@@ -57,11 +57,6 @@ class Line:
 class Log:
     """A log's file.
 
-    Args:
-        path: where it lies.
-        create: make it if it is missing.
-        read_only: open it for reading alone.
-
     Raises:
         UserError: it is missing or empty, or cannot be opened.
     """
@@ -95,11 +90,8 @@ class Log:
             os.close(file)
 
     def append(self, transactions: Sequence[Sequence[Entry]], end: int) -> Line:
-        """Write a line for each transaction, all of them at once, and return the last one.
-
-        Args:
-            transactions: what they consist of.
-            end: where the log ends now.
+        """Write a line for each transaction, all of them at once, behind byte ``end``, where the
+        log ends; return the last one.
 
         Raises:
             OSError: they cannot be written; a part of them may stand at the end of the file.
@@ -115,7 +107,8 @@ class Log:
             if not written:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
             left = left[written:]
-        return _line(end - len(lines[-1]), end, lines[-1])
+        *_, line = lines
+        return Line(end - len(line), end, _checksum(line), transactions[-1], line)
 
     def cut(self, end: int) -> None:
         """Remove what stands behind byte ``end``, if it can be; it is no whole line then."""
@@ -128,7 +121,7 @@ class Log:
         head = os.pread(self._file, _BODY_AT, start)
         if head[: len(_HEAD)] != _HEAD or os.pread(self._file, 1, end - 1) != b"\n":
             return ""
-        return head[len(_HEAD) : len(_HEAD) + 8].decode(errors="replace")
+        return _checksum(head)
 
     def lines(self, start: int = 0) -> Iterator[Line]:
         """Yield the whole lines from byte ``start`` on, damaged ones without entries."""
@@ -145,8 +138,11 @@ class Log:
 def _line(start: int, end: int, content: bytes) -> Line:
     body = content[_BODY_AT:-2]
     is_whole = content == _encoded(body)
-    checksum = content[len(_HEAD) : len(_HEAD) + 8].decode(errors="replace")
-    return Line(start, end, checksum, json.loads(body) if is_whole else None, content)
+    return Line(start, end, _checksum(content), json.loads(body) if is_whole else None, content)
+
+
+def _checksum(content: bytes) -> str:
+    return content[len(_HEAD) : len(_HEAD) + 8].decode(errors="replace")
 
 
 def _encoded(body: bytes) -> bytes:

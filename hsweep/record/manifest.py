@@ -14,17 +14,12 @@ class Manifest:
     """What was asked for when the study began.
 
     Attributes:
-        name: of the study.
-        sweep: of its sweep.
-        preset: the variant.
         settings: what ``--set`` replaced, in order: (name, values).
         limits: the plan's bounds, by name.
-        seed: the study seed.
         metric, goal, metrics: what decides, and all that is reported.
         budget: of every trial, as plain content.
         question: the analysis asked for, as plain content; None for none.
         description: the lab note.
-        axes: of the space.
         sweep_folder: whose modules the sweep file may import.
         storage: where checkpoints lie; None for the study's own folder.
         tracking_uri: of the MLflow store, without secrets.
@@ -92,7 +87,6 @@ class Manifest:
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """Return a manifest as it is on record and in its file."""
     content = {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__}
     return json.dumps(content, indent=1, default=str) + "\n"
 

@@ -103,12 +103,8 @@ def hardware() -> dict[str, Any]:
 
 
 def collect(*, command: Sequence[str], sweep_file: Path | None) -> dict[str, Any]:
-    """Return all that is needed to know what produced a result, ready for JSON.
-
-    Args:
-        command: the command line; secrets are removed.
-        sweep_file: the sweep, to note the state of the checkout it lies in.
-    """
+    """Return all that is needed to know what produced a result, ready for JSON and without secrets;
+    of the sweep file, the state of the checkout it lies in."""
     own = git_state(Path(__file__))
     # An installed copy may sit in a virtual environment inside somebody else's checkout.
     tool = own if own is not None and own["tracked"] else None

@@ -25,9 +25,7 @@ class StudyTables:
 
     Args:
         journal: the record, within a snapshot for as long as this is used.
-        study: the study's name.
-        metrics: names of its metrics.
-        orphaned: also trials that are no longer part of it, with a column that says why.
+        orphaned: also trials that are no longer part of the study, with a column that says why.
     """
 
     def __init__(
@@ -40,7 +38,6 @@ class StudyTables:
 
     @cached_property
     def trials(self) -> "pa.Table":
-        """The table of trials (see ``hsweep.record.tables.trials_table``)."""
         metrics = self._metrics
         if any(map(is_probed, metrics)):
             # How many layers were probed is known only from all reports.
@@ -58,7 +55,6 @@ class StudyTables:
 
     @cached_property
     def reported(self) -> frozenset[str]:
-        """Keys of the trials that have a report."""
         return self._journal.reported_keys() & self._keys
 
     def history(self, metric: str) -> "pd.DataFrame":
@@ -68,7 +64,6 @@ class StudyTables:
         return frame(reports_table(batches, self._metrics, self._keys, only))
 
     def reports_of(self, keys: Collection[str]) -> "pa.Table":
-        """Return the reports of some trials, each one's in the order they were recorded."""
         return reports_table(self._journal.report_batches(keys), self._metrics, self._keys)
 
     def notes(self) -> dict[str, tuple[str, ...]]:

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from hsweep.design.trial import TrialStatus
+from hsweep.record.schema import JSON_COLUMNS, PLANNED_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,6 @@ class TrialRow:
         planned = {name: getattr(self, name) for name in PLANNED_COLUMNS[1:]}
         content = {name: dict(planned[name]) for name in JSON_COLUMNS}
         return {"trial": self.key, **planned, **content}
-
-
-TRIAL_COLUMNS: Final = tuple(TrialRow.__dataclass_fields__)
-PLANNED_COLUMNS: Final = TRIAL_COLUMNS[: TRIAL_COLUMNS.index("status")]
-JSON_COLUMNS: Final = ("point", "counts", "parts")
 
 
 @dataclass(frozen=True, slots=True)

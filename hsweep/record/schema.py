@@ -7,7 +7,32 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hsweep.record.log import Entry
-from hsweep.record.rows import JSON_COLUMNS, PLANNED_COLUMNS, TRIAL_COLUMNS
+
+_TRIALS: Final = {
+    "key": "TEXT PRIMARY KEY",
+    "ordinal": "INTEGER NOT NULL",
+    "point": "TEXT NOT NULL",
+    "replicate": "INTEGER NOT NULL",
+    "stratum": "TEXT NOT NULL",
+    "budget": "INTEGER NOT NULL",
+    "counts": "TEXT NOT NULL",
+    "parts": "TEXT NOT NULL",
+    "status": "TEXT NOT NULL DEFAULT 'planned'",
+    "reason": "TEXT NOT NULL DEFAULT ''",
+    "attempt": "INTEGER NOT NULL DEFAULT 0",
+    "unit": "INTEGER NOT NULL DEFAULT 0",
+    "value": "REAL",
+    "wall_seconds": "REAL NOT NULL DEFAULT 0",
+    "failures": "INTEGER NOT NULL DEFAULT 0",
+    "exclusive": "INTEGER NOT NULL DEFAULT 0",
+    "orphaned": "TEXT NOT NULL DEFAULT ''",
+    "reused_from": "TEXT NOT NULL DEFAULT ''",
+    "continues": "TEXT NOT NULL DEFAULT ''",
+}
+"""What is read of a trial: the columns that hold it, in the order of ``TrialRow``."""
+TRIAL_COLUMNS: Final = tuple(_TRIALS)
+PLANNED_COLUMNS: Final = TRIAL_COLUMNS[: TRIAL_COLUMNS.index("status")]
+JSON_COLUMNS: Final = ("point", "counts", "parts")
 
 RawReport = tuple[str, float, int, int, str]
 """A report as it is stored: key, time, attempt, unit, payload (JSON)."""
@@ -23,43 +48,11 @@ TABLES: Final = (
     "CREATE TABLE held (start INTEGER NOT NULL, end INTEGER NOT NULL, checksum TEXT NOT NULL)",
     "INSERT INTO held VALUES (0, 0, '')",
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    """
-    CREATE TABLE trials (
-        key TEXT PRIMARY KEY,
-        ordinal INTEGER NOT NULL,
-        point TEXT NOT NULL,
-        replicate INTEGER NOT NULL,
-        stratum TEXT NOT NULL,
-        budget INTEGER NOT NULL,
-        counts TEXT NOT NULL,
-        parts TEXT NOT NULL,
-        status TEXT NOT NULL DEFAULT 'planned',
-        reason TEXT NOT NULL DEFAULT '',
-        attempt INTEGER NOT NULL DEFAULT 0,
-        unit INTEGER NOT NULL DEFAULT 0,
-        value REAL,
-        wall_seconds REAL NOT NULL DEFAULT 0,
-        failures INTEGER NOT NULL DEFAULT 0,
-        exclusive INTEGER NOT NULL DEFAULT 0,
-        orphaned TEXT NOT NULL DEFAULT '',
-        reused_from TEXT NOT NULL DEFAULT '',
-        continues TEXT NOT NULL DEFAULT '',
-        train_seconds REAL,
-        data_seconds REAL
-    )
-    """,
-    """
-    CREATE TABLE log (
-        seq INTEGER PRIMARY KEY,
-        time REAL NOT NULL,
-        key TEXT NOT NULL,
-        attempt INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        unit INTEGER,
-        value REAL,
-        payload TEXT NOT NULL
-    )
-    """,
+    f"CREATE TABLE trials ({', '.join(map(' '.join, _TRIALS.items()))},"
+    " train_seconds REAL, data_seconds REAL)",
+    "CREATE TABLE log (seq INTEGER PRIMARY KEY, time REAL NOT NULL, key TEXT NOT NULL,"
+    " attempt INTEGER NOT NULL, kind TEXT NOT NULL, unit INTEGER, value REAL,"
+    " payload TEXT NOT NULL)",
     "CREATE UNIQUE INDEX one_report_a_unit ON log (key, unit) WHERE kind = 'report'",
     "CREATE INDEX log_by_key ON log (key, seq)",
 )
@@ -91,15 +84,8 @@ _CHANGE: Final = (
 
 
 def apply(connection: sqlite3.Connection, entry: Entry, seq: int) -> bool:
-    """Change the tables as an entry of the log says.
-
-    Args:
-        connection: to the index.
-        entry: of the log.
-        seq: number of its row in ``log``, if it is a report or a status.
-
-    Returns:
-        Whether it is of any consequence: a second report of a unit is not.
+    """Change the tables as an entry of the log says; ``seq`` numbers its row in ``log``, if it is
+    a report or a status. Return whether it is of any consequence: a second report of a unit is not.
     """
     if "report" in entry or "status" in entry:
         kind = "report" if "report" in entry else "status"

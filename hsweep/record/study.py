@@ -39,12 +39,7 @@ CLOSELY: Final = 5_000
 
 
 class Study:
-    """A study's folder.
-
-    Args:
-        paths: where it lies.
-        manifest: what was asked for.
-    """
+    """A study's folder, and what was asked for."""
 
     def __init__(self, paths: StudyPaths, manifest: Manifest) -> None:
         self.paths = paths
@@ -158,13 +153,8 @@ class Study:
         self.export()
 
     def record_revision(self, journal: Journal, manifest: Manifest, source: str) -> None:
-        """Record what the study is from now on, within a transaction of an open journal.
-
-        Args:
-            journal: of this study.
-            manifest: the study's, the edit being the last of its revisions.
-            source: text of its sweep file.
-        """
+        """Record what the study is from now on, the edit being the last of the manifest's
+        revisions, within a transaction of its open journal; ``source`` is its sweep file's text."""
         own = _on_record(self.paths.sweep_source)
         earlier = self.paths.earlier_sweep_source(len(manifest.revisions))
         journal.set_metas(
@@ -199,11 +189,8 @@ class Study:
         return self.paths.sweep_source
 
     def export(self, plan: Mapping[str, Any] | None = None) -> None:
-        """Write the files that people read where they are not what is on record.
-
-        Args:
-            plan: to be written too; nothing is ever read back from any of them.
-        """
+        """Write the files that people read, the plan if it is given, where they are not what is on
+        record; nothing is ever read back from any of them."""
         with self.journal() as journal:
             texts = journal.metas(FILE_META)
         if plan is not None:
@@ -251,7 +238,6 @@ class Study:
             return bool(journal.metas(PROPOSALS))
 
     def checkpoints(self) -> str:
-        """Return the folder or URI that holds the checkpoints."""
         return self.paths.checkpoint_root(self.manifest.storage)
 
     @contextlib.contextmanager
@@ -273,7 +259,6 @@ class Study:
         write_table(reports, self.paths.reports_table)
 
     def status(self) -> dict[str, Any]:
-        """Return how the study stands, as plain content."""
         running = self.is_running()
         with self.journal() as journal, journal.snapshot():
             totals = journal.totals()
@@ -301,7 +286,6 @@ class Study:
 
 
 def _on_record(path: Path) -> str:
-    """Return the name under which the text of a file is on record."""
     return f"{FILE_META}{path.name}"
 
 

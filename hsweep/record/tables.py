@@ -99,7 +99,6 @@ def trials_columns() -> tuple[str, ...]:
 
 
 def reports_schema(metrics: Sequence[str]) -> "pa.Schema":
-    """Return the schema of the reports table: one row a report, one column a metric."""
     import pyarrow as pa
 
     return pa.schema(
@@ -133,10 +132,7 @@ def trials_table(
     they are what it had reached, and ``status`` says so.
 
     Args:
-        rows: the trials.
-        last: the last report of each; those of others may be among them.
-        study: the study's name.
-        metrics: its columns of metrics.
+        last: the last report of each trial; those of others may be among them.
         orphaned: whether there is a column that says why a trial is no longer part of the study.
     """
     import pyarrow as pa
@@ -269,7 +265,6 @@ def _payloads(
 
 
 def is_probed(column: str) -> bool:
-    """Return whether a column holds what a probe measured, rather than an axis or a result."""
     return layer_conditioning.is_probed(column)
 
 
@@ -321,6 +316,5 @@ def _write(table: "pa.Table", path: Path, ending: str) -> None:
 
 
 def frame(table: "pa.Table") -> "pd.DataFrame":
-    """Return a table as a pandas frame."""
     converted: pd.DataFrame = table.to_pandas()
     return converted

@@ -6,6 +6,7 @@ trains. The sweep the study had, its settings and what became of its trials stay
 
 import contextlib
 import json
+import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from hsweep.coordination.coordinator import planned_row
 from hsweep.design.sweep import Sweep
 from hsweep.errors import UserError
 from hsweep.planning.answerable import refuse_unanswerable
@@ -31,8 +33,8 @@ from hsweep.planning.prepare import (
 from hsweep.planning.revision import Revision, compare, proposed_trials
 from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal
-from hsweep.record.study import Manifest, Study
-from hsweep.running.apply_revision import apply_revision
+from hsweep.record.manifest import Manifest, manifest_text
+from hsweep.record.study import Study
 from hsweep.running.job import Job
 from hsweep.running.manifests import new_manifest, sweep_source
 from hsweep.running.options import EditOptions
@@ -82,11 +84,54 @@ def edited(study: Study, edit: Edit, target: TrackingTarget) -> Job:
         with study.locked():
             _refuse_moved_on(study, edit)
             if edit.is_change:
-                apply_revision(study, edit.revision, edit.manifest, edit.source)
+                apply_edit(study, edit)
         return study
 
     storage = study.manifest.storage
     return Job(study.name, edit.prepared, target, record, storage, edit.revision.new)
+
+
+def apply_edit(study: Study, edit: Edit) -> None:
+    """Make a study that of an edited sweep, in one transaction; its lock must be held.
+
+    Raises:
+        UserError: the study's folder cannot be written to.
+    """
+    try:
+        with study.journal(read_only=False) as journal, journal.transaction():
+            _enter(journal, edit.revision)
+            study.record_revision(journal, edit.manifest, edit.source)
+        study.manifest = edit.manifest
+        study.export()
+    except (OSError, sqlite3.Error) as error:
+        raise UserError(
+            f"the edited sweep cannot be taken over by {study.name!r}: {study.paths.root} cannot "
+            f"be written to ({error}). Nothing on record is lost; free space or restore the right "
+            "to write there, then give the command again"
+        ) from error
+
+
+def _enter(journal: Journal, revision: Revision) -> None:
+    before = {row.key: row for row in journal.trials(orphaned=True)}
+    planned = [planned_row(trial) for trial in revision.plan.trials]
+    journal.add_trials(planned)
+    # A trial stays made of what it was made of, also where other code is accepted as the same.
+    placed = [replace(row, parts=before[row.key].parts) for row in planned if row.key in before]
+    journal.place_trials(row for row in placed if row.entry() != before[row.key].entry())
+    for each in revision.continued:
+        assert each.status is not None, "it goes on from the shorter training"
+        journal.adopt(
+            each.trial.key,
+            list(journal.reports(each.source.key)),
+            status=each.status,
+            reason=each.reason,
+            value=each.source.value,
+            continues=each.checkpoints,
+            origins=journal.origins(each.source.key).get(each.source.key, []),
+        )
+    journal.set_orphaned([row.key for row in revision.back], "")
+    for why, orphans in revision.reasons().items():
+        journal.set_orphaned([orphan.row.key for orphan in orphans], why)
 
 
 def plan_edit(
@@ -141,15 +186,12 @@ def plan_edit(
         revision.changes_trials
         or entry is not None
         or source != before
-        or any(
-            _plain(getattr(revised, name)) != _plain(getattr(manifest, name)) for name in _REPLACED
-        )
+        or _replaced(revised) != _replaced(manifest)
     )
     return Edit(prepared, revision, revised, source, is_change, last_seq)
 
 
 def announce(console: Console, study: Study, edit: Edit) -> None:
-    """Print what an edit makes of a study."""
     first, *rest = edit.revision.lines()
     if edit.prepared.plan.is_adaptive:
         search = edit.prepared.plan.sweep.search
@@ -265,7 +307,6 @@ def _revised(
 ) -> Manifest:
     before = study.manifest
     fresh = new_manifest(study.name, prepared, storage=before.storage, target=target)
-    after = replace(fresh, extensions=list(extensions))
     number = len(before.revisions) + 1
     entry = {
         "time": fresh.created,
@@ -276,12 +317,15 @@ def _revised(
         "sweep_file": study.paths.earlier_sweep_source(number).name,
         "before": {name: getattr(before, name) for name in _REPLACED},
     }
-    changes: dict[str, Any] = {name: getattr(after, name) for name in _REPLACED}
+    changes: dict[str, Any] = {name: getattr(fresh, name) for name in _REPLACED}
+    changes["extensions"] = list(extensions)
     if accepted is not None:
         dated = {"time": fresh.created, "command": fresh.command, **accepted}
         changes["accepted"] = [*before.accepted, dated]
     return replace(before, **changes, revisions=[*before.revisions, entry])
 
 
-def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value, default=str))
+def _replaced(manifest: Manifest) -> Any:
+    """Return what an edited sweep may replace, as it is on record."""
+    content = json.loads(manifest_text(manifest))
+    return [content[name] for name in _REPLACED]

@@ -45,7 +45,6 @@ def duration(seconds: float) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a metric with four significant digits, a dash if it is missing."""
     return "-" if value is None else f"{value:.4g}"
 
 
@@ -75,7 +74,6 @@ class Progress:
 
     @contextmanager
     def showing(self, coordinator: Coordinator) -> Iterator[None]:
-        """Show the study while the block runs."""
         self._coordinator = coordinator
         self._units_before = coordinator.overview().units_done
         if not self._console.is_terminal:

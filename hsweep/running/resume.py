@@ -43,10 +43,8 @@ def resumed(study: Study, options: RunOptions, home: Home, console: Console) -> 
 def replanned(
     study: Study, *, accepts_code: bool = False
 ) -> tuple[Prepared, dict[str, Any] | None]:
-    """Plan a study's trials again.
-
-    Returns:
-        The plan, and the change of code to be recorded as accepted; None for none.
+    """Plan a study's trials again; return the plan, and the change of code to be recorded as
+    accepted, if there is one.
 
     Raises:
         UserError: the trials are no longer the same as those on record.
@@ -61,11 +59,8 @@ def replanned(
 
 
 def accepting_code(prepared: Prepared, journal: Journal) -> tuple[Prepared, dict[str, Any] | None]:
-    """Take the code of planned trials for that on record, where they are the same but for it.
-
-    Returns:
-        The plan with the keys on record, and what is to be recorded; None if no code has changed.
-    """
+    """Take the code of planned trials for that on record, where they are the same but for it;
+    return the plan with the keys on record, and what is to be recorded if code has changed."""
     plan = prepared.plan
     trials = [*plan.trials, *proposed_trials(plan, journal)]
     files = recorded_files(journal).get
@@ -76,11 +71,8 @@ def accepting_code(prepared: Prepared, journal: Journal) -> tuple[Prepared, dict
 
 
 def refuse_changed(study: Study, prepared: Prepared, journal: Journal) -> None:
-    """Refuse to go on with trials that are no longer the same as those on record.
-
-    Raises:
-        UserError: with what has changed, and how to go on all the same.
-    """
+    """Refuse to go on with trials that are no longer the same as those on record, and say what has
+    changed and how to go on all the same."""
     plan = prepared.plan
     if plan.is_adaptive:
         plan = replace(plan, trials=tuple(proposed_trials(plan, journal)))

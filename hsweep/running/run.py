@@ -55,11 +55,10 @@ _MAX_SKIPPED: Final = 5
 class Conclude(Protocol):
     """Writes the answer of a study that has run."""
 
-    def import_ahead(self) -> None:
-        """Import what that and tracking take."""
+    def import_ahead(self) -> None: ...
 
     def __call__(self, study: Study) -> Sequence[Path]:
-        """Write it, and return the files to keep with the study's tracked run."""
+        """Return the files to keep with the study's tracked run."""
 
 
 def run(
@@ -119,7 +118,7 @@ def connect(
     """Connect a runner, and refuse what it cannot run.
 
     What the end of the run takes is imported meanwhile: starting Ray's processes leaves this one
-    idle for seconds. It is all there when this returns, before any thread needs it.
+    idle for seconds.
 
     Raises:
         UserError: the cluster cannot be reached or cannot hold a trial, a trial needs a process

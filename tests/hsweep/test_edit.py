@@ -32,8 +32,7 @@ from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import prepare, prepare_again
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.study import Study
-from hsweep.running.apply_revision import apply_revision
-from hsweep.running.edit import Edit, plan_edit
+from hsweep.running.edit import Edit, apply_edit, plan_edit
 from hsweep.running.manifests import new_manifest
 from hsweep.running.options import EditOptions
 from hsweep.running.resume import refuse_changed
@@ -106,7 +105,7 @@ class Bench:
 
     def take_over(self, study: Study, edit: Edit) -> None:
         with study.locked():
-            apply_revision(study, edit.revision, edit.manifest, edit.source)
+            apply_edit(study, edit)
 
     def run(self, study: Study, most: int | None = None) -> None:
         """Train everything that is left, or so many reports of it."""

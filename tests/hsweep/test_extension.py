@@ -305,7 +305,7 @@ def test_what_cannot_be_run_says_why(
     rows = [
         TrialRow(
             trial.key, trial.ordinal, dict(trial.point), trial.replicate, "", 3, {},
-            TrialStatus.FINISHED,
+            status=TrialStatus.FINISHED,
         )
         for trial in plan.trials
     ]  # fmt: skip
