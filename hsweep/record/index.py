@@ -81,17 +81,13 @@ class Index:
         What others have added to the log meanwhile is added here first.
         """
         self.connection.execute("BEGIN IMMEDIATE")
-        end = self._log.size
-        if end != self._end:
+        if self._log.size != self._end:
             try:
                 self._catch_up()
-                self.connection.execute("COMMIT")
             except BaseException:
                 self._roll_back()
                 raise
-            self.connection.execute("BEGIN IMMEDIATE")
-            end = self._log.size
-        return end
+        return self._log.size
 
     def commit(self, last: Line | None = None) -> None:
         """End what `begin` began; ``last`` is the last line of the log if one was added."""

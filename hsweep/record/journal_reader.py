@@ -9,7 +9,7 @@ from typing import Any, Final
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.record.index import Index, is_damage
-from hsweep.record.rows import LogRow, Totals, TrialRow
+from hsweep.record.rows import LogRow, TrialRow
 from hsweep.record.schema import REMARKED, TRIAL_COLUMNS, RawReport, RawTrial, trial_columns
 
 ORIGIN_META: Final = "origin:"
@@ -83,16 +83,29 @@ class JournalReader:
         rows = self._rows(query, len(prefix) + 1, prefix, prefix + _LAST_CHARACTER)
         return {str(name): str(value) for name, value in rows}
 
-    def totals(self) -> Totals:
-        """Return the study's numbers as a whole, without reading single trials."""
-        [sums] = self._rows(
-            "SELECT COALESCE(SUM(orphaned != ''), 0), COALESCE(SUM(reused_from != '' AND here), 0),"
-            " COALESCE(SUM(failures > 0 AND here), 0), COALESCE(SUM(unit * here), 0),"
+    def totals(self) -> dict[str, Any]:
+        """Return the study's numbers as a whole, without reading single trials.
+
+        Orphaned trials count only under ``orphaned`` and in the share of the training time that
+        was waiting for data (None if none was measured), reused ones not in ``wall_seconds``;
+        ``tried_again`` are the trials of which an attempt failed, ``budget`` is the largest.
+        """
+        counts = self.status_counts()
+        [(*sums, trained, waited)] = self._rows(
+            "SELECT COALESCE(SUM(reused_from != '' AND here), 0),"
+            " COALESCE(SUM(failures > 0 AND here), 0), COALESCE(SUM(orphaned != ''), 0),"
+            " COALESCE(SUM(unit * here), 0),"
             " COALESCE(MAX(budget * here), 0), TOTAL(wall_seconds * (reused_from = '' AND here)),"
             " TOTAL(train_seconds), TOTAL(data_seconds)"
             " FROM (SELECT *, orphaned = '' AS here FROM trials)"
         )
-        return Totals(self.status_counts(), *sums)
+        names = ("reused", "tried_again", "orphaned", "units_done", "budget", "wall_seconds")
+        return {
+            "trials": sum(counts.values()),
+            **{str(status): number for status, number in counts.items()},
+            **dict(zip(names, sums, strict=True)),
+            "data_wait_share": waited / trained if trained else None,
+        }
 
     def status_counts(self) -> dict[TrialStatus, int]:
         rows = self._rows("SELECT status, COUNT(*) FROM trials WHERE orphaned = '' GROUP BY 1")
@@ -145,18 +158,16 @@ class JournalReader:
         return {lost: reasons for lost, reasons in found.items() if reasons}
 
     def reused_from(self) -> dict[str, int]:
-        rows = self._rows(
-            "SELECT reused_from, COUNT(*) FROM trials"
-            " WHERE reused_from != '' AND orphaned = '' GROUP BY 1 ORDER BY MIN(ordinal)"
-        )
-        return {str(study): int(number) for study, number in rows}
+        return self._counted("reused_from", "reused_from != '' AND orphaned = ''")
 
     def orphaned_counts(self) -> dict[str, int]:
-        rows = self._rows(
-            "SELECT orphaned, COUNT(*) FROM trials WHERE orphaned != '' GROUP BY 1"
-            " ORDER BY MIN(ordinal)"
-        )
-        return {str(why): int(number) for why, number in rows}
+        return self._counted("orphaned", "orphaned != ''")
+
+    def _counted(self, column: str, where: str) -> dict[str, int]:
+        query = f"SELECT {column}, COUNT(*) FROM trials WHERE {where} GROUP BY 1"
+        return {
+            str(value): number for value, number in self._rows(f"{query} ORDER BY MIN(ordinal)")
+        }
 
     def finished_trials(self) -> list[tuple[str, str, Mapping[str, str]]]:
         """Return all trials that ran to their end, orphaned ones included: their keys, the studies
@@ -209,7 +220,7 @@ class JournalReader:
     def _select(self, where: str, *values: object) -> Iterator[LogRow]:
         for batch in self._batches(f"{_ENTRIES} WHERE {where}", *values):
             with self._readable():
-                yield from (LogRow(*entry, json.loads(text)) for *entry, text in batch)
+                yield from (LogRow(*(*entry, json.loads(text))) for *entry, text in batch)
 
     def reports(self, key: str | None = None) -> Iterator[LogRow]:
         where, values = ("", ()) if key is None else (" AND key = ?", (key,))

@@ -71,39 +71,3 @@ class LogRow:
     kind: Literal["report", "status"]
     unit: int | None
     payload: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """A study's numbers as a whole; orphaned trials count only where that is said.
-
-    Attributes:
-        counts: trials by status; every status has an entry.
-        orphaned: trials that are no longer part of the study.
-        reused: trials that another study trained.
-        tried_again: trials of which an attempt failed.
-        units: budget units of all last reports.
-        budget: the largest.
-        wall_seconds: of the trials that were trained here.
-        trained_seconds, waited_seconds: of all trials by their last reports, orphaned ones
-            included: training, and the part of it that was waiting for data.
-    """
-
-    counts: Mapping[TrialStatus, int]
-    orphaned: int
-    reused: int
-    tried_again: int
-    units: int
-    budget: int
-    wall_seconds: float
-    trained_seconds: float
-    waited_seconds: float
-
-    @property
-    def trials(self) -> int:
-        return sum(self.counts.values())
-
-    @property
-    def data_wait_share(self) -> float | None:
-        """Share of the training time that was waiting for data; None if none was measured."""
-        return self.waited_seconds / self.trained_seconds if self.trained_seconds else None

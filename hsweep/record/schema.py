@@ -116,9 +116,8 @@ def _move(
 ) -> None:
     """Change a trial's state by one of its reports (which has a ``unit``) or statuses."""
     if unit is None:
-        changed = map(payload.get, _CHANGED_BY_A_STATUS)
-        state = (attempt, payload["status"], payload["reason"], *changed, key)
-        connection.execute(_CHANGE, state)
+        changed = map(payload.get, ("status", "reason", *_CHANGED_BY_A_STATUS))
+        connection.execute(_CHANGE, (attempt, *changed, key))
     else:
         times = map(payload.get, ("wall_seconds", "train_seconds", "data_seconds"))
         connection.execute(_REACH, (attempt, unit, value, *times, key, unit))

@@ -53,11 +53,7 @@ class Study:
     def create(
         cls, home: Home, manifest: Manifest, *, sweep_source: str, plan: Mapping[str, Any]
     ) -> "Study":
-        """Make a new study's folder.
-
-        Raises:
-            UserError: the name is taken.
-        """
+        """Make a new study's folder; UserError if the name is taken or it cannot be made."""
         paths = home.study(manifest.name)
         # Made under a name that no study can have, so that a kill leaves none half made.
         draft = StudyPaths(home.studies / f".{manifest.name}.{os.getpid()}.tmp")
@@ -69,11 +65,10 @@ class Study:
                 journal.set_metas({_on_record(path): text for path, text in texts.items()})
             study.export(plan)
             draft.root.rename(paths.root)
-        except KeyboardInterrupt:
+        except BaseException as error:
             shutil.rmtree(draft.root, ignore_errors=True)
-            raise
-        except (OSError, sqlite3.Error, UserError) as error:
-            shutil.rmtree(draft.root, ignore_errors=True)
+            if not isinstance(error, (OSError, sqlite3.Error, UserError)):
+                raise
             if holds_a_study(paths):
                 raise UserError(
                     f"a study called {manifest.name!r} exists in {home.root}; go on with it by "
@@ -89,11 +84,7 @@ class Study:
 
     @classmethod
     def open(cls, home: Home, name: str) -> "Study":
-        """Open an existing study.
-
-        Raises:
-            UserError: there is none of that name, or it cannot be read.
-        """
+        """Open the study of this name; UserError if there is none, or it cannot be read."""
         return cls.at(_existing(home, name))
 
     @classmethod
@@ -117,11 +108,7 @@ class Study:
 
     @classmethod
     def at(cls, paths: StudyPaths) -> "Study":
-        """Open the study in a folder, wherever that lies.
-
-        Raises:
-            UserError: the folder holds no study, or one that cannot be read.
-        """
+        """Open the study in a folder; UserError if it holds none, or one that cannot be read."""
         with Journal(paths.journal, read_only=True) as journal:
             text = journal.meta(_on_record(paths.manifest))
         file, remedy = paths.index, f"remove it: it is built from {paths.journal.name} again"
@@ -166,11 +153,8 @@ class Study:
         )
 
     def sweep_text(self) -> str:
-        """Return the text of the study's sweep file, as it is on record.
-
-        Raises:
-            UserError: it is neither on record nor in the folder.
-        """
+        """Return the text of the study's sweep file, as it is on record; of the file itself where
+        the line that held it is damaged."""
         with self.journal() as journal:
             text = journal.meta(_on_record(self.paths.sweep_source))
         if text is not None:
@@ -199,12 +183,7 @@ class Study:
             self._export(self.paths.root / name, text, texts.values())
 
     def _export(self, path: Path, text: str, known: Collection[str]) -> None:
-        try:
-            there = path.read_text()
-        except FileNotFoundError:
-            there = None
-        except UnicodeDecodeError:
-            there = ""
+        there = path.read_text(errors="replace") if path.exists() else None
         if there == text:
             return
         if path == self.paths.sweep_source and there is not None and there not in known:
@@ -221,11 +200,7 @@ class Study:
         return Journal(self.paths.journal, read_only=read_only)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Hold the study for this process; the lock of a dead process does not count.
-
-        Raises:
-            UserError: another process holds it, or its folder cannot be written to.
-        """
+        """Hold the study for this process; UserError if another one does."""
         return holding(self.paths)
 
     def is_running(self) -> bool:
@@ -263,23 +238,15 @@ class Study:
         with self.journal() as journal, journal.snapshot():
             totals = journal.totals()
             search_end = journal.meta(SEARCH_END)
-        open_trials = totals.counts[TrialStatus.PLANNED] + totals.counts[TrialStatus.RUNNING]
-        state = "running" if running else "complete" if open_trials == 0 else "interrupted"
+        is_complete = not (totals[TrialStatus.PLANNED] or totals[TrialStatus.RUNNING])
+        state = "running" if running else "complete" if is_complete else "interrupted"
         return {
             "study": self.name,
             "sweep": self.manifest.sweep,
             "preset": self.manifest.preset,
             "state": state,
             "created": self.manifest.created,
-            "trials": totals.trials,
-            **{str(status): number for status, number in totals.counts.items()},
-            "reused": totals.reused,
-            "tried_again": totals.tried_again,
-            "orphaned": totals.orphaned,
-            "units_done": totals.units,
-            "budget": totals.budget,
-            "wall_seconds": totals.wall_seconds,
-            "data_wait_share": totals.data_wait_share,
+            **totals,
             "search_end": search_end,
             "folder": str(self.paths.root),
         }

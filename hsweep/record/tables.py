@@ -93,8 +93,7 @@ def trials_schema(
 
 
 def trials_columns() -> tuple[str, ...]:
-    """Return the names of the trials table's fixed columns, those that only some tables have
-    included."""
+    """Return the names of all fixed columns of tables of trials."""
     return tuple(trials_schema({}, (), orphaned=True).names)
 
 
@@ -289,6 +288,9 @@ def write_table(table: "pa.Table", path: Path) -> None:
     Raises:
         UserError: an ending that no format goes with, or a path that cannot be written.
     """
+    import pyarrow.csv
+    import pyarrow.parquet
+
     if path.suffix not in EXPORT_FORMATS:
         raise UserError(
             f"a table is written as {', '.join(EXPORT_FORMATS)}; {path.name!r} ends in "
@@ -297,22 +299,14 @@ def write_table(table: "pa.Table", path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
-            _write(table, temporary, path.suffix)
+            if path.suffix == ".parquet":
+                pyarrow.parquet.write_table(table, temporary)
+            elif path.suffix == ".csv":
+                pyarrow.csv.write_csv(table, temporary)
+            else:
+                temporary.write_text(json.dumps(table.to_pylist(), indent=1))
     except OSError as error:
         raise UserError(f"the table {path} cannot be written ({error})") from error
-
-
-def _write(table: "pa.Table", path: Path, ending: str) -> None:
-    if ending == ".parquet":
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(table, path)
-    elif ending == ".csv":
-        import pyarrow.csv
-
-        pyarrow.csv.write_csv(table, path)
-    else:
-        path.write_text(json.dumps(table.to_pylist(), indent=1))
 
 
 def frame(table: "pa.Table") -> "pd.DataFrame":

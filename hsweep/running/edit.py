@@ -71,11 +71,8 @@ class Edit:
 
 
 def edited(study: Study, edit: Edit, target: TrackingTarget) -> Job:
-    """Return the job of going on as an edited sweep.
-
-    Raises:
-        UserError: the question of the sweep can never be answered.
-    """
+    """Return the job of going on as an edited sweep; UserError if its question can never be
+    answered."""
     plan = edit.prepared.plan
     if edit.revision.new:
         refuse_unanswerable(plan)
@@ -92,11 +89,8 @@ def edited(study: Study, edit: Edit, target: TrackingTarget) -> Job:
 
 
 def apply_edit(study: Study, edit: Edit) -> None:
-    """Make a study that of an edited sweep, in one transaction; its lock must be held.
-
-    Raises:
-        UserError: the study's folder cannot be written to.
-    """
+    """Make a study that of an edited sweep, in one transaction; its lock must be held. UserError if
+    its folder cannot be written to."""
     try:
         with study.journal(read_only=False) as journal, journal.transaction():
             _enter(journal, edit.revision)

@@ -52,30 +52,26 @@ class Progress:
     """Shows a study while it runs; an observer of its coordinator.
 
     Args:
-        console: where to show it.
-        metric: the study's metric.
         trials: as planned, to know which axes to name.
 
     Attributes:
         is_live: a table is on the terminal, which nothing else may write over.
     """
 
-    def __init__(self, console: Console, metric: str, trials: list[Trial]) -> None:
+    def __init__(self, console: Console, coordinator: Coordinator, trials: list[Trial]) -> None:
         self._console = console
-        self._metric = metric
+        self._coordinator = coordinator
+        self._metric = coordinator.sweep.metric
         self._varying = varying_axes(trials)
         self._started = time.monotonic()
-        self._units_before: int | None = None
-        self._coordinator: Coordinator | None = None
+        self._units_before = coordinator.overview().units_done
         self.is_live = False
         self._seen: set[str] = set()
         self._tried_again: set[str] = set()
         self._micro_batches: dict[str, int | None] = {}
 
     @contextmanager
-    def showing(self, coordinator: Coordinator) -> Iterator[None]:
-        self._coordinator = coordinator
-        self._units_before = coordinator.overview().units_done
+    def showing(self) -> Iterator[None]:
         if not self._console.is_terminal:
             yield
             return
@@ -113,7 +109,6 @@ class Progress:
             self._line(trial, report.note)
 
     def ended(self, trial: Trial, status: TrialStatus, reason: str) -> None:
-        assert self._coordinator is not None
         value = self._coordinator.value(trial.key)
         is_planned = status is TrialStatus.PLANNED
         (self._tried_again.add if is_planned else self._tried_again.discard)(trial.key)
@@ -127,16 +122,16 @@ class Progress:
         )
 
     def _line(self, trial: Trial, what: str, style: str = "default") -> None:
-        assert self._coordinator is not None
         counts = self._coordinator.overview().counts
         done = sum(number for status, number in counts.items() if status.is_final)
         total = sum(counts.values()) + self._coordinator.num_to_come
-        label = f"{point_label(trial.point, self._varying)} #{trial.replicate}"
-        text = Text(f"[{done:>{len(str(total))}}/{total}] {label}  ")
+        text = Text(f"[{done:>{len(str(total))}}/{total}] {self._label(trial)}  ")
         self._console.print(text.append(what, style=style), soft_wrap=True)
 
+    def _label(self, trial: Trial) -> str:
+        return f"{point_label(trial.point, self._varying)} #{trial.replicate}"
+
     def _render(self) -> Group:
-        assert self._coordinator is not None
         overview = self._coordinator.overview()
         parts: list[Any] = [self._summary(overview)]
         if self._coordinator.stop_requested:
@@ -149,10 +144,9 @@ class Progress:
 
     def _summary(self, overview: Overview) -> Text:
         """Return how the study stands in one line, without what the terminal has no room for."""
-        assert self._coordinator is not None
         elapsed = time.monotonic() - self._started
         remaining = ""
-        since = overview.units_done - (self._units_before or 0)
+        since = overview.units_done - self._units_before
         if since > 0:
             left = self._coordinator.units_left()
             remaining = f"remaining about {duration(elapsed * left / since)}"
@@ -176,7 +170,6 @@ class Progress:
         return line
 
     def _running_table(self, overview: Overview) -> Table:
-        assert self._coordinator is not None
         trials = {trial.key: trial for trial in self._coordinator.planned_trials()}
         table = Table(box=None, pad_edge=False)
         for heading in ("running", "done", self._metric):
@@ -185,7 +178,7 @@ class Progress:
         for key, unit in overview.running.items():
             trial = trials[key]
             table.add_row(
-                f"{point_label(trial.point, self._varying)} #{trial.replicate}",
+                self._label(trial),
                 f"{unit}/{trial.budget.amount} {trial.budget.unit}",
                 number(self._coordinator.value(key)),
             )
@@ -195,7 +188,6 @@ class Progress:
         table = Table(box=None, pad_edge=False)
         table.add_column("best so far, by stratum", no_wrap=True)
         table.add_column(self._metric, justify="right", no_wrap=True)
-        assert self._coordinator is not None
         in_order = dict.fromkeys(trial.stratum for trial in self._coordinator.planned_trials())
         strata = [stratum for stratum in in_order if stratum in overview.best]
         for stratum in strata[:_MAX_STRATA]:

@@ -21,11 +21,8 @@ from hsweep.tracking.target import TrackingTarget, has_login, tracking_target
 
 
 def resumed(study: Study, options: RunOptions, home: Home, console: Console) -> Job:
-    """Return the job of training what is left of a study.
-
-    Raises:
-        UserError: its code or data have changed, so that its trials are no longer the same.
-    """
+    """Return the job of training what is left of a study; UserError if its code or data have
+    changed, so that its trials are no longer the same."""
     target = target_of(study, home, options.tracking_uri)
     prepared, entry = replanned(study, accepts_code=options.accept_code)
     refuse_unread_data(prepared.plan)
@@ -44,11 +41,7 @@ def replanned(
     study: Study, *, accepts_code: bool = False
 ) -> tuple[Prepared, dict[str, Any] | None]:
     """Plan a study's trials again; return the plan, and the change of code to be recorded as
-    accepted, if there is one.
-
-    Raises:
-        UserError: the trials are no longer the same as those on record.
-    """
+    accepted, if there is one. UserError if the trials are no longer the same as those on record."""
     prepared = prepare_again(study)
     entry = None
     with study.journal() as journal:

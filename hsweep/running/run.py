@@ -64,11 +64,8 @@ class Conclude(Protocol):
 def run(
     job: Job, options: RunOptions, home: Home, console: Console, conclude: Conclude
 ) -> tuple[Study, Outcome]:
-    """Do a job: check, connect, record, train, conclude.
-
-    Raises:
-        UserError: anything that stands in the way before the first trial.
-    """
+    """Do a job: check, connect, record, train, conclude; UserError if anything stands in the way
+    before the first trial."""
     if options.check and job.new:
         for line in check_trials(job.new).lines():
             console.print(line, soft_wrap=True)
@@ -88,11 +85,7 @@ def run(
 def make_runner(
     options: RunOptions, paths: StudyPaths, storage: str | None, loaded: LoadedSweep
 ) -> "RayRunner | InlineRunner":
-    """Return the runner that the options ask for.
-
-    Raises:
-        UserError: a storage that cannot be used.
-    """
+    """Return the runner that the options ask for; UserError for a storage that cannot be used."""
     if storage is not None:
         file_system(paths.checkpoint_root(storage))
     if options.runner == "inline":
@@ -178,7 +171,9 @@ def _train(
     started = time.monotonic()
     plan = job.prepared.plan
     if options.retry_failed:
-        journal.reopen(_given_up(journal), "asked for again")
+        given_up = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)
+        keys = [row.key for row in journal.trials() if row.status in given_up]
+        journal.reopen(keys, "asked for again")
     reuse = reuse_for(
         study,
         journal,
@@ -197,7 +192,7 @@ def _train(
             console.print(line, soft_wrap=True)
         _record_accepted(study, reuse)
     # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.
-    progress = Progress(console, plan.sweep.metric, trials or list(plan.trials))
+    progress = Progress(console, coordinator, trials or list(plan.trials))
     coordinator.observer = progress
     tracker = Tracker(
         study.paths.journal,
@@ -213,7 +208,7 @@ def _train(
     try:
         with (
             _stopping_on_signals(coordinator, study, progress),
-            progress.showing(coordinator),
+            progress.showing(),
             _printing_to(console),
         ):
             runner.run(coordinator)
@@ -244,12 +239,6 @@ def _train(
         tracking=summary,
         wall_seconds=time.monotonic() - started,
     )
-
-
-def _given_up(journal: Journal) -> list[str]:
-    """Return the keys of the trials that ended without a result and could do better now."""
-    given_up = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)
-    return [row.key for row in journal.trials() if row.status in given_up]
 
 
 def _coordinator(study: Study, journal: Journal, job: Job, reuse: Reuse | None) -> Coordinator:
