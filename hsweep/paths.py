@@ -136,16 +136,15 @@ class StudyPaths:
 
     def checkpoint_root(self, storage: str | None) -> str:
         """Return the folder or URI of the checkpoints, given ``--storage``."""
-        if storage is None:
-            return str(self.checkpoints.absolute())
-        return below(storage, self.name, "checkpoints")
+        return self._stored(storage, self.checkpoints)
 
     def ray(self, storage: str | None) -> str:
         """Return the folder or URI of Ray Tune's own files, given ``--storage``; nothing is ever
         read back from there."""
-        if storage is None:
-            return str((self.root / "ray").absolute())
-        return below(storage, self.name, "ray")
+        return self._stored(storage, self.root / "ray")
+
+    def _stored(self, storage: str | None, folder: Path) -> str:
+        return str(folder.absolute()) if storage is None else below(storage, self.name, folder.name)
 
     def refuse_links_out(self) -> None:
         """Refuse a study of which a part is a link to somewhere outside the folder of studies:

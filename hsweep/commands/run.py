@@ -61,8 +61,8 @@ def run(
     from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.planning.answerable import concerns_json
     from hsweep.planning.prepare import prepare
-    from hsweep.running.job import new_study
     from hsweep.running.run import run as run_job
+    from hsweep.running.start import new_study
 
     console = console_for(as_json=as_json)
     if only_missing:

@@ -38,8 +38,6 @@ class TrialEnd:
 
     Attributes:
         shape: its point in words, the same for all its replicates.
-        status: of the trial.
-        reason: for it.
         failures: attempts that failed.
         micro_batch: examples computed at once in the last report; None for whole batches.
         reused_from: the study that trained it, if another one did; else empty.

@@ -81,13 +81,15 @@ class Index:
         What others have added to the log meanwhile is added here first.
         """
         self.connection.execute("BEGIN IMMEDIATE")
-        if self._log.size != self._end:
+        end = self._log.size
+        if end != self._end:
             try:
                 self._catch_up()
             except BaseException:
                 self._roll_back()
                 raise
-        return self._log.size
+            end = self._log.size
+        return end
 
     def commit(self, last: Line | None = None) -> None:
         """End what `begin` began; ``last`` is the last line of the log if one was added."""

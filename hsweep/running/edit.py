@@ -55,7 +55,6 @@ class Edit:
 
     Attributes:
         prepared: the edited sweep and its plan, the study's extensions included.
-        revision: what it makes of the study's trials.
         manifest: the study's once it is taken over.
         source: text of the sweep file.
         is_change: whether anything differs from what the study is.
@@ -163,7 +162,9 @@ def plan_edit(
     if prepared.plan.is_adaptive:
         extensions: Sequence[Mapping[str, Any]] = manifest.extensions
         revision = compare(replace(prepared.plan, trials=tuple(proposed)), rows, files)
-        _refuse_reproposed(study, revision)
+        if reasons := revision.reasons():
+            whys = "; ".join(f"{len(orphans)} trials: {why}" for why, orphans in reasons.items())
+            raise UserError(_ADAPTIVE.format(name=study.name, what=whys))
     else:
         plan, extensions = carried_over(manifest.extensions, prepared.plan)
         prepared = replace(prepared, plan=plan)
@@ -281,14 +282,6 @@ def _refuse_another_search(
     )
     if plan.is_adaptive and has_another_space:
         raise UserError(_ADAPTIVE.format(name=study.name, what="its space has changed"))
-
-
-def _refuse_reproposed(study: Study, revision: Revision) -> None:
-    if revision.orphaned:
-        whys = "; ".join(
-            f"{len(orphans)} trials: {why}" for why, orphans in revision.reasons().items()
-        )
-        raise UserError(_ADAPTIVE.format(name=study.name, what=whys))
 
 
 def _revised(

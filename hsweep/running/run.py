@@ -209,7 +209,8 @@ def _train(
         with (
             _stopping_on_signals(coordinator, study, progress),
             progress.showing(),
-            _printing_to(console),
+            # What models and tasks print here is no part of JSON: it goes where messages go.
+            contextlib.redirect_stdout(sys.stderr) if console.stderr else contextlib.nullcontext(),
         ):
             runner.run(coordinator)
     finally:
@@ -294,11 +295,6 @@ def _stopping_on_signals(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _printing_to(console: Console) -> contextlib.AbstractContextManager[Any]:
-    """Keep what models and tasks print in this process out of JSON: it goes where messages go."""
-    return contextlib.redirect_stdout(sys.stderr) if console.stderr else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
