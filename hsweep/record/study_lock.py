@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-import psutil
 from filelock import FileLock, Timeout
 
 from hsweep.errors import UserError
@@ -73,6 +72,8 @@ def is_held(paths: StudyPaths) -> bool:
 
 
 def _holder(paths: StudyPaths) -> str:
+    import psutil
+
     by_hand = f"`fuser {paths.lock}` finds it"
     try:
         holder = json.loads(paths.holder.read_text())

@@ -288,9 +288,6 @@ def write_table(table: "pa.Table", path: Path) -> None:
     Raises:
         UserError: an ending that no format goes with, or a path that cannot be written.
     """
-    import pyarrow.csv
-    import pyarrow.parquet
-
     if path.suffix not in EXPORT_FORMATS:
         raise UserError(
             f"a table is written as {', '.join(EXPORT_FORMATS)}; {path.name!r} ends in "
@@ -299,14 +296,21 @@ def write_table(table: "pa.Table", path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
-            if path.suffix == ".parquet":
-                pyarrow.parquet.write_table(table, temporary)
-            elif path.suffix == ".csv":
-                pyarrow.csv.write_csv(table, temporary)
-            else:
-                temporary.write_text(json.dumps(table.to_pylist(), indent=1))
+            _write(table, temporary, path.suffix)
     except OSError as error:
         raise UserError(f"the table {path} cannot be written ({error})") from error
+
+
+def _write(table: "pa.Table", path: Path, ending: str) -> None:
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    if ending == ".parquet":
+        pyarrow.parquet.write_table(table, path)
+    elif ending == ".csv":
+        pyarrow.csv.write_csv(table, path)
+    else:
+        path.write_text(json.dumps(table.to_pylist(), indent=1))
 
 
 def frame(table: "pa.Table") -> "pd.DataFrame":
