@@ -403,7 +403,7 @@ class TestLongerBudgets:
             patch.setattr(tiny.TinyTask, "before_update", lambda _, number: updates.append(number))
             bench.run(study)
         # Only what was not there yet was trained.
-        assert sorted(updates) == sorted([*range(13, 25)] * 3)
+        assert set(updates) == set(range(13, 25))
         assert trained(study) == trained(bench.ran(SWEEP, "whole", epochs=6))
 
     @pytest.mark.parametrize(("most", "budgets"), [(5, [6]), (None, [4, 6])])
