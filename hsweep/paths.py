@@ -13,11 +13,8 @@ _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 
 
 def check_study_name(name: str) -> str:
-    """Return ``name`` if it can be a folder's name anywhere, and cannot leave the home.
-
-    Raises:
-        UserError: any other name.
-    """
+    """Return ``name`` if it can be a folder's name anywhere, and cannot leave the home; else raise
+    UserError."""
     if not isinstance(name, str) or not _STUDY_NAME.fullmatch(name):
         raise UserError(
             "a study's name starts with a letter or digit and has at most 100 letters, digits, "
@@ -70,11 +67,7 @@ class Home:
         return StudyPaths(self.studies / check_study_name(name))
 
     def create(self) -> "Home":
-        """Make the folders, if need be.
-
-        Raises:
-            UserError: the home cannot be written to.
-        """
+        """Make the folders, if need be; UserError if the home cannot be written to."""
         try:
             self.studies.mkdir(parents=True, exist_ok=True)
             self.mlflow_artifacts.mkdir(parents=True, exist_ok=True)

@@ -92,11 +92,7 @@ def manifest_text(manifest: Manifest) -> str:
 
 
 def parse_manifest(text: str) -> Manifest:
-    """Return the manifest that a text holds.
-
-    Raises:
-        ValueError: it holds none; says what is wrong.
-    """
+    """Return the manifest that a text holds; ValueError says what is wrong with it."""
     content = json.loads(text)
     if not isinstance(content, dict):
         raise ValueError(f"it holds {type(content).__name__} instead of an object")

@@ -92,10 +92,8 @@ class Study:
         """Open an existing study that is going to run.
 
         Its index is built from its log again: damage to an index may go unnoticed otherwise.
-
-        Raises:
-            UserError: there is none of that name, another process runs it, or it cannot be read or
-                written to.
+        UserError if there is none of that name, another process runs it, or it cannot be read or
+        written to.
         """
         paths = _existing(home, name)
         with holding(paths), Journal(paths.journal, rebuild=True) as journal:

@@ -283,11 +283,8 @@ def _cell(value: Any, kind: str) -> Any:
 
 
 def write_table(table: "pa.Table", path: Path) -> None:
-    """Write a table, by the path's ending, under a temporary name first.
-
-    Raises:
-        UserError: an ending that no format goes with, or a path that cannot be written.
-    """
+    """Write a table, by the path's ending; UserError for an ending that no format goes with, or a
+    path that cannot be written."""
     if path.suffix not in EXPORT_FORMATS:
         raise UserError(
             f"a table is written as {', '.join(EXPORT_FORMATS)}; {path.name!r} ends in "

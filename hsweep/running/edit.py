@@ -130,11 +130,8 @@ def _enter(journal: Journal, revision: Revision) -> None:
 def plan_edit(
     study: Study, options: EditOptions, target: TrackingTarget, *, accepts_code: bool = False
 ) -> Edit:
-    """Plan an edited sweep and compare it with the record; nothing is written.
-
-    Raises:
-        UserError: the sweep cannot be planned, or is not one this study can go on with.
-    """
+    """Plan an edited sweep and compare it with the record; nothing is written. UserError if the
+    sweep cannot be planned, or is not one this study can go on with."""
     manifest = study.manifest
     before = study.sweep_text()
     path = study.sweep_file() if options.sweep_file is None else options.sweep_file

@@ -101,11 +101,7 @@ def _tasks(trials: Sequence[Trial]) -> list[dict[str, Any]]:
 
 
 def sweep_source(path: Path) -> str:
-    """Return a sweep file's text.
-
-    Raises:
-        UserError: it cannot be read.
-    """
+    """Return a sweep file's text; UserError if it cannot be read."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -100,11 +100,8 @@ def refuse_changed(study: Study, prepared: Prepared, journal: Journal) -> None:
 
 
 def target_of(study: Study, home: Home, uri: str | None = None) -> TrackingTarget:
-    """Return the MLflow store at ``uri``, else the one that a study reports to.
-
-    Raises:
-        UserError: a URI of no use, or the study's held a secret, which is not recorded.
-    """
+    """Return the MLflow store at ``uri``, else the one that a study reports to; UserError for a URI
+    of no use, or if the study's held a secret, which is not recorded."""
     manifest = study.manifest
     if not uri:
         uri = manifest.tracking_uri
