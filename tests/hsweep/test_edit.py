@@ -720,15 +720,6 @@ class TestFromTheCommandLine:
         shown = hsweep("resume", "mine", "--sweep", aside, "--dry-run", "--json")
         assert json.loads(shown.stdout)["revision"]["orphaned"] == 1
 
-    def test_a_taken_name_offers_to_take_the_file_up(
-        self, hsweep: Invoke, bench: Bench, home: Home
-    ) -> None:
-        bench.begin(SWEEP)
-        path = bench.file(SWEEP)
-        refused = hsweep("run", path, "--study", "mine", "--runner", "inline")
-        assert refused.exit_code == 2
-        assert f"`hsweep resume mine --sweep {path} --home {home.root}`" in refused.stderr
-
 
 def _full(*_arguments: Any) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")

@@ -342,17 +342,16 @@ class TestProbes:
         metrics = ["nmse", "fit", *PROBED]
         return new_study(home, name, sweep, metrics=metrics, probe=describe(sweep.probe))
 
-    def test_what_was_not_measured_there_is_trained_here(self, home: Home) -> None:
-        finish(new_study(home, "before", tiny_sweep()), *planned(tiny_sweep()))
-        assert take(home, self.probed_study(home, "mine"), self.PROBED)[0] == frozenset()
-
-    def test_another_probe_measured_something_else(self, home: Home) -> None:
-        finish(self.probed_study(home, "before", Conditioning(every=2)), *planned(self.PROBED))
-        assert take(home, self.probed_study(home, "mine"), self.PROBED)[0] == frozenset()
-
-    def test_the_same_probe_measured_the_same(self, home: Home) -> None:
-        finish(self.probed_study(home, "before"), *planned(self.PROBED))
-        assert len(take(home, self.probed_study(home, "mine"), self.PROBED)[0]) == 3
+    @pytest.mark.parametrize(("every", "number"), [(None, 0), (2, 0), (1, 3)])
+    def test_only_what_the_same_probe_measured_is_taken(
+        self, home: Home, every: int | None, number: int
+    ) -> None:
+        if every is None:
+            before = new_study(home, "before", tiny_sweep())
+        else:
+            before = self.probed_study(home, "before", Conditioning(every=every))
+        finish(before, *planned(self.PROBED))
+        assert len(take(home, self.probed_study(home, "mine"), self.PROBED)[0]) == number
 
     def test_what_this_study_did_not_ask_for_stays_there(self, home: Home) -> None:
         finish(self.probed_study(home, "before"), *planned(self.PROBED))

@@ -75,17 +75,6 @@ class TestTypes:
     def test_an_axis_of_only_some_points_is_missing_in_the_others(self) -> None:
         assert axis_kinds([{"a": 1}, {"b": True}]) == {"a": "int64", "b": "bool"}
 
-    @pytest.mark.parametrize("values", [[True, 1, "x"], [[0.9, 0.99], None], [2**80, 1]])
-    def test_values_without_a_common_type_are_written_as_text(
-        self, tmp_path: Path, values: list[Any]
-    ) -> None:
-        with Journal(tmp_path / "j.db", create=True) as journal:
-            journal.add_trials(rows(*({"a": value} for value in values)))
-            trials, _ = tables_of(journal, ["nmse"])
-        texts = trials["a"].to_pylist()
-        read = [text if text in (None, "x") else json.loads(text) for text in texts]
-        assert read == values
-
 
 class TestStudyTables:
     def test_a_row_says_what_became_of_a_trial(self, journal: Journal) -> None:
