@@ -34,19 +34,16 @@ def set_aside(path: Path, why: str) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file by this text.
-
-    Raises:
-        OSError: it cannot be written; what was there before stays.
-    """
+    """Replace a file by this text; where that fails, what was there before stays."""
     with replacing(path) as temporary:
         temporary.write_text(text)
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace a file by plain content as JSON; what JSON does not know becomes a text.
-
-    Raises:
-        OSError: it cannot be written; what was there before stays.
-    """
+    """Replace a file by plain content as JSON; what JSON does not know becomes a text."""
     write_text(path, json.dumps(content, indent=1, default=str) + "\n")
+
+
+def cause(error: Exception) -> str:
+    """Return why a file cannot be used, without naming the file again."""
+    return getattr(error, "strerror", None) or str(error)

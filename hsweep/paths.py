@@ -13,11 +13,8 @@ _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 
 
 def check_study_name(name: str) -> str:
-    """Return ``name`` if it can be a folder's name anywhere, and cannot leave the home.
-
-    Raises:
-        UserError: any other name.
-    """
+    """Return ``name`` if it can be a folder's name anywhere, and cannot leave the home; else raise
+    UserError."""
     if not isinstance(name, str) or not _STUDY_NAME.fullmatch(name):
         raise UserError(
             "a study's name starts with a letter or digit and has at most 100 letters, digits, "
@@ -55,11 +52,8 @@ class Home:
     root: Path
 
     studies = _Below("studies")
-    """One folder a study."""
     mlflow_database = _Below("mlflow", "mlflow.db")
-    """SQLite file of the default MLflow store."""
     mlflow_artifacts = _Below("mlflow", "artifacts")
-    """Artifacts of the default MLflow store."""
     calibration = _Below("calibration.json")
     """Measured training speed, used by ``plan`` to estimate time."""
 
@@ -73,11 +67,7 @@ class Home:
         return StudyPaths(self.studies / check_study_name(name))
 
     def create(self) -> "Home":
-        """Make the folders, if need be.
-
-        Raises:
-            UserError: the home cannot be written to.
-        """
+        """Make the folders, if need be; UserError if the home cannot be written to."""
         try:
             self.studies.mkdir(parents=True, exist_ok=True)
             self.mlflow_artifacts.mkdir(parents=True, exist_ok=True)
@@ -100,7 +90,6 @@ class StudyPaths:
     manifest = _Below("study.json")
     """What was asked for, and where it came from."""
     plan = _Below("plan.json")
-    """The resolved plan."""
     journal = _Below("journal.jsonl")
     """All that is on record, as lines of text."""
     index = _Below("journal.db")
@@ -112,13 +101,9 @@ class StudyPaths:
     checkpoints = _Below("checkpoints")
     """Checkpoints, unless ``--storage`` puts them elsewhere."""
     trials_table = _Below("trials.parquet")
-    """One row a trial."""
     reports_table = _Below("reports.parquet")
-    """One row a report."""
     analysis = _Below("analysis.json")
-    """The answer, as JSON."""
     report = _Below("report.html")
-    """The answer, as a page."""
 
     @property
     def name(self) -> str:
@@ -144,16 +129,15 @@ class StudyPaths:
 
     def checkpoint_root(self, storage: str | None) -> str:
         """Return the folder or URI of the checkpoints, given ``--storage``."""
-        if storage is None:
-            return str(self.checkpoints.absolute())
-        return below(storage, self.name, "checkpoints")
+        return self._stored(storage, self.checkpoints)
 
     def ray(self, storage: str | None) -> str:
         """Return the folder or URI of Ray Tune's own files, given ``--storage``; nothing is ever
         read back from there."""
-        if storage is None:
-            return str((self.root / "ray").absolute())
-        return below(storage, self.name, "ray")
+        return self._stored(storage, self.root / "ray")
+
+    def _stored(self, storage: str | None, folder: Path) -> str:
+        return str(folder.absolute()) if storage is None else below(storage, self.name, folder.name)
 
     def refuse_links_out(self) -> None:
         """Refuse a study of which a part is a link to somewhere outside the folder of studies:

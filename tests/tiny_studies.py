@@ -50,10 +50,11 @@ def manifest(name: str = "mine", sweep: Sweep | None = None, **changes: Any) -> 
     return Manifest(**{**content, **changes})
 
 
-def new_study(home: Home, name: str = "mine", sweep: Sweep | None = None) -> Study:
-    """Make a study whose trials are planned and not begun."""
+def new_study(home: Home, name: str = "mine", sweep: Sweep | None = None, **changes: Any) -> Study:
+    """Make a study whose trials are planned and not begun, with ``changes`` of its manifest."""
     plan = make_plan(sweep or tiny_sweep(), preset="quick", study_seed=0)
-    study = Study.create(home, manifest(name, sweep), sweep_source=SWEEP_FILE, plan=plan.to_json())
+    asked = manifest(name, sweep, **changes)
+    study = Study.create(home, asked, sweep_source=SWEEP_FILE, plan=plan.to_json())
     with study.journal(read_only=False) as journal:
         journal.add_trials(planned_row(trial) for trial in plan.trials)
     return study

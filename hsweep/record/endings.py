@@ -7,20 +7,17 @@ and one whose number came about in another way than planned says in which.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from hsweep.design.trial import TrialStatus
 from hsweep.record.rows import LogRow, TrialRow
 
 WAITS_AT_RUNG: Final = "waits at rung"
 """How the reason of a planned trial begins that early stopping has paused."""
-
 INTERRUPTED: Final = "interrupted"
 """The reason of a planned trial that was in training when its run ended."""
-
 PROPOSALS: Final = "proposal:"
 """How the names of the record's notes begin that hold what a search has proposed."""
-
 SEARCH_END: Final = "search-end"
 """Name of the record's note that a search proposed fewer points than it was asked for, and why."""
 
@@ -34,8 +31,6 @@ _LOST: Final = (
     (TrialStatus.TOO_LARGE, "too large for the device"),
 )
 
-Value = TypeVar("Value", int, str)
-
 
 @dataclass(frozen=True, slots=True)
 class TrialEnd:
@@ -43,8 +38,6 @@ class TrialEnd:
 
     Attributes:
         shape: its point in words, the same for all its replicates.
-        status: of the trial.
-        reason: for it.
         failures: attempts that failed.
         micro_batch: examples computed at once in the last report; None for whole batches.
         reused_from: the study that trained it, if another one did; else empty.
@@ -61,12 +54,10 @@ class TrialEnd:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether it was in training when the study was interrupted, and goes on with it."""
         return self.status == TrialStatus.PLANNED and self.reason == INTERRUPTED
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits at a rung for the other trials of its stratum."""
         return self.status == TrialStatus.PLANNED and self.reason.startswith(WAITS_AT_RUNG)
 
 
@@ -86,7 +77,6 @@ class Remark:
 
     @property
     def line(self) -> str:
-        """The remark in one line."""
         return f"{self.trials} {self.what}: {self.details}"
 
 
@@ -95,34 +85,25 @@ def trial_ends(
     remarked: Iterable[LogRow],
     label: Callable[[Mapping[str, Any]], str],
 ) -> list[TrialEnd]:
-    """Return how trials stand by a study's record.
-
-    Args:
-        rows: the trials.
-        remarked: their reports with a note or a micro-batch, in the order of the record.
-        label: what to call a point.
-    """
-    parts: dict[str, tuple[int | None, int | None]] = {}
+    """Return how trials stand, given their ``remarked`` reports in the order of the record."""
+    micro_batches: dict[tuple[str, int | None], int | None] = {}
     notes: dict[str, list[str]] = {}
     for entry in remarked:
-        parts[entry.key] = (entry.unit, entry.payload.get("micro_batch"))
+        micro_batches[entry.key, entry.unit] = entry.payload.get("micro_batch")
         if note := entry.payload.get("note"):
             notes.setdefault(entry.key, []).append(note)
-    ends = []
-    for row in rows:
-        unit, micro_batch = parts.get(row.key, (None, None))
-        ends.append(
-            TrialEnd(
-                shape=label(row.point),
-                status=row.status,
-                reason=row.reason,
-                failures=row.failures,
-                micro_batch=micro_batch if unit == row.unit else None,
-                reused_from=row.reused_from,
-                notes=tuple(notes.get(row.key, ())),
-            )
+    return [
+        TrialEnd(
+            shape=label(row.point),
+            status=row.status,
+            reason=row.reason,
+            failures=row.failures,
+            micro_batch=micro_batches.get((row.key, row.unit)),
+            reused_from=row.reused_from,
+            notes=tuple(notes.get(row.key, ())),
         )
-    return ends
+        for row in rows
+    ]
 
 
 def remarks(ends: Iterable[TrialEnd]) -> list[Remark]:
@@ -134,36 +115,32 @@ def remarks(ends: Iterable[TrialEnd]) -> list[Remark]:
     for status, what in _LOST:
         lost = [end for end in ends if end.status == status]
         if lost:
-            details = f"{_shapes(lost, sizes)}{_reasons(lost)}"
-            found.append(Remark(what, len(lost), details))
+            reasons = _most_common(Counter(end.reason for end in lost), "; ")
+            found.append(Remark(what, len(lost), f"{_shapes(lost, sizes)}{reasons}"))
     again = [end for end in ends if end.failures and end.status != TrialStatus.FAILED]
     if again:
         failures = sum(end.failures for end in again)
         times = f"{failures} failed attempt{'' if failures == 1 else 's'} in all"
         found.append(Remark("tried again after failing", len(again), f"{_shapes(again)}; {times}"))
-    for size, group in _groups(ends, lambda end: end.micro_batch):
+    groups: dict[str, list[TrialEnd]] = {}
+    for size in sorted({end.micro_batch for end in ends if end.micro_batch is not None}):
         examples = f"{size} example{'' if size == 1 else 's'}"
         what = f"computed {examples} at once (memory did not suffice for a whole batch)"
-        found.append(Remark(what, len(group), _shapes(group)))
-    for study, group in _groups(ends, lambda end: end.reused_from or None):
-        found.append(
-            Remark(f"taken from study {study} (trained there)", len(group), _shapes(group))
-        )
-    waiting = [end for end in ends if end.is_waiting]
-    if waiting:
-        what = "waiting at a rung for the others of their stratum"
-        found.append(Remark(what, len(waiting), _shapes(waiting)))
-    noted: dict[str, list[TrialEnd]] = {}
+        groups[what] = [end for end in ends if end.micro_batch == size]
+    for study in sorted({end.reused_from for end in ends} - {""}):
+        what = f"taken from study {study} (trained there)"
+        groups[what] = [end for end in ends if end.reused_from == study]
+    groups["waiting at a rung for the others of their stratum"] = [
+        end for end in ends if end.is_waiting
+    ]
     for end in ends:
         for note in dict.fromkeys(end.notes):
-            noted.setdefault(note, []).append(end)
-    for note, group in noted.items():
-        found.append(Remark(f"with the note “{note}”", len(group), _shapes(group)))
+            groups.setdefault(f"with the note “{note}”", []).append(end)
+    found += [Remark(what, len(group), _shapes(group)) for what, group in groups.items() if group]
     return found
 
 
 def orphaned_lines(counts: Mapping[str, int]) -> list[str]:
-    """Return a line for each reason why trials are no longer part of a study."""
     return [
         f"{number} orphaned: {why} (kept; export --orphaned shows them)"
         for why, number in counts.items()
@@ -171,7 +148,6 @@ def orphaned_lines(counts: Mapping[str, int]) -> list[str]:
 
 
 def loss_line(what: str, reasons: Mapping[str, int]) -> str:
-    """Return how many trials were lost one way and why, without saying which."""
     return f"{sum(reasons.values())} {what}{_most_common(reasons, ': ')}"
 
 
@@ -186,23 +162,17 @@ def counts_in_words(
     Args:
         counts: words and numbers, in order; zeros are left out.
         reused_from: the study that trained it, of each trial that another one trained.
-        waiting: planned trials that wait at a rung.
-        interrupted: planned trials that were in training when the study was interrupted.
+        waiting, interrupted: how many of the planned trials are that.
     """
-    taken = Counter(reused_from)
-    taken_text = ", ".join(f"{number} taken from study {study}" for study, number in taken.items())
-    behind = {
-        TrialStatus.FINISHED: taken_text,
-        TrialStatus.PLANNED: ", ".join(
-            f"{number} {how}"
-            for number, how in ((waiting, "waiting at a rung"), (interrupted, INTERRUPTED))
-            if number
-        ),
+    taken = {f"taken from study {study}": number for study, number in Counter(reused_from).items()}
+    among: dict[str, dict[str, int]] = {
+        TrialStatus.FINISHED: taken,
+        TrialStatus.PLANNED: {"waiting at a rung": waiting, INTERRUPTED: interrupted},
     }
     parts = []
     for word, number in counts:
+        more = ", ".join(f"{some} {how}" for how, some in among.get(word, {}).items() if some)
         if number:
-            more = next((text for status, text in behind.items() if word == status), "")
             parts.append(f"{number} {word.replace('_', ' ')}{f' ({more})' if more else ''}")
     return ", ".join(parts)
 
@@ -219,19 +189,7 @@ def first_line(reason: str) -> str:
     return f"{line[: half - 1]}…{line[-half:]}"
 
 
-def _groups(
-    ends: Sequence[TrialEnd], value_of: Callable[[TrialEnd], Value | None]
-) -> list[tuple[Value, list[TrialEnd]]]:
-    found: dict[Value, list[TrialEnd]] = {}
-    for end in ends:
-        value = value_of(end)
-        if value is not None:
-            found.setdefault(value, []).append(end)
-    return sorted(found.items(), key=lambda item: item[0])
-
-
 def _shapes(ends: Sequence[TrialEnd], sizes: "Counter[str] | None" = None) -> str:
-    """Return the shapes of trials, each with how many of its replicates they are."""
     counted = Counter(end.shape for end in ends)
     parts = [
         (f"{number} of {sizes[shape]} at " if sizes is not None else "")
@@ -241,10 +199,6 @@ def _shapes(ends: Sequence[TrialEnd], sizes: "Counter[str] | None" = None) -> st
     ]
     left = len(counted) - len(parts)
     return ", ".join([*parts, *([f"and {left} more points"] if left else [])])
-
-
-def _reasons(ends: Sequence[TrialEnd]) -> str:
-    return _most_common(Counter(end.reason for end in ends), "; ")
 
 
 def _most_common(reasons: Mapping[str, int], before: str) -> str:

@@ -10,11 +10,10 @@ someone else) a reader builds an index of its own in a temporary folder.
 """
 
 import contextlib
-import shutil
 import sqlite3
 import tempfile
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from hsweep.files import replacing, set_aside
 from hsweep.record.log import Line, Log, unreadable
@@ -42,8 +41,6 @@ class Index:
     """An open index that holds what its log holds.
 
     Args:
-        path: where it lies.
-        log: what it is built from.
         read_only: open it for reading, also beside a running driver.
         rebuild: build it again, whatever is there.
 
@@ -52,10 +49,8 @@ class Index:
         OSError, sqlite3.Error: it cannot be read or written.
 
     Attributes:
-        path: as given.
-        connection: to the database.
-        lost: what damaged lines of the log held, by their first byte, if the index has been built
-            and their loss is not on record.
+        lost: what damaged lines of the log held, by their first byte, if their loss is not on
+            record.
     """
 
     def __init__(
@@ -65,19 +60,18 @@ class Index:
         self.path = path
         self._log = log
         self._end = 0
-        self._folder: Path | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self.connection = (
             self._opened_to_read() if read_only else self._opened_to_write(rebuild=rebuild)
         )
 
     def close(self) -> None:
-        """Close the database; one in a temporary folder is removed."""
         self.connection.close()
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.cleanup()
 
     def remove(self) -> None:
-        """Remove a database that turned out to be damaged: the next to open it builds it again."""
+        """Remove a damaged database: the next to open it builds it again."""
         with contextlib.suppress(OSError):
             _remove(self.path)
 
@@ -91,11 +85,9 @@ class Index:
         if end != self._end:
             try:
                 self._catch_up()
-                self.connection.execute("COMMIT")
             except BaseException:
                 self._roll_back()
                 raise
-            self.connection.execute("BEGIN IMMEDIATE")
             end = self._log.size
         return end
 
@@ -112,7 +104,7 @@ class Index:
         self._end = -1
         # A full disk has SQLite end the transaction by itself; or all of it is done.
         with contextlib.suppress(sqlite3.Error):
-            if self.connection.in_transaction or _held(self.connection).end <= end:
+            if self.connection.in_transaction or _held(self.connection)[1] <= end:
                 self._log.cut(end)
         self._roll_back()
 
@@ -147,7 +139,7 @@ class Index:
 
     def _opened_to_read(self) -> sqlite3.Connection:
         found = self._found()
-        if found is not None and _held(found).end == self._log.size:
+        if found is not None and _held(found)[1] == self._log.size:
             return found
         try:
             connection = self._opened_to_write(wait=0.0)
@@ -164,14 +156,10 @@ class Index:
         return connection
 
     def _built_elsewhere(self) -> sqlite3.Connection:
-        self._folder = Path(tempfile.mkdtemp(prefix="hsweep-"))
-        own = self._folder / self.path.name
-        try:
-            self._build(own)
-            return _connect(own, "mode=ro")
-        except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            raise
+        self._folder = tempfile.TemporaryDirectory(prefix="hsweep-", ignore_cleanup_errors=True)
+        own = Path(self._folder.name) / self.path.name
+        self._build(own)
+        return _connect(own, "mode=ro")
 
     def _found(self) -> sqlite3.Connection | None:
         """Return the index as it lies there, None if it cannot be read or is not of this log."""
@@ -208,7 +196,7 @@ class Index:
 
     def _catch_up(self) -> None:
         """Add what the index lacks of the log, and end a line that a kill has torn."""
-        self._end = _held(self.connection).end
+        _, self._end, _ = _held(self.connection)
         last: Line | None = None
         damaged: list[Line] = []
         for last in self._log.lines(self._end):
@@ -225,43 +213,31 @@ class Index:
     def _losses(self, damaged: list[Line]) -> dict[int, str]:
         if not damaged:
             return {}
-        noted = {
-            name
-            for (name,) in self.connection.execute(
-                "SELECT name FROM meta WHERE name LIKE ?", (f"{DAMAGED_META}%",)
-            )
-        }
-        new = [line for line in damaged if f"{DAMAGED_META}{line.start}" not in noted]
+        noted = {name for (name,) in self.connection.execute("SELECT name FROM meta")}
         keys = [key for (key,) in self.connection.execute("SELECT key FROM trials")]
-        return {line.start: _loss(self._log.path, line, keys) for line in new}
+        return {
+            line.start: _loss(self._log.path, line, keys)
+            for line in damaged
+            if f"{DAMAGED_META}{line.start}" not in noted
+        }
 
 
-class _Held(NamedTuple):
-    """The last line of the log that an index holds."""
-
-    start: int
-    end: int
-    checksum: str
-
-
-def _held(connection: sqlite3.Connection) -> _Held:
-    return _Held(*connection.execute("SELECT start, end, checksum FROM held").fetchone())
+def _held(connection: sqlite3.Connection) -> tuple[int, int, str]:
+    """Return first byte, end and checksum of the last line of the log that an index holds."""
+    start, end, checksum = connection.execute("SELECT start, end, checksum FROM held").fetchone()
+    return start, end, checksum
 
 
 def _hold(connection: sqlite3.Connection, last: Line) -> None:
-    connection.execute(
-        "UPDATE held SET start = ?, end = ?, checksum = ?", (last.start, last.end, last.checksum)
-    )
+    held = (last.start, last.end, last.checksum)
+    connection.execute("UPDATE held SET start = ?, end = ?, checksum = ?", held)
 
 
 def _opened(
     path: Path, log: Log, options: str, wait: float = _BUSY_SECONDS
 ) -> tuple[sqlite3.Connection | None, str]:
-    """Return a connection to an index of this log, or none and what is wrong with it.
-
-    Raises:
-        sqlite3.OperationalError: it cannot be read here.
-    """
+    """Return a connection to an index of this log, or none and what is wrong with it; raise what
+    SQLite does where it cannot be read here."""
     if not path.exists():
         return None, _MISSING
     connection = _connect(path, options, wait)
@@ -286,10 +262,10 @@ def _fault(connection: sqlite3.Connection, log: Log, size: int) -> str:
         if found != "ok":
             return f"is damaged ({found})"
     # Before the log's size: a driver may be adding to both.
-    held = _held(connection)
-    if held.end > log.size:
+    start, end, checksum = _held(connection)
+    if end > log.size:
         return _AHEAD
-    if held.end and log.checksum_at(held.start, held.end) != held.checksum:
+    if end and log.checksum_at(start, end) != checksum:
         return "is of another log"
     return ""
 

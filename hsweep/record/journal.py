@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.errors import UserError
+from hsweep.files import cause
 from hsweep.record.index import DAMAGED_META, Index
 from hsweep.record.journal_reader import ORIGIN_META, TRAINED_WITH, JournalReader
 from hsweep.record.log import Entry, Log
@@ -24,9 +25,11 @@ from hsweep.terminal import note
 
 __all__ = ["Journal", "LogRow", "TrialRow"]
 
-
-def _trained_with(digests: list[str]) -> dict[str, Any]:
-    return {TRAINED_WITH: digests} if digests else {}
+_ALWAYS_TOLD: Final = (
+    *("step", "metrics", "wall_seconds"),
+    *("train_seconds", "data_seconds", "latency_seconds"),
+)
+_TOLD_IF_ANY: Final = ("micro_batch", "note", "peak_memory_bytes")
 
 
 class Journal(JournalReader):
@@ -53,29 +56,25 @@ class Journal(JournalReader):
         log = Log(path.with_suffix(".jsonl"), create=create, read_only=read_only)
         try:
             index = Index(path.with_suffix(".db"), log, read_only=read_only, rebuild=rebuild)
-        except UserError:
+        except (OSError, sqlite3.Error, UserError) as error:
             log.close()
-            raise
-        except (OSError, sqlite3.Error) as error:
-            log.close()
-            why = getattr(error, "strerror", None) or str(error)
+            if isinstance(error, UserError):
+                raise
             raise UserError(
-                f"the record {log.path} cannot be {'read' if read_only else 'written'} ({why}); "
-                "make its folder accessible or free some space and try again"
+                f"the record {log.path} cannot be {'read' if read_only else 'written'} "
+                f"({cause(error)}); make its folder accessible or free some space and try again"
             ) from error
         super().__init__(index)
         self._log = log
         self._entries: list[Entry] | None = None
         self._end = 0
         self._is_spoiled = False
-        self._origins: set[str] = set()
         for what in index.lost.values():
             note(what)
         if not read_only:
             self.set_metas({f"{DAMAGED_META}{at}": what for at, what in index.lost.items()})
 
     def close(self) -> None:
-        """Close the files; what was recorded is already on disk."""
         self._index.close()
         self._log.close()
 
@@ -116,7 +115,6 @@ class Journal(JournalReader):
             self._index.commit(self._log.append(lines, end) if self._entries else None)
         except BaseException:
             self._index.rollback(end)
-            self._origins.clear()
             raise
         finally:
             self._entries = None
@@ -131,7 +129,6 @@ class Journal(JournalReader):
         return True
 
     def set_meta(self, name: str, value: str) -> None:
-        """Set a value of the study as a whole."""
         self.set_metas({name: value})
 
     def set_metas(self, values: Mapping[str, str | None]) -> None:
@@ -148,7 +145,7 @@ class Journal(JournalReader):
         there are left as they are."""
         with self.transaction(line_each=True):
             for row in rows:
-                if not self._has(row.key):
+                if not self._rows("SELECT 1 FROM trials WHERE key = ?", row.key):
                     self._enter(row.entry())
 
     def place_trials(self, rows: Iterable[TrialRow]) -> None:
@@ -158,28 +155,18 @@ class Journal(JournalReader):
                 self._enter(row.entry())
 
     def begin_attempt(self, key: str, origin: str = "") -> int:
-        """Mark a trial as running under a new attempt number, and return that number.
-
-        Args:
-            key: the trial.
-            origin: what it is trained with (``Trial.origin``); empty where that is not known.
-        """
+        """Mark a trial as running under a new attempt number, and return that number; ``origin``
+        is what it is trained with (``Trial.origin``), empty where that is not known."""
         with self.transaction():
-            digests = self._known_origins([origin] if origin else [])
+            trained_with = self._trained_with([origin] if origin else [])
             attempt: int = self._state(key, "attempt") + 1
-            self._enter_status(key, attempt, TrialStatus.RUNNING, "", **_trained_with(digests))
+            self._enter_status(key, attempt, TrialStatus.RUNNING, "", **trained_with)
         return attempt
 
-    def _known_origins(self, texts: Iterable[str]) -> list[str]:
-        """Return digests of what trials are trained with, each text being on record by its own."""
-        digests = []
-        for text in texts:
-            digest = hashlib.sha256(text.encode()).hexdigest()[:20]
-            if digest not in self._origins:
-                self.set_meta(f"{ORIGIN_META}{digest}", text)
-                self._origins.add(digest)
-            digests.append(digest)
-        return digests
+    def _trained_with(self, texts: Iterable[str]) -> dict[str, Any]:
+        named = {hashlib.sha256(text.encode()).hexdigest()[:20]: text for text in texts}
+        self.set_metas({f"{ORIGIN_META}{digest}": text for digest, text in named.items()})
+        return {TRAINED_WITH: list(named)} if named else {}
 
     def record(
         self,
@@ -193,22 +180,10 @@ class Journal(JournalReader):
         """Record a report and the status it leads to, in one transaction.
 
         A unit that is already recorded keeps its first report: on a resumed trial the second is
-        the same training again.
-
-        Returns:
-            Whether the report was new.
+        the same training again. Return whether the report was new.
         """
-        payload = {
-            "step": report.step,
-            "metrics": dict(report.metrics),
-            "wall_seconds": report.wall_seconds,
-            "train_seconds": report.train_seconds,
-            "data_seconds": report.data_seconds,
-            "latency_seconds": report.latency_seconds,
-            **({"micro_batch": report.micro_batch} if report.micro_batch is not None else {}),
-            **({"note": report.note} if report.note else {}),
-            **({"peak_memory_bytes": peak} if (peak := report.peak_memory_bytes) else {}),
-        }
+        payload = {name: getattr(report, name) for name in _ALWAYS_TOLD}
+        payload |= {name: told for name in _TOLD_IF_ANY if (told := getattr(report, name))}
         with self.transaction():
             self._state(key, "status")
             is_new = self._enter_report(key, time.time(), attempt, report.unit, value, payload)
@@ -216,18 +191,17 @@ class Journal(JournalReader):
                 self._enter_status(key, attempt, status, reason)
         return is_new
 
-    def set_status(self, key: str, attempt: int, status: TrialStatus, reason: str = "") -> None:
-        """Record a change of status that no report led to."""
+    def set_status(
+        self, key: str, attempt: int, status: TrialStatus, reason: str = "", **changed: Any
+    ) -> None:
+        """Record a change of status that no report led to, and what else ``changed`` with it."""
         with self.transaction():
             self._state(key, "status")
-            self._enter_status(key, attempt, status, reason)
+            self._enter_status(key, attempt, status, reason, **changed)
 
     def note_failure(self, key: str, attempt: int, max_failures: int, reason: str) -> int:
-        """Record that an attempt failed: the trial is planned again, or failed beyond the limit.
-
-        Returns:
-            How many attempts of the trial have failed, this one included.
-        """
+        """Record that an attempt failed: the trial is planned again, or failed beyond the limit;
+        return how many of its attempts have failed."""
         with self.transaction():
             failures: int = self._state(key, "failures") + 1
             status = TrialStatus.PLANNED if failures <= max_failures else TrialStatus.FAILED
@@ -235,10 +209,7 @@ class Journal(JournalReader):
         return failures
 
     def set_exclusive(self, key: str, attempt: int, reason: str) -> None:
-        """Plan a trial again, to be trained with nothing beside it."""
-        with self.transaction():
-            self._state(key, "status")
-            self._enter_status(key, attempt, TrialStatus.PLANNED, reason, exclusive=1)
+        self.set_status(key, attempt, TrialStatus.PLANNED, reason, exclusive=1)
 
     def set_orphaned(self, keys: Iterable[str], why: str) -> None:
         """Take trials out of the study (or back into it, with an empty ``why``); their status and
@@ -265,10 +236,7 @@ class Journal(JournalReader):
         """Give a planned trial that has no report the reports of the same training elsewhere.
 
         Args:
-            key: the trial.
             reports: of the other trial, in their order; they keep their times.
-            status: that they lead to.
-            reason: why it has that status.
             value: the study's metric in the last of them.
             reused_from: the study that holds the other trial; empty for this one.
             continues: the other trial's key, if its budget is shorter.
@@ -276,11 +244,11 @@ class Journal(JournalReader):
         """
         with self.transaction():
             self._state(key, "status")
-            digests = self._known_origins(origins)
+            trained_with = self._trained_with(origins)
             for report in reports:
                 assert report.unit is not None
-                self._enter_report(key, report.time, 0, report.unit, value, dict(report.payload))
-            more = {"reused_from": reused_from, "continues": continues, **_trained_with(digests)}
+                self._enter_report(key, report.time, 0, report.unit, value, report.payload)
+            more = {"reused_from": reused_from, "continues": continues, **trained_with}
             self._enter_status(key, 0, status, reason, **more)
 
     def reopen(self, keys: Iterable[str], reason: str) -> None:
@@ -301,26 +269,14 @@ class Journal(JournalReader):
         value: float | None,
         payload: Mapping[str, Any],
     ) -> bool:
-        return self._enter(
-            {
-                "report": key,
-                "time": moment,
-                "attempt": attempt,
-                "unit": unit,
-                "value": value,
-                "payload": payload,
-            }
-        )
+        entry = {"report": key, "time": moment, "attempt": attempt, "unit": unit}
+        return self._enter({**entry, "value": value, "payload": payload})
 
     def _enter_status(
         self, key: str, attempt: int, status: str, reason: str, **changed: Any
     ) -> None:
         payload = {"status": status, "reason": reason, **changed}
         self._enter({"status": key, "time": time.time(), "attempt": attempt, "payload": payload})
-
-    def _has(self, key: str) -> bool:
-        found = self._connection.execute("SELECT 1 FROM trials WHERE key = ?", (key,))
-        return found.fetchone() is not None
 
     def _state(self, key: str, column: str) -> Any:
         """Return a column of a trial's state; its key must be on record."""

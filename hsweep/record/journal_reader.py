@@ -2,15 +2,15 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.record.index import Index, is_damage
-from hsweep.record.rows import LogRow, Totals, TrialRow
-from hsweep.record.schema import REMARKED, TRIAL_COLUMNS, RawReport, RawTrial
+from hsweep.record.rows import LogRow, TrialRow
+from hsweep.record.schema import REMARKED, TRIAL_COLUMNS, RawReport, RawTrial, trial_columns
 
 ORIGIN_META: Final = "origin:"
 """Begins the names under which it is kept what trials are trained with."""
@@ -19,22 +19,18 @@ TRAINED_WITH: Final = "trained_with"
 
 _LAST_CHARACTER: Final = "\U0010ffff"
 """Sorts behind every other, so that what begins with a prefix is a range of the index."""
-_KEYS_AT_ONCE: Final = 500
-"""SQLite takes a limited number of values in one statement."""
 _ROWS_AT_ONCE: Final = 20_000
-_TRIALS: Final = f"SELECT {', '.join(TRIAL_COLUMNS)} FROM trials"
 _ENTRIES: Final = "SELECT seq, time, key, attempt, kind, unit, payload FROM log"
+_REPORTS: Final = "SELECT key, time, attempt, unit, payload FROM log"
+_OF_KEYS: Final = "key IN (SELECT value FROM json_each(?))"
 _NEWEST_REPORTS: Final = "SELECT MAX(seq) FROM log WHERE kind = 'report' GROUP BY key"
 _ERRORS: Final = "kind = 'status' AND (instr(payload, '\\n') OR instr(payload, 'failed'))"
 """Status entries whose reason may have several lines, as JSON writes them."""
+_LOST: Final = (TrialStatus.DIVERGED, TrialStatus.FAILED, TrialStatus.TOO_LARGE)
 
 
 class JournalReader:
-    """What an open record says.
-
-    Args:
-        index: of its log.
-    """
+    """What an open record says."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -59,6 +55,12 @@ class JournalReader:
         with self._readable():
             return self._connection.execute(query, values).fetchall()
 
+    def _batches(self, query: str, *values: object) -> Iterator[list[tuple[Any, ...]]]:
+        with self._readable():
+            rows = self._connection.execute(query, values)
+            while some := rows.fetchmany(_ROWS_AT_ONCE):
+                yield some
+
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Let all that is read within be of one instant, whatever is recorded meanwhile."""
@@ -81,74 +83,91 @@ class JournalReader:
         rows = self._rows(query, len(prefix) + 1, prefix, prefix + _LAST_CHARACTER)
         return {str(name): str(value) for name, value in rows}
 
-    def totals(self) -> Totals:
-        """Return the study's numbers as a whole, without reading single trials."""
-        rows = self._rows(
-            "SELECT status, orphaned != '', COUNT(*), SUM(reused_from != ''), SUM(failures > 0),"
-            " SUM(unit), MAX(budget), SUM(CASE WHEN reused_from = '' THEN wall_seconds ELSE 0.0"
-            " END), SUM(train_seconds), SUM(data_seconds) FROM trials GROUP BY 1, 2"
+    def totals(self) -> dict[str, Any]:
+        """Return the study's numbers as a whole, without reading single trials.
+
+        Orphaned trials count only under ``orphaned`` and in the share of the training time that
+        was waiting for data (None if none was measured), reused ones not in ``wall_seconds``;
+        ``tried_again`` are the trials of which an attempt failed, ``budget`` is the largest.
+        """
+        counts = self.status_counts()
+        [(*sums, trained, waited)] = self._rows(
+            "SELECT COALESCE(SUM(reused_from != '' AND here), 0),"
+            " COALESCE(SUM(failures > 0 AND here), 0), COALESCE(SUM(orphaned != ''), 0),"
+            " COALESCE(SUM(unit * here), 0),"
+            " COALESCE(MAX(budget * here), 0), TOTAL(wall_seconds * (reused_from = '' AND here)),"
+            " TOTAL(train_seconds), TOTAL(data_seconds)"
+            " FROM (SELECT *, orphaned = '' AS here FROM trials)"
         )
-        found = Totals()
+        names = ("reused", "tried_again", "orphaned", "units_done", "budget", "wall_seconds")
+        return {
+            "trials": sum(counts.values()),
+            **{str(status): number for status, number in counts.items()},
+            **dict(zip(names, sums, strict=True)),
+            "data_wait_share": waited / trained if trained else None,
+        }
+
+    def status_counts(self) -> dict[TrialStatus, int]:
+        rows = self._rows("SELECT status, COUNT(*) FROM trials WHERE orphaned = '' GROUP BY 1")
         with self._readable():
-            for name, is_orphaned, number, *sums in rows:
-                found.add(TrialStatus(name), bool(is_orphaned), number, sums)
-        return found
+            found = {TrialStatus(name): number for name, number in rows}
+        return {status: found.get(status, 0) for status in TrialStatus}
 
     def trials(self, *, orphaned: bool = False) -> list[TrialRow]:
-        """Return the study's trials in the order of the plan.
-
-        Args:
-            orphaned: also those that are no longer part of it.
-        """
-        with self._readable():
-            return _trial_rows(self.raw_trials(orphaned=orphaned))
+        """Return the study's trials in the order of the plan; ``orphaned``: also those that are no
+        longer part of it."""
+        return self._trial_rows(self.raw_trials(orphaned=orphaned))
 
     def raw_trials(self, *, orphaned: bool = False) -> list[RawTrial]:
         """Return what `trials` returns, as it is stored."""
         where = "" if orphaned else "WHERE orphaned = ''"
-        return self._rows(f"{_TRIALS} {where} ORDER BY ordinal, rowid")
+        return self._raw_trials(f"{where} ORDER BY ordinal, rowid")
 
     def trials_of(self, keys: Iterable[str]) -> dict[str, TrialRow]:
         """Return the trials with these keys, orphaned ones included, by key."""
-        wanted = list(dict.fromkeys(keys))
-        found: dict[str, TrialRow] = {}
-        for first in range(0, len(wanted), _KEYS_AT_ONCE):
-            some = wanted[first : first + _KEYS_AT_ONCE]
-            with self._readable():
-                among = f"WHERE key IN ({', '.join('?' * len(some))}) ORDER BY ordinal, rowid"
-                rows = _trial_rows(self._rows(f"{_TRIALS} {among}", *some))
-            found.update((row.key, row) for row in rows)
-        return found
+        rows = self._raw_trials(f"WHERE {_OF_KEYS} ORDER BY ordinal, rowid", json.dumps([*keys]))
+        return {row.key: row for row in self._trial_rows(rows)}
 
     def best_trials(self, number: int, *, highest: bool) -> list[TrialRow]:
-        """Return the finished trials with the best values, the best one first."""
-        query = (
-            f"{_TRIALS} WHERE status = ? AND value IS NOT NULL AND orphaned = ''"
+        where = (
+            "WHERE status = ? AND value IS NOT NULL AND orphaned = ''"
             f" ORDER BY value {'DESC' if highest else 'ASC'}, ordinal LIMIT ?"
         )
+        return self._trial_rows(self._raw_trials(where, TrialStatus.FINISHED, number))
+
+    def _raw_trials(self, where: str, *values: object) -> list[RawTrial]:
+        return self._rows(f"SELECT {', '.join(TRIAL_COLUMNS)} FROM trials {where}", *values)
+
+    def _trial_rows(self, rows: list[RawTrial]) -> list[TrialRow]:
         with self._readable():
-            return _trial_rows(self._rows(query, TrialStatus.FINISHED, number))
+            columns = trial_columns(rows)
+            columns["status"] = [TrialStatus(name) for name in columns["status"]]
+            columns["exclusive"] = [bool(flag) for flag in columns["exclusive"]]
+            return [TrialRow(*row) for row in zip(*columns.values(), strict=True)]
 
     def losses(self) -> dict[TrialStatus, dict[str, int]]:
-        """Return why trials of the study gave no number: how many for each status and reason."""
-        lost = (TrialStatus.DIVERGED, TrialStatus.FAILED, TrialStatus.TOO_LARGE)
         rows = self._rows(
             "SELECT status, reason, COUNT(*) FROM trials WHERE status IN (?, ?, ?)"
             " AND orphaned = '' GROUP BY 1, 2 ORDER BY 3 DESC, 2",
-            *lost,
+            *_LOST,
         )
-        found: dict[TrialStatus, dict[str, int]] = {}
-        for status, reason, number in rows:
-            found.setdefault(TrialStatus(status), {})[str(reason)] = int(number)
-        return {status: found[status] for status in lost if status in found}
+        found = {
+            lost: {str(reason): int(number) for status, reason, number in rows if status == lost}
+            for lost in _LOST
+        }
+        return {lost: reasons for lost, reasons in found.items() if reasons}
 
     def reused_from(self) -> dict[str, int]:
-        """Return how many trials of the study each other study trained."""
-        rows = self._rows(
-            "SELECT reused_from, COUNT(*) FROM trials"
-            " WHERE reused_from != '' AND orphaned = '' GROUP BY 1 ORDER BY MIN(ordinal)"
-        )
-        return {str(study): int(number) for study, number in rows}
+        return self._counted("reused_from", "reused_from != '' AND orphaned = ''")
+
+    def orphaned_counts(self) -> dict[str, int]:
+        return self._counted("orphaned", "orphaned != ''")
+
+    def _counted(self, column: str, where: str) -> dict[str, int]:
+        query = f"SELECT {column}, COUNT(*) FROM trials WHERE {where} GROUP BY 1"
+        return {
+            str(value): number for value, number in self._rows(f"{query} ORDER BY MIN(ordinal)")
+        }
 
     def finished_trials(self) -> list[tuple[str, str, Mapping[str, str]]]:
         """Return all trials that ran to their end, orphaned ones included: their keys, the studies
@@ -159,12 +178,8 @@ class JournalReader:
             return [(str(key), str(study), json.loads(text)) for key, study, text in rows]
 
     def origins(self, key: str | None = None) -> dict[str, list[str]]:
-        """Return what trials were trained with, as texts, in the order of the record.
-
-        Args:
-            key: of the one trial to look at; None for all. A trial of which nothing was trained,
-                or of which it is not known, is not among them.
-        """
+        """Return what all trials, or one, were trained with, as texts, in the order of the record;
+        without those of which nothing was trained or it is not known."""
         texts = self.metas(ORIGIN_META)
         rows = self._rows(
             f"SELECT key, json_extract(payload, '$.{TRAINED_WITH}') FROM log WHERE"
@@ -180,17 +195,8 @@ class JournalReader:
         return {of: list(each) for of, each in found.items()}
 
     def reported_keys(self) -> frozenset[str]:
-        """Return the keys of the trials that have a report."""
         rows = self._rows("SELECT DISTINCT key FROM log WHERE kind = 'report'")
         return frozenset(key for (key,) in rows)
-
-    def orphaned_counts(self) -> dict[str, int]:
-        """Return how many trials are no longer part of the study, by the reason."""
-        rows = self._rows(
-            "SELECT orphaned, COUNT(*) FROM trials WHERE orphaned != '' GROUP BY orphaned"
-            " ORDER BY MIN(ordinal)"
-        )
-        return {str(why): int(number) for why, number in rows}
 
     def points(self, most: int = -1) -> list[Mapping[str, Any]]:
         """Return the axis values of the study's trials, each combination once; ``most`` of them."""
@@ -199,116 +205,53 @@ class JournalReader:
         with self._readable():
             return [json.loads(point) for (point,) in rows]
 
-    def status_counts(self) -> dict[TrialStatus, int]:
-        """Return how many of the study's trials stand where; every status has an entry."""
-        return self.totals().counts
-
-    def reports(self, key: str | None = None) -> Iterator[LogRow]:
-        """Yield the reports of one trial, or of all, in the order they were recorded."""
-        where, values = ("", ()) if key is None else (" AND key = ?", (key,))
-        yield from self._select(f"kind = 'report'{where}", values)
-
     def report_batches(self, keys: Iterable[str] | None = None) -> Iterator[list[RawReport]]:
         """Yield the reports of all trials in the order they were recorded, or of some, trial by
         trial: many at once, as they are stored."""
         if keys is None:
-            yield from self._raw_reports("kind = 'report' ORDER BY seq", ())
-            return
-        wanted = list(dict.fromkeys(keys))
-        for first in range(0, len(wanted), _KEYS_AT_ONCE):
-            some = wanted[first : first + _KEYS_AT_ONCE]
-            among = f"kind = 'report' AND key IN ({', '.join('?' * len(some))}) ORDER BY key, seq"
-            yield from self._raw_reports(among, some)
+            return self._batches(f"{_REPORTS} WHERE kind = 'report' ORDER BY seq")
+        query = f"{_REPORTS} WHERE kind = 'report' AND {_OF_KEYS} ORDER BY key, seq"
+        return self._batches(query, json.dumps([*keys]))
 
     def last_reports(self) -> Iterator[list[RawReport]]:
         """Yield the newest report of each trial that has one: many at once, as they are stored."""
-        yield from self._raw_reports(f"seq IN ({_NEWEST_REPORTS}) ORDER BY seq", ())
+        return self._batches(f"{_REPORTS} WHERE seq IN ({_NEWEST_REPORTS}) ORDER BY seq")
 
-    def _raw_reports(self, where: str, values: Sequence[str]) -> Iterator[list[RawReport]]:
-        with self._readable():
-            query = f"SELECT key, time, attempt, unit, payload FROM log WHERE {where}"
-            rows = self._connection.execute(query, values)
-        while True:
+    def _select(self, where: str, *values: object) -> Iterator[LogRow]:
+        for batch in self._batches(f"{_ENTRIES} WHERE {where}", *values):
             with self._readable():
-                some: list[RawReport] = rows.fetchmany(_ROWS_AT_ONCE)
-            if not some:
-                return
-            yield some
+                yield from (LogRow(*(*entry, json.loads(text))) for *entry, text in batch)
+
+    def reports(self, key: str | None = None) -> Iterator[LogRow]:
+        where, values = ("", ()) if key is None else (" AND key = ?", (key,))
+        return self._select(f"kind = 'report'{where} ORDER BY seq", *values)
 
     def last_report(self, key: str, *, before: int) -> LogRow | None:
         """Return the newest report of a trial among the entries before entry ``before``."""
-        where = "kind = 'report' AND key = ? AND seq < ?"
-        return next(self._select(where, (key, before), 1, newest_first=True), None)
+        where = "kind = 'report' AND key = ? AND seq < ? ORDER BY seq DESC LIMIT 1"
+        return next(self._select(where, key, before), None)
 
     def remarked_reports(self) -> Iterator[LogRow]:
         """Yield the reports that hold more than numbers: a note, or a batch computed in parts."""
-        yield from self._select(REMARKED, ())
+        return self._select(f"{REMARKED} ORDER BY seq")
 
     def errors(self) -> Iterator[LogRow]:
         """Yield the changes of status whose reason has more to say than its first line, such as a
         traceback, and those to failed, in the order they were recorded."""
-        for entry in self._select(_ERRORS, ()):
+        for entry in self._select(f"{_ERRORS} ORDER BY seq"):
             text = str(entry.payload["reason"]).strip()
             if "\n" in text or entry.payload["status"] == TrialStatus.FAILED:
                 yield entry
 
     def log(self) -> Iterator[LogRow]:
-        """Yield every entry in the order it was recorded."""
-        yield from self._select("seq > ?", (0,))
+        return self._select("TRUE ORDER BY seq")
 
     def log_after(self, seq: int, limit: int) -> list[LogRow]:
-        """Return at most ``limit`` entries that follow entry ``seq``."""
-        return list(self._select("seq > ?", (seq,), limit))
-
-    def _select(
-        self,
-        where: str,
-        values: tuple[object, ...],
-        limit: int = -1,
-        *,
-        newest_first: bool = False,
-    ) -> Iterator[LogRow]:
-        order = "DESC" if newest_first else "ASC"
-        with self._readable():
-            query = f"{_ENTRIES} WHERE {where} ORDER BY seq {order} LIMIT ?"
-            rows = self._connection.execute(query, (*values, limit))
-        while True:
-            with self._readable():
-                row = rows.fetchone()
-                if row is None:
-                    return
-                seq, moment, key, attempt, kind, unit, payload = row
-                entry = LogRow(seq, moment, key, attempt, kind, unit, json.loads(payload))
-            yield entry
+        return list(self._select("seq > ? ORDER BY seq LIMIT ?", seq, limit))
 
     def last_seq(self) -> int:
-        """Return the number of the newest log entry, 0 if there is none."""
-        return self._number("SELECT COALESCE(MAX(seq), 0) FROM log")
+        return int(self._rows("SELECT COALESCE(MAX(seq), 0) FROM log")[0][0])
 
     def count_after(self, seq: int) -> int:
         """Return how many entries follow entry ``seq``; the numbers may have gaps."""
-        return self._number("SELECT COUNT(*) FROM log WHERE seq > ?", seq)
-
-    def _number(self, query: str, *values: object) -> int:
-        return int(self._rows(query, *values)[0][0])
-
-
-def _trial_rows(rows: Iterable[RawTrial]) -> list[TrialRow]:
-    parsed: dict[str, Any] = {}
-    found = []
-    for row in rows:
-        key, ordinal, point, replicate, stratum, budget, counts, parts, status, *state = row
-        reason, attempt, unit, value, seconds, failures, exclusive, *others = state
-        orphaned, reused_from, continues = others
-        # The replicates of a shape hold the same texts.
-        for text in (point, counts, parts):
-            if text not in parsed:
-                parsed[text] = json.loads(text)
-        found.append(
-            TrialRow(
-                key, ordinal, parsed[point], replicate, stratum, budget, parsed[counts],
-                TrialStatus(status), reason, attempt, unit, value, seconds, failures,
-                bool(exclusive), orphaned, reused_from, continues, parsed[parts],
-            )
-        )  # fmt: skip
-    return found
+        return int(self._rows("SELECT COUNT(*) FROM log WHERE seq > ?", seq)[0][0])

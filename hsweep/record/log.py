@@ -57,11 +57,6 @@ class Line:
 class Log:
     """A log's file.
 
-    Args:
-        path: where it lies.
-        create: make it if it is missing.
-        read_only: open it for reading alone.
-
     Raises:
         UserError: it is missing or empty, or cannot be opened.
     """
@@ -86,7 +81,6 @@ class Log:
 
     @property
     def size(self) -> int:
-        """Length of the file in bytes."""
         return os.fstat(self._file).st_size
 
     def close(self) -> None:
@@ -96,23 +90,15 @@ class Log:
             os.close(file)
 
     def append(self, transactions: Sequence[Sequence[Entry]], end: int) -> Line:
-        """Write a line for each transaction, all of them at once, and return the last one.
-
-        Args:
-            transactions: what they consist of.
-            end: where the log ends now.
+        """Write a line for each transaction, all of them at once, behind byte ``end``, where the
+        log ends; return the last one.
 
         Raises:
             OSError: they cannot be written; a part of them may stand at the end of the file.
         """
-        start, lines = end, []
-        for entries in transactions:
-            body = _encode(entries).encode()
-            checksum = f"{zlib.crc32(body):08x}"
-            line = b"%b%b%b%b}\n" % (_HEAD, checksum.encode(), _MIDDLE, body)
-            start, end = end, end + len(line)
-            lines.append(line)
+        lines = [_encoded(_encode(entries).encode()) for entries in transactions]
         left = b"".join(lines)
+        end += len(left)
         while left:
             try:
                 written = os.write(self._file, left)
@@ -121,7 +107,8 @@ class Log:
             if not written:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
             left = left[written:]
-        return Line(start, end, checksum, entries, line)
+        *_, line = lines
+        return Line(end - len(line), end, _checksum(line), transactions[-1], line)
 
     def cut(self, end: int) -> None:
         """Remove what stands behind byte ``end``, if it can be; it is no whole line then."""
@@ -134,7 +121,7 @@ class Log:
         head = os.pread(self._file, _BODY_AT, start)
         if head[: len(_HEAD)] != _HEAD or os.pread(self._file, 1, end - 1) != b"\n":
             return ""
-        return head[len(_HEAD) : len(_HEAD) + 8].decode(errors="replace")
+        return _checksum(head)
 
     def lines(self, start: int = 0) -> Iterator[Line]:
         """Yield the whole lines from byte ``start`` on, damaged ones without entries."""
@@ -149,14 +136,18 @@ class Log:
 
 
 def _line(start: int, end: int, content: bytes) -> Line:
-    checksum, body = content[len(_HEAD) : len(_HEAD) + 8], content[_BODY_AT:-2]
-    entries: Sequence[Entry] | None = None
-    is_whole = content == b"%b%b%b%b}\n" % (_HEAD, checksum, _MIDDLE, body)
-    if is_whole and b"%08x" % zlib.crc32(body) == checksum:
-        entries = json.loads(body)
-    return Line(start, end, checksum.decode(errors="replace"), entries, content)
+    body = content[_BODY_AT:-2]
+    is_whole = content == _encoded(body)
+    return Line(start, end, _checksum(content), json.loads(body) if is_whole else None, content)
+
+
+def _checksum(content: bytes) -> str:
+    return content[len(_HEAD) : len(_HEAD) + 8].decode(errors="replace")
+
+
+def _encoded(body: bytes) -> bytes:
+    return b"%b%08x%b%b}\n" % (_HEAD, zlib.crc32(body), _MIDDLE, body)
 
 
 def unreadable(path: Path, why: str) -> UserError:
-    """Return what to say of a log that is lost."""
     return UserError(f"the record {path} cannot be read ({why}; restore it from a backup)")

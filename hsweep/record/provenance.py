@@ -59,14 +59,7 @@ def git_state(file: Path) -> dict[str, Any] | None:
     return {"commit": commit.strip(), "dirty": bool(changes) or not tracked, "tracked": tracked}
 
 
-def _own_checkout() -> dict[str, Any] | None:
-    state = git_state(Path(__file__))
-    # An installed copy may sit in a virtual environment inside somebody else's checkout.
-    return state if state is not None and state["tracked"] else None
-
-
 def package_versions(names: Iterable[str] = PACKAGES) -> dict[str, str | None]:
-    """Return the version of each installed package, None for one that is not installed."""
     versions: dict[str, str | None] = {}
     for name in names:
         try:
@@ -109,24 +102,20 @@ def hardware() -> dict[str, Any]:
     }
 
 
-def collect(
-    *, command: Sequence[str], sweep_file: Path | None, packages: Iterable[str] = PACKAGES
-) -> dict[str, Any]:
-    """Return all that is needed to know what produced a result, ready for JSON.
-
-    Args:
-        command: the command line; secrets are removed.
-        sweep_file: the sweep, to note the state of the checkout it lies in.
-        packages: whose versions to note.
-    """
+def collect(*, command: Sequence[str], sweep_file: Path | None) -> dict[str, Any]:
+    """Return all that is needed to know what produced a result, ready for JSON and without secrets;
+    of the sweep file, the state of the checkout it lies in."""
+    own = git_state(Path(__file__))
+    # An installed copy may sit in a virtual environment inside somebody else's checkout.
+    tool = own if own is not None and own["tracked"] else None
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "hostname": socket.gethostname(),
         "command": redact_command(command),
-        "tool": _own_checkout(),
+        "tool": tool,
         "sweep": git_state(sweep_file) if sweep_file is not None else None,
         "python": sys.version.split()[0],
         "platform": platform.platform(),
-        "packages": package_versions(packages),
+        "packages": package_versions(),
         "hardware": hardware(),
     }

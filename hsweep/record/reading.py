@@ -25,9 +25,7 @@ class StudyTables:
 
     Args:
         journal: the record, within a snapshot for as long as this is used.
-        study: the study's name.
-        metrics: names of its metrics.
-        orphaned: also trials that are no longer part of it, with a column that says why.
+        orphaned: also trials that are no longer part of the study, with a column that says why.
     """
 
     def __init__(
@@ -40,7 +38,6 @@ class StudyTables:
 
     @cached_property
     def trials(self) -> "pa.Table":
-        """The table of trials (see ``hsweep.record.tables.trials_table``)."""
         metrics = self._metrics
         if any(map(is_probed, metrics)):
             # How many layers were probed is known only from all reports.
@@ -49,7 +46,6 @@ class StudyTables:
         return trials_table(self._rows, last, self._study, metrics, orphaned=self._orphaned)
 
     def trials_frame(self) -> "pd.DataFrame":
-        """Return the trials as a pandas frame of its own."""
         return frame(self.trials)
 
     @cached_property
@@ -59,7 +55,6 @@ class StudyTables:
 
     @cached_property
     def reported(self) -> frozenset[str]:
-        """Keys of the trials that have a report."""
         return self._journal.reported_keys() & self._keys
 
     def history(self, metric: str) -> "pd.DataFrame":
@@ -69,7 +64,6 @@ class StudyTables:
         return frame(reports_table(batches, self._metrics, self._keys, only))
 
     def reports_of(self, keys: Collection[str]) -> "pa.Table":
-        """Return the reports of some trials, each one's in the order they were recorded."""
         return reports_table(self._journal.report_batches(keys), self._metrics, self._keys)
 
     def notes(self) -> dict[str, tuple[str, ...]]:
@@ -87,11 +81,9 @@ class StudyTables:
         return self._journal.meta(SEARCH_END)
 
     def orphaned_counts(self) -> dict[str, int]:
-        """Return how many trials are no longer part of the study, by the reason."""
         return self._journal.orphaned_counts()
 
     def mixed_versions(self) -> list[str]:
-        """Return which trials were trained with which versions; nothing where all had the same."""
         return mixed_versions_lines(self._journal, [row[0] for row in self._rows])
 
     @cached_property
@@ -104,12 +96,8 @@ class StudyTables:
 
 
 def mixed_versions_lines(journal: JournalReader, keys: Iterable[str]) -> list[str]:
-    """Return which trials were trained with which versions; nothing where all had the same.
-
-    Args:
-        journal: the study's record.
-        keys: of the trials.
-    """
+    """Return which of the trials with these keys were trained with which versions; nothing where
+    all had the same."""
     if len(journal.metas(ORIGIN_META)) < 2:
         return []
     texts = journal.origins()

@@ -3,19 +3,36 @@
 import json
 import sqlite3
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hsweep.record.log import Entry
 
-PLANNED_COLUMNS: Final = (
-    "key", "ordinal", "point", "replicate", "stratum", "budget", "counts", "parts",
-)  # fmt: skip
-STATE_COLUMNS: Final = (
-    "status", "reason", "attempt", "unit", "value", "wall_seconds", "failures", "exclusive",
-    "orphaned", "reused_from", "continues",
-)  # fmt: skip
-TRIAL_COLUMNS: Final = (*PLANNED_COLUMNS, *STATE_COLUMNS)
+_TRIALS: Final = {
+    "key": "TEXT PRIMARY KEY",
+    "ordinal": "INTEGER NOT NULL",
+    "point": "TEXT NOT NULL",
+    "replicate": "INTEGER NOT NULL",
+    "stratum": "TEXT NOT NULL",
+    "budget": "INTEGER NOT NULL",
+    "counts": "TEXT NOT NULL",
+    "parts": "TEXT NOT NULL",
+    "status": "TEXT NOT NULL DEFAULT 'planned'",
+    "reason": "TEXT NOT NULL DEFAULT ''",
+    "attempt": "INTEGER NOT NULL DEFAULT 0",
+    "unit": "INTEGER NOT NULL DEFAULT 0",
+    "value": "REAL",
+    "wall_seconds": "REAL NOT NULL DEFAULT 0",
+    "failures": "INTEGER NOT NULL DEFAULT 0",
+    "exclusive": "INTEGER NOT NULL DEFAULT 0",
+    "orphaned": "TEXT NOT NULL DEFAULT ''",
+    "reused_from": "TEXT NOT NULL DEFAULT ''",
+    "continues": "TEXT NOT NULL DEFAULT ''",
+}
+"""What is read of a trial: the columns that hold it, in the order of ``TrialRow``."""
+TRIAL_COLUMNS: Final = tuple(_TRIALS)
+PLANNED_COLUMNS: Final = TRIAL_COLUMNS[: TRIAL_COLUMNS.index("status")]
+JSON_COLUMNS: Final = ("point", "counts", "parts")
 
 RawReport = tuple[str, float, int, int, str]
 """A report as it is stored: key, time, attempt, unit, payload (JSON)."""
@@ -31,43 +48,11 @@ TABLES: Final = (
     "CREATE TABLE held (start INTEGER NOT NULL, end INTEGER NOT NULL, checksum TEXT NOT NULL)",
     "INSERT INTO held VALUES (0, 0, '')",
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    """
-    CREATE TABLE trials (
-        key TEXT PRIMARY KEY,
-        ordinal INTEGER NOT NULL,
-        point TEXT NOT NULL,
-        replicate INTEGER NOT NULL,
-        stratum TEXT NOT NULL,
-        budget INTEGER NOT NULL,
-        counts TEXT NOT NULL,
-        parts TEXT NOT NULL,
-        status TEXT NOT NULL DEFAULT 'planned',
-        reason TEXT NOT NULL DEFAULT '',
-        attempt INTEGER NOT NULL DEFAULT 0,
-        unit INTEGER NOT NULL DEFAULT 0,
-        value REAL,
-        wall_seconds REAL NOT NULL DEFAULT 0,
-        failures INTEGER NOT NULL DEFAULT 0,
-        exclusive INTEGER NOT NULL DEFAULT 0,
-        orphaned TEXT NOT NULL DEFAULT '',
-        reused_from TEXT NOT NULL DEFAULT '',
-        continues TEXT NOT NULL DEFAULT '',
-        train_seconds REAL,
-        data_seconds REAL
-    )
-    """,
-    """
-    CREATE TABLE log (
-        seq INTEGER PRIMARY KEY,
-        time REAL NOT NULL,
-        key TEXT NOT NULL,
-        attempt INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        unit INTEGER,
-        value REAL,
-        payload TEXT NOT NULL
-    )
-    """,
+    f"CREATE TABLE trials ({', '.join(map(' '.join, _TRIALS.items()))},"
+    " train_seconds REAL, data_seconds REAL)",
+    "CREATE TABLE log (seq INTEGER PRIMARY KEY, time REAL NOT NULL, key TEXT NOT NULL,"
+    " attempt INTEGER NOT NULL, kind TEXT NOT NULL, unit INTEGER, value REAL,"
+    " payload TEXT NOT NULL)",
     "CREATE UNIQUE INDEX one_report_a_unit ON log (key, unit) WHERE kind = 'report'",
     "CREATE INDEX log_by_key ON log (key, seq)",
 )
@@ -99,15 +84,8 @@ _CHANGE: Final = (
 
 
 def apply(connection: sqlite3.Connection, entry: Entry, seq: int) -> bool:
-    """Change the tables as an entry of the log says.
-
-    Args:
-        connection: to the index.
-        entry: of the log.
-        seq: number of its row in ``log``, if it is a report or a status.
-
-    Returns:
-        Whether it is of any consequence: a second report of a unit is not.
+    """Change the tables as an entry of the log says; ``seq`` numbers its row in ``log``, if it is
+    a report or a status. Return whether it is of any consequence: a second report of a unit is not.
     """
     if "report" in entry or "status" in entry:
         kind = "report" if "report" in entry else "status"
@@ -138,25 +116,37 @@ def _move(
 ) -> None:
     """Change a trial's state by one of its reports (which has a ``unit``) or statuses."""
     if unit is None:
-        changed = map(payload.get, _CHANGED_BY_A_STATUS)
-        state = (attempt, payload["status"], payload["reason"], *changed, key)
-        connection.execute(_CHANGE, state)
+        changed = map(payload.get, ("status", "reason", *_CHANGED_BY_A_STATUS))
+        connection.execute(_CHANGE, (attempt, *changed, key))
     else:
         times = map(payload.get, ("wall_seconds", "train_seconds", "data_seconds"))
         connection.execute(_REACH, (attempt, unit, value, *times, key, unit))
 
 
 def _plan(connection: sqlite3.Connection, entry: Entry) -> None:
-    key, *others = (
-        entry["trial"], entry["ordinal"], json.dumps(entry["point"]), entry["replicate"],
-        entry["stratum"], entry["budget"], json.dumps(entry["counts"]), json.dumps(entry["parts"]),
-    )  # fmt: skip
+    key = entry["trial"]
+    others = [
+        json.dumps(entry[name]) if name in JSON_COLUMNS else entry[name]
+        for name in PLANNED_COLUMNS[1:]
+    ]
     if connection.execute(_PLACE, (*others, key)).rowcount > 0:
         return
     connection.execute(_ADD, (key, *others))
     # The line that planned it before may be damaged: what became of it since is there.
-    rows = connection.execute(
-        "SELECT attempt, unit, value, payload FROM log WHERE key = ? ORDER BY seq", (key,)
-    ).fetchall()
-    for attempt, unit, value, payload in rows:
+    query = "SELECT attempt, unit, value, payload FROM log WHERE key = ? ORDER BY seq"
+    for attempt, unit, value, payload in connection.execute(query, (key,)).fetchall():
         _move(connection, key, attempt, unit, value, json.loads(payload))
+
+
+def trial_columns(
+    rows: Sequence[RawTrial], parsed: Sequence[str] = JSON_COLUMNS
+) -> dict[str, Sequence[Any]]:
+    """Return trials as they are stored column by column, those of JSON texts ``parsed``."""
+    columns: dict[str, Sequence[Any]] = {
+        name: [row[at] for row in rows] for at, name in enumerate(TRIAL_COLUMNS)
+    }
+    for name in parsed:
+        # The replicates of a shape hold the same texts.
+        read = {text: json.loads(text) for text in set(columns[name])}
+        columns[name] = [read[text] for text in columns[name]]
+    return columns

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from hsweep.command_line import command
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
-from hsweep.files import set_aside, write_text
+from hsweep.files import cause, set_aside, write_text
 from hsweep.paths import Home, StudyPaths
 from hsweep.record.endings import PROPOSALS, SEARCH_END
 from hsweep.record.journal import Journal
 from hsweep.record.manifest import Manifest, manifest_text, parse_manifest
 from hsweep.record.reading import StudyTables
-from hsweep.record.study_lock import StudyLock
+from hsweep.record.study_lock import holding, is_held
 from hsweep.record.tables import write_table
 from hsweep.redaction import redact_command
 from hsweep.terminal import note
@@ -39,12 +39,7 @@ CLOSELY: Final = 5_000
 
 
 class Study:
-    """A study's folder.
-
-    Args:
-        paths: where it lies.
-        manifest: what was asked for.
-    """
+    """A study's folder, and what was asked for."""
 
     def __init__(self, paths: StudyPaths, manifest: Manifest) -> None:
         self.paths = paths
@@ -52,18 +47,13 @@ class Study:
 
     @property
     def name(self) -> str:
-        """The study's name."""
         return self.paths.name
 
     @classmethod
     def create(
         cls, home: Home, manifest: Manifest, *, sweep_source: str, plan: Mapping[str, Any]
     ) -> "Study":
-        """Make a new study's folder.
-
-        Raises:
-            UserError: the name is taken.
-        """
+        """Make a new study's folder; UserError if the name is taken or it cannot be made."""
         paths = home.study(manifest.name)
         # Made under a name that no study can have, so that a kill leaves none half made.
         draft = StudyPaths(home.studies / f".{manifest.name}.{os.getpid()}.tmp")
@@ -71,40 +61,30 @@ class Study:
         study = cls(draft, manifest)
         try:
             with Journal(draft.journal, create=True) as journal:
-                journal.set_metas(
-                    {
-                        _on_record(draft.manifest): manifest_text(manifest),
-                        _on_record(draft.sweep_source): sweep_source,
-                    }
-                )
+                texts = {draft.manifest: manifest_text(manifest), draft.sweep_source: sweep_source}
+                journal.set_metas({_on_record(path): text for path, text in texts.items()})
             study.export(plan)
             draft.root.rename(paths.root)
-        except KeyboardInterrupt:
+        except BaseException as error:
             shutil.rmtree(draft.root, ignore_errors=True)
-            raise
-        except (OSError, sqlite3.Error, UserError) as error:
-            shutil.rmtree(draft.root, ignore_errors=True)
+            if not isinstance(error, (OSError, sqlite3.Error, UserError)):
+                raise
             if holds_a_study(paths):
                 raise UserError(
                     f"a study called {manifest.name!r} exists in {home.root}; go on with it by "
                     f"`{command('resume', manifest.name, home=home.root)}`, or start another with "
                     "--study NAME"
                 ) from None
-            why = getattr(error, "strerror", None) or str(error)
             raise UserError(
-                f"the study's folder {paths.root} cannot be made ({why}); if something else is "
-                "there remove it, or choose another name with --study NAME; on a full disk free "
-                "some space"
+                f"the study's folder {paths.root} cannot be made ({cause(error)}); if something "
+                "else is there remove it, or choose another name with --study NAME; on a full disk "
+                "free some space"
             ) from error
         return cls(paths, manifest)
 
     @classmethod
     def open(cls, home: Home, name: str) -> "Study":
-        """Open an existing study.
-
-        Raises:
-            UserError: there is none of that name, or it cannot be read.
-        """
+        """Open the study of this name; UserError if there is none, or it cannot be read."""
         return cls.at(_existing(home, name))
 
     @classmethod
@@ -112,13 +92,11 @@ class Study:
         """Open an existing study that is going to run.
 
         Its index is built from its log again: damage to an index may go unnoticed otherwise.
-
-        Raises:
-            UserError: there is none of that name, another process runs it, or it cannot be read or
-                written to.
+        UserError if there is none of that name, another process runs it, or it cannot be read or
+        written to.
         """
         paths = _existing(home, name)
-        with StudyLock(paths).hold(), Journal(paths.journal, rebuild=True) as journal:
+        with holding(paths), Journal(paths.journal, rebuild=True) as journal:
             study = cls.at(paths)
             # Where a damaged line of the log held one of them, it is on record again.
             if journal.meta(_on_record(paths.manifest)) is None:
@@ -128,11 +106,7 @@ class Study:
 
     @classmethod
     def at(cls, paths: StudyPaths) -> "Study":
-        """Open the study in a folder, wherever that lies.
-
-        Raises:
-            UserError: the folder holds no study, or one that cannot be read.
-        """
+        """Open the study in a folder; UserError if it holds none, or one that cannot be read."""
         with Journal(paths.journal, read_only=True) as journal:
             text = journal.meta(_on_record(paths.manifest))
         file, remedy = paths.index, f"remove it: it is built from {paths.journal.name} again"
@@ -143,13 +117,11 @@ class Study:
                 text = file.read_text()
             return cls(paths, parse_manifest(text))
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
             raise UserError(
-                f"the study {paths.name!r} cannot be read: {file}: {why}; {remedy}"
+                f"the study {paths.name!r} cannot be read: {file}: {cause(error)}; {remedy}"
             ) from error
 
     def extend(self, entry: Mapping[str, Any]) -> None:
-        """Record an extension."""
         extensions = [*self.manifest.extensions, dict(entry)]
         self._record_manifest(replace(self.manifest, extensions=extensions))
 
@@ -166,13 +138,8 @@ class Study:
         self.export()
 
     def record_revision(self, journal: Journal, manifest: Manifest, source: str) -> None:
-        """Record what the study is from now on, within a transaction of an open journal.
-
-        Args:
-            journal: of this study.
-            manifest: the study's, the edit being the last of its revisions.
-            source: text of its sweep file.
-        """
+        """Record what the study is from now on, the edit being the last of the manifest's
+        revisions, within a transaction of its open journal; ``source`` is its sweep file's text."""
         own = _on_record(self.paths.sweep_source)
         earlier = self.paths.earlier_sweep_source(len(manifest.revisions))
         journal.set_metas(
@@ -184,11 +151,8 @@ class Study:
         )
 
     def sweep_text(self) -> str:
-        """Return the text of the study's sweep file, as it is on record.
-
-        Raises:
-            UserError: it is neither on record nor in the folder.
-        """
+        """Return the text of the study's sweep file, as it is on record; of the file itself where
+        the line that held it is damaged."""
         with self.journal() as journal:
             text = journal.meta(_on_record(self.paths.sweep_source))
         if text is not None:
@@ -207,11 +171,8 @@ class Study:
         return self.paths.sweep_source
 
     def export(self, plan: Mapping[str, Any] | None = None) -> None:
-        """Write the files that people read where they are not what is on record.
-
-        Args:
-            plan: to be written too; nothing is ever read back from any of them.
-        """
+        """Write the files that people read, the plan if it is given, where they are not what is on
+        record; nothing is ever read back from any of them."""
         with self.journal() as journal:
             texts = journal.metas(FILE_META)
         if plan is not None:
@@ -220,12 +181,7 @@ class Study:
             self._export(self.paths.root / name, text, texts.values())
 
     def _export(self, path: Path, text: str, known: Collection[str]) -> None:
-        try:
-            there = path.read_text()
-        except FileNotFoundError:
-            there = None
-        except UnicodeDecodeError:
-            there = ""
+        there = path.read_text(errors="replace") if path.exists() else None
         if there == text:
             return
         if path == self.paths.sweep_source and there is not None and there not in known:
@@ -239,20 +195,15 @@ class Study:
         write_text(path, text)
 
     def journal(self, *, read_only: bool = True) -> Journal:
-        """Open the record."""
         return Journal(self.paths.journal, read_only=read_only)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Hold the study for this process; the lock of a dead process does not count.
-
-        Raises:
-            UserError: another process holds it, or its folder cannot be written to.
-        """
-        return StudyLock(self.paths).hold()
+        """Hold the study for this process; UserError if another one does."""
+        return holding(self.paths)
 
     def is_running(self) -> bool:
         """Whether a living process of this machine runs the study."""
-        return StudyLock(self.paths).is_held()
+        return is_held(self.paths)
 
     def is_adaptive(self) -> bool:
         """Whether a search has proposed its trials one by one."""
@@ -260,7 +211,6 @@ class Study:
             return bool(journal.metas(PROPOSALS))
 
     def checkpoints(self) -> str:
-        """Return the folder or URI that holds the checkpoints."""
         return self.paths.checkpoint_root(self.manifest.storage)
 
     @contextlib.contextmanager
@@ -277,41 +227,30 @@ class Study:
             return tables.trials, tables.reports
 
     def write_tables(self) -> None:
-        """Write ``trials.parquet`` and ``reports.parquet``."""
         trials, reports = self.tables()
         write_table(trials, self.paths.trials_table)
         write_table(reports, self.paths.reports_table)
 
     def status(self) -> dict[str, Any]:
-        """Return how the study stands, as plain content."""
         running = self.is_running()
         with self.journal() as journal, journal.snapshot():
             totals = journal.totals()
             search_end = journal.meta(SEARCH_END)
-        open_trials = totals.counts[TrialStatus.PLANNED] + totals.counts[TrialStatus.RUNNING]
-        state = "running" if running else "complete" if open_trials == 0 else "interrupted"
+        is_complete = not (totals[TrialStatus.PLANNED] or totals[TrialStatus.RUNNING])
+        state = "running" if running else "complete" if is_complete else "interrupted"
         return {
             "study": self.name,
             "sweep": self.manifest.sweep,
             "preset": self.manifest.preset,
             "state": state,
             "created": self.manifest.created,
-            "trials": totals.trials,
-            **{str(status): number for status, number in totals.counts.items()},
-            "reused": totals.reused,
-            "tried_again": totals.tried_again,
-            "orphaned": totals.orphaned,
-            "units_done": totals.units,
-            "budget": totals.budget,
-            "wall_seconds": totals.wall_seconds,
-            "data_wait_share": totals.data_wait_share,
+            **totals,
             "search_end": search_end,
             "folder": str(self.paths.root),
         }
 
 
 def _on_record(path: Path) -> str:
-    """Return the name under which the text of a file is on record."""
     return f"{FILE_META}{path.name}"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError
 from hsweep.files import replacing
-from hsweep.record.schema import TRIAL_COLUMNS, RawReport, RawTrial
+from hsweep.record.schema import RawReport, RawTrial, trial_columns
 from models import layer_conditioning
 
 if TYPE_CHECKING:
@@ -48,12 +48,6 @@ def axis_kinds(points: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         else "string"
         for axis, found in kinds.items()
     }
-
-
-def _parsed(texts: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Return the objects that JSON texts hold, one for all texts that are alike."""
-    found = {text: json.loads(text) for text in set(texts)}
-    return [found[text] for text in texts]
 
 
 def _kind(value: Any) -> str:
@@ -99,13 +93,11 @@ def trials_schema(
 
 
 def trials_columns() -> tuple[str, ...]:
-    """Return the names of the trials table's fixed columns, those that only some tables have
-    included."""
+    """Return the names of all fixed columns of tables of trials."""
     return tuple(trials_schema({}, (), orphaned=True).names)
 
 
 def reports_schema(metrics: Sequence[str]) -> "pa.Schema":
-    """Return the schema of the reports table: one row a report, one column a metric."""
     import pyarrow as pa
 
     return pa.schema(
@@ -139,38 +131,24 @@ def trials_table(
     they are what it had reached, and ``status`` says so.
 
     Args:
-        rows: the trials.
-        last: the last report of each; those of others may be among them.
-        study: the study's name.
-        metrics: its columns of metrics.
+        last: the last report of each trial; those of others may be among them.
         orphaned: whether there is a column that says why a trial is no longer part of the study.
     """
     import pyarrow as pa
 
-    planned = dict(zip(TRIAL_COLUMNS, zip(*rows, strict=True), strict=True)) if rows else (
-        dict.fromkeys(TRIAL_COLUMNS, ())
-    )  # fmt: skip
-    points, counts = (_parsed(planned[name]) for name in ("point", "counts"))
+    planned = trial_columns(rows, ("point", "counts"))
+    points, counts = planned["point"], planned["counts"]
     axes = axis_kinds(points)
-    told = _last_of(planned["key"], last, metrics)
     columns: dict[str, Any] = {
+        **planned,
         **{axis: [_cell(point.get(axis), kind) for point in points] for axis, kind in axes.items()},
-        "key": planned["key"],
         "study": [study] * len(rows),
-        "ordinal": planned["ordinal"],
         "seed": planned["replicate"],
-        "stratum": planned["stratum"],
-        "status": planned["status"],
-        "reason": planned["reason"],
-        **({"orphaned": [why or None for why in planned["orphaned"]]} if orphaned else {}),
-        "attempt": planned["attempt"],
-        "failures": planned["failures"],
+        "orphaned": [why or None for why in planned["orphaned"]],
         "reused_from": [name or None for name in planned["reused_from"]],
         "reached": planned["unit"],
-        "budget": planned["budget"],
         **{name: [each.get(name) for each in counts] for name in _COUNTS},
-        **told,
-        "wall_seconds": planned["wall_seconds"],
+        **_last_of(planned["key"], last, metrics),
     }
     schema = trials_schema(axes, metrics, orphaned=orphaned)
     return pa.table([_array(columns[each.name], each) for each in schema], schema=schema)
@@ -286,7 +264,6 @@ def _payloads(
 
 
 def is_probed(column: str) -> bool:
-    """Return whether a column holds what a probe measured, rather than an axis or a result."""
     return layer_conditioning.is_probed(column)
 
 
@@ -306,11 +283,8 @@ def _cell(value: Any, kind: str) -> Any:
 
 
 def write_table(table: "pa.Table", path: Path) -> None:
-    """Write a table, by the path's ending, under a temporary name first.
-
-    Raises:
-        UserError: an ending that no format goes with, or a path that cannot be written.
-    """
+    """Write a table, by the path's ending; UserError for an ending that no format goes with, or a
+    path that cannot be written."""
     if path.suffix not in EXPORT_FORMATS:
         raise UserError(
             f"a table is written as {', '.join(EXPORT_FORMATS)}; {path.name!r} ends in "
@@ -325,19 +299,17 @@ def write_table(table: "pa.Table", path: Path) -> None:
 
 
 def _write(table: "pa.Table", path: Path, ending: str) -> None:
-    if ending == ".parquet":
-        import pyarrow.parquet
+    import pyarrow.csv
+    import pyarrow.parquet
 
+    if ending == ".parquet":
         pyarrow.parquet.write_table(table, path)
     elif ending == ".csv":
-        import pyarrow.csv
-
         pyarrow.csv.write_csv(table, path)
     else:
         path.write_text(json.dumps(table.to_pylist(), indent=1))
 
 
 def frame(table: "pa.Table") -> "pd.DataFrame":
-    """Return a table as a pandas frame."""
     converted: pd.DataFrame = table.to_pandas()
     return converted

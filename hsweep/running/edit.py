@@ -6,6 +6,7 @@ trains. The sweep the study had, its settings and what became of its trials stay
 
 import contextlib
 import json
+import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from hsweep.coordination.coordinator import planned_row
 from hsweep.design.sweep import Sweep
 from hsweep.errors import UserError
 from hsweep.planning.answerable import refuse_unanswerable
@@ -31,8 +33,8 @@ from hsweep.planning.prepare import (
 from hsweep.planning.revision import Revision, compare, proposed_trials
 from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal
-from hsweep.record.study import Manifest, Study
-from hsweep.running.apply_revision import apply_revision
+from hsweep.record.manifest import Manifest, manifest_text
+from hsweep.record.study import Study
 from hsweep.running.job import Job
 from hsweep.running.manifests import new_manifest, sweep_source
 from hsweep.running.options import EditOptions
@@ -53,7 +55,6 @@ class Edit:
 
     Attributes:
         prepared: the edited sweep and its plan, the study's extensions included.
-        revision: what it makes of the study's trials.
         manifest: the study's once it is taken over.
         source: text of the sweep file.
         is_change: whether anything differs from what the study is.
@@ -69,11 +70,8 @@ class Edit:
 
 
 def edited(study: Study, edit: Edit, target: TrackingTarget) -> Job:
-    """Return the job of going on as an edited sweep.
-
-    Raises:
-        UserError: the question of the sweep can never be answered.
-    """
+    """Return the job of going on as an edited sweep; UserError if its question can never be
+    answered."""
     plan = edit.prepared.plan
     if edit.revision.new:
         refuse_unanswerable(plan)
@@ -82,21 +80,58 @@ def edited(study: Study, edit: Edit, target: TrackingTarget) -> Job:
         with study.locked():
             _refuse_moved_on(study, edit)
             if edit.is_change:
-                apply_revision(study, edit.revision, edit.manifest, edit.source)
+                apply_edit(study, edit)
         return study
 
     storage = study.manifest.storage
     return Job(study.name, edit.prepared, target, record, storage, edit.revision.new)
 
 
+def apply_edit(study: Study, edit: Edit) -> None:
+    """Make a study that of an edited sweep, in one transaction; its lock must be held. UserError if
+    its folder cannot be written to."""
+    try:
+        with study.journal(read_only=False) as journal, journal.transaction():
+            _enter(journal, edit.revision)
+            study.record_revision(journal, edit.manifest, edit.source)
+        study.manifest = edit.manifest
+        study.export()
+    except (OSError, sqlite3.Error) as error:
+        raise UserError(
+            f"the edited sweep cannot be taken over by {study.name!r}: {study.paths.root} cannot "
+            f"be written to ({error}). Nothing on record is lost; free space or restore the right "
+            "to write there, then give the command again"
+        ) from error
+
+
+def _enter(journal: Journal, revision: Revision) -> None:
+    before = {row.key: row for row in journal.trials(orphaned=True)}
+    planned = [planned_row(trial) for trial in revision.plan.trials]
+    journal.add_trials(planned)
+    # A trial stays made of what it was made of, also where other code is accepted as the same.
+    placed = [replace(row, parts=before[row.key].parts) for row in planned if row.key in before]
+    journal.place_trials(row for row in placed if row.entry() != before[row.key].entry())
+    for each in revision.continued:
+        assert each.status is not None, "it goes on from the shorter training"
+        journal.adopt(
+            each.trial.key,
+            list(journal.reports(each.source.key)),
+            status=each.status,
+            reason=each.reason,
+            value=each.source.value,
+            continues=each.checkpoints,
+            origins=journal.origins(each.source.key).get(each.source.key, []),
+        )
+    journal.set_orphaned([row.key for row in revision.back], "")
+    for why, orphans in revision.reasons().items():
+        journal.set_orphaned([orphan.row.key for orphan in orphans], why)
+
+
 def plan_edit(
     study: Study, options: EditOptions, target: TrackingTarget, *, accepts_code: bool = False
 ) -> Edit:
-    """Plan an edited sweep and compare it with the record; nothing is written.
-
-    Raises:
-        UserError: the sweep cannot be planned, or is not one this study can go on with.
-    """
+    """Plan an edited sweep and compare it with the record; nothing is written. UserError if the
+    sweep cannot be planned, or is not one this study can go on with."""
     manifest = study.manifest
     before = study.sweep_text()
     path = study.sweep_file() if options.sweep_file is None else options.sweep_file
@@ -124,7 +159,9 @@ def plan_edit(
     if prepared.plan.is_adaptive:
         extensions: Sequence[Mapping[str, Any]] = manifest.extensions
         revision = compare(replace(prepared.plan, trials=tuple(proposed)), rows, files)
-        _refuse_reproposed(study, revision)
+        if reasons := revision.reasons():
+            whys = "; ".join(f"{len(orphans)} trials: {why}" for why, orphans in reasons.items())
+            raise UserError(_ADAPTIVE.format(name=study.name, what=whys))
     else:
         plan, extensions = carried_over(manifest.extensions, prepared.plan)
         prepared = replace(prepared, plan=plan)
@@ -141,15 +178,12 @@ def plan_edit(
         revision.changes_trials
         or entry is not None
         or source != before
-        or any(
-            _plain(getattr(revised, name)) != _plain(getattr(manifest, name)) for name in _REPLACED
-        )
+        or _replaced(revised) != _replaced(manifest)
     )
     return Edit(prepared, revision, revised, source, is_change, last_seq)
 
 
 def announce(console: Console, study: Study, edit: Edit) -> None:
-    """Print what an edit makes of a study."""
     first, *rest = edit.revision.lines()
     if edit.prepared.plan.is_adaptive:
         search = edit.prepared.plan.sweep.search
@@ -247,14 +281,6 @@ def _refuse_another_search(
         raise UserError(_ADAPTIVE.format(name=study.name, what="its space has changed"))
 
 
-def _refuse_reproposed(study: Study, revision: Revision) -> None:
-    if revision.orphaned:
-        whys = "; ".join(
-            f"{len(orphans)} trials: {why}" for why, orphans in revision.reasons().items()
-        )
-        raise UserError(_ADAPTIVE.format(name=study.name, what=whys))
-
-
 def _revised(
     study: Study,
     prepared: Prepared,
@@ -265,7 +291,6 @@ def _revised(
 ) -> Manifest:
     before = study.manifest
     fresh = new_manifest(study.name, prepared, storage=before.storage, target=target)
-    after = replace(fresh, extensions=list(extensions))
     number = len(before.revisions) + 1
     entry = {
         "time": fresh.created,
@@ -276,12 +301,15 @@ def _revised(
         "sweep_file": study.paths.earlier_sweep_source(number).name,
         "before": {name: getattr(before, name) for name in _REPLACED},
     }
-    changes: dict[str, Any] = {name: getattr(after, name) for name in _REPLACED}
+    changes: dict[str, Any] = {name: getattr(fresh, name) for name in _REPLACED}
+    changes["extensions"] = list(extensions)
     if accepted is not None:
         dated = {"time": fresh.created, "command": fresh.command, **accepted}
         changes["accepted"] = [*before.accepted, dated]
     return replace(before, **changes, revisions=[*before.revisions, entry])
 
 
-def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value, default=str))
+def _replaced(manifest: Manifest) -> Any:
+    """Return what an edited sweep may replace, as it is on record."""
+    content = json.loads(manifest_text(manifest))
+    return [content[name] for name in _REPLACED]

@@ -14,9 +14,6 @@ class Job:
     """What is to be run of a study, and what its record takes over first.
 
     Attributes:
-        name: of the study.
-        prepared: its sweep and its plan.
-        target: the MLflow store.
         record: enters into the record what the job brings, and returns the study; it is called once
             nothing stands in the way of the first trial.
         storage: where checkpoints lie; None for the study's own folder.

@@ -23,7 +23,6 @@ from models.layer_conditioning import METRICS as PROBED_METRICS
 def new_manifest(
     name: str, prepared: Prepared, *, storage: str | None, target: TrackingTarget
 ) -> Manifest:
-    """Return what to record of a study before it begins."""
     plan, options = prepared.plan, prepared.options
     sweep = plan.sweep
     provenance = _provenance(prepared.loaded.path, plan.trials)
@@ -57,7 +56,6 @@ def new_manifest(
 
 
 def extension_entry(extension: Extension, sweep_file: Path) -> dict[str, Any]:
-    """Return what to record of an extension before it begins."""
     provenance = _provenance(sweep_file, [each.trial for each in extension.additions])
     return {
         "time": time.time(),
@@ -68,7 +66,6 @@ def extension_entry(extension: Extension, sweep_file: Path) -> dict[str, Any]:
 
 
 def _provenance(sweep_file: Path, trials: Sequence[Trial]) -> dict[str, Any]:
-    """Return versions, hardware and commits, and what data the trials learn from."""
     return {
         **collect(command=["hsweep", *sys.argv[1:]], sweep_file=sweep_file),
         "data": _tasks(trials),
@@ -104,11 +101,7 @@ def _tasks(trials: Sequence[Trial]) -> list[dict[str, Any]]:
 
 
 def sweep_source(path: Path) -> str:
-    """Return a sweep file's text.
-
-    Raises:
-        UserError: it cannot be read.
-    """
+    """Return a sweep file's text; UserError if it cannot be read."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -42,10 +41,14 @@ def study_of(
         sweep = load_sweep(sweep_file).sweep
     study = Study.open_to_run(home, name or f"{sweep.name}-{options.preset or DEFAULT_PRESET}")
     recorded = recorded_options(study.manifest)
-    _refuse_differing(study, "sweep", sweep.name, study.manifest.sweep)
-    for what in given:
-        now, before = getattr(options, what), getattr(recorded, what)
-        _refuse_differing(study, what, list(now) if isinstance(now, tuple) else now, before)
+    asked = {what: (getattr(options, what), getattr(recorded, what)) for what in given}
+    for what, (now, before) in {"sweep": (sweep.name, study.manifest.sweep), **asked}.items():
+        now = list(now) if isinstance(now, tuple) else now
+        if now != before:
+            raise UserError(
+                f"the study {study.name!r} was started with {what} {before!r}, not {now!r}; only "
+                "the trials it lacks can be added (leave the option out)"
+            )
     if sweep_source(sweep_file) != study.sweep_text():
         console.print(
             f"{sweep_file} has changed since the study began; the study's own copy is run "
@@ -57,20 +60,9 @@ def study_of(
     return study
 
 
-def _refuse_differing(study: Study, what: str, now: Any, before: Any) -> None:
-    if now != before:
-        raise UserError(
-            f"the study {study.name!r} was started with {what} {before!r}, not {now!r}; only the "
-            "trials it lacks can be added (leave the option out)"
-        )
-
-
 def plan_missing(study: Study, wanted: Iterable[Wanted]) -> tuple[Prepared, Extension]:
-    """Find the trials that an analysis of ``study`` lists as missing.
-
-    Raises:
-        UserError: the study's trials cannot be planned again, or are no longer the same.
-    """
+    """Find the trials that an analysis lists as missing; UserError if the study's trials cannot be
+    planned again, or are no longer the same."""
     prepared, _ = replanned(study)
     with study.journal() as journal:
         extension = plan_extension(prepared.plan, journal.trials(), wanted)
@@ -78,11 +70,8 @@ def plan_missing(study: Study, wanted: Iterable[Wanted]) -> tuple[Prepared, Exte
 
 
 def extended(study: Study, prepared: Prepared, extension: Extension, target: TrackingTarget) -> Job:
-    """Return the job of running the trials of an extension, and no others.
-
-    Raises:
-        UserError: data that cannot be read.
-    """
+    """Return the job of running the trials of an extension, and no others; UserError for data that
+    cannot be read."""
     plan = prepared.plan
     refuse_unread_data(plan)
 

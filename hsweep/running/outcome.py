@@ -41,22 +41,18 @@ class Outcome:
 
     @property
     def has_results(self) -> bool:
-        """Whether any trial ran to its end."""
         return self.counts[TrialStatus.FINISHED] > 0
 
     @property
     def num_ended(self) -> int:
-        """How many trials reached a final state."""
         return sum(number for status, number in self.counts.items() if status.is_final)
 
     @property
     def is_complete(self) -> bool:
-        """Whether every trial reached a final state."""
         return not (self.counts[TrialStatus.PLANNED] or self.counts[TrialStatus.RUNNING])
 
 
 def resume_line(study: Study) -> str:
-    """Return the command that goes on with a study."""
     return command("resume", study.name, home=study.paths.home)
 
 
@@ -70,13 +66,11 @@ def browse_line(target: TrackingTarget, home: Home) -> str:
 
 
 def errors_line(study: Study) -> str:
-    """Return where to see what failed attempts raised."""
     line = command("show", study.name, "--errors", home=study.paths.home)
     return f"what failed attempts raised, in full: {line}"
 
 
 def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> list[str]:
-    """Return what to say at the end of a run, before the answer."""
     with study.journal() as journal:
         rows, orphaned = journal.trials(), journal.orphaned_counts()
         remarked = list(journal.remarked_reports())

@@ -20,25 +20,17 @@ _MAX_STRATA: Final = 12
 ENDING: Final = "ending cleanly: trials write their checkpoints (again: stop at once)"
 STATUS_STYLES: Final = {
     TrialStatus.FINISHED: "green",
+    TrialStatus.RUNNING: "cyan",
     TrialStatus.STOPPED_EARLY: "yellow",
     TrialStatus.DIVERGED: "magenta",
     TrialStatus.TOO_LARGE: "red",
     TrialStatus.FAILED: "red",
-    TrialStatus.RUNNING: "cyan",
     TrialStatus.PLANNED: "default",
 }
+"""In the order of the status line."""
 
-
-_SUMMARY: Final = (
-    (TrialStatus.FINISHED, "finished", True),
-    (TrialStatus.RUNNING, "running", True),
-    (TrialStatus.STOPPED_EARLY, "stopped early", False),
-    (TrialStatus.DIVERGED, "diverged", False),
-    (TrialStatus.TOO_LARGE, "too large", False),
-    (TrialStatus.FAILED, "failed", False),
-    (TrialStatus.PLANNED, "waiting", False),
-)
-"""What the status line counts; what is always there is said to be."""
+_ALWAYS_SHOWN: Final = (TrialStatus.FINISHED, TrialStatus.RUNNING)
+"""What the status line counts even where it is none or there is little room."""
 _GAP: Final = "  "
 
 
@@ -53,7 +45,6 @@ def duration(seconds: float) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a metric with four significant digits, a dash if it is missing."""
     return "-" if value is None else f"{value:.4g}"
 
 
@@ -61,31 +52,26 @@ class Progress:
     """Shows a study while it runs; an observer of its coordinator.
 
     Args:
-        console: where to show it.
-        metric: the study's metric.
         trials: as planned, to know which axes to name.
 
     Attributes:
         is_live: a table is on the terminal, which nothing else may write over.
     """
 
-    def __init__(self, console: Console, metric: str, trials: list[Trial]) -> None:
+    def __init__(self, console: Console, coordinator: Coordinator, trials: list[Trial]) -> None:
         self._console = console
-        self._metric = metric
+        self._coordinator = coordinator
+        self._metric = coordinator.sweep.metric
         self._varying = varying_axes(trials)
         self._started = time.monotonic()
-        self._units_before: int | None = None
-        self._coordinator: Coordinator | None = None
+        self._units_before = coordinator.overview().units_done
         self.is_live = False
         self._seen: set[str] = set()
         self._tried_again: set[str] = set()
         self._micro_batches: dict[str, int | None] = {}
 
     @contextmanager
-    def showing(self, coordinator: Coordinator) -> Iterator[None]:
-        """Show the study while the block runs."""
-        self._coordinator = coordinator
-        self._units_before = coordinator.overview().units_done
+    def showing(self) -> Iterator[None]:
         if not self._console.is_terminal:
             yield
             return
@@ -123,34 +109,29 @@ class Progress:
             self._line(trial, report.note)
 
     def ended(self, trial: Trial, status: TrialStatus, reason: str) -> None:
-        """Say how a trial ended."""
-        row = self._last_value(trial)
+        value = self._coordinator.value(trial.key)
         is_planned = status is TrialStatus.PLANNED
         (self._tried_again.add if is_planned else self._tried_again.discard)(trial.key)
         word = "will be tried again" if is_planned else str(status).replace("_", " ")
         why = first_line(reason)
         self._line(
             trial,
-            f"{word}{f'  {self._metric} {number(row)}' if row is not None else ''}"
+            f"{word}{f'  {self._metric} {number(value)}' if value is not None else ''}"
             f"{f'  ({why})' if why else ''}",
             STATUS_STYLES[status],
         )
 
-    def _last_value(self, trial: Trial) -> float | None:
-        assert self._coordinator is not None
-        return self._coordinator.value(trial.key)
-
     def _line(self, trial: Trial, what: str, style: str = "default") -> None:
-        assert self._coordinator is not None
         counts = self._coordinator.overview().counts
         done = sum(number for status, number in counts.items() if status.is_final)
         total = sum(counts.values()) + self._coordinator.num_to_come
-        label = f"{point_label(trial.point, self._varying)} #{trial.replicate}"
-        text = Text(f"[{done:>{len(str(total))}}/{total}] {label}  ")
+        text = Text(f"[{done:>{len(str(total))}}/{total}] {self._label(trial)}  ")
         self._console.print(text.append(what, style=style), soft_wrap=True)
 
+    def _label(self, trial: Trial) -> str:
+        return f"{point_label(trial.point, self._varying)} #{trial.replicate}"
+
     def _render(self) -> Group:
-        assert self._coordinator is not None
         overview = self._coordinator.overview()
         parts: list[Any] = [self._summary(overview)]
         if self._coordinator.stop_requested:
@@ -163,20 +144,19 @@ class Progress:
 
     def _summary(self, overview: Overview) -> Text:
         """Return how the study stands in one line, without what the terminal has no room for."""
-        assert self._coordinator is not None
         elapsed = time.monotonic() - self._started
         remaining = ""
-        since = overview.units_done - (self._units_before or 0)
+        since = overview.units_done - self._units_before
         if since > 0:
             left = self._coordinator.units_left()
             remaining = f"remaining about {duration(elapsed * left / since)}"
         waiting = overview.counts[TrialStatus.PLANNED] + self._coordinator.num_to_come
         counts = {**overview.counts, TrialStatus.PLANNED: waiting}
-        parts = [
-            (f"{counts[status]} {name}", STATUS_STYLES[status], is_dear)
-            for status, name, is_dear in _SUMMARY
-            if is_dear or counts[status]
-        ]
+        parts = []
+        for status, style in STATUS_STYLES.items():
+            word = "waiting" if status is TrialStatus.PLANNED else status.replace("_", " ")
+            if (is_dear := status in _ALWAYS_SHOWN) or counts[status]:
+                parts.append((f"{counts[status]} {word}", style, is_dear))
         parts += [(f"elapsed {duration(elapsed)}", "default", False)]
         parts += [(remaining, "default", True)] if remaining else []
         room = self._console.width + len(_GAP)
@@ -190,7 +170,6 @@ class Progress:
         return line
 
     def _running_table(self, overview: Overview) -> Table:
-        assert self._coordinator is not None
         trials = {trial.key: trial for trial in self._coordinator.planned_trials()}
         table = Table(box=None, pad_edge=False)
         for heading in ("running", "done", self._metric):
@@ -199,7 +178,7 @@ class Progress:
         for key, unit in overview.running.items():
             trial = trials[key]
             table.add_row(
-                f"{point_label(trial.point, self._varying)} #{trial.replicate}",
+                self._label(trial),
                 f"{unit}/{trial.budget.amount} {trial.budget.unit}",
                 number(self._coordinator.value(key)),
             )
@@ -209,20 +188,10 @@ class Progress:
         table = Table(box=None, pad_edge=False)
         table.add_column("best so far, by stratum", no_wrap=True)
         table.add_column(self._metric, justify="right", no_wrap=True)
-        strata = sorted(overview.best.items(), key=lambda item: _natural(item[0]))
-        for stratum, (value, _) in strata[:_MAX_STRATA]:
-            table.add_row(stratum or "all", number(value))
+        in_order = dict.fromkeys(trial.stratum for trial in self._coordinator.planned_trials())
+        strata = [stratum for stratum in in_order if stratum in overview.best]
+        for stratum in strata[:_MAX_STRATA]:
+            table.add_row(stratum or "all", number(overview.best[stratum][0]))
         if len(strata) > _MAX_STRATA:
             table.add_row(f"and {len(strata) - _MAX_STRATA} more", "")
         return table
-
-
-def _natural(text: str) -> list[tuple[int, int, str]]:
-    """Order labels as people do: seq_len=8 before seq_len=16."""
-    import re
-
-    return [
-        (0, int(part), "") if part.isdigit() else (1, 0, part)
-        for part in re.split(r"(\d+)", text)
-        if part
-    ]

@@ -21,11 +21,8 @@ from hsweep.tracking.target import TrackingTarget, has_login, tracking_target
 
 
 def resumed(study: Study, options: RunOptions, home: Home, console: Console) -> Job:
-    """Return the job of training what is left of a study.
-
-    Raises:
-        UserError: its code or data have changed, so that its trials are no longer the same.
-    """
+    """Return the job of training what is left of a study; UserError if its code or data have
+    changed, so that its trials are no longer the same."""
     target = target_of(study, home, options.tracking_uri)
     prepared, entry = replanned(study, accepts_code=options.accept_code)
     refuse_unread_data(prepared.plan)
@@ -43,14 +40,8 @@ def resumed(study: Study, options: RunOptions, home: Home, console: Console) -> 
 def replanned(
     study: Study, *, accepts_code: bool = False
 ) -> tuple[Prepared, dict[str, Any] | None]:
-    """Plan a study's trials again.
-
-    Returns:
-        The plan, and the change of code to be recorded as accepted; None for none.
-
-    Raises:
-        UserError: the trials are no longer the same as those on record.
-    """
+    """Plan a study's trials again; return the plan, and the change of code to be recorded as
+    accepted, if there is one. UserError if the trials are no longer the same as those on record."""
     prepared = prepare_again(study)
     entry = None
     with study.journal() as journal:
@@ -61,11 +52,8 @@ def replanned(
 
 
 def accepting_code(prepared: Prepared, journal: Journal) -> tuple[Prepared, dict[str, Any] | None]:
-    """Take the code of planned trials for that on record, where they are the same but for it.
-
-    Returns:
-        The plan with the keys on record, and what is to be recorded; None if no code has changed.
-    """
+    """Take the code of planned trials for that on record, where they are the same but for it;
+    return the plan with the keys on record, and what is to be recorded if code has changed."""
     plan = prepared.plan
     trials = [*plan.trials, *proposed_trials(plan, journal)]
     files = recorded_files(journal).get
@@ -76,11 +64,8 @@ def accepting_code(prepared: Prepared, journal: Journal) -> tuple[Prepared, dict
 
 
 def refuse_changed(study: Study, prepared: Prepared, journal: Journal) -> None:
-    """Refuse to go on with trials that are no longer the same as those on record.
-
-    Raises:
-        UserError: with what has changed, and how to go on all the same.
-    """
+    """Refuse to go on with trials that are no longer the same as those on record, and say what has
+    changed and how to go on all the same."""
     plan = prepared.plan
     if plan.is_adaptive:
         plan = replace(plan, trials=tuple(proposed_trials(plan, journal)))
@@ -115,11 +100,8 @@ def refuse_changed(study: Study, prepared: Prepared, journal: Journal) -> None:
 
 
 def target_of(study: Study, home: Home, uri: str | None = None) -> TrackingTarget:
-    """Return the MLflow store at ``uri``, else the one that a study reports to.
-
-    Raises:
-        UserError: a URI of no use, or the study's held a secret, which is not recorded.
-    """
+    """Return the MLflow store at ``uri``, else the one that a study reports to; UserError for a URI
+    of no use, or if the study's held a secret, which is not recorded."""
     manifest = study.manifest
     if not uri:
         uri = manifest.tracking_uri

@@ -6,6 +6,8 @@ record names the study that trained them. What counts is the code that trained i
 has accepted since.
 """
 
+import contextlib
+import functools
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +41,6 @@ _NOT_TO_BE_READ: Final = (UserError, OSError, sqlite3.Error, ValueError, KeyErro
 _ASKED: Final = "reuse"
 """Name of the record's note that this study trains everything itself."""
 
-
 _Content = tuple[str, ...]
 """What a trial is but for its code: all that must be the same for its result to be taken."""
 
@@ -54,18 +55,7 @@ class _Source:
     finished: Mapping[_Content, Sequence[tuple[str, str]]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A finished trial of another study: what trained it, the files that differ from those a trial
-    would run here, and the reports that this study would take."""
-
-    trained_by: str
-    changed: Mapping[str, Sequence[str]]
-    reports: Sequence[LogRow]
-    origins: Sequence[str]
-
-
-@dataclass(slots=True)
+@dataclass
 class Reuse:
     """Takes what other studies of a home have finished into the record of one.
 
@@ -76,8 +66,6 @@ class Reuse:
     passed over.
 
     Attributes:
-        journal, manifest: this study's record.
-        home: where the other studies lie.
         probe: what this study measures of its models' attention.
         only: keys of the trials to look for; None for all.
         accepts_code: other code counts as the same.
@@ -98,7 +86,6 @@ class Reuse:
     num_compared: int = 0
     accepted: list[dict[str, Any]] = field(default_factory=list)
     not_taken: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _sources: list[_Source] | None = None
 
     def __call__(self, trials: Sequence[Trial]) -> frozenset[str]:
         """Take what is finished elsewhere, and return its keys.
@@ -111,7 +98,7 @@ class Reuse:
             if trial.budget.unit != "seconds" and (self.only is None or trial.key in self.only)
         }
         contents = {_content(trial.parts) for trial in wanted.values()}
-        sources = [each for each in self._known_sources() if not contents.isdisjoint(each.finished)]
+        sources = [each for each in self._sources if not contents.isdisjoint(each.finished)]
         if not sources:
             return frozenset()
         for row in self.journal.trials():
@@ -133,21 +120,14 @@ class Reuse:
         self.not_taken.update(reason for key, reason in reasons.items() if key not in found)
         return frozenset(found)
 
-    def _known_sources(self) -> list[_Source]:
-        if self._sources is None:
-            studies = (
-                _read(paths)
-                for paths in list_studies(self.home)
-                if paths.name != self.manifest.name
-            )
-            self._sources = [
-                each
-                for each in studies
-                if each is not None and self._measured_the_same(each.manifest)
-            ]
-        return self._sources
+    @functools.cached_property
+    def _sources(self) -> list[_Source]:
+        there = [
+            _read(paths) for paths in list_studies(self.home) if paths.name != self.manifest.name
+        ]
+        return [each for each in there if each is not None and self._measured_alike(each.manifest)]
 
-    def _measured_the_same(self, other: Manifest) -> bool:
+    def _measured_alike(self, other: Manifest) -> bool:
         # What a probe looks at is no part of a trial's key.
         same_probe = self.probe is None or other.probe == describe(self.probe)
         return same_probe and set(self.manifest.metrics) <= set(other.metrics)
@@ -161,53 +141,48 @@ class Reuse:
         accepting: bool,
     ) -> set[str]:
         """Take trials from one study; return their keys, and add the reasons for the others."""
-        found: dict[str, _Candidate] = {}
+        found: dict[str, dict[str, Any]] = {}
+        changes: dict[str, list[Mapping[str, Sequence[str]]]] = {}
         files: dict[str, Mapping[str, str]] = {}
         name = source.paths.name
-        try:
-            with Journal(source.paths.journal, read_only=True) as journal:
-                files = recorded_files(journal)
-                there = (
-                    (trial, key, by or name)
-                    for trial in sorted(trials, key=lambda trial: trial.ordinal)
-                    for key, by in source.finished.get(_content(trial.parts), ())
-                )
-                for trial, key, by in there:
-                    if trial.key in found:
-                        continue
-                    origins = journal.origins(key).get(key, [])
-                    changed, why_not = _compared(trial, origins, files)
-                    if changed and not (why_not or accepting):
-                        has = "has" if len(changed) == 1 else "have"
-                        why_not = (
-                            f"the {code_in_words(changed)} {has} changed since; --accept-code "
-                            "takes them all the same"
-                        )
-                    if why_not:
-                        reasons.setdefault(trial.key, (name, why_not))
-                    elif reports := self._usable(trial, list(journal.reports(key))):
-                        found[trial.key] = _Candidate(by, changed, reports, origins)
-        except _NOT_TO_BE_READ:
-            # What was read whole before is sound all the same.
-            pass
-        for key, candidate in found.items():
-            self.journal.adopt(
-                key,
-                candidate.reports,
-                status=TrialStatus.FINISHED,
-                value=candidate.reports[-1].payload["metrics"][self.manifest.metric],
-                reused_from=candidate.trained_by,
-                origins=candidate.origins,
-            )
-            self.taken[key] = candidate.trained_by
+        there = (
+            (trial, key, by or name)
+            for trial in sorted(trials, key=lambda trial: trial.ordinal)
+            for key, by in source.finished.get(_content(trial.parts), ())
+        )
+        # What was read whole before a study turns out to be broken is sound all the same.
+        with (
+            contextlib.suppress(*_NOT_TO_BE_READ),
+            Journal(source.paths.journal, read_only=True) as journal,
+        ):
+            files = recorded_files(journal)
+            for trial, key, by in there:
+                if trial.key in found:
+                    continue
+                origins = journal.origins(key).get(key, [])
+                changed, why_not = _compared(trial, origins, files)
+                if changed and not (why_not or accepting):
+                    has = "has" if len(changed) == 1 else "have"
+                    why_not = (
+                        f"the {code_in_words(changed)} {has} changed since; --accept-code "
+                        "takes them all the same"
+                    )
+                if why_not:
+                    reasons.setdefault(trial.key, (name, why_not))
+                elif reports := self._usable(trial, list(journal.reports(key))):
+                    found[trial.key] = {"reports": reports, "reused_from": by, "origins": origins}
+                    changes.setdefault(by, []).append(changed)
+        for key, taken in found.items():
+            value = taken["reports"][-1].payload["metrics"][self.manifest.metric]
+            self.journal.adopt(key, status=TrialStatus.FINISHED, value=value, **taken)
+            self.taken[key] = taken["reused_from"]
         if found:
             self.journal.set_metas(files_metas(self.journal, files))
         if accepting:
-            for study in dict.fromkeys(each.trained_by for each in found.values()):
-                changes = [each.changed for each in found.values() if each.trained_by == study]
-                self.accepted.append(
-                    acceptance({}, len(changes), merged_changes(changes), what=study)
-                )
+            self.accepted += [
+                acceptance({}, len(each), merged_changes(each), what=study)
+                for study, each in changes.items()
+            ]
         return set(found)
 
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
@@ -222,16 +197,17 @@ class Reuse:
         """Return what to tell the user of a study of ``num_trials`` trials before it runs."""
         lines = []
         if self.taken:
-            one = len(self.taken) == 1
+            is_are, them = _number_words(len(self.taken))
             lines.append(
-                f"{len(self.taken)} of {num_trials} trials {'is' if one else 'are'} taken from "
+                f"{len(self.taken)} of {num_trials} trials {is_are} taken from "
                 f"{studies_in_words(self.taken.values())} (trained there); --no-reuse trains "
-                f"{'it' if one else 'them'} again"
+                f"{them} again"
             )
         for (study, why), number in self.not_taken.items():
+            is_are, them = _number_words(number)
             lines.append(
-                f"{number} of {num_trials} trials {'is' if number == 1 else 'are'} trained "
-                f"although study {study} has finished {'it' if number == 1 else 'them'}: {why}"
+                f"{number} of {num_trials} trials {is_are} trained although study {study} has "
+                f"finished {them}: {why}"
             )
         if self.num_compared:
             lines.append(
@@ -241,6 +217,10 @@ class Reuse:
                 "or not at all"
             )
         return lines
+
+
+def _number_words(number: int) -> tuple[str, str]:
+    return ("is", "it") if number == 1 else ("are", "them")
 
 
 def reuse_for(
@@ -287,12 +267,8 @@ def _without_probe(payload: Mapping[str, Any]) -> dict[str, Any]:
 def _compared(
     trial: Trial, origins: Sequence[str], files: Mapping[str, Mapping[str, str]]
 ) -> tuple[dict[str, Sequence[str]], str]:
-    """Compare what trained a trial elsewhere with what would train it here.
-
-    Returns:
-        The files that differ by the part of the code, and what forbids taking it, whatever the user
-        accepts; empty if nothing does.
-    """
+    """Compare what trained a trial elsewhere with what would train it here; return the files that
+    differ by the part of the code, and what forbids taking it, whatever the user accepts."""
     mine = Origin.parse(trial.origin)
     changed: dict[str, Sequence[str]] = {}
     why_not = "" if origins else "it is not on record what trained it"

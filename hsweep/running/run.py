@@ -55,21 +55,17 @@ _MAX_SKIPPED: Final = 5
 class Conclude(Protocol):
     """Writes the answer of a study that has run."""
 
-    def import_ahead(self) -> None:
-        """Import what that and tracking take."""
+    def import_ahead(self) -> None: ...
 
     def __call__(self, study: Study) -> Sequence[Path]:
-        """Write it, and return the files to keep with the study's tracked run."""
+        """Return the files to keep with the study's tracked run."""
 
 
 def run(
     job: Job, options: RunOptions, home: Home, console: Console, conclude: Conclude
 ) -> tuple[Study, Outcome]:
-    """Do a job: check, connect, record, train, conclude.
-
-    Raises:
-        UserError: anything that stands in the way before the first trial.
-    """
+    """Do a job: check, connect, record, train, conclude; UserError if anything stands in the way
+    before the first trial."""
     if options.check and job.new:
         for line in check_trials(job.new).lines():
             console.print(line, soft_wrap=True)
@@ -89,11 +85,7 @@ def run(
 def make_runner(
     options: RunOptions, paths: StudyPaths, storage: str | None, loaded: LoadedSweep
 ) -> "RayRunner | InlineRunner":
-    """Return the runner that the options ask for.
-
-    Raises:
-        UserError: a storage that cannot be used.
-    """
+    """Return the runner that the options ask for; UserError for a storage that cannot be used."""
     if storage is not None:
         file_system(paths.checkpoint_root(storage))
     if options.runner == "inline":
@@ -119,7 +111,7 @@ def connect(
     """Connect a runner, and refuse what it cannot run.
 
     What the end of the run takes is imported meanwhile: starting Ray's processes leaves this one
-    idle for seconds. It is all there when this returns, before any thread needs it.
+    idle for seconds.
 
     Raises:
         UserError: the cluster cannot be reached or cannot hold a trial, a trial needs a process
@@ -179,7 +171,9 @@ def _train(
     started = time.monotonic()
     plan = job.prepared.plan
     if options.retry_failed:
-        journal.reopen(_given_up(journal), "asked for again")
+        given_up = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)
+        keys = [row.key for row in journal.trials() if row.status in given_up]
+        journal.reopen(keys, "asked for again")
     reuse = reuse_for(
         study,
         journal,
@@ -198,7 +192,7 @@ def _train(
             console.print(line, soft_wrap=True)
         _record_accepted(study, reuse)
     # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.
-    progress = Progress(console, plan.sweep.metric, trials or list(plan.trials))
+    progress = Progress(console, coordinator, trials or list(plan.trials))
     coordinator.observer = progress
     tracker = Tracker(
         study.paths.journal,
@@ -214,8 +208,9 @@ def _train(
     try:
         with (
             _stopping_on_signals(coordinator, study, progress),
-            progress.showing(coordinator),
-            _printing_to(console),
+            progress.showing(),
+            # What models and tasks print here is no part of JSON: it goes where messages go.
+            contextlib.redirect_stdout(sys.stderr) if console.stderr else contextlib.nullcontext(),
         ):
             runner.run(coordinator)
     finally:
@@ -245,12 +240,6 @@ def _train(
         tracking=summary,
         wall_seconds=time.monotonic() - started,
     )
-
-
-def _given_up(journal: Journal) -> list[str]:
-    """Return the keys of the trials that ended without a result and could do better now."""
-    given_up = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)
-    return [row.key for row in journal.trials() if row.status in given_up]
 
 
 def _coordinator(study: Study, journal: Journal, job: Job, reuse: Reuse | None) -> Coordinator:
@@ -306,11 +295,6 @@ def _stopping_on_signals(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _printing_to(console: Console) -> contextlib.AbstractContextManager[Any]:
-    """Keep what models and tasks print in this process out of JSON: it goes where messages go."""
-    return contextlib.redirect_stdout(sys.stderr) if console.stderr else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

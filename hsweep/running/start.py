@@ -26,11 +26,8 @@ def new_study(
     console: Console,
 ) -> Job:
     """Return the job of training a sweep in a new study, called by default after the sweep and its
-    preset; what makes the answer weak is printed.
-
-    Raises:
-        UserError: the sweep cannot be answered as it is planned, or the name is taken.
-    """
+    preset; what makes the answer weak is printed. UserError if the sweep cannot be answered as it
+    is planned, or the name is taken."""
     plan = prepared.plan
     target = tracking_target(options.tracking_uri, home, plan.sweep.name)
     refuse_unread_data(plan)

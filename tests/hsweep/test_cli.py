@@ -253,9 +253,11 @@ class TestRunAndResume:
         study = new_study(home, "tiny-quick")
         with recording(study) as (journal, trials):
             finish(journal, trials[0], 0.5)
-        message = refusal(hsweep("run", write(tmp_path, SWEEP_FILE), "--runner", "inline"))
+        path = write(tmp_path, SWEEP_FILE)
+        message = refusal(hsweep("run", path, "--runner", "inline"))
         assert "(1 of 3 trials done)" in message
         assert f"`hsweep resume tiny-quick --home {home.root}`" in message
+        assert f"`hsweep resume tiny-quick --sweep {path} --home {home.root}`" in message
 
     def test_a_home_that_is_a_file(self, hsweep: Invoke, tmp_path: Path) -> None:
         (tmp_path / "file").touch()

@@ -32,11 +32,9 @@ from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import prepare, prepare_again
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.study import Study
-from hsweep.running.apply_revision import apply_revision
-from hsweep.running.edit import Edit, plan_edit
+from hsweep.running.edit import Edit, apply_edit, plan_edit
 from hsweep.running.manifests import new_manifest
 from hsweep.running.options import EditOptions
-from hsweep.running.resume import refuse_changed
 from hsweep.tracking.target import TrackingTarget, tracking_target
 
 SWEEP = '''"""A tiny question."""
@@ -106,7 +104,7 @@ class Bench:
 
     def take_over(self, study: Study, edit: Edit) -> None:
         with study.locked():
-            apply_revision(study, edit.revision, edit.manifest, edit.source)
+            apply_edit(study, edit)
 
     def run(self, study: Study, most: int | None = None) -> None:
         """Train everything that is left, or so many reports of it."""
@@ -303,17 +301,6 @@ class TestChangedParts:
         # That the budget alone differs can be told from the keys.
         assert len(bench.plan_edit(study, epochs=6).revision.continued) == 3
 
-    def test_a_plain_resume_shows_what_changed_and_how_to_accept_it(self, bench: Bench) -> None:
-        study = bench.ran(SWEEP)
-        put_on_record(study, SWEEP.replace("# HERE", "module.eval()"))
-        with study.journal() as journal, pytest.raises(UserError) as refusal:
-            refuse_changed(study, prepare_again(study), journal)
-        message = str(refusal.value)
-        assert "3 of 3 trials of 'mine' are no longer the same, 3 of them finished" in message
-        assert "its model code (the sweep file) has changed (3)" in message
-        assert f"`hsweep resume mine --sweep {study.paths.sweep_source} --home " in message
-        assert "`hsweep resume mine --accept-code --home " in message
-
 
 def test_a_study_finds_the_users_models_again_from_another_folder(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -388,15 +375,20 @@ class TestAcceptedCode:
         put_on_record(study, self.COSMETIC)
         refused = hsweep("resume", "mine", "--runner", "inline")
         assert refused.exit_code == 2
-        assert "its model code (the sweep file) has changed (3)" in refused.output
+        for told in (
+            "3 of 3 trials of 'mine' are no longer the same, 3 of them finished",
+            "its model code (the sweep file) has changed (3)",
+            f"`hsweep resume mine --sweep {study.paths.sweep_source} --home ",
+            "`hsweep resume mine --accept-code --home ",
+        ):
+            assert told in refused.stderr
         accepted = hsweep("resume", "mine", "--runner", "inline", "--accept-code")
         assert accepted.exit_code == 0, accepted.output
         line = "3 trials kept although the model code (the sweep file) had changed"
         assert line in accepted.output
         assert line in hsweep("show", "mine").output
         assert attempts(study) == dict.fromkeys(attempts(study), 1)
-        with study.journal() as journal:
-            refuse_changed(study, prepare_again(Study.open(bench.home, "mine")), journal)
+        assert hsweep("resume", "mine", "--runner", "inline").exit_code == 0
 
 
 class TestLongerBudgets:
@@ -406,37 +398,25 @@ class TestLongerBudgets:
         assert {each.how for each in edit.revision.continued} == {"finished, now longer"}
         assert set(orphans(study).values()) == {"continued with a budget of 6 epochs"}
         assert {row.unit for row in rows_of(study).values()} == {3}
-        bench.run(study)
-        assert trained(study) == trained(bench.ran(SWEEP, "whole", epochs=6))
-        with study.journal() as journal:
-            rows = {row.key: row for row in journal.trials()}
-            # Only what was not there yet was trained: the first attempt reported the rest alone.
-            new = [str(e.unit) for e in journal.reports() if e.key in rows and e.attempt]
-        assert sorted(new) == ["4"] * 3 + ["5"] * 3 + ["6"] * 3
-
-    def test_twice_longer_goes_on_from_the_longest(self, bench: Bench) -> None:
-        study = bench.ran(SWEEP)
-        for epochs in (4, 6):
-            bench.edit(study, epochs=epochs)
-            bench.run(study)
-        assert trained(study) == trained(bench.ran(SWEEP, "whole", epochs=6))
-        assert sum(bool(row.orphaned) for row in rows_of(study).values()) == 6
-
-    def test_unfinished_trials_go_on_too(self, bench: Bench) -> None:
-        study = bench.begin(SWEEP)
-        bench.run(study, most=5)
-        bench.edit(study, epochs=6)
-        bench.run(study)
-        assert trained(study) == trained(bench.ran(SWEEP, "whole", epochs=6))
-
-    def test_no_update_is_done_twice(self, bench: Bench) -> None:
-        study = bench.ran(SWEEP)
-        bench.edit(study, epochs=6)
         updates: list[int] = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tiny.TinyTask, "before_update", lambda _, number: updates.append(number))
             bench.run(study)
+        # Only what was not there yet was trained.
         assert set(updates) == set(range(13, 25))
+        assert trained(study) == trained(bench.ran(SWEEP, "whole", epochs=6))
+
+    @pytest.mark.parametrize(("most", "budgets"), [(5, [6]), (None, [4, 6])])
+    def test_unfinished_trials_go_on_too_and_lengthened_ones_once_more(
+        self, bench: Bench, most: int | None, budgets: list[int]
+    ) -> None:
+        study = bench.begin(SWEEP)
+        bench.run(study, most)
+        for epochs in budgets:
+            bench.edit(study, epochs=epochs)
+            bench.run(study)
+        assert trained(study) == trained(bench.ran(SWEEP, "whole", epochs=6))
+        assert sum(bool(row.orphaned) for row in rows_of(study).values()) == 3 * len(budgets)
 
     def test_early_stopping_decides_as_if_the_budget_had_been_the_longer(
         self, bench: Bench
@@ -739,15 +719,6 @@ class TestFromTheCommandLine:
         own.rename(aside)
         shown = hsweep("resume", "mine", "--sweep", aside, "--dry-run", "--json")
         assert json.loads(shown.stdout)["revision"]["orphaned"] == 1
-
-    def test_a_taken_name_offers_to_take_the_file_up(
-        self, hsweep: Invoke, bench: Bench, home: Home
-    ) -> None:
-        bench.begin(SWEEP)
-        path = bench.file(SWEEP)
-        refused = hsweep("run", path, "--study", "mine", "--runner", "inline")
-        assert refused.exit_code == 2
-        assert f"`hsweep resume mine --sweep {path} --home {home.root}`" in refused.stderr
 
 
 def _full(*_arguments: Any) -> None:

@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 from click.testing import Result
 from tiny import tiny_sweep
-from tiny_studies import manifest
+from tiny_studies import new_study, recording
 
 from hsweep import Sweep, Transition, grid
-from hsweep.coordination.coordinator import planned_row
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
-from hsweep.planning.plan import make_plan
 from hsweep.record.endings import TrialEnd, counts_in_words, first_line, remarks
 from hsweep.record.study import Study
 
@@ -110,10 +108,8 @@ def sweep() -> Sweep:
 @pytest.fixture
 def study(home: Home) -> Study:
     """A study whose trials ended in every way."""
-    plan = make_plan(sweep(), preset="quick", study_seed=0)
-    study = Study.create(home, manifest("mine", sweep()), sweep_source="", plan=plan.to_json())
-    with study.journal(read_only=False) as journal:
-        journal.add_trials(planned_row(trial) for trial in plan.trials)
+    study = new_study(home, sweep=sweep())
+    with recording(study, sweep()) as (journal, trials):
 
         def train(trial: Trial, **more: Any) -> None:
             attempt = journal.begin_attempt(trial.key)
@@ -123,7 +119,7 @@ def study(home: Home) -> Study:
                 status = TrialStatus.FINISHED if unit == 3 else TrialStatus.RUNNING
                 journal.record(trial.key, attempt, report, error, status)
 
-        for trial in plan.trials:
+        for trial in trials:
             match (trial.point["width"], trial.replicate):
                 case 2, 1 | 2:
                     attempt = journal.begin_attempt(trial.key)

@@ -14,7 +14,7 @@ from tiny_runs import status_log
 from tiny_studies import finish, new_study, recording
 
 from hsweep import Sweep, grid, zipped
-from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.coordinator import Coordinator, planned_row
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.early_stopping import Asha
 from hsweep.design.trial import TrialStatus
@@ -207,14 +207,8 @@ def planned(**changes: Any) -> Plan:
 def recorded(plan: Plan, **statuses: str) -> list[TrialRow]:
     """The record of a plan whose trials all finished, but for those named ``w1r0="failed"``."""
     return [
-        TrialRow(
-            key=trial.key,
-            ordinal=trial.ordinal,
-            point=dict(trial.point),
-            replicate=trial.replicate,
-            stratum="",
-            budget=3,
-            counts={},
+        replace(
+            planned_row(trial),
             status=TrialStatus(statuses.get(f"w{trial.point.width}r{trial.replicate}", "finished")),
         )
         for trial in plan.trials
@@ -263,15 +257,11 @@ def test_new_values_of_an_axis_are_planned_beyond_the_space() -> None:
 def test_every_setting_that_competes_in_a_cell_gets_its_runs() -> None:
     plan = planned(space=grid(width=[1, 2], dropout=[0.0, 0.5]), replicates=2)
     rows = [
-        row if row.point["width"] == 2 else TrialRow(**_fields(row, TrialStatus.FAILED))
+        row if row.point["width"] == 2 else replace(row, status=TrialStatus.FAILED)
         for row in recorded(plan)
     ]
     extension = plan_extension(plan, rows, [cell(1, 1)])
     assert {each.trial.point["dropout"] for each in extension.additions} == {0.0, 0.5}
-
-
-def _fields(row: TrialRow, status: TrialStatus) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in TrialRow.__dataclass_fields__} | {"status": status}
 
 
 @pytest.mark.parametrize(
@@ -302,13 +292,7 @@ def test_what_cannot_be_run_says_why(
     space: Any, limits: Limits, wanted: Wanted, message: str
 ) -> None:
     plan = planned(space=space)
-    rows = [
-        TrialRow(
-            trial.key, trial.ordinal, dict(trial.point), trial.replicate, "", 3, {},
-            TrialStatus.FINISHED,
-        )
-        for trial in plan.trials
-    ]  # fmt: skip
+    rows = [replace(planned_row(trial), status=TrialStatus.FINISHED) for trial in plan.trials]
     extension = plan_extension(replace(plan, limits=limits), rows, [wanted])
     assert extension.additions == ()
     assert message in extension.problems[0]

@@ -16,7 +16,7 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import Report, TrialStatus
-from hsweep.running.progress import Progress, duration, number
+from hsweep.running.progress import STATUS_STYLES, Progress, duration, number
 
 SWEEP = tiny_sweep(space=grid(width=[1, 2, 3], lr=[0.05]), budget=epochs(4), max_failures=1)
 
@@ -30,9 +30,9 @@ def console(*, terminal: bool) -> Console:
 def run(sweep: Sweep, folder: Path, shown: Console) -> list[str]:
     """Run a sweep to its end and return the lines it showed."""
     with coordinating(sweep, folder) as coordinator:
-        progress = Progress(shown, sweep.metric, coordinator.planned_trials())
+        progress = Progress(shown, coordinator, coordinator.planned_trials())
         coordinator.observer = progress
-        with progress.showing(coordinator):
+        with progress.showing():
             InlineRunner().run(coordinator)
         # A display that failed would have been taken off.
         assert coordinator.observer is progress
@@ -46,20 +46,11 @@ def value_of(folder: Path, width: int) -> str:
 
 
 def test_elsewhere_it_is_one_line_a_trial_that_names_only_what_varies(tmp_path: Path) -> None:
-    lines = run(SWEEP, tmp_path, console(terminal=False))
-    assert lines == [
+    shown = console(terminal=False)
+    assert run(SWEEP, tmp_path, shown) == [
         f"[{done}/3] width={width} #0  finished  nmse {value_of(tmp_path, width)}"
         for done, width in ((1, 3), (2, 2), (3, 1))
     ]
-
-
-def test_a_file_gets_no_control_characters(tmp_path: Path) -> None:
-    shown = Console(file=io.StringIO(), width=160)
-    with coordinating(SWEEP, tmp_path) as coordinator:
-        progress = Progress(shown, "nmse", coordinator.planned_trials())
-        coordinator.observer = progress
-        with progress.showing(coordinator):
-            InlineRunner().run(coordinator)
     assert isinstance(shown.file, io.StringIO)
     assert "\x1b" not in shown.file.getvalue()
 
@@ -103,9 +94,9 @@ def rendered(coordinator: Coordinator, progress: Progress) -> str:
 def test_the_live_table_shows_what_runs_what_is_best_and_what_is_left(tmp_path: Path) -> None:
     shown = console(terminal=True)
     with coordinating(SWEEP, tmp_path) as coordinator:
-        progress = Progress(shown, "nmse", coordinator.planned_trials())
+        progress = Progress(shown, coordinator, coordinator.planned_trials())
         coordinator.observer = progress
-        with progress.showing(coordinator):
+        with progress.showing():
             first, second = take_one(coordinator), take_one(coordinator)
             assert first is not None
             assert second is not None
@@ -187,11 +178,11 @@ def test_the_status_line_fits_the_terminal_and_leaves_no_copy_behind(
     with coordinating(sweep, tmp_path) as coordinator:
         progress = Progress(
             Console(file=screen, force_terminal=True, width=columns, height=30),
-            "nmse",
+            coordinator,
             coordinator.planned_trials(),
         )
         coordinator.observer = progress
-        with progress.showing(coordinator):
+        with progress.showing():
             InlineRunner().run(coordinator)
             coordinator.request_stop("interrupted")
             # As long as it can get: the counts of a very large study.
@@ -208,12 +199,6 @@ def test_the_status_line_fits_the_terminal_and_leaves_no_copy_behind(
     assert any("chatter" in row for row in left)
 
 
-def test_a_terminal_gets_the_table_and_the_lines(tmp_path: Path) -> None:
-    text = "\n".join(run(SWEEP, tmp_path, console(terminal=True)))
-    assert "[3/3] width=1 #0  finished" in text
-    assert "0 finished  " in text
-
-
 def test_many_strata_are_cut_and_ordered_as_people_count(tmp_path: Path) -> None:
     sweep = tiny_sweep(
         space=grid(width=list(range(1, 16))),
@@ -221,8 +206,8 @@ def test_many_strata_are_cut_and_ordered_as_people_count(tmp_path: Path) -> None
         early_stopping=Asha(grace=1, strata=("width",)),
     )
     with coordinating(sweep, tmp_path) as coordinator:
-        progress = Progress(console(terminal=True), "nmse", coordinator.planned_trials())
-        with progress.showing(coordinator):
+        progress = Progress(console(terminal=True), coordinator, coordinator.planned_trials())
+        with progress.showing():
             while (assignment := take_one(coordinator)) is not None:
                 coordinator.report(assignment, said(4, 0.5))
             text = rendered(coordinator, progress)
@@ -233,8 +218,8 @@ def test_many_strata_are_cut_and_ordered_as_people_count(tmp_path: Path) -> None
 
 def test_nothing_is_rendered_of_an_empty_study(tmp_path: Path) -> None:
     with coordinating(SWEEP, tmp_path, trials=[]) as coordinator:
-        progress = Progress(console(terminal=True), "nmse", [])
-        with progress.showing(coordinator):
+        progress = Progress(console(terminal=True), coordinator, [])
+        with progress.showing():
             assert "0 finished" in rendered(coordinator, progress)
 
 
@@ -259,16 +244,14 @@ def test_every_axis_is_named_if_none_varies() -> None:
 
 
 def test_every_status_has_a_style() -> None:
-    from hsweep.running.progress import STATUS_STYLES
-
     assert set(STATUS_STYLES) == set(TrialStatus)
 
 
 def test_parts_of_a_batch_and_remarks_are_told_once(tmp_path: Path) -> None:
     shown = console(terminal=False)
     with coordinating(SWEEP, tmp_path) as coordinator:
-        progress = Progress(shown, "nmse", coordinator.planned_trials())
-        with progress.showing(coordinator):
+        progress = Progress(shown, coordinator, coordinator.planned_trials())
+        with progress.showing():
             trial = planned(SWEEP)[0]
             parts = Report(1, 4, {"nmse": 0.5}, 1.0, is_last=False, micro_batch=2)
             progress.reported(trial, parts)
@@ -282,8 +265,8 @@ def test_parts_of_a_batch_and_remarks_are_told_once(tmp_path: Path) -> None:
 def test_a_trial_that_only_waited_at_a_rung_goes_on_without_a_word(tmp_path: Path) -> None:
     shown = console(terminal=False)
     with coordinating(SWEEP, tmp_path) as coordinator:
-        progress = Progress(shown, "nmse", coordinator.planned_trials())
-        with progress.showing(coordinator):
+        progress = Progress(shown, coordinator, coordinator.planned_trials())
+        with progress.showing():
             paused, interrupted, failed = planned(SWEEP)
             progress.started(paused, 1)
             progress.started(paused, 2)

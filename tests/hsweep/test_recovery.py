@@ -8,12 +8,15 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import small_disks
 from click.testing import Result
+from filelock import FileLock
 from tiny import tiny_sweep
 from tiny_runs import coordinating, histories, statuses
 from tiny_studies import SWEEP_FILE, finish, new_study, recording
@@ -25,7 +28,7 @@ from hsweep.planning.calibration import Calibration
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal
 from hsweep.record.study import Study, list_studies
-from hsweep.record.study_lock import StudyLock
+from hsweep.record.study_lock import is_held
 
 Invoke = Callable[..., Result]
 
@@ -166,28 +169,6 @@ class TestFromTheCommandLine:
         assert list(listed.values()).count("unreadable") > 10
         assert hsweep("list").exit_code == 0
 
-    @pytest.mark.parametrize("verb", ["show", "analyze", "report", "export"])
-    def test_commands_that_read_name_a_log_that_is_lost(
-        self, hsweep: Invoke, study: Study, tmp_path: Path, verb: str
-    ) -> None:
-        study.paths.journal.unlink()
-        extra = [tmp_path / "out.csv"] if verb == "export" else []
-        result = hsweep(verb, "mine", *extra)
-        assert (result.exit_code, result.stdout) == (2, "")
-        assert "journal.jsonl cannot be read (it is missing; restore it from a backup)" in (
-            result.stderr
-        )
-
-    def test_a_damaged_index_is_built_again_and_that_is_said(
-        self, hsweep: Invoke, study: Study
-    ) -> None:
-        before = json.loads(hsweep("show", "mine", "--json").stdout)
-        garble(study.paths.index)
-        shown = hsweep("show", "mine", "--json")
-        assert "is damaged (file is not a database): building it from" in shown.stderr
-        assert json.loads(shown.stdout) == before
-        assert hsweep("show", "mine", "--json").stderr == ""
-
     def test_a_resumed_study_goes_on_from_its_log_and_ends_as_it_would_have(
         self, hsweep: Invoke, home: Home, tmp_path: Path, empty_database: Path
     ) -> None:
@@ -270,7 +251,10 @@ def held(study: Study, home: Home) -> Iterator[Holder]:
 
 
 class TestTwoAtOnce:
-    def test_a_second_is_refused_with_process_and_host(self, hsweep: Invoke, held: Holder) -> None:
+    def test_a_second_is_refused_with_process_and_host(
+        self, hsweep: Invoke, study: Study, held: Holder
+    ) -> None:
+        assert study.status()["state"] == "running"
         result = hsweep("resume", "mine", "--runner", "inline")
         assert result.exit_code == 2
         assert f"'mine' is being run by process {held.pid} on {os.uname().nodename}" in (
@@ -319,6 +303,25 @@ class TestTwoAtOnce:
         with pytest.raises(UserError, match=f"process {dead.pid} on .* started before it ended"):
             study.locked().__enter__()
 
+    def test_it_is_free_again_after_an_error(self, study: Study) -> None:
+        with pytest.raises(RuntimeError, match="boom"), study.locked():
+            raise RuntimeError("boom")
+        assert not study.is_running()
+        assert not study.paths.holder.exists()
+
+    def test_a_process_that_holds_it_for_an_instant_keeps_none_from_running_it(
+        self, study: Study, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # As one that asks whether the study is running does.
+        monkeypatch.setattr("hsweep.record.study_lock.LOCK_SECONDS", 60)
+        asking = FileLock(study.paths.lock, thread_local=False)
+        asking.acquire()
+        letting_go = threading.Timer(0.1, asking.release)
+        letting_go.start()
+        with study.locked():
+            assert study.paths.holder.exists()
+        letting_go.join()
+
     def test_asking_leaves_nothing_behind(self, study: Study) -> None:
         study.paths.lock.unlink(missing_ok=True)
         assert not study.is_running()
@@ -328,34 +331,15 @@ class TestTwoAtOnce:
 @pytest.fixture
 def read_only(home: Home, tmp_path: Path) -> Iterator[Home]:
     """The home once more, where nothing can be written."""
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    home.root.mkdir(exist_ok=True)
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("mounting read-only needs root")
-    if subprocess.run(["mount", "--bind", home.root, outside], capture_output=True).returncode:
-        pytest.skip("mounting is not allowed here")
-    try:
-        subprocess.run(["mount", "-o", "remount,ro,bind", outside], check=True)
+    with small_disks.read_only(home.root, tmp_path / "outside") as outside:
         yield Home(outside)
-    finally:
-        subprocess.run(["umount", outside], check=True)
 
 
 @pytest.fixture
 def full(tmp_path: Path) -> Iterator[Home]:
     """A home on a disk with room for the folders alone."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("a small disk needs root")
-    mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting is not allowed here")
-    try:
+    with small_disks.small_disk(tmp_path / "small", "48k") as folder:
         yield Home(folder / "home").create()
-    finally:
-        subprocess.run(["umount", folder], check=True)
 
 
 class TestAFullDisk:
@@ -401,9 +385,9 @@ class TestReadOnlyStorage:
         assert "No answer: no trial has run to its full budget yet." in analysed.stdout
 
     def test_it_is_seen_to_be_running(self, study: Study, held: Holder, read_only: Home) -> None:
-        assert StudyLock(read_only.study("mine")).is_held()
+        assert is_held(read_only.study("mine"))
         held.kill()
-        assert not StudyLock(read_only.study("mine")).is_held()
+        assert not is_held(read_only.study("mine"))
 
     def test_running_it_is_refused_in_words(
         self, hsweep: Invoke, study: Study, read_only: Home

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_disks import small_disk
 from tiny import TinyTask, tiny_sweep
 from tiny_runs import assignment_of, checkpoints_written, content, planned
 from tiny_studies import new_study
@@ -77,44 +78,30 @@ def test_a_restart_from_where_the_record_is_has_nothing_to_say(tmp_path: Path) -
     begun(TRIAL, tmp_path, 5)
     assert notes(resumed(tmp_path, 5)) == {}
     assert notes(resumed(tmp_path, 4)) == {}
+    assert notes(said(assignment_of(TRIAL, tmp_path / "first"))) == {}
 
 
-def test_a_first_start_has_nothing_to_say(tmp_path: Path) -> None:
-    assert notes(said(assignment_of(TRIAL, tmp_path))) == {}
+def shortened(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
 
 
-def test_a_damaged_checkpoint_is_told_by_the_first_new_report(
-    tmp_path: Path, undisturbed: list[Any]
+@pytest.mark.parametrize(
+    ("harm", "newest", "goes_on_from", "note"),
+    [
+        (shortened, 1, 4, "the checkpoint of unit 5 is damaged: trained again from unit 4"),
+        (shortened, 2, 0, "the checkpoints of units 5 and 4 are damaged: trained from the start"),
+        (Path.unlink, 2, 0, "no checkpoint is left, with unit 5 on record: trained from the start"),
+    ],
+)
+def test_a_damaged_or_lost_checkpoint_is_told_by_the_first_new_report(
+    tmp_path: Path, undisturbed: list[Any], harm: Any, newest: int, goes_on_from: int, note: str
 ) -> None:
     begun(TRIAL, tmp_path, 5)
-    checkpoints(tmp_path)[-1].write_bytes(b"damaged")
+    for file in checkpoints(tmp_path)[-newest:]:
+        harm(file)
     reports = resumed(tmp_path, 5)
-    assert [content(report) for report in reports] == undisturbed[4:]
-    assert notes(reports) == {6: "the checkpoint of unit 5 is damaged: trained again from unit 4"}
-
-
-def test_when_all_are_damaged_the_trial_starts_again(
-    tmp_path: Path, undisturbed: list[Any]
-) -> None:
-    begun(TRIAL, tmp_path, 5)
-    for file in checkpoints(tmp_path):
-        file.write_bytes(file.read_bytes()[:-1])
-    reports = resumed(tmp_path, 5)
-    assert [content(report) for report in reports] == undisturbed
-    assert notes(reports) == {
-        6: "the checkpoints of units 5 and 4 are damaged: trained from the start"
-    }
-
-
-def test_when_none_is_left_the_trial_starts_again(tmp_path: Path, undisturbed: list[Any]) -> None:
-    begun(TRIAL, tmp_path, 5)
-    for file in checkpoints(tmp_path):
-        file.unlink()
-    reports = resumed(tmp_path, 5)
-    assert [content(report) for report in reports] == undisturbed
-    assert notes(reports) == {
-        6: "no checkpoint is left, with unit 5 on record: trained from the start"
-    }
+    assert [content(report) for report in reports] == undisturbed[goes_on_from:]
+    assert notes(reports) == {6: note}
 
 
 def test_a_checkpoint_far_behind_the_record_is_told(tmp_path: Path) -> None:
@@ -249,19 +236,9 @@ def test_a_storage_that_a_worker_cannot_reach_is_a_storage_failure(tmp_path: Pat
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+def small(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", "64k") as folder:
+        yield folder
 
 
 def fill(file: Path) -> None:
@@ -271,27 +248,27 @@ def fill(file: Path) -> None:
 
 
 def test_a_disk_that_is_really_full_costs_no_more_than_work_since_the_last_checkpoint(
-    small_disk: Path, undisturbed: list[Any]
+    small: Path, undisturbed: list[Any]
 ) -> None:
-    generator = train(assignment_of(TRIAL, small_disk, checkpoint_seconds=0.0), CPU)
+    generator = train(assignment_of(TRIAL, small, checkpoint_seconds=0.0), CPU)
     heard: list[Any] = [next(generator), next(generator)]
-    ballast = small_disk / "ballast"
+    ballast = small / "ballast"
     with pytest.raises(OSError, match="No space left"):
         fill(ballast)
     heard += list(generator)
     assert [type(each) for each in heard] == [Report, Report, Report, StorageFailure]
     assert "No space left on device" in heard[-1].message
-    assert not list((small_disk / TRIAL.key).glob(".*"))
-    assert len(checkpoints(small_disk)) == 2
+    assert not list((small / TRIAL.key).glob(".*"))
+    assert len(checkpoints(small)) == 2
     ballast.unlink()
-    again = resumed(small_disk, 3)
+    again = resumed(small, 3)
     assert [content(report) for report in again] == undisturbed[2:]
 
 
-def test_a_file_system_that_has_become_read_only_is_a_storage_failure(small_disk: Path) -> None:
-    generator = train(assignment_of(TRIAL, small_disk, checkpoint_seconds=0.0), CPU)
+def test_a_file_system_that_has_become_read_only_is_a_storage_failure(small: Path) -> None:
+    generator = train(assignment_of(TRIAL, small, checkpoint_seconds=0.0), CPU)
     next(generator)
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    subprocess.run(["mount", "-o", "remount,ro", str(small)], check=True)
     report, ending = generator
     assert (report.unit, type(ending)) == (2, StorageFailure)
     for part in ("Read-only file system", "mount it writable"):

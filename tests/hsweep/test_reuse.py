@@ -14,7 +14,7 @@ from click.testing import Result
 from mlflow import MlflowClient
 from tiny import tiny_sweep
 from tiny_runs import planned
-from tiny_studies import manifest
+from tiny_studies import new_study
 
 from hsweep import Sweep, lean, seconds
 from hsweep.coordination.coordinator import planned_row
@@ -23,7 +23,6 @@ from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.planning.code_changes import code_metas
 from hsweep.planning.content import describe
-from hsweep.planning.plan import make_plan
 from hsweep.record.journal import LogRow, TrialRow
 from hsweep.record.reading import mixed_versions_lines
 from hsweep.record.study import Study
@@ -33,17 +32,6 @@ from models.conditioning import Conditioning
 from models.layer_conditioning import METRICS as PROBED
 
 Invoke = Callable[..., Result]
-
-
-def add_study(home: Home, name: str, sweep: Sweep, **changes: Any) -> Study:
-    """Make a study with every trial planned."""
-    plan = make_plan(sweep, preset="quick", study_seed=0)
-    study = Study.create(
-        home, manifest(name, sweep, **changes), sweep_source="", plan=plan.to_json()
-    )
-    with study.journal(read_only=False) as journal:
-        journal.add_trials(planned_row(trial) for trial in plan.trials)
-    return study
 
 
 def finish(
@@ -88,8 +76,8 @@ class TestWhatIsTaken:
     def test_a_finished_trial_is_in_both_records_with_the_same_reports(self, home: Home) -> None:
         sweep = tiny_sweep()
         one, other = planned(sweep)[0], planned(sweep)[2]
-        finish(add_study(home, "before", sweep), one, other)
-        study = add_study(home, "mine", sweep)
+        finish(new_study(home, "before", sweep), one, other)
+        study = new_study(home, "mine", sweep)
         found, reuse = take(home, study, sweep)
         assert found == {one.key, other.key}
         assert reuse.lines(3) == [
@@ -107,7 +95,7 @@ class TestWhatIsTaken:
     def test_only_what_ran_to_its_end(self, home: Home) -> None:
         sweep = tiny_sweep()
         trials = planned(sweep)
-        before = add_study(home, "before", sweep)
+        before = new_study(home, "before", sweep)
         with before.journal(read_only=False) as journal:
             for trial, status in zip(
                 trials, (TrialStatus.STOPPED_EARLY, TrialStatus.DIVERGED), strict=False
@@ -115,43 +103,43 @@ class TestWhatIsTaken:
                 attempt = journal.begin_attempt(trial.key)
                 report = Report(1, 4, {"nmse": 0.5, "fit": 0.5}, 1.0, is_last=False)
                 journal.record(trial.key, attempt, report, 0.5, status)
-        assert take(home, add_study(home, "mine", sweep), sweep)[0] == frozenset()
+        assert take(home, new_study(home, "mine", sweep), sweep)[0] == frozenset()
 
     def test_the_study_that_trained_it_is_named_however_often_it_was_taken(
         self, home: Home
     ) -> None:
         sweep = tiny_sweep()
         trial = planned(sweep)[0]
-        first = add_study(home, "first", sweep)
+        first = new_study(home, "first", sweep)
         finish(first, trial)
-        take(home, add_study(home, "second", sweep), sweep)
+        take(home, new_study(home, "second", sweep), sweep)
         shutil.rmtree(first.paths.root)
-        third = add_study(home, "third", sweep)
+        third = new_study(home, "third", sweep)
         take(home, third, sweep)
         assert rows(third)[trial.key].reused_from == "first"
 
     def test_several_studies_are_named_with_their_numbers(self, home: Home) -> None:
         sweep = tiny_sweep()
         trials = planned(sweep)
-        finish(add_study(home, "a", sweep), trials[0])
-        finish(add_study(home, "b", sweep), trials[1], trials[2])
-        _, reuse = take(home, add_study(home, "mine", sweep), sweep)
+        finish(new_study(home, "a", sweep), trials[0])
+        finish(new_study(home, "b", sweep), trials[1], trials[2])
+        _, reuse = take(home, new_study(home, "mine", sweep), sweep)
         (line,) = reuse.lines(3)
         assert "taken from other studies: 1 from a, 2 from b (trained there)" in line
 
     def test_a_running_study_is_read_too(self, home: Home) -> None:
         sweep = tiny_sweep()
         trial = planned(sweep)[1]
-        before = add_study(home, "before", sweep)
+        before = new_study(home, "before", sweep)
         finish(before, trial)
         with before.locked(), before.journal(read_only=False):
-            assert take(home, add_study(home, "mine", sweep), sweep)[0] == {trial.key}
+            assert take(home, new_study(home, "mine", sweep), sweep)[0] == {trial.key}
 
     def test_of_a_restricted_run_only_the_trials_asked_for(self, home: Home) -> None:
         sweep = tiny_sweep()
         trials = planned(sweep)
-        finish(add_study(home, "before", sweep), *trials)
-        study = add_study(home, "mine", sweep)
+        finish(new_study(home, "before", sweep), *trials)
+        study = new_study(home, "mine", sweep)
         only = frozenset({trials[1].key})
         assert take(home, study, sweep, only=only)[0] == only
 
@@ -160,8 +148,8 @@ class TestWhatIsNotTaken:
     def test_a_trial_that_has_begun_here(self, home: Home) -> None:
         sweep = tiny_sweep()
         trials = planned(sweep)
-        finish(add_study(home, "before", sweep), *trials)
-        study = add_study(home, "mine", sweep)
+        finish(new_study(home, "before", sweep), *trials)
+        study = new_study(home, "mine", sweep)
         with study.journal(read_only=False) as journal:
             attempt = journal.begin_attempt(trials[0].key)
             report = Report(1, 4, {"nmse": 9.0, "fit": 0.0}, 1.0, is_last=False)
@@ -172,20 +160,20 @@ class TestWhatIsNotTaken:
 
     def test_budgets_in_seconds(self, home: Home) -> None:
         sweep = tiny_sweep(budget=seconds(3, report_every=1))
-        finish(add_study(home, "before", sweep), *planned(sweep))
-        assert take(home, add_study(home, "mine", sweep), sweep)[0] == frozenset()
+        finish(new_study(home, "before", sweep), *planned(sweep))
+        assert take(home, new_study(home, "mine", sweep), sweep)[0] == frozenset()
 
     def test_reports_with_a_gap(self, home: Home) -> None:
         sweep = tiny_sweep()
-        finish(add_study(home, "before", sweep), planned(sweep)[0], units=(1, 3))
-        assert take(home, add_study(home, "mine", sweep), sweep)[0] == frozenset()
+        finish(new_study(home, "before", sweep), planned(sweep)[0], units=(1, 3))
+        assert take(home, new_study(home, "mine", sweep), sweep)[0] == frozenset()
 
     def test_anything_where_times_are_compared_and_the_user_is_told_why(self, home: Home) -> None:
         sweep = tiny_sweep(
             question=lean({"width": 3}, margin=0.1, costs=("num_params", "latency_seconds"))
         )
-        finish(add_study(home, "before", sweep), *planned(sweep))
-        found, reuse = take(home, add_study(home, "mine", sweep), sweep)
+        finish(new_study(home, "before", sweep), *planned(sweep))
+        found, reuse = take(home, new_study(home, "mine", sweep), sweep)
         assert found == frozenset()
         (line,) = reuse.lines(3)
         assert line.startswith("3 of 3 trials are finished in other studies and still trained here")
@@ -204,11 +192,11 @@ class TestWhatIsNotTaken:
     ) -> None:
         sweep = tiny_sweep()
         trials = planned(sweep)
-        broken = add_study(home, "broken", sweep)
+        broken = new_study(home, "broken", sweep)
         finish(broken, *trials)
-        finish(add_study(home, "whole", sweep), trials[0])
+        finish(new_study(home, "whole", sweep), trials[0])
         spoil(broken)
-        study = add_study(home, "mine", sweep)
+        study = new_study(home, "mine", sweep)
         assert take(home, study, sweep)[0] == {trials[0].key}
         assert rows(study)[trials[0].key].reused_from == "whole"
 
@@ -245,12 +233,12 @@ class TestCodeAndVersions:
         self, home: Home, load: Callable[[str], Sweep]
     ) -> None:
         before = load(OWN)
-        study = add_study(home, "before", before)
+        study = new_study(home, "before", before)
         finish(study, *planned(before))
         with study.journal(read_only=False) as journal:
             journal.set_metas(code_metas(journal, planned(before)))
         sweep = load(self.CHANGED)
-        found, reuse = take(home, add_study(home, "mine", sweep), sweep)
+        found, reuse = take(home, new_study(home, "mine", sweep), sweep)
         assert found == frozenset()
         assert reuse.lines(3) == [
             "3 of 3 trials are trained although study before has finished them: the model code "
@@ -261,9 +249,9 @@ class TestCodeAndVersions:
         self, home: Home, load: Callable[[str], Sweep]
     ) -> None:
         before = load(OWN)
-        finish(add_study(home, "before", before), *planned(before))
+        finish(new_study(home, "before", before), *planned(before))
         sweep = load(self.CHANGED)
-        mine = add_study(home, "mine", sweep)
+        mine = new_study(home, "mine", sweep)
         found, reuse = take(home, mine, sweep, accepts_code=True)
         assert len(found) == 3
         (entry,) = reuse.accepted
@@ -273,23 +261,23 @@ class TestCodeAndVersions:
             told = journal.origins()
         there = {trial.parts["model_code"] for trial in planned(before)}
         assert {Origin.parse(text).code["model_code"] for (text,) in told.values()} == there
-        third = add_study(home, "third", sweep)
+        third = new_study(home, "third", sweep)
         shutil.rmtree(Study.open(home, "before").paths.root)
         assert take(home, third, sweep)[0] == frozenset()
         # The code that did train them is the code of the first: there they are taken.
-        assert len(take(home, add_study(home, "fourth", before), before)[0]) == 3
+        assert len(take(home, new_study(home, "fourth", before), before)[0]) == 3
 
     def test_a_study_that_holds_the_results_of_both_is_asked_for_the_right_one(
         self, home: Home, load: Callable[[str], Sweep]
     ) -> None:
         before, sweep = load(OWN), load(self.CHANGED)
-        study = add_study(home, "before", before)
+        study = new_study(home, "before", before)
         (one, *_), (other, *_) = planned(before), planned(sweep)
         with study.journal(read_only=False) as journal:
             journal.add_trials([planned_row(other)])
         finish(study, other, one)
         for asked, how in ((before, {}), (sweep, {}), (before, {"accepts_code": True})):
-            study = add_study(home, "mine", asked)
+            study = new_study(home, "mine", asked)
             (first, *_) = planned(asked)
             found, reuse = take(home, study, asked, **how)
             assert (found, reuse.accepted) == ({first.key}, [])
@@ -299,10 +287,10 @@ class TestCodeAndVersions:
         self, home: Home, load: Callable[[str], Sweep]
     ) -> None:
         before = load(OWN)
-        finish(add_study(home, "before", before), *planned(before))
+        finish(new_study(home, "before", before), *planned(before))
         sweep = load(self.CHANGED)
-        finish(add_study(home, "same", sweep), planned(sweep)[0])
-        _, reuse = take(home, add_study(home, "mine", sweep), sweep, accepts_code=True)
+        finish(new_study(home, "same", sweep), planned(sweep)[0])
+        _, reuse = take(home, new_study(home, "mine", sweep), sweep, accepts_code=True)
         assert Counter(reuse.taken.values()) == {"before": 2, "same": 1}
 
     @pytest.mark.parametrize("accepts_code", [False, True])
@@ -311,12 +299,12 @@ class TestCodeAndVersions:
     ) -> None:
         sweep = tiny_sweep()
         one, *others = planned(sweep)
-        study = add_study(home, "before", sweep)
+        study = new_study(home, "before", sweep)
         now = Origin.parse(one.origin)
         assert {"python", "torch", "numpy"} <= now.versions.keys()
         finish(study, one, origin=Origin(now.code, {**now.versions, "torch": "0.4"}).text())
         finish(study, *others)
-        found, reuse = take(home, add_study(home, "mine", sweep), sweep, accepts_code=accepts_code)
+        found, reuse = take(home, new_study(home, "mine", sweep), sweep, accepts_code=accepts_code)
         assert found == {trial.key for trial in others}
         torch = now.versions["torch"]
         assert reuse.lines(3)[1] == (
@@ -327,7 +315,7 @@ class TestCodeAndVersions:
     def test_a_study_says_which_versions_it_mixes(self, home: Home) -> None:
         sweep = tiny_sweep()
         one, other, third = planned(sweep)
-        study = add_study(home, "mine", sweep)
+        study = new_study(home, "mine", sweep)
         now = Origin.parse(one.origin)
         earlier = Origin(now.code, {**now.versions, "torch": "0.4"}).text()
         with study.journal(read_only=False) as journal:
@@ -352,23 +340,22 @@ class TestProbes:
     def probed_study(self, home: Home, name: str, probe: Conditioning | None = None) -> Study:
         sweep = replace(self.PROBED, probe=probe or self.PROBED.probe)
         metrics = ["nmse", "fit", *PROBED]
-        return add_study(home, name, sweep, metrics=metrics, probe=describe(sweep.probe))
+        return new_study(home, name, sweep, metrics=metrics, probe=describe(sweep.probe))
 
-    def test_what_was_not_measured_there_is_trained_here(self, home: Home) -> None:
-        finish(add_study(home, "before", tiny_sweep()), *planned(tiny_sweep()))
-        assert take(home, self.probed_study(home, "mine"), self.PROBED)[0] == frozenset()
-
-    def test_another_probe_measured_something_else(self, home: Home) -> None:
-        finish(self.probed_study(home, "before", Conditioning(every=2)), *planned(self.PROBED))
-        assert take(home, self.probed_study(home, "mine"), self.PROBED)[0] == frozenset()
-
-    def test_the_same_probe_measured_the_same(self, home: Home) -> None:
-        finish(self.probed_study(home, "before"), *planned(self.PROBED))
-        assert len(take(home, self.probed_study(home, "mine"), self.PROBED)[0]) == 3
+    @pytest.mark.parametrize(("every", "number"), [(None, 0), (2, 0), (1, 3)])
+    def test_only_what_the_same_probe_measured_is_taken(
+        self, home: Home, every: int | None, number: int
+    ) -> None:
+        if every is None:
+            before = new_study(home, "before", tiny_sweep())
+        else:
+            before = self.probed_study(home, "before", Conditioning(every=every))
+        finish(before, *planned(self.PROBED))
+        assert len(take(home, self.probed_study(home, "mine"), self.PROBED)[0]) == number
 
     def test_what_this_study_did_not_ask_for_stays_there(self, home: Home) -> None:
         finish(self.probed_study(home, "before"), *planned(self.PROBED))
-        study = add_study(home, "mine", tiny_sweep())
+        study = new_study(home, "mine", tiny_sweep())
         (key, *_), _ = take(home, study, tiny_sweep())
         assert set(reports(study, key)[-1].payload["metrics"]) == {"nmse", "fit"}
 
@@ -439,7 +426,7 @@ class TestOnTheCommandLine:
         one = OWN.replace("tiny_sweep(model", "tiny_sweep(space=grid(width=[2]), model")
         one = f"from hsweep import grid\n{one}"
         path.write_text(one)
-        study = add_study(home, "first", load_sweep(path).sweep)
+        study = new_study(home, "first", load_sweep(path).sweep)
         finish(study, *planned(load_sweep(path).sweep))
         path.write_text(one.replace("super().build()", "super().build().eval()"))
         self.run(hsweep, path, "second", "--accept-code")

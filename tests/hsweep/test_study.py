@@ -1,15 +1,12 @@
 """A study is one folder: made whole or not at all, run by one process, readable by all."""
 
 import json
-import subprocess
-import sys
-import threading
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import pytest
-from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow.fs import FileSystem
@@ -117,67 +114,10 @@ class TestOpen:
             Study.open(home, "mine")
 
     def test_studies_are_listed_newest_first(self, home: Home) -> None:
-        import os
-
         for age, name in ((1, "newest"), (3, "oldest"), (2, "middle")):
             os.utime(new_study(home, name).paths.manifest, (10**9 - age, 10**9 - age))
         (home.studies / "no study").mkdir()
         assert [paths.name for paths in list_studies(home)] == ["newest", "middle", "oldest"]
-
-
-HOLD = """
-import os, sys
-from pathlib import Path
-from hsweep.paths import Home
-from hsweep.record.study import Study
-with Study.open(Home(Path(sys.argv[1])), "mine").locked():
-    print(os.getpid(), flush=True)
-    sys.stdin.read()
-"""
-
-
-class TestLock:
-    def test_a_study_held_by_another_process_is_refused_naming_it(self, home: Home) -> None:
-        study = new_study(home)
-        with subprocess.Popen(
-            [sys.executable, "-c", HOLD, str(home.root)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as other:
-            assert other.stdout is not None
-            pid = other.stdout.readline().strip()
-            assert study.is_running()
-            assert study.status()["state"] == "running"
-            with pytest.raises(UserError, match=f"'mine' is being run by process {pid} on "):
-                study.locked().__enter__()
-            other.kill()
-        # Its holder file is still there; the lock of the dead process is not.
-        assert study.paths.holder.exists()
-        assert not study.is_running()
-        with study.locked():
-            assert study.is_running()
-
-    def test_it_is_free_again_after_an_error(self, home: Home) -> None:
-        study = new_study(home)
-        with pytest.raises(RuntimeError, match="boom"), study.locked():
-            raise RuntimeError("boom")
-        assert not study.is_running()
-        assert not study.paths.holder.exists()
-
-    def test_who_holds_it_for_an_instant_keeps_nobody_from_running_it(
-        self, home: Home, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        # As whoever asks whether the study is running does.
-        monkeypatch.setattr("hsweep.record.study_lock.LOCK_SECONDS", 60)
-        study = new_study(home)
-        asking = FileLock(study.paths.lock, thread_local=False)
-        asking.acquire()
-        letting_go = threading.Timer(0.1, asking.release)
-        letting_go.start()
-        with study.locked():
-            assert study.paths.holder.exists()
-        letting_go.join()
 
 
 class TestStatus:
@@ -191,16 +131,6 @@ class TestStatus:
         assert (status["state"], status["finished"], status["trials"]) == ("complete", 3, 3)
         assert (status["units_done"], status["budget"], status["wall_seconds"]) == (9, 3, 3.0)
         assert set(map(str, TrialStatus)) <= set(status)
-
-    def test_tables_are_written_where_the_analysis_finds_them(self, home: Home) -> None:
-        study = new_study(home)
-        with recording(study) as (journal, trials):
-            finish(journal, trials[0], 0.5)
-        study.write_tables()
-        trials_table, reports = study.tables()
-        assert (trials_table.num_rows, reports.num_rows) == (3, 1)
-        assert study.paths.trials_table.is_file()
-        assert study.paths.reports_table.is_file()
 
     def test_a_report_that_comes_while_the_tables_are_read_is_in_both_or_in_none(
         self, home: Home, monkeypatch: pytest.MonkeyPatch
@@ -274,10 +204,3 @@ def test_json_is_replaced_whole(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Circular"):
         write_json(path, cyclic)
     assert json.loads(path.read_text()) == {"a": 1}
-
-
-def test_a_journal_is_closed_by_its_block(home: Home) -> None:
-    with new_study(home).journal() as journal:
-        assert isinstance(journal, Journal)
-    with pytest.raises(Exception, match="closed database"):
-        journal.last_seq()

@@ -11,17 +11,9 @@ import pyarrow.parquet
 import pytest
 from tiny_studies import tables_of
 
-from hsweep import UserError
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal, TrialRow
-from hsweep.record.tables import (
-    EXPORT_FORMATS,
-    axis_kinds,
-    frame,
-    reports_schema,
-    trials_schema,
-    write_table,
-)
+from hsweep.record.tables import EXPORT_FORMATS, axis_kinds, write_table
 
 COUNTS = {
     "num_params": 6,
@@ -83,25 +75,8 @@ class TestTypes:
     def test_an_axis_of_only_some_points_is_missing_in_the_others(self) -> None:
         assert axis_kinds([{"a": 1}, {"b": True}]) == {"a": "int64", "b": "bool"}
 
-    @pytest.mark.parametrize("values", [[True, 1, "x"], [[0.9, 0.99], None], [2**80, 1]])
-    def test_values_without_a_common_type_are_written_as_text(
-        self, tmp_path: Path, values: list[Any]
-    ) -> None:
-        with Journal(tmp_path / "j.db", create=True) as journal:
-            journal.add_trials(rows(*({"a": value} for value in values)))
-            trials, _ = tables_of(journal, ["nmse"])
-        texts = trials["a"].to_pylist()
-        read = [text if text in (None, "x") else json.loads(text) for text in texts]
-        assert read == values
-
 
 class TestStudyTables:
-    def test_the_trials_table_has_its_declared_columns(self, journal: Journal) -> None:
-        trials, reports = tables_of(journal, ["nmse", "fit"])
-        kinds = {"width": "int64", "lr": "float64", "act": "string"}
-        assert trials.schema == trials_schema(kinds, ["nmse", "fit"])
-        assert reports.schema == reports_schema(["nmse", "fit"])
-
     def test_a_row_says_what_became_of_a_trial(self, journal: Journal) -> None:
         trials, _ = tables_of(journal, ["nmse", "fit"])
         finished, diverged = trials.to_pylist()
@@ -157,45 +132,6 @@ class TestStudyTables:
             if row["key"] == "t2"
         ] == [(3, None, None), (9, 2, "parts from step 20 on")]
 
-    def test_what_left_the_study_is_left_out_with_its_reports_unless_asked_for(
-        self, journal: Journal
-    ) -> None:
-        journal.set_orphaned(["t1"], "no longer in the space")
-        trials, reports = tables_of(journal, ["nmse"])
-        assert (set(trials["key"].to_pylist()), set(reports["key"].to_pylist())) == ({"t0"}, {"t0"})
-        assert "orphaned" not in trials.column_names
-        trials, reports = tables_of(journal, ["nmse"], orphaned=True)
-        assert dict(
-            zip(trials["key"].to_pylist(), trials["orphaned"].to_pylist(), strict=True)
-        ) == {
-            "t0": None,
-            "t1": "no longer in the space",
-        }
-        assert set(reports["key"].to_pylist()) == {"t0", "t1"}
-
-    def test_the_reports_table_has_a_row_a_report_in_their_order(self, journal: Journal) -> None:
-        _, reports = tables_of(journal, ["nmse"])
-        assert [
-            (r["key"], r["unit"], r["step"], r["attempt"], r["nmse"], r["wall_seconds"])
-            for r in reports.to_pylist()
-        ] == [
-            ("t0", 3, 12, 1, 0.5, 1.5),
-            ("t0", 9, 36, 1, 0.2, 4.5),
-            ("t1", 3, 12, 1, None, 1.0),
-        ]  # fmt: skip
-
-    def test_a_study_without_reports_has_empty_tables_of_the_same_schema(
-        self, tmp_path: Path
-    ) -> None:
-        with Journal(tmp_path / "j.db", create=True) as journal:
-            trials, reports = tables_of(journal, ["nmse"])
-        assert (trials.num_rows, reports.num_rows) == (0, 0)
-        assert trials.schema == trials_schema({}, ["nmse"])
-
-    def test_a_frame_has_the_same_columns(self, journal: Journal) -> None:
-        trials, _ = tables_of(journal, ["nmse"])
-        assert list(frame(trials).columns) == trials.column_names
-
 
 def read(path: Path, schema: pa.Schema) -> pa.Table:
     if path.suffix == ".parquet":
@@ -224,22 +160,3 @@ class TestFiles:
             assert back == table.to_pylist()
             assert [each.name for each in path.parent.iterdir()].count(path.name) == 1
         assert not list((tmp_path / "new").glob(".*"))
-
-    @pytest.mark.parametrize("name", ["table.xlsx", "table", "table.CSV"])
-    def test_an_unknown_ending_lists_the_known_ones(
-        self, journal: Journal, tmp_path: Path, name: str
-    ) -> None:
-        trials, _ = tables_of(journal, ["nmse"])
-        with pytest.raises(UserError, match=r"written as \.parquet, \.csv, \.json"):
-            write_table(trials, tmp_path / name)
-        assert not (tmp_path / name).exists()
-
-    def test_a_place_that_cannot_be_written_to_is_said(
-        self, journal: Journal, tmp_path: Path
-    ) -> None:
-        trials, _ = tables_of(journal, ["nmse"])
-        (tmp_path / "file").touch()
-        (tmp_path / "folder.json").mkdir()
-        for path in (tmp_path / "file" / "table.csv", tmp_path / "folder.json"):
-            with pytest.raises(UserError, match="cannot be written"):
-                write_table(trials, path)
