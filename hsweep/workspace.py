@@ -26,6 +26,7 @@ from hsweep.own_packages import (
     SWEEP_FILE_PREFIX,
     default_folders,
     folders,
+    hint_at_init,
     is_of_user,
     let_in,
     refuse_doubles,
@@ -197,7 +198,7 @@ def _import_file(path: Path) -> ModuleType:
         at = f"{path}, line {line}" if line else f"{path}"
         if isinstance(error, UserError):
             raise UserError(f"{at}: {error}") from error
-        raise UserError(f"{at} fails: {told(error)}") from error
+        raise UserError(f"{at} fails: {told(error)}{hint_at_init(error)}") from error
     return module
 
 
