@@ -16,7 +16,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -165,7 +165,6 @@ class _Closure:
         self._seen: set[str] = set()
 
     def code(self) -> Code:
-        """Return what was found."""
         listed = "".join(f"{name}\0{self._files[name]}\0" for name in sorted(self._files))
         return Code(_digest(listed.encode()), dict(self._files), frozenset(self._libraries))
 
@@ -193,7 +192,7 @@ class _Closure:
         for name in source.imports:
             self.visit(name)
 
-    def _entered(self, name: str, spec: ModuleSpec) -> list[str]:
+    def _entered(self, name: str, spec: ModuleSpec) -> Collection[str]:
         """Add a module's file; return the modules that it imports."""
         path = None if spec.origin is None else Path(spec.origin)
         if path is None or not path.is_file():  # a namespace package
@@ -216,12 +215,11 @@ class _Closure:
             return _found(name) if self._follows_tool and name not in (_TOOL, _MESSAGES) else None
         if top not in PACKAGES:
             found = _found(top)
-            if found is None:
+            place = None if found is None else _place(found)
+            if place is None:
                 return None
-            place = _place(found)
-            if place is None or is_installed(place):
-                if place is not None:
-                    self._libraries.add(top)
+            if is_installed(place):
+                self._libraries.add(top)
                 return None
         return _found(name)
 
