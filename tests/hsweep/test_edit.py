@@ -28,7 +28,7 @@ from hsweep.paths import Home
 from hsweep.planning.code import SWEEP_FILE
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import prepare, prepare_again
-from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.journal import TrialRow
 from hsweep.record.study import Study
 from hsweep.running.apply_revision import apply_revision
 from hsweep.running.edit import Edit, plan_edit
