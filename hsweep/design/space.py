@@ -117,10 +117,7 @@ class Space(ABC):
     @property
     def is_finite(self) -> bool:
         """Whether the points can be listed."""
-        return not self._infinite()
-
-    def _infinite(self) -> list[str]:
-        return [name for name, d in self.parameters().items() if isinstance(d, Interval)]
+        return math.isfinite(self._most_points())
 
     def points(self) -> Iterator[Point]:
         """Yield every point, in an order that depends on the space alone.
@@ -128,13 +125,14 @@ class Space(ABC):
         Raises:
             UserError: the space is infinite, or has more combinations than can be listed.
         """
-        infinite = self._infinite()
-        if infinite:
+        number = self._most_points()
+        if not math.isfinite(number):
+            domains = self.parameters().items()
+            axis = next(name for name, domain in domains if isinstance(domain, Interval))
             raise UserError(
-                f"axis {infinite[0]!r} has infinitely many values, so the space cannot be listed; "
+                f"axis {axis!r} has infinitely many values, so the space cannot be listed; "
                 "use search=random_search(...) or optuna_search(...), or give it a list of values"
             )
-        number = self._most_points()
         if number > _MAX_COMBINATIONS:
             raise UserError(
                 f"the space has {number:,} combinations, of which at most {_MAX_COMBINATIONS:,} "
@@ -154,7 +152,7 @@ class Space(ABC):
         rng = np.random.default_rng(seed)
         found: dict[Point, None] = {}
         rejected = 0
-        can_list = self._num_combinations() <= _MAX_LISTED
+        can_list = self._most_points() <= _MAX_LISTED
         patience = _MAX_REJECTIONS // 10 if can_list else _MAX_REJECTIONS
         while len(found) < num_points:
             point = self.draw(rng)
@@ -175,9 +173,6 @@ class Space(ABC):
                 "loosen them or narrow the axes"
             )
         return list(found)
-
-    def _num_combinations(self) -> float:
-        return math.prod(map(_num_values, self.parameters().values()))
 
     def draw(self, rng: "np.random.Generator") -> Point | None:
         """Draw one point; None if the draw is excluded by a ``where`` condition."""
@@ -317,11 +312,28 @@ class Zipped(Space):
 
 
 @dataclass(frozen=True)
-class Product(Space):
-    """Every combination of a point of each side."""
+class _Pair(Space):
+    """A space made of two others."""
 
     left: Space
     right: Space
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.left.axes + self.right.axes))
+
+    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
+        _require_axis(self, axis)
+        sides = (
+            side.override(axis, values) if axis in side.axes else side
+            for side in (self.left, self.right)
+        )
+        return type(self)(*sides)
+
+
+@dataclass(frozen=True)
+class Product(_Pair):
+    """Every combination of a point of each side."""
 
     def __post_init__(self) -> None:
         both = set(self.left.axes) & set(self.right.axes)
@@ -329,10 +341,6 @@ class Product(Space):
             raise UserError(
                 f"axis {min(both)!r} stands on both sides of a product; name it on one side only"
             )
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        return self.left.axes + self.right.axes
 
     def parameters(self, prefix: str = "") -> dict[str, Domain]:
         return {**self.left.parameters(prefix), **self.right.parameters(prefix)}
@@ -349,23 +357,10 @@ class Product(Space):
         right = list(self.right._enumerate())
         return ({**one, **other} for one in self.left._enumerate() for other in right)
 
-    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
-        if axis in self.left.axes:
-            return replace(self, left=self.left.override(axis, values))
-        _require_axis(self, axis)
-        return replace(self, right=self.right.override(axis, values))
-
 
 @dataclass(frozen=True)
-class Union(Space):
+class Union(_Pair):
     """The points of either side; a point on both sides counts once."""
-
-    left: Space
-    right: Space
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.left.axes + self.right.axes))
 
     @property
     def _parameter(self) -> str:
@@ -395,14 +390,6 @@ class Union(Space):
                 if point not in seen:
                     seen.add(point)
                     yield values
-
-    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
-        _require_axis(self, axis)
-        sides = (
-            side.override(axis, values) if axis in side.axes else side
-            for side in (self.left, self.right)
-        )
-        return Union(*sides)
 
 
 @dataclass(frozen=True)
