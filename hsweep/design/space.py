@@ -60,6 +60,10 @@ class Point(Mapping[str, Any]):
         """Return the axis's value, or ``default`` if the space does not have it."""
         return self._values.get(axis, default)
 
+    def has(self, values: Mapping[str, Any]) -> bool:
+        """Whether the point has all these axis values."""
+        return all(self._values.get(axis) == value for axis, value in values.items())
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
@@ -405,8 +409,20 @@ class _Wrapper(Space):
     def parameters(self, prefix: str = "") -> dict[str, Domain]:
         return self.inner.parameters(prefix)
 
+    @abstractmethod
+    def _image(self, point: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what a point of the inner space becomes, None if it is excluded."""
+
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        point = self.inner.decode(values, prefix)
+        return None if point is None else self._image(point)
+
     def _most_points(self) -> float:
         return self.inner._most_points()
+
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        images = map(self._image, self.inner._enumerate())
+        return (image for image in images if image is not None)
 
     def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
         return replace(self, inner=self.inner.override(axis, values))
@@ -418,15 +434,9 @@ class Where(_Wrapper):
 
     condition: Callable[[Point], bool]
 
-    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
-        point = self.inner.decode(values, prefix)
-        return None if point is None or not self._holds(point) else point
-
-    def _holds(self, point: dict[str, Any]) -> bool:
-        return _of_sweep("a where(...)", lambda given: bool(self.condition(given)), point)
-
-    def _enumerate(self) -> Iterator[dict[str, Any]]:
-        return filter(self._holds, self.inner._enumerate())
+    def _image(self, point: dict[str, Any]) -> dict[str, Any] | None:
+        holds = _of_sweep("a where(...)", lambda given: bool(self.condition(given)), point)
+        return point if holds else None
 
 
 @dataclass(frozen=True)
@@ -446,20 +456,13 @@ class Derived(_Wrapper):
     def axes(self) -> tuple[str, ...]:
         return (*self.inner.axes, self.name)
 
-    def _with_axis(self, point: dict[str, Any]) -> dict[str, Any]:
+    def _image(self, point: dict[str, Any]) -> dict[str, Any] | None:
         computed = _of_sweep("a derive(...)", self.compute, point)
         try:
             value = as_value(computed)
         except UserError as error:
             raise UserError(f"derived axis {self.name!r} at {point}: {error}") from error
         return {**point, self.name: value}
-
-    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
-        point = self.inner.decode(values, prefix)
-        return None if point is None else self._with_axis(point)
-
-    def _enumerate(self) -> Iterator[dict[str, Any]]:
-        return map(self._with_axis, self.inner._enumerate())
 
     def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
         if axis == self.name:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.design.labels import point_label, varying_axes
@@ -35,15 +35,9 @@ class Checked:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return this as plain JSON content."""
-        return {
-            "shapes": list(self.shapes),
-            "unchecked": list(self.unchecked),
-            "seconds": self.seconds,
-        }
+        return asdict(self)
 
     def lines(self) -> list[str]:
-        """Return what there is to say where all went well."""
         return [f"not checked before the start: {each}" for each in self.unchecked]
 
 

@@ -233,11 +233,12 @@ def _points_in(cell: Wanted, sweep: Sweep, recorded: Collection[Point]) -> list[
     Raises:
         UserError: the space has none there, or does not say which.
     """
-    if known := [point for point in recorded if _lies_in(point, cell)]:
+    at = {axis: as_value(value) for axis, value in cell.at.items()}
+    if known := [point for point in recorded if point.has(at)]:
         return known
     for axis, value in cell.at.items():
         sweep = sweep.with_setting(axis, [value])
-    points = [point for point in sweep.space.points() if _lies_in(point, cell)]
+    points = [point for point in sweep.space.points() if point.has(at)]
     if not points:
         raise UserError("the sweep's space has no point there")
     per_cell = Counter(tuple(point.get(axis) for axis in cell.at) for point in recorded)
@@ -247,7 +248,3 @@ def _points_in(cell: Wanted, sweep: Sweep, recorded: Collection[Point]) -> list[
             "study: its axes change in step, and no row says how they go on"
         )
     return points
-
-
-def _lies_in(point: Mapping[str, Any], cell: Wanted) -> bool:
-    return all(point.get(axis) == as_value(value) for axis, value in cell.at.items())

@@ -34,6 +34,10 @@ SWEEP = Sweep(
 '''
 
 
+ODD = "class Odd(Exception):\n    __str__ = __repr__ = lambda self: 1 / 0"
+"""Something that no text can be made of."""
+
+
 @pytest.fixture(autouse=True)
 def path_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -109,6 +113,10 @@ def test_the_sweeps_folder_comes_last_on_the_import_path(tmp_path: Path) -> None
         ("x = 1\ny = 1 / 0\n", "line 2 fails: ZeroDivisionError"),
         ("x = (\n", "line 1 fails: SyntaxError"),
         ("raise SystemExit('bye')\n", "line 1 fails: SystemExit: bye"),
+        ("raise GeneratorExit", "line 1 fails: GeneratorExit"),
+        (f"{ODD}\nraise Odd", "line 3 fails: Odd"),
+        (f"{ODD}\nSWEEP = Odd()", "defines SWEEP as a Odd"),
+        ("def __getattr__(name): raise RuntimeError(name)", "defines no SWEEP"),
         ("from hsweep import epochs\nepochs(0)\n", "budget amount must be"),
     ],
 )
