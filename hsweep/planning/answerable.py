@@ -44,7 +44,6 @@ class Concern:
 
     @property
     def line(self) -> str:
-        """The concern as a line of text."""
         what = "cannot be answered" if self.kind == "impossible" else "can be answered only weakly"
         return f"the question {what}: {self.text}; {self.remedy}"
 
@@ -68,7 +67,6 @@ def analysable(plan: Plan) -> list[Concern]:
 
 
 def concerns_json(plan: Plan) -> list[dict[str, str]]:
-    """Return ``analysable`` as plain JSON content."""
     return [asdict(concern) for concern in analysable(plan)]
 
 

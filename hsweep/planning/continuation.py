@@ -65,14 +65,12 @@ class Shorter:
 
     @property
     def reason(self) -> str:
-        """What the record says of its status."""
         if self.status is TrialStatus.PLANNED:
             return f"goes on from {self.source.unit} {self.trial.budget.unit}"
         return self.source.reason
 
     @property
     def how(self) -> str:
-        """What happens to it, in words."""
         if self.status is not TrialStatus.PLANNED:
             return f"{str(self.status).replace('_', ' ')}, as before"
         whole = self.source.status is TrialStatus.FINISHED

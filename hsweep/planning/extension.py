@@ -39,7 +39,6 @@ class Wanted:
 
     @property
     def label(self) -> str:
-        """The cell in words."""
         return " ".join(
             f"{axis}={f'{value:g}' if isinstance(value, float) else value}"
             for axis, value in self.at.items()
@@ -70,11 +69,9 @@ class Extension:
 
     @property
     def keys(self) -> frozenset[str]:
-        """Keys of the trials that are run."""
         return frozenset(addition.trial.key for addition in self.additions)
 
     def lines(self) -> list[str]:
-        """Return what is run and why, a line a cell."""
         lines = []
         for wanted in self.wanted:
             ways = Counter(each.how for each in self.additions if each.cell == wanted.label)
@@ -84,7 +81,6 @@ class Extension:
         return [*lines, *(f"not run: {problem}" for problem in self.problems)]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the extension as plain JSON content: what was asked for and what is run."""
         return {
             "wanted": [
                 {"at": dict(cell.at), "trials": cell.trials, "why": cell.why}

@@ -75,7 +75,6 @@ class Plan:
     limits: Limits = _UNLIMITED
 
     def totals(self) -> dict[str, int | float]:
-        """Return sums and extremes over the trials."""
         params = [trial.counts.num_params for trial in self.trials]
         memory = [trial.train_memory_bytes for trial in self.trials]
         # The replicates of a point share it.
@@ -102,7 +101,6 @@ class Plan:
         return replace(self, trials=tuple(trials.values()), merged=merged, accepted=accepted)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as plain JSON content."""
         return {
             "sweep": self.sweep.name,
             "preset": self.preset,

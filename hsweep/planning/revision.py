@@ -58,7 +58,6 @@ class Revision:
 
     @property
     def changes_trials(self) -> bool:
-        """Whether it is not the same trials as before."""
         return bool(self.back or self.new or self.orphaned)
 
     @property
@@ -68,11 +67,9 @@ class Revision:
         return tuple(trial for trial in self.new if trial.key not in continued)
 
     def reasons(self) -> dict[str, list[Orphan]]:
-        """Return the orphans by the reason why they are."""
         return _by_reason(self.orphaned)
 
     def lines(self) -> list[str]:
-        """Return what stays, what is new and what falls out, a line each."""
         varying = varying_axes([*self.plan.trials, *(orphan.row for orphan in self.orphaned)])
         now = len(self.kept) + len(self.back) + len(self.new)
         lines = [f"{now} trials, {self.num_before} before"]
@@ -105,13 +102,11 @@ class Revision:
         return lines
 
     def counts(self) -> dict[str, int]:
-        """Return how many trials there are of each kind."""
         return {"before": self.num_before} | {
             what: len(entries) for what, entries in self._entries().items()
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return the revision as plain JSON content."""
         return {
             **self.counts(),
             "reasons": {why: len(orphans) for why, orphans in self.reasons().items()},
