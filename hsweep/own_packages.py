@@ -121,10 +121,8 @@ def _modules_in(package: Path) -> dict[str, Path]:
 
 def _forget_others(package: str, places: Iterable[Path]) -> None:
     roots = [place.resolve() for place in places]
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file is None or not name.startswith(f"{package}."):
-            continue
-        if not any(Path(file).resolve().is_relative_to(root) for root in roots):
+    for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and not any(Path(file).resolve().is_relative_to(root) for root in roots):
             del sys.modules[name]
             vars(sys.modules[package]).pop(name.partition(".")[2], None)
