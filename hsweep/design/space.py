@@ -18,7 +18,6 @@ from hsweep.design.domain import AxisValue, Choice, Domain, Interval, IntRange, 
 from hsweep.errors import UserError, shown, told, unknown_name
 
 if TYPE_CHECKING:
-    import numpy as np
     from optuna.distributions import BaseDistribution
 
 _MAX_REJECTIONS: Final = 10_000
@@ -154,18 +153,19 @@ class Space(ABC):
         import numpy as np
 
         rng = np.random.default_rng(seed)
+        parameters = self.parameters()
         found: dict[Point, None] = {}
         rejected = 0
         can_list = self._most_points() <= _MAX_LISTED
         patience = _MAX_REJECTIONS // 10 if can_list else _MAX_REJECTIONS
         while len(found) < num_points:
-            point = self.draw(rng)
-            if point is None or point in found:
-                rejected += 1
-                if rejected >= patience:
-                    break
+            drawn = self.decode({name: domain.draw(rng) for name, domain in parameters.items()})
+            if drawn is not None and (point := Point(drawn)) not in found:
+                found[point] = None
                 continue
-            found[point] = None
+            rejected += 1
+            if rejected >= patience:
+                break
         if len(found) < num_points and can_list:
             # Points too rare to be drawn, or the last ones of many.
             rest = [point for point in self.points() if point not in found]
@@ -177,11 +177,6 @@ class Space(ABC):
                 "loosen them or narrow the axes"
             )
         return list(found)
-
-    def draw(self, rng: "np.random.Generator") -> Point | None:
-        """Draw one point; None if the draw is excluded by a ``where`` condition."""
-        decoded = self.decode({name: d.draw(rng) for name, d in self.parameters().items()})
-        return None if decoded is None else Point(decoded)
 
     def to_optuna(self) -> "dict[str, BaseDistribution]":
         """Return Optuna's distributions of the space's parameters (see ``decode``)."""

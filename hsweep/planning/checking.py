@@ -66,7 +66,7 @@ def check_trials(trials: Sequence[Trial]) -> Checked:
             continue
         try:
             with rehearsal.undisturbed():
-                if opened is None or not _has_same_data(opened[0], trial):
+                if opened is None or _data_of(opened[0]) != _data_of(trial):
                     opened = None  # one at a time
                     opened = (trial, rehearsal.open_data(trial))
                 left_out = rehearsal.rehearse(trial, opened[1])
@@ -95,12 +95,8 @@ def _size(trial: Trial) -> tuple[int, int]:
     return trial.counts.num_params, trial.counts.forward_flops
 
 
-def _has_same_data(one: Trial, other: Trial) -> bool:
-    return (one.task, one.seeds, one.recipe.batch_size) == (
-        other.task,
-        other.seeds,
-        other.recipe.batch_size,
-    )
+def _data_of(trial: Trial) -> tuple[object, ...]:
+    return trial.task, trial.seeds, trial.recipe.batch_size
 
 
 def _refusal(label: str, trial: Trial, error: "RehearsalError") -> str:
