@@ -1,18 +1,16 @@
-"""Folders of the user's that are called like this project's packages: both are importable.
+"""The user's folders that are called like this project's packages: both are importable.
 
 The user's ``models/tiny.py`` is imported as ``models.tiny``, beside the modules that are here. The
-names themselves stay this project's: a module that both have is an error, and what the user's
-``models/__init__.py`` defines is found where the package here has nothing of that name.
+packages themselves stay this project's: a module that both have is an error, and the user's
+``models/__init__.py`` is not run.
 """
 
 import contextlib
-import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 from hsweep.errors import ROOT, UserError
 
@@ -24,7 +22,7 @@ SWEEP_FILE_PREFIX: Final = "hsweep_sweep_"
 FOLDERS_VARIABLE: Final = "HSWEEP_OWN_FOLDERS"
 """Tells workers in which folders the driver has looked for such packages."""
 
-_INIT: Final = "__init__"
+_FOLDERS: Final[list[Path]] = []
 
 
 def let_in(folders: Iterable[Path]) -> None:
@@ -33,25 +31,12 @@ def let_in(folders: Iterable[Path]) -> None:
     This project's packages must be imported. Modules that were imported from folders that are no
     longer among them are forgotten.
     """
-    _FOLDERS[:] = dict.fromkeys(map(_absolute, folders))
+    _FOLDERS[:] = dict.fromkeys(folder.expanduser().absolute() for folder in folders)
     for name in SHARED:
-        package = sys.modules.get(name)
-        if package is None:
-            continue
-        ours = ROOT / name
-        theirs = [
-            folder / name
-            for folder in _FOLDERS
-            if (folder / name).resolve() != ours and any(_modules_in(folder / name))
-        ]
-        _forget(name, [ours, *theirs])
-        package.__path__ = [str(ours), *map(str, theirs)]
-        known = _BODIES.get(name)
-        if known is None or known.folders != theirs:
-            _BODIES[name] = known = _Bodies(name, theirs)
-        vars(package)["__getattr__"] = known
-    if not any(isinstance(finder, _BodyFirst) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _BodyFirst())
+        if name in sys.modules:
+            places = [ROOT / name, *_packages_of_user(name)]
+            _forget_others(name, places)
+            sys.modules[name].__path__ = [*map(str, places)]
 
 
 def folders() -> list[Path]:
@@ -61,7 +46,7 @@ def folders() -> list[Path]:
 
 def folders_in_use() -> list[Path]:
     """Return those of the folders that have such a package."""
-    used = {package.parent for bodies in _BODIES.values() for package in bodies.folders}
+    used = {package.parent for name in SHARED for package in _packages_of_user(name)}
     return [folder for folder in _FOLDERS if folder in used]
 
 
@@ -87,10 +72,9 @@ def refuse_doubles() -> None:
         UserError: there is one; names both files.
     """
     for name in SHARED:
-        here = dict(_modules_in(ROOT / name))
-        here.pop(_INIT, None)
-        for folder in _BODIES[name].folders if name in _BODIES else ():
-            for module, file in _modules_in(folder):
+        here = _modules_in(ROOT / name)
+        for package in _packages_of_user(name):
+            for module, file in _modules_in(package).items():
                 if module in here:
                     raise UserError(
                         f"the module {name}.{module} is both yours ({file}) and hsweep's "
@@ -99,9 +83,18 @@ def refuse_doubles() -> None:
                     )
 
 
-def bodies_of(name: str) -> list[Path]:
-    """Return the ``__init__.py`` files of the user's packages of this name."""
-    return _BODIES[name].files if name in _BODIES else []
+def hint_at_init(error: BaseException) -> str:
+    """Return what helps where something was imported that the user's ``__init__.py`` may define;
+    empty where it is not that."""
+    of_module = getattr(getattr(error, "obj", None), "__name__", None)
+    name = error.name if isinstance(error, ImportError) else of_module
+    for package in _packages_of_user(name) if name in SHARED else ():
+        if (file := package / "__init__.py").is_file():
+            return (
+                f"; the package {name!r} is hsweep's, to which only your modules are added, "
+                f"so {file} is not run: import from the module that defines it"
+            )
+    return ""
 
 
 def is_of_user(module: str, file: Path) -> bool:
@@ -110,135 +103,26 @@ def is_of_user(module: str, file: Path) -> bool:
     return top in SHARED and not file.resolve().is_relative_to(ROOT / top)
 
 
-class _Bodies:
-    """What the user's ``__init__.py`` files of one package define, run when it is first asked for.
-
-    It is the package's ``__getattr__``.
-
-    Args:
-        name: of the package.
-        folders: the user's packages of that name.
-    """
-
-    def __init__(self, name: str, folders: Sequence[Path]) -> None:
-        self.folders = list(folders)
-        self._name = name
-        self._modules: list[ModuleType] = []
-        self._has_run = False
-
-    @property
-    def files(self) -> list[Path]:
-        """Those of the folders that have one."""
-        return [file for each in self.folders if (file := each / f"{_INIT}.py").is_file()]
-
-    def __call__(self, attribute: str) -> Any:
-        """Return what one of the files calls so.
-
-        Raises:
-            AttributeError: none does.
-        """
-        if not attribute.startswith("__") and not self._is_here(attribute):
-            self.run()
-            for module in self._modules:
-                if attribute in vars(module):
-                    return vars(module)[attribute]
-        raise AttributeError(f"module {self._name!r} has no attribute {attribute!r}")
-
-    def has(self, module: str) -> bool:
-        """Whether a module of the package is the user's."""
-        return any(module in dict(_modules_in(folder)) for folder in self.folders)
-
-    def run(self) -> None:
-        """Run the files, once; a file that is being run counts as far as it has come.
-
-        Raises:
-            UserError: one defines a name that is a module of the package here.
-        """
-        if self._has_run:
-            return
-        self._has_run = True
-        try:
-            for number, file in enumerate(self.files):
-                spec = importlib.util.spec_from_file_location(
-                    f"{self._name}.{_INIT}{number or ''}", file
-                )
-                assert spec is not None
-                assert spec.loader is not None
-                module = importlib.util.module_from_spec(spec)
-                sys.modules[spec.name] = module
-                self._modules.append(module)
-                spec.loader.exec_module(module)
-                self._refuse_hidden(module, file)
-        except BaseException:
-            # Asked again, it fails again: with the reason, not with a name that is missing.
-            for module in self._modules:
-                sys.modules.pop(module.__name__, None)
-            self._modules.clear()
-            self._has_run = False
-            raise
-
-    def _refuse_hidden(self, module: ModuleType, file: Path) -> None:
-        for attribute, value in vars(module).items():
-            is_double = not attribute.startswith("__") and self._is_here(attribute)
-            if is_double and value is not sys.modules.get(f"{self._name}.{attribute}"):
-                raise UserError(
-                    f"{file} defines {attribute!r}, which is also hsweep's module "
-                    f"{self._name}.{attribute}; rename it"
-                )
-
-    def _is_here(self, module: str) -> bool:
-        folder = ROOT / self._name
-        return (folder / f"{module}.py").is_file() or (folder / module / f"{_INIT}.py").is_file()
+def _packages_of_user(name: str) -> list[Path]:
+    """Return the user's folders of this name that hold Python files: one of weights is no
+    package."""
+    packages = [folder / name for folder in _FOLDERS if (folder / name).resolve() != ROOT / name]
+    return [each for each in packages if any(each.glob("*.py")) or any(each.glob("*/*.py"))]
 
 
-class _BodyFirst:
-    """A finder that finds nothing: it runs a user's package before the first module of it."""
-
-    def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
-        """Run what comes before the module ``name``."""
-        package, _, module = name.partition(".")
-        bodies = _BODIES.get(package)
-        if bodies is not None and module and "." not in module and bodies.has(module):
-            bodies.run()
+def _modules_in(package: Path) -> dict[str, Path]:
+    """Return the modules and packages directly in a folder, by name."""
+    files = (file for file in package.glob("*.py") if file.stem != "__init__")
+    return {
+        **{file.stem: file for file in files},
+        **{file.parent.name: file.parent for file in package.glob("*/*.py")},
+    }
 
 
-_FOLDERS: Final[list[Path]] = []
-_BODIES: Final[dict[str, _Bodies]] = {}
-
-
-def _modules_in(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the modules and packages directly in a folder; none of a folder without Python files,
-    as one of weights is."""
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError:
-        return
-    for entry in entries:
-        if entry.suffix == ".py" and entry.stem != _INIT and entry.is_file():
-            yield entry.stem, entry
-        elif entry.name == f"{_INIT}.py":
-            yield _INIT, entry
-        elif (
-            entry.name.isidentifier()
-            and not entry.name.startswith("__")
-            and entry.is_dir()
-            and any(entry.glob("*.py"))
-        ):
-            yield entry.name, entry
-
-
-def _forget(package: str, places: Sequence[Path]) -> None:
+def _forget_others(package: str, places: Iterable[Path]) -> None:
     roots = [place.resolve() for place in places]
-    for name, module in list(sys.modules.items()):
-        if not name.startswith(f"{package}."):
-            continue
-        file = getattr(module, "__file__", None)
-        if file is None:
-            continue
-        if not any(Path(file).resolve().is_relative_to(root) for root in roots):
+    for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and not any(Path(file).resolve().is_relative_to(root) for root in roots):
             del sys.modules[name]
             vars(sys.modules[package]).pop(name.partition(".")[2], None)
-
-
-def _absolute(folder: Path) -> Path:
-    return folder.expanduser().absolute()

@@ -5,11 +5,8 @@ numpy's SeedSequence, so that changing one never moves another. They do not depe
 replicate 0 of every shape sees the same data, which makes comparisons between shapes paired.
 """
 
-from dataclasses import dataclass
-from typing import Final
-
-_STREAMS: Final = ("init", "data", "sampling")
-_MASK_63_BITS: Final = (1 << 63) - 1
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +26,16 @@ class Seeds:
 
 def replicate_seeds(study_seed: int, replicate: int) -> Seeds:
     """Return the seeds of ``replicate`` (0, 1, ...) under ``study_seed``."""
-    import numpy as np
-
-    streams = [
-        int(
-            np.random.SeedSequence(study_seed, spawn_key=(replicate, stream)).generate_state(
-                1, np.uint64
-            )[0]
-        )
-        & _MASK_63_BITS
-        for stream in range(len(_STREAMS))
-    ]
-    return Seeds(*streams)
+    return Seeds(*(_seed(study_seed, (replicate, stream)) for stream in range(len(fields(Seeds)))))
 
 
 def derived_seed(*parts: int) -> int:
     """Return a 63-bit seed that depends on every part and on their order."""
+    return _seed(parts)
+
+
+def _seed(entropy: int | Sequence[int], spawn_key: tuple[int, ...] = ()) -> int:
     import numpy as np
 
-    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0]) & _MASK_63_BITS
+    sequence = np.random.SeedSequence(entropy, spawn_key=spawn_key)
+    return int(sequence.generate_state(1, np.uint64)[0]) & ((1 << 63) - 1)

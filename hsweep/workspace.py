@@ -26,6 +26,7 @@ from hsweep.own_packages import (
     SWEEP_FILE_PREFIX,
     default_folders,
     folders,
+    hint_at_init,
     is_of_user,
     let_in,
     refuse_doubles,
@@ -56,17 +57,8 @@ def pin_imports() -> None:
                     f"the import name {name!r} belongs to hsweep ({expected}) but {origin} was "
                     "imported under it; rename that module or start from another folder"
                 )
-            continue
-        if not expected.exists():
-            continue
-        spec = importlib.util.spec_from_file_location(
-            name, expected, submodule_search_locations=[str(expected.parent)]
-        )
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
+        elif expected.exists():
+            _executed(name, expected, [str(expected.parent)])
     if not folders():
         let_in(default_folders())
         if not _is_command() and FOLDERS_VARIABLE not in os.environ:
@@ -183,21 +175,27 @@ def load_sweep(
 
 def _import_file(path: Path) -> ModuleType:
     name = f"{SWEEP_FILE_PREFIX}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise UserError(f"a sweep is a Python file with the ending .py; got {path}")
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses defined in the file look their module up by name.
-    sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        return _executed(name, path)
     except (Exception, SystemExit, GeneratorExit) as error:
         where = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
         line = where[-1].lineno if where else getattr(error, "lineno", None)
         at = f"{path}, line {line}" if line else f"{path}"
         if isinstance(error, UserError):
             raise UserError(f"{at}: {error}") from error
-        raise UserError(f"{at} fails: {told(error)}") from error
+        raise UserError(f"{at} fails: {told(error)}{hint_at_init(error)}") from error
+
+
+def _executed(name: str, path: Path, places: list[str] | None = None) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=places)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses defined in the file look their module up by name.
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
     return module
 
 

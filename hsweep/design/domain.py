@@ -43,11 +43,9 @@ class Choice:
             seen.add(known)
 
     def finite(self) -> tuple[AxisValue, ...]:
-        """Return every value."""
         return self.values
 
     def draw(self, rng: "np.random.Generator") -> AxisValue:
-        """Return one value, each equally likely."""
         return self.values[int(rng.integers(len(self.values)))]
 
     def __contains__(self, value: object) -> bool:
@@ -81,11 +79,9 @@ class IntRange:
             )
 
     def finite(self) -> tuple[AxisValue, ...]:
-        """Return every value."""
         return tuple(range(self.low, self.high + 1, self.step))
 
     def draw(self, rng: "np.random.Generator") -> AxisValue:
-        """Return one value, each equally likely."""
         return self.low + self.step * int(rng.integers((self.high - self.low) // self.step + 1))
 
     def __contains__(self, value: object) -> bool:
@@ -116,11 +112,9 @@ class Interval:
             raise UserError(f"a logarithmic interval needs low > 0; got low={self.low}")
 
     def finite(self) -> None:
-        """Return None: there are infinitely many values."""
         return None
 
     def draw(self, rng: "np.random.Generator") -> AxisValue:
-        """Return one value of the interval."""
         if self.log:
             drawn = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
             return min(max(drawn, self.low), self.high)

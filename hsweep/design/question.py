@@ -33,7 +33,8 @@ class Transition:
     eval_size: int | None = None
 
     def __post_init__(self) -> None:
-        _check_axes(("x", self.x), *((("by", self.by),) if self.by is not None else ()))
+        _check_axes("x", self.x)
+        _check_axes("by", *(() if self.by is None else (self.by,)))
         if self.x == self.by:
             raise UserError(f"x and by must be different axes; both are {self.x!r}")
         check_choice("scale", self.scale, get_args(Scale))
@@ -74,14 +75,7 @@ class Lean:
         if not isinstance(self.margin, (int, float)) or not 0 < self.margin < math.inf:
             raise UserError(f"margin must be positive, not {shown(self.margin)}")
         pairs: object = self.baseline
-        if (
-            not isinstance(pairs, tuple)
-            or not pairs
-            or not all(
-                isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)
-                for pair in pairs
-            )
-        ):
+        if not (isinstance(pairs, tuple) and pairs and all(map(_is_axis_and_value, pairs))):
             raise UserError(
                 "baseline must be pairs of an axis and its value, as lean({...}) makes them, not "
                 f"{shown(pairs)}"
@@ -89,9 +83,8 @@ class Lean:
         costs: object = self.costs
         if not isinstance(costs, tuple) or not costs:
             raise UserError(f"costs must be a tuple of columns, not {shown(costs)}")
-        _check_axes(*(("costs", cost) for cost in self.costs))
-        if self.within is not None:
-            _check_axes(("within", self.within))
+        _check_axes("costs", *self.costs)
+        _check_axes("within", *(() if self.within is None else (self.within,)))
         check_choice("scale", self.scale, get_args(Scale))
         self._check_nuisance()
 
@@ -99,7 +92,7 @@ class Lean:
         axes: object = self.nuisance
         if not isinstance(axes, tuple):
             raise UserError(f"nuisance must be a tuple of axes, as ('lr',), not {shown(axes)}")
-        _check_axes(*(("nuisance", axis) for axis in self.nuisance))
+        _check_axes("nuisance", *self.nuisance)
         taken = {
             **dict.fromkeys((axis for axis, _ in self.baseline), "is named by the baseline"),
             **({} if self.within is None else {self.within: "parts the comparisons (within)"}),
@@ -122,8 +115,12 @@ class Lean:
 Question = Transition | Lean
 
 
-def _check_axes(*named: tuple[str, object]) -> None:
-    for field, value in named:
+def _is_axis_and_value(pair: object) -> bool:
+    return isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)
+
+
+def _check_axes(field: str, *values: object) -> None:
+    for value in values:
         if not isinstance(value, str):
             raise UserError(f"{field} must name an axis or a column, not {shown(value)}")
 

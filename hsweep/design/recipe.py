@@ -71,9 +71,13 @@ class Recipe:
             raise UserError(f"clip_norm must be positive or None, not {self.clip_norm!r}")
 
     @property
-    def is_open_ended(self) -> bool:
-        """Whether the learning rate is the same however long the budget is."""
-        return self.schedule == "constant" and self.warmup_fraction == 0
+    def length_dependence(self) -> str:
+        """Why the learning rate depends on how long the training is; empty if it does not."""
+        if self.schedule != "constant":
+            return f"the {self.schedule} schedule spreads the learning rate over the whole budget"
+        if self.warmup_fraction:
+            return f"the warm-up takes {self.warmup_fraction:.3g} of the whole budget"
+        return ""
 
     @property
     def without_rates(self) -> "Recipe":

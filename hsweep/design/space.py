@@ -18,7 +18,6 @@ from hsweep.design.domain import AxisValue, Choice, Domain, Interval, IntRange, 
 from hsweep.errors import UserError, shown, told, unknown_name
 
 if TYPE_CHECKING:
-    import numpy as np
     from optuna.distributions import BaseDistribution
 
 _MAX_REJECTIONS: Final = 10_000
@@ -59,6 +58,10 @@ class Point(Mapping[str, Any]):
     def get(self, axis: str, default: Any = None) -> Any:
         """Return the axis's value, or ``default`` if the space does not have it."""
         return self._values.get(axis, default)
+
+    def has(self, values: Mapping[str, Any]) -> bool:
+        """Whether the point has all these axis values."""
+        return all(self._values.get(axis) == value for axis, value in values.items())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -117,10 +120,7 @@ class Space(ABC):
     @property
     def is_finite(self) -> bool:
         """Whether the points can be listed."""
-        return not self._infinite()
-
-    def _infinite(self) -> list[str]:
-        return [name for name, d in self.parameters().items() if isinstance(d, Interval)]
+        return math.isfinite(self._most_points())
 
     def points(self) -> Iterator[Point]:
         """Yield every point, in an order that depends on the space alone.
@@ -128,13 +128,14 @@ class Space(ABC):
         Raises:
             UserError: the space is infinite, or has more combinations than can be listed.
         """
-        infinite = self._infinite()
-        if infinite:
+        number = self._most_points()
+        if not math.isfinite(number):
+            domains = self.parameters().items()
+            axis = next(name for name, domain in domains if isinstance(domain, Interval))
             raise UserError(
-                f"axis {infinite[0]!r} has infinitely many values, so the space cannot be listed; "
+                f"axis {axis!r} has infinitely many values, so the space cannot be listed; "
                 "use search=random_search(...) or optuna_search(...), or give it a list of values"
             )
-        number = self._most_points()
         if number > _MAX_COMBINATIONS:
             raise UserError(
                 f"the space has {number:,} combinations, of which at most {_MAX_COMBINATIONS:,} "
@@ -152,18 +153,19 @@ class Space(ABC):
         import numpy as np
 
         rng = np.random.default_rng(seed)
+        parameters = self.parameters()
         found: dict[Point, None] = {}
         rejected = 0
-        can_list = self._num_combinations() <= _MAX_LISTED
+        can_list = self._most_points() <= _MAX_LISTED
         patience = _MAX_REJECTIONS // 10 if can_list else _MAX_REJECTIONS
         while len(found) < num_points:
-            point = self.draw(rng)
-            if point is None or point in found:
-                rejected += 1
-                if rejected >= patience:
-                    break
+            drawn = self.decode({name: domain.draw(rng) for name, domain in parameters.items()})
+            if drawn is not None and (point := Point(drawn)) not in found:
+                found[point] = None
                 continue
-            found[point] = None
+            rejected += 1
+            if rejected >= patience:
+                break
         if len(found) < num_points and can_list:
             # Points too rare to be drawn, or the last ones of many.
             rest = [point for point in self.points() if point not in found]
@@ -175,14 +177,6 @@ class Space(ABC):
                 "loosen them or narrow the axes"
             )
         return list(found)
-
-    def _num_combinations(self) -> float:
-        return math.prod(map(_num_values, self.parameters().values()))
-
-    def draw(self, rng: "np.random.Generator") -> Point | None:
-        """Draw one point; None if the draw is excluded by a ``where`` condition."""
-        decoded = self.decode({name: d.draw(rng) for name, d in self.parameters().items()})
-        return None if decoded is None else Point(decoded)
 
     def to_optuna(self) -> "dict[str, BaseDistribution]":
         """Return Optuna's distributions of the space's parameters (see ``decode``)."""
@@ -317,11 +311,28 @@ class Zipped(Space):
 
 
 @dataclass(frozen=True)
-class Product(Space):
-    """Every combination of a point of each side."""
+class _Pair(Space):
+    """A space made of two others."""
 
     left: Space
     right: Space
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.left.axes + self.right.axes))
+
+    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
+        _require_axis(self, axis)
+        sides = (
+            side.override(axis, values) if axis in side.axes else side
+            for side in (self.left, self.right)
+        )
+        return type(self)(*sides)
+
+
+@dataclass(frozen=True)
+class Product(_Pair):
+    """Every combination of a point of each side."""
 
     def __post_init__(self) -> None:
         both = set(self.left.axes) & set(self.right.axes)
@@ -329,10 +340,6 @@ class Product(Space):
             raise UserError(
                 f"axis {min(both)!r} stands on both sides of a product; name it on one side only"
             )
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        return self.left.axes + self.right.axes
 
     def parameters(self, prefix: str = "") -> dict[str, Domain]:
         return {**self.left.parameters(prefix), **self.right.parameters(prefix)}
@@ -349,23 +356,10 @@ class Product(Space):
         right = list(self.right._enumerate())
         return ({**one, **other} for one in self.left._enumerate() for other in right)
 
-    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
-        if axis in self.left.axes:
-            return replace(self, left=self.left.override(axis, values))
-        _require_axis(self, axis)
-        return replace(self, right=self.right.override(axis, values))
-
 
 @dataclass(frozen=True)
-class Union(Space):
+class Union(_Pair):
     """The points of either side; a point on both sides counts once."""
-
-    left: Space
-    right: Space
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.left.axes + self.right.axes))
 
     @property
     def _parameter(self) -> str:
@@ -396,14 +390,6 @@ class Union(Space):
                     seen.add(point)
                     yield values
 
-    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
-        _require_axis(self, axis)
-        sides = (
-            side.override(axis, values) if axis in side.axes else side
-            for side in (self.left, self.right)
-        )
-        return Union(*sides)
-
 
 @dataclass(frozen=True)
 class _Wrapper(Space):
@@ -418,8 +404,20 @@ class _Wrapper(Space):
     def parameters(self, prefix: str = "") -> dict[str, Domain]:
         return self.inner.parameters(prefix)
 
+    @abstractmethod
+    def _image(self, point: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what a point of the inner space becomes, None if it is excluded."""
+
+    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
+        point = self.inner.decode(values, prefix)
+        return None if point is None else self._image(point)
+
     def _most_points(self) -> float:
         return self.inner._most_points()
+
+    def _enumerate(self) -> Iterator[dict[str, Any]]:
+        images = map(self._image, self.inner._enumerate())
+        return (image for image in images if image is not None)
 
     def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
         return replace(self, inner=self.inner.override(axis, values))
@@ -431,15 +429,9 @@ class Where(_Wrapper):
 
     condition: Callable[[Point], bool]
 
-    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
-        point = self.inner.decode(values, prefix)
-        return None if point is None or not self._holds(point) else point
-
-    def _holds(self, point: dict[str, Any]) -> bool:
-        return _of_sweep("a where(...)", lambda given: bool(self.condition(given)), point)
-
-    def _enumerate(self) -> Iterator[dict[str, Any]]:
-        return filter(self._holds, self.inner._enumerate())
+    def _image(self, point: dict[str, Any]) -> dict[str, Any] | None:
+        holds = _of_sweep("a where(...)", lambda given: bool(self.condition(given)), point)
+        return point if holds else None
 
 
 @dataclass(frozen=True)
@@ -459,20 +451,13 @@ class Derived(_Wrapper):
     def axes(self) -> tuple[str, ...]:
         return (*self.inner.axes, self.name)
 
-    def _with_axis(self, point: dict[str, Any]) -> dict[str, Any]:
+    def _image(self, point: dict[str, Any]) -> dict[str, Any] | None:
         computed = _of_sweep("a derive(...)", self.compute, point)
         try:
             value = as_value(computed)
         except UserError as error:
             raise UserError(f"derived axis {self.name!r} at {point}: {error}") from error
         return {**point, self.name: value}
-
-    def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
-        point = self.inner.decode(values, prefix)
-        return None if point is None else self._with_axis(point)
-
-    def _enumerate(self) -> Iterator[dict[str, Any]]:
-        return map(self._with_axis, self.inner._enumerate())
 
     def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
         if axis == self.name:

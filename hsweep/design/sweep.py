@@ -1,7 +1,7 @@
 """A sweep: one question as a frozen value, and its variants."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType, NoneType
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
@@ -214,17 +214,16 @@ class Sweep:
 
     def _check_question(self) -> None:
         asked = self.question
-        named: dict[str, Iterable[str | None]] = {}
+        named: list[tuple[str, str | None]] = []
         if isinstance(asked, Transition):
-            named["axis in the sweep's question"] = (asked.x, asked.by)
+            named = [("axis in the sweep's question", axis) for axis in (asked.x, asked.by)]
         elif isinstance(asked, Lean):
-            named["axis in the lean question's baseline"] = [axis for axis, _ in asked.baseline]
-            named["axis in the lean question"] = (asked.within,)
-            named["nuisance axis in the lean question"] = asked.nuisance
-        for what, axes in named.items():
-            for axis in axes:
-                if axis is not None and axis not in self.space.axes:
-                    raise unknown_name(what, axis, self.space.axes)
+            named += [("axis in the lean question's baseline", axis) for axis, _ in asked.baseline]
+            named += [("axis in the lean question", asked.within)]
+            named += [("nuisance axis in the lean question", axis) for axis in asked.nuisance]
+        for what, axis in named:
+            if axis is not None and axis not in self.space.axes:
+                raise unknown_name(what, axis, self.space.axes)
 
     def with_preset(self, name: str | None) -> "Sweep":
         """Return the variant called ``name`` (None: the default, ``quick``).
@@ -232,10 +231,9 @@ class Sweep:
         Raises:
             UserError: no such variant.
         """
-        if name is None or (name == DEFAULT_PRESET and name not in self.presets):
-            name = DEFAULT_PRESET
-            if name not in self.presets:
-                return self
+        name = DEFAULT_PRESET if name is None else name
+        if name == DEFAULT_PRESET and name not in self.presets:
+            return self
         if name not in self.presets:
             raise unknown_name("preset", name, {DEFAULT_PRESET, *self.presets})
         return replace(self, **cast(dict[str, Any], dict(self.presets[name].changes)))
@@ -258,16 +256,12 @@ class Sweep:
             return replace(self, isolate=_as_bool(name, values))
         if name == "stacked":
             return replace(self, stacked=cast(Stacked, values[0] if len(values) == 1 else values))
-        if name == "gpus" and list(values) == [AUTO]:
+        number = values[0] if len(values) == 1 else None
+        if name == "gpus" and number == AUTO:
             return replace(self, resources=_with_resource(self.resources, name, AUTO))
-        if (
-            len(values) != 1
-            or isinstance(values[0], bool)
-            or not isinstance(values[0], (int, float))
-        ):
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
             expected = f"one number or {AUTO}" if name == "gpus" else "one number"
             raise UserError(f"{name} takes {expected}, not {list(values)!r}")
-        number = values[0]
         if name in ("cpus", "gpus"):
             return replace(self, resources=_with_resource(self.resources, name, number))
         if not isinstance(number, int):
@@ -296,18 +290,15 @@ class Sweep:
                 if axis not in self.space.axes:
                     raise unknown_name("axis in --point", axis, self.space.axes)
 
-        def has(point: Point, wanted: Mapping[str, Any]) -> bool:
-            return all(point.get(axis) == value for axis, value in wanted.items())
-
         if self.space.is_finite:
             listed = list(self.space.points())
             for wanted in points:
-                if not any(has(point, wanted) for point in listed):
+                if not any(point.has(wanted) for point in listed):
                     named = ",".join(f"{axis}={value}" for axis, value in wanted.items())
                     raise UserError(
                         f"no point of the space has {named} (--set gives an axis other values)"
                     )
-        kept = self.space.where(lambda point: any(has(point, wanted) for wanted in points))
+        kept = self.space.where(lambda point: any(point.has(wanted) for wanted in points))
         return replace(self, space=kept)
 
 

@@ -129,7 +129,7 @@ class Trial:
 
         The learning rate must not depend on the budget's length, and the result not on the clock.
         """
-        return self.recipe.is_open_ended and self.budget.unit != "seconds"
+        return not self.recipe.length_dependence and self.budget.unit != "seconds"
 
 
 @dataclass(frozen=True, slots=True)

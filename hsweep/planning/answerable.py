@@ -1,8 +1,10 @@
 """What of a sweep's question its plan can never answer, or only weakly, before anything trains."""
 
+import functools
+import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from hsweep.design.labels import listed, point_label
@@ -42,7 +44,6 @@ class Concern:
 
     @property
     def line(self) -> str:
-        """The concern as a line of text."""
         what = "cannot be answered" if self.kind == "impossible" else "can be answered only weakly"
         return f"the question {what}: {self.text}; {self.remedy}"
 
@@ -50,7 +51,7 @@ class Concern:
 def analysable(plan: Plan) -> list[Concern]:
     """Return what of the plan's question can never be answered, then what only weakly."""
     question = plan.sweep.question
-    found = _of_the_metric(plan)
+    found = [*_of_the_metric(plan)]
     if isinstance(question, Transition):
         found += _of_a_transition(plan, question)
     elif isinstance(question, Lean):
@@ -66,7 +67,6 @@ def analysable(plan: Plan) -> list[Concern]:
 
 
 def concerns_json(plan: Plan) -> list[dict[str, str]]:
-    """Return ``analysable`` as plain JSON content."""
     return [asdict(concern) for concern in analysable(plan)]
 
 
@@ -83,56 +83,47 @@ def refuse_unanswerable(plan: Plan) -> list[Concern]:
     return found
 
 
-def _impossible(text: str, remedy: str) -> Concern:
-    return Concern("impossible", text, remedy)
+_impossible = functools.partial(Concern, "impossible")
+_weak = functools.partial(Concern, "weak")
 
 
-def _weak(text: str, remedy: str) -> Concern:
-    return Concern("weak", text, remedy)
-
-
-def _of_the_metric(plan: Plan) -> list[Concern]:
+def _of_the_metric(plan: Plan) -> Iterator[Concern]:
     sweep, question = plan.sweep, plan.sweep.question
-    found: list[Concern] = []
     metric = _deciding_metric(plan)
-    if metric is not None and metric.goal != sweep.goal:
-        found.append(
-            _impossible(
-                f"the sweep's goal is {sweep.goal!r}, and the task declares {metric.goal!r} for "
-                f"{metric.name!r}",
-                f"set goal={metric.goal!r}",
-            )
+    is_odd = metric is not None and metric.goal != sweep.goal
+    if metric is not None and is_odd:
+        yield _impossible(
+            f"the sweep's goal is {sweep.goal!r}, and the task declares {metric.goal!r} for "
+            f"{metric.name!r}",
+            f"set goal={metric.goal!r}",
         )
     if question is None:
-        return found
+        return
+    is_transition = isinstance(question, Transition)
     # How a lean question's metric is drawn changes no answer, but for a logarithm of accuracies.
-    clashes = metric is not None and (metric.scale == "accuracy") != (question.scale == "accuracy")
-    if clashes and (isinstance(question, Transition) or question.scale == "error"):
-        assert metric is not None
-        found.append(
-            _impossible(
-                f"the question's scale is {question.scale!r}, and the task declares "
-                f"{metric.scale!r} for {metric.name!r}",
-                "set the question's scale to "
-                + ("'error' or 'loss'" if metric.scale == "count" else repr(metric.scale)),
-            )
+    if (
+        metric is not None
+        and (metric.scale == "accuracy") != (question.scale == "accuracy")
+        and (is_transition or question.scale == "error")
+    ):
+        is_odd = True
+        fitting = "'error' or 'loss'" if metric.scale == "count" else repr(metric.scale)
+        yield _impossible(
+            f"the question's scale is {question.scale!r}, and the task declares "
+            f"{metric.scale!r} for {metric.name!r}",
+            f"set the question's scale to {fitting}",
         )
     needed = "max" if question.scale == "accuracy" else "min"
-    if isinstance(question, Transition) and not found and sweep.goal != needed:
-        found.append(
-            _impossible(
-                f"the scale {question.scale!r} needs goal {needed!r}, and the sweep's is "
-                f"{sweep.goal!r}",
-                "set the question's scale to "
-                + ("'accuracy'" if sweep.goal == "max" else "'error' or 'loss'"),
-            )
+    if is_transition and not is_odd and sweep.goal != needed:
+        fitting = "'accuracy'" if sweep.goal == "max" else "'error' or 'loss'"
+        yield _impossible(
+            f"the scale {question.scale!r} needs goal {needed!r}, and the sweep's is "
+            f"{sweep.goal!r}",
+            f"set the question's scale to {fitting}",
         )
-    return found
 
 
 def _deciding_metric(plan: Plan) -> Metric | None:
-    if not plan.trials:
-        return None
     try:
         metrics = plan.trials[0].task.metrics
     except DataError:  # they depend on data that are not there
@@ -140,21 +131,19 @@ def _deciding_metric(plan: Plan) -> Metric | None:
     return next((metric for metric in metrics if metric.name == plan.sweep.metric), None)
 
 
-def _of_a_transition(plan: Plan, question: Transition) -> list[Concern]:
+def _of_a_transition(plan: Plan, question: Transition) -> Iterator[Concern]:
     x, by = question.x, question.by
-    axes = {x} if by is None else {x, by}
-    for axis in sorted(axes):
-        values = {trial.point.get(axis) for trial in plan.trials}
-        if odd := [value for value in values if isinstance(value, bool) or not _is_number(value)]:
-            return [
-                _impossible(
-                    f"{axis} must be numbers to be put in order, and takes {shown(odd[0])}",
+    for axis in sorted({x, by or x}):
+        for value in {trial.point.get(axis) for trial in plan.trials}:
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                yield _impossible(
+                    f"{axis} must be numbers to be put in order, and takes {shown(value)}",
                     f"give {axis} numbers",
                 )
-            ]
-    found = _of_rivals(plan, question)
+                return
+    yield from _of_rivals(plan, question)
     if plan.is_adaptive:  # which values are tried is not known yet
-        return found
+        return
     heads = sorted({trial.point[x] for trial in plan.trials})
     if len(heads) < _FEWEST_FOR_A_TEST:
         verdict = (
@@ -163,68 +152,57 @@ def _of_a_transition(plan: Plan, question: Transition) -> list[Concern]:
             "a drop cannot be told from diminishing returns",
         )[len(heads) - 1]
         number = "one value" if len(heads) == 1 else f"{len(heads)} values"
-        found.append(
-            _weak(
-                f"{x} has {number} ({listed(heads)}), and a test needs {_FEWEST_FOR_A_TEST}, two "
-                f"of them below the drop: {verdict}",
-                _with_more(x, heads),
-            )
+        yield _weak(
+            f"{x} has {number} ({listed(heads)}), and a test needs {_FEWEST_FOR_A_TEST}, two "
+            f"of them below the drop: {verdict}",
+            _with_more(x, heads),
         )
     elif len(heads[2:]) <= _ROOM:
-        found.append(
-            _weak(
-                f"with {x} = {listed(heads)} a drop can be established at {x} = "
-                f"{listed(heads[2:], 'or')}, not at {heads[1]}: it takes two smaller values",
-                f"{_with_more(x, heads)}, or smaller ones",
-            )
+        yield _weak(
+            f"with {x} = {listed(heads)} a drop can be established at {x} = "
+            f"{listed(heads[2:], 'or')}, not at {heads[1]}: it takes two smaller values",
+            f"{_with_more(x, heads)}, or smaller ones",
         )
     if by is not None and len(lengths := {trial.point[by] for trial in plan.trials}) < 2:
-        found.append(
-            _weak(
-                f"{by} has one value, {min(lengths)}, so growth with {by} cannot be judged",
-                f"give {by} two values or more, or ask with by=None",
-            )
+        yield _weak(
+            f"{by} has one value, {min(lengths)}, so growth with {by} cannot be judged",
+            f"give {by} two values or more, or ask with by=None",
         )
-    return found
 
 
-def _of_rivals(plan: Plan, question: Transition) -> list[Concern]:
-    """Return what early stopping does to a transition where cells compete."""
+def _of_rivals(plan: Plan, question: Transition) -> Iterator[Concern]:
+    """Yield what early stopping does to a transition where cells compete."""
     stopping = plan.sweep.early_stopping
     if stopping is None or not stopping.milestones(plan.sweep.budget):
-        return []
+        return
     strata: dict[str, list[Trial]] = {}
     for trial in plan.trials:
         strata.setdefault(trial.stratum, []).append(trial)
-    axes = [question.x] if question.by is None else [question.x, question.by]
-    competing = set()
+    axes = (question.x,) if question.by is None else (question.x, question.by)
+    competing: set[str] = set()
     for trials in strata.values():
         contenders = {
             trial.point if stopping.compete == "points" else trial.key for trial in trials
         }
         if len(contenders) > stopping.min_survivors:
             competing |= {axis for axis in axes if len({trial.point[axis] for trial in trials}) > 1}
-    strata_needed = f"strata=({', '.join(map(repr, axes))}{',' if len(axes) == 1 else ''})"
-    if question.x in competing:
-        return [
-            _impossible(
-                f"early stopping lets trials of different {question.x} compete, so those that are "
-                "supposed to lose never reach the full budget",
-                f"give Asha {strata_needed}",
-            )
-        ]
-    if competing:
-        return [
-            _weak(
-                f"early stopping lets trials of different {question.by} compete, so lengths at "
-                "which the error is larger are lost",
-                f"give Asha {strata_needed}",
-            )
-        ]
-    return []
+    if not competing:
+        return
+    lost = next(axis for axis in axes if axis in competing)
+    are_heads = lost == question.x
+    effect = (
+        "those that are supposed to lose never reach the full budget"
+        if are_heads
+        else "lengths at which the error is larger are lost"
+    )
+    yield Concern(
+        "impossible" if are_heads else "weak",
+        f"early stopping lets trials of different {lost} compete, so {effect}",
+        f"give Asha strata={axes!r}",
+    )
 
 
-def _of_a_lean_question(plan: Plan, question: Lean) -> list[Concern]:
+def _of_a_lean_question(plan: Plan, question: Lean) -> Iterator[Concern]:
     groups: dict[Any, dict[Any, Trial]] = {}
     for trial in plan.trials:
         shapes = groups.setdefault(comparison_of(question, trial.point), {})
@@ -237,56 +215,53 @@ def _of_a_lean_question(plan: Plan, question: Lean) -> list[Concern]:
         if len(baselines) != 1:
             found.append(_without_one_baseline(plan, question, baselines, where))
             continue
-        if not (candidates := _num_cheaper(question, shapes, baselines[0])):
-            found.append(
-                _weak(
-                    f"no planned shape has a lower {question.costs[0]} than the baseline{where}, "
-                    "so none can be leaner",
-                    "add smaller shapes, or ask for another cost",
-                )
-            )
+        candidates = _num_cheaper(question, shapes, baselines[0])
         most = max(most, candidates)
+        if not candidates:
+            text = f"no planned shape has a lower {question.costs[0]} than the baseline{where}, "
+            remedy = "add smaller shapes, or ask for another cost"
+            found.append(_weak(f"{text}so none can be leaner", remedy))
     # A comparison that stands by itself is answered whatever becomes of the others.
-    lost = [concern for concern in found if concern.kind == "impossible"]
-    if len(lost) < len(groups):
-        found = [Concern("weak", each.text, each.remedy) for each in found]
+    some_stand = sum(each.kind == "impossible" for each in found) < len(groups)
+    yield from (replace(each, kind="weak") if some_stand else each for each in found)
     seeds = plan.sweep.replicates
     if question.nuisance and seeds == 1:
-        found.append(
-            _weak(
-                f"with one seed the best {', '.join(question.nuisance)} of a shape is chosen by "
-                "the run that then stands for it, which flatters shapes with many settings",
-                "--set replicates=3",
-            )
+        yield _weak(
+            f"with one seed the best {', '.join(question.nuisance)} of a shape is chosen by "
+            "the run that then stands for it, which flatters shapes with many settings",
+            "--set replicates=3",
         )
     if seeds > 1 and most:
-        needed = _margin_with_even_odds(seeds, most, _ALPHA / len(groups))
-        if needed > _GENEROUS:
-            found.append(
-                _weak(
-                    f"with {seeds} seeds and {most} candidates an equal shape is found every "
-                    f"second time if the margin is {needed:.1f} times the sd between seeds",
-                    f"--set replicates={_enough_seeds(seeds, most, _ALPHA / len(groups))}",
-                )
+        alpha = _ALPHA / len(groups)
+        margin = _margin_with_even_odds(seeds, most, alpha)
+        if margin > _GENEROUS:
+            enough = next(
+                more
+                for more in itertools.count(seeds)
+                if _margin_with_even_odds(more, most, alpha) <= _GENEROUS
             )
-    return found
+            yield _weak(
+                f"with {seeds} seeds and {most} candidates an equal shape is found every "
+                f"second time if the margin is {margin:.1f} times the sd between seeds",
+                f"--set replicates={enough}",
+            )
 
 
 def _without_one_baseline(
     plan: Plan, question: Lean, baselines: Sequence[Trial], where: str
 ) -> Concern:
-    words = point_label(dict(question.baseline))
+    label = point_label(dict(question.baseline))
     if baselines:
         few = "; ".join(point_label(each.point) for each in baselines[:3])
         return _impossible(
-            f"the baseline {words} fits {len(baselines)} shapes{where}, for example {few}",
+            f"the baseline {label} fits {len(baselines)} shapes{where}, for example {few}",
             "name one by fixing every axis that varies, or call axes that are no part of a shape "
             "nuisance=(...)",
         )
     for skipped in plan.skipped:
         if question.is_baseline(skipped.point):
             return _impossible(
-                f"the baseline {words} is skipped{where}: {skipped.reason}", "make it possible"
+                f"the baseline {label} is skipped{where}: {skipped.reason}", "make it possible"
             )
     if plan.sweep.search.method == "grid":
         remedy = "add its values to the axes, or name a planned shape"
@@ -295,7 +270,7 @@ def _without_one_baseline(
             "a search begins with the baseline where it names a value, within its range, of every "
             "axis that varies: name all of them"
         )
-    return _impossible(f"no planned trial has the baseline {words}{where}", remedy)
+    return _impossible(f"no planned trial has the baseline {label}{where}", remedy)
 
 
 def _num_cheaper(question: Lean, shapes: dict[Any, Trial], baseline: Trial) -> int:
@@ -314,16 +289,6 @@ def _margin_with_even_odds(seeds: int, candidates: int, alpha: float) -> float:
 
     df = 2 * (seeds - 1) + (_LENT_DF if candidates > 1 else 0.0)
     return float(stdtrit(df, 1 - alpha / candidates)) * math.sqrt(2 / seeds)
-
-
-def _enough_seeds(seeds: int, candidates: int, alpha: float) -> int:
-    while _margin_with_even_odds(seeds, candidates, alpha) > _GENEROUS:
-        seeds += 1
-    return seeds
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float))
 
 
 def _with_more(x: str, values: Sequence[Any]) -> str:

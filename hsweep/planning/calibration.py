@@ -9,7 +9,6 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,18 +17,8 @@ from hsweep.files import write_text
 
 _KEPT_SAMPLES: Final = 200
 
-
-@dataclass(frozen=True, slots=True)
-class SpeedModel:
-    """Seconds for a budget unit as a function of a model's training FLOPs for one example."""
-
-    seconds_a_unit: float
-    seconds_a_flop: float
-
-    def seconds(self, trial: Trial) -> float:
-        """Return the estimated training time of a whole trial."""
-        each = self.seconds_a_unit + self.seconds_a_flop * trial.counts.train_flops
-        return each * trial.budget.amount
+_Samples = list[list[float]]
+"""Pairs of training FLOPs for an example and seconds for a budget unit."""
 
 
 class Calibration:
@@ -45,7 +34,7 @@ class Calibration:
         text = json.dumps(dict(hardware), sort_keys=True, default=str)
         self._machine = hashlib.sha256(text.encode()).hexdigest()[:12]
         try:
-            self._content = _measurements(json.loads(path.read_text()))
+            self._content = _checked(json.loads(path.read_text()))
         except (OSError, ValueError, TypeError, AttributeError):
             # No measurement yet, or something else: the next study measures again.
             self._content = {}
@@ -60,53 +49,44 @@ class Calibration:
                 del samples[:-_KEPT_SAMPLES]
         write_text(self._path, json.dumps(self._content))
 
-    def model(self, trial: Trial) -> SpeedModel | None:
-        """Return the speed fitted for trials of this kind, None if none was measured here."""
-        samples = self._content.get(self._machine, {}).get(_kind(trial), [])
-        if not samples:
-            return None
-        import numpy as np
-        from scipy.optimize import nnls
-
-        flops, seconds = np.array(samples).T
-        # Relative errors: without the weights the largest trials alone would decide.
-        design = np.column_stack([np.ones_like(flops), flops / flops.max()]) / seconds[:, None]
-        (constant, slope), _ = nnls(design, np.ones_like(seconds))
-        return SpeedModel(float(constant), float(slope / flops.max()))
-
     def estimate(self, trials: Iterable[Trial]) -> float | None:
         """Return the training seconds of all trials together, None where any is unknown."""
+        kinds = self._content.get(self._machine, {})
+        fitted: dict[str, tuple[float, float]] = {}
         total = 0.0
-        models: dict[str, SpeedModel | None] = {}
         for trial in trials:
             kind = _kind(trial)
-            if kind not in models:
-                models[kind] = self.model(trial)
-            speed = models[kind]
-            if speed is None:
+            if not kinds.get(kind):
                 return None
-            total += speed.seconds(trial)
+            if kind not in fitted:
+                fitted[kind] = _fitted(kinds[kind])
+            constant, slope = fitted[kind]
+            total += (constant + slope * trial.counts.train_flops) * trial.budget.amount
         return total
 
 
-def _measurements(found: Any) -> dict[str, dict[str, list[list[float]]]]:
-    """Return what a file holds, by machine and kind of training: pairs of training FLOPs and
-    seconds for a unit.
+def _fitted(samples: _Samples) -> tuple[float, float]:
+    """Return seconds for a budget unit, and for a training FLOP of it; neither is negative."""
+    import numpy as np
+    from scipy.optimize import nnls
+
+    flops, seconds = np.array(samples).T
+    # Relative errors: without the weights the largest trials alone would decide.
+    design = np.column_stack([np.ones_like(flops), flops / flops.max()]) / seconds[:, None]
+    (constant, slope), _ = nnls(design, np.ones_like(seconds))
+    return float(constant), float(slope / flops.max())
+
+
+def _checked(content: Any) -> dict[str, dict[str, _Samples]]:
+    """Return what a file holds, by machine and kind of training.
 
     Raises:
         ValueError, TypeError, AttributeError: it holds something else.
     """
-    content = {
-        machine: {
-            kind: [[float(flops), float(seconds)] for flops, seconds in samples]
-            for kind, samples in kinds.items()
-        }
-        for machine, kinds in found.items()
-    }
-    numbers = (n for kinds in content.values() for each in kinds.values() for s in each for n in s)
-    if not all(0 < number < math.inf for number in numbers):
+    samples = (pair for kinds in content.values() for each in kinds.values() for pair in each)
+    if not all(0 < flops < math.inf and 0 < seconds < math.inf for flops, seconds in samples):
         raise ValueError("times and FLOPs are positive")
-    return content
+    return content  # type: ignore[no-any-return]
 
 
 def _kind(trial: Trial) -> str:

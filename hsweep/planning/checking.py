@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.design.labels import point_label, varying_axes
@@ -35,15 +35,9 @@ class Checked:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return this as plain JSON content."""
-        return {
-            "shapes": list(self.shapes),
-            "unchecked": list(self.unchecked),
-            "seconds": self.seconds,
-        }
+        return asdict(self)
 
     def lines(self) -> list[str]:
-        """Return what there is to say where all went well."""
         return [f"not checked before the start: {each}" for each in self.unchecked]
 
 
@@ -72,7 +66,7 @@ def check_trials(trials: Sequence[Trial]) -> Checked:
             continue
         try:
             with rehearsal.undisturbed():
-                if opened is None or not _has_same_data(opened[0], trial):
+                if opened is None or _data_of(opened[0]) != _data_of(trial):
                     opened = None  # one at a time
                     opened = (trial, rehearsal.open_data(trial))
                 left_out = rehearsal.rehearse(trial, opened[1])
@@ -101,12 +95,8 @@ def _size(trial: Trial) -> tuple[int, int]:
     return trial.counts.num_params, trial.counts.forward_flops
 
 
-def _has_same_data(one: Trial, other: Trial) -> bool:
-    return (one.task, one.seeds, one.recipe.batch_size) == (
-        other.task,
-        other.seeds,
-        other.recipe.batch_size,
-    )
+def _data_of(trial: Trial) -> tuple[object, ...]:
+    return trial.task, trial.seeds, trial.recipe.batch_size
 
 
 def _refusal(label: str, trial: Trial, error: "RehearsalError") -> str:

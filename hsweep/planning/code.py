@@ -16,16 +16,16 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
 
-from hsweep.errors import ROOT, UserError, is_installed
-from hsweep.own_packages import PACKAGES, SHARED, SWEEP_FILE_PREFIX, bodies_of, is_of_user
-from hsweep.planning.source import Import, Source, source_of, source_of_part
+from hsweep.errors import UserError, is_installed
+from hsweep.own_packages import PACKAGES, SWEEP_FILE_PREFIX
+from hsweep.planning.source import source_of, source_of_part
 
 SWEEP_FILE: Final = "the sweep file"
 """What the sweep file is called among the files of a trial's code, wherever it lies."""
@@ -165,7 +165,6 @@ class _Closure:
         self._seen: set[str] = set()
 
     def code(self) -> Code:
-        """Return what was found."""
         listed = "".join(f"{name}\0{self._files[name]}\0" for name in sorted(self._files))
         return Code(_digest(listed.encode()), dict(self._files), frozenset(self._libraries))
 
@@ -178,15 +177,9 @@ class _Closure:
             if name in self._seen:
                 continue
             self._seen.add(name)
-            package, _, attribute = name.partition(".")
-            is_body = package in SHARED and attribute.startswith("__init__")
-            found = None if is_body else self._spec(name)
+            found = self._spec(name)
             if found is not None:
                 queue += self._entered(name, found)
-            is_users = found is not None and is_of_user(name, Path(found.origin or ROOT / package))
-            is_defined_by_user = found is None and package in SHARED and "." not in attribute
-            if is_users or is_defined_by_user:
-                queue += self._bodies(package)
 
     def visit_sweep(self, module: str, definitions: set[str]) -> None:
         """Add what of a sweep file trials can reach, and what that imports."""
@@ -196,10 +189,10 @@ class _Closure:
         source = source_of_part(Path(file), definitions)
         if source.text:
             self._files[SWEEP_FILE] = _digest(source.text.encode())
-        for name in self._modules(source):
+        for name in source.imports:
             self.visit(name)
 
-    def _entered(self, name: str, spec: ModuleSpec) -> list[str]:
+    def _entered(self, name: str, spec: ModuleSpec) -> Collection[str]:
         """Add a module's file; return the modules that it imports."""
         path = None if spec.origin is None else Path(spec.origin)
         if path is None or not path.is_file():  # a namespace package
@@ -211,26 +204,7 @@ class _Closure:
             return []
         source = source_of(path, name if is_package else name.rpartition(".")[0])
         self._files[label] = _digest(source.text.encode())
-        return self._modules(source)
-
-    def _bodies(self, package: str) -> list[str]:
-        """Add what the user's packages define that are called like this project's; return the
-        modules that they import."""
-        found: list[str] = []
-        for number, file in enumerate(bodies_of(package)):
-            label = f"{package}/__init__{number or ''}.py of yours"
-            if label not in self._files:
-                source = source_of(file, package)
-                self._files[label] = _digest(source.text.encode())
-                found += self._modules(source)
-        return found
-
-    def _modules(self, source: Source) -> list[str]:
-        """Return what a file imports, packages before what is in them."""
-        names: dict[str, None] = {}
-        for each in source.imports:
-            names |= dict.fromkeys(_with_packages(each))
-        return list(names)
+        return source.imports
 
     def _spec(self, name: str) -> ModuleSpec | None:
         """Return where a module is whose code counts; None for any other."""
@@ -241,21 +215,13 @@ class _Closure:
             return _found(name) if self._follows_tool and name not in (_TOOL, _MESSAGES) else None
         if top not in PACKAGES:
             found = _found(top)
-            if found is None:
+            place = None if found is None else _place(found)
+            if place is None:
                 return None
-            place = _place(found)
-            if place is None or is_installed(place):
-                if place is not None:
-                    self._libraries.add(top)
+            if is_installed(place):
+                self._libraries.add(top)
                 return None
         return _found(name)
-
-
-def _with_packages(found: Import) -> Iterator[str]:
-    parts = found.module.split(".")
-    yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
-    if found.name is not None:
-        yield f"{found.module}.{found.name}"
 
 
 def _found(name: str) -> ModuleSpec | None:

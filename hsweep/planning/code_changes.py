@@ -158,7 +158,6 @@ def acceptance(
 
 
 def acceptance_line(entry: Mapping[str, Any]) -> str:
-    """Return a recorded acceptance in words."""
     number = entry["trials"]
     trials = f"{number} trial{'' if number == 1 else 's'}"
     done = "kept" if entry["what"] == "kept" else f"taken from study {entry['what']}"

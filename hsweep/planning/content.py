@@ -58,14 +58,14 @@ def _field_names(kind: Hashable, for_key: bool) -> tuple[str, ...] | None:
     return tuple(each.name for each in fields(kind) if is_in_key(each) or not for_key)
 
 
-def content_text(value: Any, *, for_key: bool = False) -> str:
-    """Return the description of ``value`` as JSON in one form: sorted names, no spaces.
+def content_hash(value: Any, *, for_key: bool = False) -> str:
+    """Return 20 hexadecimal digits of the description of ``value``.
 
     Raises:
         UserError: a part with no content to compare, or a number that is not finite.
     """
     try:
-        return _ONE_FORM.encode(describe(value, for_key=for_key))
+        text = _ONE_FORM.encode(describe(value, for_key=for_key))
     except UserError:
         raise
     except ValueError as error:
@@ -74,14 +74,4 @@ def content_text(value: Any, *, for_key: bool = False) -> str:
         ) from error
     except RecursionError as error:
         raise UserError("a model, task or recipe holds itself, or nests without end") from error
-
-
-def content_hash(value: Any, *, for_key: bool = False) -> str:
-    """Return 20 hexadecimal digits of ``content_text``."""
-    text = content_text(value, for_key=for_key)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
-
-
-def key_hash(value: Any) -> str:
-    """Return the content hash that a key has of ``value``."""
-    return content_hash(value, for_key=True)

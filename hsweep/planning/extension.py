@@ -5,25 +5,26 @@ becomes trials: those on record that did not run to their end come first, in the
 replicates and never by how good they looked; new seeds and new axis values follow.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from hsweep.design.domain import as_value
 from hsweep.design.space import Point, recorded_point
+from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
-from hsweep.planning.content import content_hash
 from hsweep.planning.plan import Plan, Planner
 from hsweep.record.manifest import NEW_SEED
 from hsweep.record.rows import TrialRow
 
-_TAKEN_UP = (
-    (TrialStatus.RUNNING, "continued"),
-    (TrialStatus.PLANNED, "started"),
-    (TrialStatus.STOPPED_EARLY, "stopped early, now run to the end"),
-    (TrialStatus.FAILED, "failed, tried again"),
-)
+_TAKEN_UP: Final = {
+    TrialStatus.RUNNING: "continued",
+    TrialStatus.PLANNED: "started",
+    TrialStatus.STOPPED_EARLY: "stopped early, now run to the end",
+    TrialStatus.FAILED: "failed, tried again",
+}
 """Which recorded trials can become full-budget runs, first choice first. One that diverged cannot:
 the same seed would diverge again."""
 
@@ -38,7 +39,6 @@ class Wanted:
 
     @property
     def label(self) -> str:
-        """The cell in words."""
         return " ".join(
             f"{axis}={f'{value:g}' if isinstance(value, float) else value}"
             for axis, value in self.at.items()
@@ -69,24 +69,18 @@ class Extension:
 
     @property
     def keys(self) -> frozenset[str]:
-        """Keys of the trials that are run."""
         return frozenset(addition.trial.key for addition in self.additions)
 
     def lines(self) -> list[str]:
-        """Return what is run and why, a line a cell."""
         lines = []
         for wanted in self.wanted:
-            ways: dict[str, int] = {}
-            for addition in self.additions:
-                if addition.cell == wanted.label:
-                    ways[addition.how] = ways.get(addition.how, 0) + 1
+            ways = Counter(each.how for each in self.additions if each.cell == wanted.label)
             if ways:
                 how = ", ".join(f"{number} {way}" for way, number in ways.items())
                 lines.append(f"{wanted.label}: {how} ({wanted.why})")
         return [*lines, *(f"not run: {problem}" for problem in self.problems)]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the extension as plain JSON content: what was asked for and what is run."""
         return {
             "wanted": [
                 {"at": dict(cell.at), "trials": cell.trials, "why": cell.why}
@@ -94,12 +88,12 @@ class Extension:
             ],
             "trials": [
                 {
-                    "key": addition.trial.key,
-                    "point": dict(addition.trial.point),
-                    "replicate": addition.trial.replicate,
-                    "how": addition.how,
+                    "key": each.trial.key,
+                    "point": dict(each.trial.point),
+                    "replicate": each.trial.replicate,
+                    "how": each.how,
                 }
-                for addition in self.additions
+                for each in self.additions
             ],
             "problems": list(self.problems),
         }
@@ -122,21 +116,23 @@ def plan_extension(plan: Plan, recorded: Sequence[TrialRow], wanted: Iterable[Wa
     wanted = tuple(wanted)
     planner = Planner.following(plan)
     trials = {trial.key: trial for trial in plan.trials}
-    finder = _Finder(plan, recorded)
+    rows: dict[Point, list[TrialRow]] = {}
+    for row in recorded:
+        rows.setdefault(recorded_point(row.point), []).append(row)
     additions: list[Addition] = []
     problems: list[str] = []
     for cell in wanted:
         try:
-            points = finder.points_in(cell)
+            points = _points_in(cell, plan.sweep, rows)
         except UserError as error:
             problems.append(f"{cell.label}: {error}")
             continue
         for point in points:
-            found, problem = _fill(cell, point, finder.rows_of(point), trials, planner)
+            found, problem = _fill(cell, point, rows.get(point, []), trials, planner)
             additions += found
             if problem:
                 problems.append(f"{cell.label}: {problem}")
-    added = tuple(each.trial for each in additions if not each.is_recorded)
+    added = [each.trial for each in additions if not each.is_recorded]
     return Extension(_grown(plan, planner, added), wanted, tuple(additions), tuple(problems))
 
 
@@ -146,12 +142,11 @@ def with_extensions(plan: Plan, extensions: Iterable[Mapping[str, Any]]) -> Plan
     planner = Planner.following(plan)
     known = {trial.key for trial in plan.trials}
     added: list[Trial] = []
-    for extension in extensions:
-        for entry in extension["trials"]:
-            if entry["key"] not in known:
-                point = recorded_point(entry["point"])
-                added += planner.plan_point(point, replicates=[int(entry["replicate"])])
-    return _grown(plan, planner, tuple(added))
+    for entry in (each for extension in extensions for each in extension["trials"]):
+        if entry["key"] not in known:
+            point = recorded_point(entry["point"])
+            added += planner.plan_point(point, replicates=[int(entry["replicate"])])
+    return _grown(plan, planner, added)
 
 
 def carried_over(
@@ -165,37 +160,35 @@ def carried_over(
     Returns:
         The plan with the trials that stay, and the extensions with these, by their keys of now.
     """
-    points = {content_hash(dict(trial.point)) for trial in plan.trials}
-    axes = {frozenset(trial.point) for trial in plan.trials}
+    points = {trial.point for trial in plan.trials}
+    axes = {frozenset(point) for point in points}
 
-    def stays(entry: Mapping[str, Any]) -> bool:
-        was_outside = entry["how"] == "new" and frozenset(entry["point"]) in axes
-        return was_outside or content_hash(entry["point"]) in points
+    def carried(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        is_new = entry["how"] == "new"
+        if recorded_point(entry["point"]) in points:
+            # Once in the space, it is the space that decides.
+            yield {**entry, "how": "in the sweep since"} if is_new else entry
+        elif is_new and frozenset(entry["point"]) in axes:
+            yield entry
 
-    carried = [
-        {**extension, "trials": [each for each in extension["trials"] if stays(each)]}
-        for extension in extensions
+    kept = [[new for old in each["trials"] for new in carried(old)] for each in extensions]
+    grown = with_extensions(plan, [{"trials": entries} for entries in kept])
+    keys = {(trial.point, trial.replicate): trial.key for trial in grown.trials}
+
+    def with_keys(entries: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        for entry in entries:
+            if key := keys.get((recorded_point(entry["point"]), int(entry["replicate"]))):
+                yield {**entry, "key": key}
+
+    return grown, [
+        {**extension, "trials": [*with_keys(entries)]}
+        for extension, entries in zip(extensions, kept, strict=True)
     ]
-    grown = with_extensions(plan, carried)
-    keys = {(content_hash(dict(trial.point)), trial.replicate): trial.key for trial in grown.trials}
-    for extension in carried:
-        trials = []
-        for entry in extension["trials"]:
-            point = content_hash(entry["point"])
-            if key := keys.get((point, int(entry["replicate"]))):
-                # Once in the space, it is the space that decides.
-                is_in_space = point in points and entry["how"] == "new"
-                how = {"how": "in the sweep since"} if is_in_space else {}
-                trials.append({**entry, **how, "key": key})
-        extension["trials"] = trials
-    return grown, carried
 
 
-def _grown(plan: Plan, planner: Planner, added: tuple[Trial, ...]) -> Plan:
-    problems = (*plan.data_problems, *planner.data_problems)
-    return replace(
-        plan, trials=(*plan.trials, *added), data_problems=tuple(dict.fromkeys(problems))
-    )
+def _grown(plan: Plan, planner: Planner, added: Iterable[Trial]) -> Plan:
+    problems = dict.fromkeys([*plan.data_problems, *planner.data_problems])
+    return replace(plan, trials=(*plan.trials, *added), data_problems=tuple(problems))
 
 
 def _fill(
@@ -206,14 +199,13 @@ def _fill(
     planner: Planner,
 ) -> tuple[list[Addition], str]:
     """Return the trials one point is given, and why there are fewer than asked for."""
-    order = [status for status, _ in _TAKEN_UP]
-    words = dict(_TAKEN_UP)
+    order = list(_TAKEN_UP)
     usable = sorted(
-        (row for row in rows if row.status in words and row.key in trials),
+        (row for row in rows if row.status in _TAKEN_UP and row.key in trials),
         key=lambda row: (order.index(row.status), row.replicate),
     )
     found = [
-        Addition(cell.label, trials[row.key], words[row.status], is_recorded=True)
+        Addition(cell.label, trials[row.key], _TAKEN_UP[row.status], is_recorded=True)
         for row in usable[: cell.trials]
     ]
     lacking = cell.trials - len(found)
@@ -231,49 +223,24 @@ def _fill(
     return found, ""
 
 
-class _Finder:
-    """Finds the points of a cell: those on record, else those of the sweep's space."""
+def _points_in(cell: Wanted, sweep: Sweep, recorded: Collection[Point]) -> list[Point]:
+    """Return the points of a cell: those on record, else those of the sweep's space.
 
-    def __init__(self, plan: Plan, recorded: Sequence[TrialRow]) -> None:
-        self._sweep = plan.sweep
-        self._rows: dict[str, list[TrialRow]] = {}
-        self._points: dict[str, Point] = {}
-        for row in recorded:
-            point = recorded_point(row.point)
-            identity = content_hash(dict(point))
-            self._points.setdefault(identity, point)
-            self._rows.setdefault(identity, []).append(row)
-
-    def rows_of(self, point: Point) -> list[TrialRow]:
-        """Return a point's trials on record."""
-        return self._rows.get(content_hash(dict(point)), [])
-
-    def points_in(self, cell: Wanted) -> list[Point]:
-        """Return the points of a cell.
-
-        Raises:
-            UserError: the space has none there, or does not say which.
-        """
-        known = [point for point in self._points.values() if _lies_in(point, cell)]
-        if known:
-            return known
-        sweep = self._sweep
-        for axis, value in cell.at.items():
-            sweep = sweep.with_setting(axis, [value])
-        points = [point for point in sweep.space.points() if _lies_in(point, cell)]
-        if not points:
-            raise UserError("the sweep's space has no point there")
-        per_cell: dict[tuple[Any, ...], int] = {}
-        for point in self._points.values():
-            at = tuple(point.get(axis) for axis in cell.at)
-            per_cell[at] = per_cell.get(at, 0) + 1
-        if len(points) > max(per_cell.values(), default=len(points)):
-            raise UserError(
-                f"the sweep's space has {len(points)} points there, more than any cell of the "
-                "study: its axes change in step, and no row says how they go on"
-            )
-        return points
-
-
-def _lies_in(point: Mapping[str, Any], cell: Wanted) -> bool:
-    return all(point.get(axis) == as_value(value) for axis, value in cell.at.items())
+    Raises:
+        UserError: the space has none there, or does not say which.
+    """
+    at = {axis: as_value(value) for axis, value in cell.at.items()}
+    if known := [point for point in recorded if point.has(at)]:
+        return known
+    for axis, value in cell.at.items():
+        sweep = sweep.with_setting(axis, [value])
+    points = [point for point in sweep.space.points() if point.has(at)]
+    if not points:
+        raise UserError("the sweep's space has no point there")
+    per_cell = Counter(tuple(point.get(axis) for axis in cell.at) for point in recorded)
+    if len(points) > max(per_cell.values(), default=len(points)):
+        raise UserError(
+            f"the sweep's space has {len(points)} points there, more than any cell of the "
+            "study: its axes change in step, and no row says how they go on"
+        )
+    return points

@@ -7,12 +7,12 @@ as changing no result (``tasks.base.not_in_key``), or versions of installed pack
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from hsweep.design.origin import Origin, versions_of
 from hsweep.planning.code import Code, code_of, training_code
-from hsweep.planning.content import content_hash, key_hash
+from hsweep.planning.content import content_hash
 
 _KEY_FORMAT: Final = 1
 CONTENT_PARTS: Final = ("model", "task", "data", "recipe", "budget", "seeds")
@@ -39,6 +39,9 @@ def key_of(parts: Mapping[str, str], accepted: Accepted | None = None) -> str:
     return "t" + content_hash({"format": _KEY_FORMAT, **taken, **code})
 
 
+_hash_for_key = partial(content_hash, for_key=True)
+
+
 def parts_of(
     model: Any,
     task: Any,
@@ -46,7 +49,7 @@ def parts_of(
     budget: Any,
     fingerprint: str,
     *,
-    hashed: Callable[[Any], str] = key_hash,
+    hashed: Callable[[Any], str] = _hash_for_key,
     sweep_module: str = "",
 ) -> tuple[dict[str, str], str]:
     """Return what the keys of a point's trials are made of, part by part, but for their seeds.

@@ -77,5 +77,4 @@ class SweepOptions:
 
     @property
     def limits(self) -> Limits:
-        """The bounds on what a trial may cost."""
         return Limits(self.max_params, self.min_params, self.max_memory, self.max_flops)

@@ -1,12 +1,12 @@
 """Every trial before any trains: keys, counts, memory, what is impossible and what is double."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any, Final
 
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.design.question import Lean
-from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, cost_columns
@@ -75,7 +75,6 @@ class Plan:
     limits: Limits = _UNLIMITED
 
     def totals(self) -> dict[str, int | float]:
-        """Return sums and extremes over the trials."""
         params = [trial.counts.num_params for trial in self.trials]
         memory = [trial.train_memory_bytes for trial in self.trials]
         # The replicates of a point share it.
@@ -102,7 +101,6 @@ class Plan:
         return replace(self, trials=tuple(trials.values()), merged=merged, accepted=accepted)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as plain JSON content."""
         return {
             "sweep": self.sweep.name,
             "preset": self.preset,
@@ -143,7 +141,6 @@ class Planner:
     _fingerprints: dict[str, str] = field(default_factory=dict)
     _with_checked_metrics: set[str] = field(default_factory=set)
     _described: dict[tuple[int, bool], tuple[Any, str]] = field(default_factory=dict)
-    _seeds: dict[int, tuple[Seeds, str]] = field(default_factory=dict)
     _num_planned: int = 0
 
     @classmethod
@@ -201,10 +198,22 @@ class Planner:
         )
         if stopping and isinstance(question, Lean) and question.is_baseline(point):
             stratum = PROTECTED  # everything will be compared with it
-        shared, origin = self._parts_of(model, task, recipe)
+        fingerprint = self._fingerprint_of(task)
+        shared, origin = called(
+            "model, task or recipe",
+            lambda: parts_of(
+                model,
+                task,
+                recipe,
+                sweep.budget,
+                fingerprint,
+                hashed=partial(self._hash_of, for_key=True),
+                sweep_module=self.sweep_module,
+            ),
+        )
         trials = []
         for replicate in range(sweep.replicates) if replicates is None else replicates:
-            seeds, described_seeds = self._seeds_of(replicate)
+            seeds, described_seeds = _seeds_of(self.study_seed, replicate)
             parts = {**shared, "seeds": described_seeds}
             key = key_of(parts, self.accepted)
             if key in self._keys:
@@ -247,26 +256,6 @@ class Planner:
             self._counts[identity] = counted(counts_of, model)
         return self._counts[identity]
 
-    def _parts_of(
-        self, model: AnyModelConfig, task: Task, recipe: Recipe
-    ) -> tuple[dict[str, str], str]:
-        fingerprint = self._fingerprint_of(task)
-        return called(
-            "model, task or recipe",
-            lambda: parts_of(
-                model,
-                task,
-                recipe,
-                self.sweep.budget,
-                fingerprint,
-                hashed=self._hash_for_key,
-                sweep_module=self.sweep_module,
-            ),
-        )
-
-    def _hash_for_key(self, value: Any) -> str:
-        return self._hash_of(value, for_key=True)
-
     def _hash_of(self, value: Any, *, for_key: bool = False) -> str:
         """Describe a value: once, if it is needed again soon, as what all points share is."""
         known = self._described.get((id(value), for_key))
@@ -278,12 +267,6 @@ class Planner:
             self._described[id(value), for_key] = known
         return known[1]
 
-    def _seeds_of(self, replicate: int) -> tuple[Seeds, str]:
-        if replicate not in self._seeds:
-            seeds = replicate_seeds(self.study_seed, replicate)
-            self._seeds[replicate] = (seeds, content_hash(seeds))
-        return self._seeds[replicate]
-
     def _fingerprint_of(self, task: Task) -> str:
         identity = self._hash_of(task)
         if identity not in self._fingerprints:
@@ -293,6 +276,12 @@ class Planner:
                 self.data_problems[str(error)] = None
                 self._fingerprints[identity] = UNREAD_DATA
         return self._fingerprints[identity]
+
+
+@cache
+def _seeds_of(study_seed: int, replicate: int) -> tuple[Seeds, str]:
+    seeds = replicate_seeds(study_seed, replicate)
+    return seeds, content_hash(seeds)
 
 
 def _too_many() -> UserError:
@@ -317,7 +306,7 @@ def make_plan(
         UserError: the space or the sweep's functions cannot be used, or no trial is left.
     """
     planner = Planner(sweep, study_seed, limits, sweep_module, accepted or {})
-    points = list(_points(sweep, study_seed))
+    points = _points(sweep, study_seed)
     # Refused at once where no doubles and no limits could bring so many down to what is allowed.
     if sweep.replicates > MAX_TRIALS or len(points) * sweep.replicates > _MAX_LOOKED_AT:
         raise _too_many()
@@ -344,22 +333,16 @@ def make_plan(
     )
 
 
-def _points(sweep: Sweep, study_seed: int) -> Iterable[Point]:
-    def listed(produce: Callable[[], Iterable[Point]]) -> Sequence[Point]:
-        try:
-            return list(produce())
-        except UserError:
-            raise
-        except Exception as error:
-            raise UserError(f"the sweep's space cannot be listed: {told(error)}") from error
-
-    if sweep.search.method == "grid":
-        return listed(sweep.space.points)
-    assert sweep.search.num_points is not None
-    num_points = min(sweep.search.num_points, MAX_TRIALS + 1)
-
-    def drawn() -> list[Point]:
+def _points(sweep: Sweep, study_seed: int) -> Sequence[Point]:
+    try:
+        if sweep.search.method == "grid":
+            return list(sweep.space.points())
+        assert sweep.search.num_points is not None
+        num_points = min(sweep.search.num_points, MAX_TRIALS + 1)
         first = [each.point for each in baseline_proposals(sweep)]
-        return list(dict.fromkeys([*first, *sweep.space.sample(num_points, study_seed)]))
-
-    return listed(drawn)[:num_points]
+        drawn = sweep.space.sample(num_points, study_seed)
+        return list(dict.fromkeys([*first, *drawn]))[:num_points]
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"the sweep's space cannot be listed: {told(error)}") from error

@@ -59,7 +59,6 @@ def prepare(
 
 
 def variant(sweep: Sweep, options: SweepOptions) -> Sweep:
-    """Return what the options choose of a sweep."""
     chosen = sweep.with_preset(options.preset)
     for name, values in options.settings:
         chosen = chosen.with_setting(name, values)
@@ -67,7 +66,6 @@ def variant(sweep: Sweep, options: SweepOptions) -> Sweep:
 
 
 def recorded_options(manifest: Manifest) -> SweepOptions:
-    """Return what a study's sweep was chosen by."""
     return SweepOptions(
         preset=manifest.preset,
         settings=[(name, list(values)) for name, values in manifest.settings],
@@ -110,10 +108,6 @@ def prepare_again(study: Study) -> Prepared:
 
 
 def refuse_unread_data(plan: Plan) -> None:
-    """Refuse to train on data that could not be read.
-
-    Raises:
-        UserError: there are such data.
-    """
+    """Refuse to train on data that could not be read, with UserError."""
     if plan.data_problems:
         raise UserError("; ".join(plan.data_problems))

@@ -6,7 +6,7 @@ keeps its results and counts again if it is ever planned again.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ from hsweep.design.labels import listed, point_label, varying_axes
 from hsweep.design.space import recorded_point
 from hsweep.design.trial import Trial
 from hsweep.planning.code_changes import Files, changed_code, part_in_words
-from hsweep.planning.content import content_hash
 from hsweep.planning.continuation import Shorter
 from hsweep.planning.identity import CONTENT_PARTS
 from hsweep.planning.plan import Plan, Planner
@@ -25,8 +24,6 @@ NOT_IN_SPACE: Final = "no longer in the space"
 _NOT_A_REPLICATE: Final = "its seed is no longer one of the sweep's"
 _UNKNOWN: Final = "its code, data or settings have changed"
 _EXAMPLES: Final = 4
-
-_Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,6 @@ class Revision:
 
     @property
     def changes_trials(self) -> bool:
-        """Whether it is not the same trials as before."""
         return bool(self.back or self.new or self.orphaned)
 
     @property
@@ -71,11 +67,9 @@ class Revision:
         return tuple(trial for trial in self.new if trial.key not in continued)
 
     def reasons(self) -> dict[str, list[Orphan]]:
-        """Return the orphans by the reason why they are."""
         return _by_reason(self.orphaned)
 
     def lines(self) -> list[str]:
-        """Return what stays, what is new and what falls out, a line each."""
         varying = varying_axes([*self.plan.trials, *(orphan.row for orphan in self.orphaned)])
         now = len(self.kept) + len(self.back) + len(self.new)
         lines = [f"{now} trials, {self.num_before} before"]
@@ -89,11 +83,10 @@ class Revision:
         if self.continued:
             ways = Counter(each.how for each in self.continued)
             how = ", ".join(f"{number} {way}" for way, number in ways.items())
-            budget = self.plan.sweep.budget
-            trials = [each.trial for each in self.continued]
+            shown = _examples([each.trial for each in self.continued], varying)
             lines.append(
-                f"continued  {len(self.continued)} with a budget of {budget.amount} {budget.unit} "
-                f"({how}): {_examples(trials, varying)}"
+                f"continued  {len(self.continued)} with a budget of {_length(self.plan)} ({how}): "
+                f"{shown}"
             )
         sources = {each.source.key for each in self.continued}
         fallen_out = [orphan for orphan in self.orphaned if orphan.row.key not in sources]
@@ -109,31 +102,31 @@ class Revision:
         return lines
 
     def counts(self) -> dict[str, int]:
-        """Return how many trials there are of each kind."""
-        return {
-            "before": self.num_before,
-            "kept": len(self.kept),
-            "back": len(self.back),
-            "new": len(self.untouched),
-            "continued": len(self.continued),
-            "orphaned": len(self.orphaned),
+        return {"before": self.num_before} | {
+            what: len(entries) for what, entries in self._entries().items()
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return the revision as plain JSON content."""
         return {
             **self.counts(),
             "reasons": {why: len(orphans) for why, orphans in self.reasons().items()},
             "trials": [
-                *(_entry(row, "kept") for row in self.kept),
-                *(_entry(row, "back") for row in self.back),
-                *(_entry(trial, "new") for trial in self.untouched),
-                *(
-                    {**_entry(each.trial, "continued"), "from": each.source.key, "how": each.how}
-                    for each in self.continued
-                ),
-                *({**_entry(each.row, "orphaned"), "why": each.why} for each in self.orphaned),
+                {**_entry(trial, what), **more}
+                for what, entries in self._entries().items()
+                for trial, more in entries
             ],
+        }
+
+    def _entries(self) -> dict[str, list[tuple[Trial | TrialRow, dict[str, str]]]]:
+        """Return the trials of each kind, with what there is to say of each."""
+        return {
+            "kept": [(row, {}) for row in self.kept],
+            "back": [(row, {}) for row in self.back],
+            "new": [(trial, {}) for trial in self.untouched],
+            "continued": [
+                (each.trial, {"from": each.source.key, "how": each.how}) for each in self.continued
+            ],
+            "orphaned": [(each.row, {"why": each.why}) for each in self.orphaned],
         }
 
 
@@ -151,64 +144,63 @@ def compare(
         files: behind digests of code on record.
         shorter: finds what a new trial can go on from.
     """
-    planned = {trial.key: trial for trial in plan.trials}
-    recorded = {row.key: row for row in rows}
+    planned = {trial.key for trial in plan.trials}
+    recorded = {row.key for row in rows}
     present = [row for row in rows if not row.orphaned]
     new = tuple(trial for trial in plan.trials if trial.key not in recorded)
     found = [each for each in map(shorter, new) if each is not None]
-    why = _Why(plan, files, found)
+    gone = [row for row in present if row.key not in planned]
     return Revision(
         plan=plan,
         num_before=len(present),
         kept=tuple(row for row in present if row.key in planned),
         back=tuple(row for row in rows if row.orphaned and row.key in planned),
         new=new,
-        orphaned=tuple(Orphan(row, why(row)) for row in present if row.key not in planned),
+        orphaned=tuple(_orphans(gone, plan, files, found)),
         continued=tuple(each for each in found if each.status is not None),
     )
 
 
-def changed_parts(row: TrialRow, trial: Trial, plan: Plan, files: Files) -> list[str]:
-    """Return what differs between a trial on record and one of the plan, in words; empty if the
-    record does not say what the trial was made of."""
-    if not row.parts or not trial.parts:
-        return []
+def _orphans(
+    rows: Iterable[TrialRow], plan: Plan, files: Files, found: Iterable[Shorter]
+) -> Iterator[Orphan]:
+    """Yield trials on record that are not planned any more, with the reason why."""
+    planned = {(each.point, each.replicate): each for each in plan.trials}
+    points = {point for point, _ in planned}
+    skipped = {each.point: each.reason for each in plan.skipped}
+    lengthened = {each.source.key: each for each in found}
+    for row in rows:
+        point = recorded_point(row.point)
+        if row.key in lengthened:
+            why = _why_of_another_length(lengthened[row.key], plan)
+        elif (point, row.replicate) in planned:
+            why = _what_changed(row, planned[point, row.replicate], plan, files)
+        elif point in skipped:
+            why = f"skipped, {skipped[point]}"
+        else:
+            why = _NOT_A_REPLICATE if point in points else NOT_IN_SPACE
+        yield Orphan(row, why)
+
+
+def _why_of_another_length(shorter: Shorter, plan: Plan) -> str:
+    if shorter.status is not None:
+        return f"continued with a budget of {_length(plan)}"
+    again = f", and it is trained from the start: {shorter.why}" if shorter.why else ""
+    return f"its budget is now {_length(plan)}{again}"
+
+
+def _what_changed(row: TrialRow, trial: Trial, plan: Plan, files: Files) -> str:
     content = [part for part in CONTENT_PARTS if row.parts.get(part) != trial.parts[part]]
     code = changed_code(row.parts, trial.parts, files, plan.accepted)
-    return [*map(part_in_words, content), *(part_in_words(*each) for each in code.items())]
+    parts = [*map(part_in_words, content), *(part_in_words(*each) for each in code.items())]
+    if not parts:
+        return _UNKNOWN
+    has = "has" if len(parts) == 1 and parts[0] not in ("data", "seeds") else "have"
+    return f"its {listed(parts)} {has} changed"
 
 
-class _Why:
-    """Says why a trial on record is not planned any more."""
-
-    def __init__(self, plan: Plan, files: Files, found: Iterable[Shorter]) -> None:
-        self._plan, self._files = plan, files
-        self._at: dict[_Place, Trial] = {
-            _place(trial.point, trial.replicate): trial for trial in plan.trials
-        }
-        self._points = {place for place, _ in self._at}
-        self._skipped = {content_hash(dict(each.point)): each.reason for each in plan.skipped}
-        self._shorter = {each.source.key: each for each in found}
-
-    def __call__(self, row: TrialRow) -> str:
-        budget = self._plan.sweep.budget
-        if row.key in self._shorter:
-            shorter = self._shorter[row.key]
-            if shorter.status is not None:
-                return f"continued with a budget of {budget.amount} {budget.unit}"
-            again = f", and it is trained from the start: {shorter.why}" if shorter.why else ""
-            return f"its budget is now {budget.amount} {budget.unit}{again}"
-        place = _place(row.point, row.replicate)
-        if place not in self._at:
-            point, _ = place
-            if point in self._skipped:
-                return f"skipped, {self._skipped[point]}"
-            return _NOT_A_REPLICATE if point in self._points else NOT_IN_SPACE
-        parts = changed_parts(row, self._at[place], self._plan, self._files)
-        if not parts:
-            return _UNKNOWN
-        has = "has" if len(parts) == 1 and parts[0] not in ("data", "seeds") else "have"
-        return f"its {listed(parts)} {has} changed"
+def _length(plan: Plan) -> str:
+    return f"{plan.sweep.budget.amount} {plan.sweep.budget.unit}"
 
 
 def proposed_trials(plan: Plan, journal: Journal) -> list[Trial]:
@@ -230,10 +222,6 @@ def _by_reason(orphans: Iterable[Orphan]) -> dict[str, list[Orphan]]:
     return found
 
 
-def _place(point: Mapping[str, Any], replicate: int) -> _Place:
-    return content_hash(dict(point)), replicate
-
-
 def _statuses(rows: Iterable[TrialRow]) -> str:
     counts = Counter(str(row.status).replace("_", " ") for row in rows)
     return ", ".join(f"{number} {status}" for status, number in counts.items())
@@ -246,7 +234,7 @@ def _examples(trials: Sequence[Trial | TrialRow], varying: tuple[str, ...]) -> s
 
 
 def _entry(trial: Trial | TrialRow, what: str) -> dict[str, Any]:
-    entry: dict[str, Any] = {
+    entry = {
         "key": trial.key,
         "what": what,
         "point": dict(trial.point),

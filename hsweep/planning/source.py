@@ -4,8 +4,11 @@ What stands under ``if TYPE_CHECKING`` never runs, so it is left out everywhere.
 """
 
 import ast
+import contextlib
+import copy
 import functools
 import importlib.util
+import itertools
 import symtable
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,34 +23,16 @@ _PLAIN_BINDINGS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Import:
-    """One imported name.
-
-    Attributes:
-        module: absolute name of the module.
-        name: what of it is imported, possibly a module itself; None for the module as a whole.
-    """
-
-    module: str
-    name: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Source:
-    """What a file, or a part of it, does: its code in one form, and all that it imports, inside
-    functions too."""
+    """What a file, or a part of it, does: its code in one form, and the names of all that it may
+    import, inside functions too: packages, modules in them, and names that may be modules."""
 
     text: str
-    imports: tuple[Import, ...]
+    imports: frozenset[str]
 
 
 def source_of(path: Path, package: str) -> Source:
-    """Return what a file does; relative imports are from ``package``.
-
-    Raises:
-        OSError: the file cannot be read.
-        SyntaxError: it is no Python.
-    """
+    """Return what a file does; relative imports are from ``package``."""
     return _source(*_stamp(path), package)
 
 
@@ -60,10 +45,6 @@ def source_of_part(path: Path, definitions: Iterable[str]) -> Source:
     assignment acts where nothing in the file uses it. What only ``SWEEP`` uses (spaces, budgets,
     presets, its functions of the point) and what stands under ``if __name__ == "__main__"`` is no
     part of it. A class that the file does not have at its top level leads to the whole file.
-
-    Raises:
-        OSError: the file cannot be read.
-        SyntaxError: it is no Python.
     """
     statements = _statements(*_stamp(path))
     wanted = frozenset(definitions)
@@ -73,13 +54,9 @@ def source_of_part(path: Path, definitions: Iterable[str]) -> Source:
     for_sweep = _reached(statements, [each for each in statements if _SWEEP in each.binds])
     roots = [each for each in statements if each.acts or wanted & each.binds]
     used = _reached(statements, roots)
-    unused = [
-        each
-        for each in statements
-        if each.acts_unused and id(each) not in used and id(each) not in for_sweep
-    ]
-    used = _reached(statements, [*roots, *unused])
-    return _described([each.node for each in statements if id(each) in used], "")
+    roots += [each for each in statements if each.acts_unused and each not in used | for_sweep]
+    used = _reached(statements, roots)
+    return _described([each.node for each in statements if each in used], "")
 
 
 def _stamp(path: Path) -> tuple[Path, int, int]:
@@ -93,8 +70,8 @@ def _source(path: Path, _mtime_ns: int, _size: int, package: str) -> Source:
 
 
 def _described(body: list[ast.stmt], package: str) -> Source:
-    imports = dict.fromkeys(found for node in body for found in _imports(node, package))
-    return Source("\n".join(map(ast.unparse, body)), tuple(imports))
+    imported = frozenset(name for node in body for name in _imported(node, package))
+    return Source("\n".join(map(ast.unparse, body)), imported)
 
 
 def _parsed(path: Path) -> ast.Module:
@@ -135,18 +112,20 @@ def _is_type_checking(test: ast.expr) -> bool:
     return name == "TYPE_CHECKING"
 
 
-def _imports(tree: ast.AST, package: str) -> Iterator[Import]:
+def _imported(tree: ast.AST, package: str) -> Iterator[str]:
     for node in ast.walk(tree):
+        names: list[str] = []
         if isinstance(node, ast.Import):
-            yield from (Import(alias.name) for alias in node.names)
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
-            if node.level:
-                try:
+            # One beyond the top package: the file itself will say so.
+            with contextlib.suppress(ImportError):
+                if node.level:
                     module = importlib.util.resolve_name("." * node.level + module, package)
-                except ImportError:  # beyond the top package: the file itself will say so
-                    continue
-            yield from (Import(module, alias.name) for alias in node.names)
+                names = [f"{module}.{alias.name}" for alias in node.names]
+        for name in names:
+            yield from itertools.accumulate(name.split("."), "{}.{}".format)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,22 +152,15 @@ def _statements(path: Path, _mtime_ns: int, _size: int) -> tuple[_Statement, ...
     imported: set[str] = set()
     for node in _parsed(path).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            for alone in _one_by_one(node):
-                (alias,) = alone.names
+            for alias in node.names:
                 name = alias.asname or alias.name.split(".")[0]
                 imported.add(name)
+                alone = copy.copy(node)
+                alone.names = [alias]
                 found.append(_Statement(alone, frozenset({name}), frozenset()))
         elif not _is_main_guard(node):
             found.append(_statement(node, imported))
     return tuple(found)
-
-
-def _one_by_one(node: ast.Import | ast.ImportFrom) -> Iterator[ast.Import | ast.ImportFrom]:
-    for alias in node.names:
-        if isinstance(node, ast.Import):
-            yield ast.Import([alias])
-        else:
-            yield ast.ImportFrom(node.module, [alias], node.level)
 
 
 def _statement(node: ast.stmt, imported: set[str]) -> _Statement:
@@ -271,28 +243,22 @@ def _global_names(node: ast.stmt) -> frozenset[str]:
 
 
 def _is_main_guard(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.If)
-        and isinstance(node.test, ast.Compare)
-        and isinstance(node.test.left, ast.Name)
-        and node.test.left.id == "__name__"
-    )
+    return isinstance(node, ast.If) and ast.unparse(node.test).startswith("__name__ ==")
 
 
-def _reached(statements: Iterable[_Statement], roots: Iterable[_Statement]) -> set[int]:
-    """Return the ids of all statements that some lead to by the names they use."""
+def _reached(statements: Iterable[_Statement], roots: Iterable[_Statement]) -> set[_Statement]:
+    """Return all statements that some lead to by the names they use."""
     binding: dict[str, list[_Statement]] = {}
     for each in statements:
         for name in each.binds:
             binding.setdefault(name, []).append(each)
     queue = list(roots)
-    found: set[int] = set()
+    found: set[_Statement] = set()
     while queue:
         statement = queue.pop()
-        if id(statement) in found:
-            continue
-        found.add(id(statement))
-        # Whatever changes a name that is used counts with what defines it.
-        for name in statement.uses | statement.binds:
-            queue += binding.get(name, ())
+        if statement not in found:
+            found.add(statement)
+            # Whatever changes a name that is used counts with what defines it.
+            for name in statement.uses | statement.binds:
+                queue += binding.get(name, ())
     return found

@@ -1,19 +1,16 @@
 """The settings of the task of pairs of documents, and what follows from them alone."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tasks.base import not_in_key
 from tasks.lra.byte_text_config import BYTE_VOCABULARY
 from tasks.lra.spec import TokenSpec, bytes_kept, keep_whole_numbers
+from tasks.lra.token_config import BytesConfig
 from tasks.sources.hub import resolved
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentPairsConfig:
+class DocumentPairsConfig(BytesConfig):
     """Tell whether one of two papers cites the other, from the bytes of both.
 
     The document retrieval of the Long Range Arena (arXiv 2011.04006) on the ACL Anthology Network.
@@ -30,28 +27,12 @@ class DocumentPairsConfig:
 
     Attributes:
         data: the folder with the files.
-        seq_len: tokens of a document that a model is given.
-        max_bytes: longer documents are cut; None for ``seq_len``. The published recipe cuts at
-            4,000 and pads to 4,096.
-        max_train: use this many training pairs only.
-        max_validation: use this many validation pairs only.
-        max_test: use this many test pairs only.
-        max_train_eval: compute the training metrics on this many training pairs only.
-        steps_per_epoch: batches that count as an epoch; None for one pass over the training set.
-            Published recipes are counted in batches, differently for every task.
 
     Raises:
         ValueError: a setting out of its range.
     """
 
     data: str = not_in_key("aan")
-    seq_len: int = 4096
-    max_bytes: int | None = None
-    max_train: int | None = None
-    max_validation: int | None = None
-    max_test: int | None = None
-    max_train_eval: int | None = 2_000
-    steps_per_epoch: int | None = None
 
     def __post_init__(self) -> None:
         if not self.data:
@@ -59,16 +40,6 @@ class DocumentPairsConfig:
         object.__setattr__(self, "data", resolved(self.data))
         keep_whole_numbers(self, seq_len=1, max_bytes=1)
         bytes_kept(self.seq_len, self.max_bytes)
-
-    @property
-    def bytes_kept(self) -> int:
-        """Bytes of a document that a model sees at most."""
-        return bytes_kept(self.seq_len, self.max_bytes)
-
-    @property
-    def vocab_size(self) -> int:
-        """Ids that tokens have: 0 to ``vocab_size - 1``."""
-        return self.spec().vocab_size
 
     def spec(self) -> TokenSpec:
         """Return what a model has to know, from the settings alone."""

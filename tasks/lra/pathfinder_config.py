@@ -2,21 +2,19 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tasks.lra.pixels_config import PIXEL_VOCABULARY
 from tasks.lra.spec import TokenSpec, keep_whole_numbers
+from tasks.lra.token_config import TokenConfig
 from tasks.sources.digest import definition_digest
-
-if TYPE_CHECKING:
-    pass
 
 VERSION = "1"
 IMAGE_SIZE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class PathfinderConfig:
+class PathfinderConfig(TokenConfig):
     """Tell whether two markers lie on the same of two dashed contours, among shorter ones.
 
     Pathfinder32 of the Long Range Arena (arXiv 2011.04006), with the published settings of its
@@ -39,9 +37,6 @@ class PathfinderConfig:
         num_train: training images.
         num_validation: validation images.
         num_test: test images.
-        max_train_eval: compute the training metrics on this many training images only.
-        steps_per_epoch: batches that count as an epoch; None for one pass over the training set.
-            Published recipes are counted in batches, differently for every task.
 
     Raises:
         ValueError: a setting out of its range.
@@ -55,8 +50,6 @@ class PathfinderConfig:
     num_train: int = 160_000
     num_validation: int = 20_000
     num_test: int = 20_000
-    max_train_eval: int | None = 2_000
-    steps_per_epoch: int | None = None
 
     def __post_init__(self) -> None:
         keep_whole_numbers(
@@ -93,11 +86,6 @@ class PathfinderConfig:
     def seq_len(self) -> int:
         """Tokens of a sequence, the pixels of an image."""
         return IMAGE_SIZE**2
-
-    @property
-    def vocab_size(self) -> int:
-        """Ids that tokens have: 0 to ``vocab_size - 1``."""
-        return self.spec().vocab_size
 
     def spec(self) -> TokenSpec:
         """Return what a model has to know, from the settings alone."""

@@ -1,22 +1,20 @@
 """The settings of the task of images read pixel by pixel, and what follows from them alone."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tasks.base import not_in_key
 from tasks.lra.spec import TokenSpec, keep_whole_numbers
+from tasks.lra.token_config import ReadConfig
 from tasks.settings import share
 from tasks.sources.hub import resolved
-
-if TYPE_CHECKING:
-    pass
 
 PIXEL_VOCABULARY: Final = 256
 """The levels of grey."""
 
 
 @dataclass(frozen=True, slots=True)
-class PixelsConfig:
+class PixelsConfig(ReadConfig):
     """Classify images given as the sequence of their grey pixels, row by row.
 
     As in the Long Range Arena (arXiv 2011.04006): colours become grey by ITU-R BT.601's weights, a
@@ -39,12 +37,6 @@ class PixelsConfig:
         config: configuration (subset) name of the data set.
         image_column: column of images; None for ``img`` or ``image``.
         label_column: column of labels; None for ``label``, ``labels`` or ``fine_label``.
-        max_train: use this many training images only.
-        max_validation: use this many validation images only.
-        max_test: use this many test images only.
-        max_train_eval: compute the training metrics on this many training images only.
-        steps_per_epoch: batches that count as an epoch; None for one pass over the training set.
-            Published recipes are counted in batches, differently for every task.
 
     Raises:
         ValueError: a setting out of its range.
@@ -58,11 +50,6 @@ class PixelsConfig:
     config: str | None = None
     image_column: str | None = None
     label_column: str | None = None
-    max_train: int | None = None
-    max_validation: int | None = None
-    max_test: int | None = None
-    max_train_eval: int | None = 2_000
-    steps_per_epoch: int | None = None
 
     def __post_init__(self) -> None:
         if not self.data:
@@ -84,11 +71,6 @@ class PixelsConfig:
     def seq_len(self) -> int:
         """Tokens of a sequence, the pixels of an image."""
         return self.image_size**2
-
-    @property
-    def vocab_size(self) -> int:
-        """Ids that tokens have: 0 to ``vocab_size - 1``."""
-        return self.spec().vocab_size
 
     def spec(self) -> TokenSpec:
         """Return what a model has to know, from the settings alone."""

@@ -18,7 +18,6 @@ from click.testing import Result
 from tiny_runs import History, histories
 from tiny_studies import put_on_record
 
-from hsweep import Recipe
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.origin import Origin
@@ -27,10 +26,9 @@ from hsweep.errors import UserError
 from hsweep.own_packages import default_folders, let_in
 from hsweep.paths import Home
 from hsweep.planning.code import SWEEP_FILE
-from hsweep.planning.continuation import length_dependence
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import prepare, prepare_again
-from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.journal import TrialRow
 from hsweep.record.study import Study
 from hsweep.running.edit import Edit, apply_edit, plan_edit
 from hsweep.running.manifests import new_manifest
@@ -290,16 +288,6 @@ class TestChangedParts:
         assert study.manifest.question is not None
         assert study.manifest.question["x"] == "width"
 
-    def test_records_without_parts_say_what_can_be_known(self, bench: Bench) -> None:
-        study = bench.ran(SWEEP)
-        with Journal(study.paths.journal) as journal:
-            journal.place_trials(replace(row, parts={}) for row in journal.trials())
-        edit = bench.plan_edit(study, SWEEP.replace("lr=0.05", "lr=0.04"))
-        assert {orphan.why for orphan in edit.revision.orphaned} == {
-            "its code, data or settings have changed"
-        }
-        # That the budget alone differs can be told from the keys.
-        assert len(bench.plan_edit(study, epochs=6).revision.continued) == 3
 
 
 def test_a_study_finds_the_users_models_again_from_another_folder(
@@ -491,14 +479,6 @@ class TestLongerBudgets:
         assert edit.revision.continued == ()
         assert len(edit.revision.new) == 3
         assert all(why in orphan.why for orphan in edit.revision.orphaned)
-
-    @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
-    @pytest.mark.parametrize("warmup", [0.0, 0.1])
-    def test_checkpoints_are_kept_of_what_can_go_on_and_only_of_that(
-        self, schedule: Any, warmup: float
-    ) -> None:
-        recipe = Recipe(schedule=schedule, warmup_fraction=warmup)
-        assert recipe.is_open_ended == (length_dependence(recipe) == "")
 
     def test_the_old_budget_comes_back_with_its_results(self, bench: Bench) -> None:
         study = bench.ran(COSINE)

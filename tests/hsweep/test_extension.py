@@ -2,19 +2,19 @@
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
-from tiny import TinyTask, tiny_sweep
+from tiny import tiny_sweep
 from tiny_runs import status_log
 from tiny_studies import finish, new_study, recording
 
-from hsweep import Sweep, grid, zipped
-from hsweep.coordination.coordinator import Coordinator, planned_row
+from hsweep import grid, zipped
+from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.early_stopping import Asha
 from hsweep.design.trial import TrialStatus
@@ -292,8 +292,7 @@ def test_what_cannot_be_run_says_why(
     space: Any, limits: Limits, wanted: Wanted, message: str
 ) -> None:
     plan = planned(space=space)
-    rows = [replace(planned_row(trial), status=TrialStatus.FINISHED) for trial in plan.trials]
-    extension = plan_extension(replace(plan, limits=limits), rows, [wanted])
+    extension = plan_extension(replace(plan, limits=limits), recorded(plan), [wanted])
     assert extension.additions == ()
     assert message in extension.problems[0]
 
@@ -317,67 +316,57 @@ def test_a_recorded_extension_gives_the_same_trials_again() -> None:
 # --- how they are run -----------------------------------------------------------------------------
 
 
-def pruning_sweep() -> Sweep:
-    return tiny_sweep(
-        space=grid(width=[1, 2, 3]),
-        task=TinyTask(),
-        replicates=2,
-        early_stopping=Asha(grace=1, strata=(), min_survivors=1),
-    )
+@pytest.fixture
+def plan() -> Plan:
+    return planned(replicates=2, early_stopping=Asha(grace=1, strata=(), min_survivors=1))
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with Journal(tmp_path / "journal.db", create=True) as journal:
+        yield journal
+
+
+@pytest.fixture
+def run(journal: Journal, plan: Plan, tmp_path: Path) -> Callable[..., dict[str, TrialRow]]:
+    """Run trials of the plan; return what the record has of all."""
+
+    def run(**which: frozenset[str]) -> dict[str, TrialRow]:
+        InlineRunner().run(
+            Coordinator(
+                journal=journal,
+                sweep=plan.sweep,
+                trials=plan.trials,
+                checkpoints=str(tmp_path / "checkpoints"),
+                **which,  # type: ignore[arg-type]
+            )
+        )
+        return {row.key: row for row in journal.trials()}
+
+    return run
 
 
 def test_only_the_chosen_trials_are_handed_out_and_none_of_them_is_stopped(
-    tmp_path: Path,
+    run: Callable[..., dict[str, TrialRow]], plan: Plan
 ) -> None:
-    sweep = pruning_sweep()
-    plan = make_plan(sweep, preset="quick", study_seed=0)
     kept = frozenset(trial.key for trial in plan.trials if trial.point.width == 1)
-    with Journal(tmp_path / "journal.db", create=True) as journal:
-        coordinator = Coordinator(
-            journal=journal,
-            sweep=sweep,
-            trials=plan.trials,
-            checkpoints=str(tmp_path / "checkpoints"),
-            only=kept,
-            exempt=kept,
-        )
-        InlineRunner().run(coordinator)
-        statuses = {row.key: row.status for row in journal.trials()}
-        assert {key for key, s in statuses.items() if s is TrialStatus.FINISHED} == kept
-        assert set(statuses.values()) == {TrialStatus.FINISHED, TrialStatus.PLANNED}
-        # Going on with the rest, early stopping counts the kept ones as no contenders left.
-        rest = Coordinator(
-            journal=journal,
-            sweep=sweep,
-            trials=plan.trials,
-            checkpoints=str(tmp_path / "checkpoints"),
-            exempt=kept,
-        )
-        InlineRunner().run(rest)
-        finished = {row.point["width"] for row in journal.trials() if row.status == "finished"}
-        assert finished > {1}
+    rows = run(only=kept, exempt=kept)
+    assert {key for key, row in rows.items() if row.status is TrialStatus.FINISHED} == kept
+    assert {row.status for row in rows.values()} == {TrialStatus.FINISHED, TrialStatus.PLANNED}
+    # Going on with the rest, early stopping counts the kept ones as no contenders left.
+    rest = run(exempt=kept)
+    assert {row.point["width"] for row in rest.values() if row.status == "finished"} > {1}
 
 
-def test_an_interrupted_extension_goes_on_unstopped(tmp_path: Path) -> None:
-    sweep = pruning_sweep()
-    plan = make_plan(sweep, preset="quick", study_seed=0)
+def test_an_interrupted_extension_goes_on_unstopped(
+    run: Callable[..., dict[str, TrialRow]], journal: Journal, plan: Plan
+) -> None:
     weak = next(trial for trial in plan.trials if trial.point.width == 1)
-    with Journal(tmp_path / "journal.db", create=True) as journal:
-        everything: dict[str, Any] = {
-            "journal": journal,
-            "sweep": sweep,
-            "trials": plan.trials,
-            "checkpoints": str(tmp_path / "checkpoints"),
-        }
-        InlineRunner().run(Coordinator(**everything))
-        rows = {row.key: row for row in journal.trials()}
-        assert rows[weak.key].status is TrialStatus.STOPPED_EARLY
-        journal.reopen([weak.key], "asked for at its full budget")
-        again = Coordinator(**everything, exempt=frozenset({weak.key}))
-        InlineRunner().run(again)
-        after = {row.key: row for row in journal.trials()}
-        assert after[weak.key].status is TrialStatus.FINISHED
-        assert after[weak.key].attempt == rows[weak.key].attempt + 1
-        assert {k: r for k, r in after.items() if k != weak.key} == {
-            k: r for k, r in rows.items() if k != weak.key
-        }
+    rows = run()
+    assert rows[weak.key].status is TrialStatus.STOPPED_EARLY
+    journal.reopen([weak.key], "asked for at its full budget")
+    after = run(exempt=frozenset({weak.key}))
+    again = after.pop(weak.key)
+    before = rows.pop(weak.key)
+    assert (again.status, again.attempt) == (TrialStatus.FINISHED, before.attempt + 1)
+    assert after == rows

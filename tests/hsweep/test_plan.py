@@ -391,18 +391,17 @@ class TestWhatIsAnError:
         with pytest.raises(UserError, match="no data at /nowhere"):
             plan(tiny_sweep(model=reads))
 
-    def test_unreadable_data_does_not_hinder_planning_but_is_told_once(self) -> None:
-        planned = plan(tiny_sweep(task=TinyTask(unreadable=True)))
+    @pytest.mark.parametrize(
+        ("task", "problems"),
+        [(TinyTask, ()), (MetricsFromData, ("no labels to count",))],
+    )
+    def test_unreadable_data_do_not_hinder_planning_but_are_told_once(
+        self, task: Any, problems: tuple[str, ...]
+    ) -> None:
+        planned = plan(tiny_sweep(task=task(unreadable=True)))
         assert len(planned.trials) == 3
-        assert planned.data_problems == ("the tiny data set at /nowhere cannot be read",)
-
-    def test_metrics_that_need_unreadable_data_do_not_hinder_planning_either(self) -> None:
-        planned = plan(tiny_sweep(task=MetricsFromData(unreadable=True)))
-        assert len(planned.trials) == 3
-        assert planned.data_problems == (
-            "no labels to count",
-            "the tiny data set at /nowhere cannot be read",
-        )
+        unread = "the tiny data set at /nowhere cannot be read"
+        assert planned.data_problems == (*problems, unread)
 
     def test_a_model_without_counts_is_traced(self) -> None:
         trials = plan(tiny_sweep(model=lambda p: Traced(p.width))).trials

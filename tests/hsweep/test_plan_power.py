@@ -1,18 +1,16 @@
 """``plan --power``: what a sweep can find, told before it is run and again at the noise seen."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
 
 from hsweep import Sweep, Transition, grid, lean
-from hsweep.cli import main
 from hsweep.paths import Home
 
 HEADS = """from hsweep import Transition, grid
@@ -34,28 +32,19 @@ Invoke = Callable[..., Result]
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home").create()
-
-
-@pytest.fixture
-def plan(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
+def plan(hsweep: Invoke, tmp_path: Path) -> Invoke:
     """Plan a sweep of the given source."""
-    monkeypatch.setenv("HSWEEP_HOME", str(home.root))
-    monkeypatch.setattr(sys, "path", list(sys.path))
 
     def invoke(source: str, *arguments: object) -> Result:
         path = tmp_path / "question.py"
         path.write_text(source)
-        words = ["plan", str(path), "--power", *map(str, arguments)]
-        return CliRunner().invoke(main, words)
+        return hsweep("plan", path, "--power", *arguments)
 
-    yield invoke
-    for name in [name for name in sys.modules if name.startswith("hsweep_sweep_")]:
-        del sys.modules[name]
+    return invoke
 
 
 def record(home: Home, sweep: Sweep, sd: float) -> None:
+    home.create()
     study = new_study(home, "mine", sweep)
     with recording(study, sweep) as (journal, trials):
         for trial in trials:
@@ -150,8 +139,8 @@ def test_another_question_s_noise_is_refused(plan: Invoke, home: Home) -> None:
     assert "asks a Lean question" in result.stderr
 
 
-def test_its_options_mean_nothing_without_it(tmp_path: Path) -> None:
+def test_its_options_mean_nothing_without_it(hsweep: Invoke, tmp_path: Path) -> None:
     path = tmp_path / "question.py"
     path.write_text(HEADS)
-    result = CliRunner().invoke(main, ["plan", str(path), "--jump", "1"])
+    result = hsweep("plan", path, "--jump", 1)
     assert (result.exit_code, "belong to --power" in result.stderr) == (2, True)

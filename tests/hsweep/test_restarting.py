@@ -366,7 +366,7 @@ def test_an_attempt_believed_dead_leaves_its_successors_checkpoints_alone(
 def test_a_recipe_is_open_ended_where_its_rate_does_not_depend_on_the_budget(
     recipe: Recipe, is_open_ended: bool
 ) -> None:
-    assert recipe.is_open_ended is is_open_ended
+    assert (recipe.length_dependence == "") is is_open_ended
     rates = {
         tuple(recipe.lr_at(step, num_steps) for step in range(10)) for num_steps in (10, 20, 99)
     }

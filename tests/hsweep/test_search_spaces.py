@@ -84,8 +84,3 @@ def test_a_resumed_search_takes_up_the_very_points_it_had_proposed(tmp_path: Pat
         ]
         assert len(resumed.propose()) == 1
         assert resumed.propose() == []
-
-
-def test_the_parameters_have_the_same_names_everywhere() -> None:
-    for space in (*SPACES.values(), CONTINUOUS):
-        assert set(space.to_optuna()) == set(space.parameters())

@@ -223,8 +223,3 @@ class TestQuestion:
         assert one == lean({"depth": 12, "heads": 12}, margin=0.01)
         assert isinstance(one, Lean)
         assert dict(one.baseline) == {"heads": 12, "depth": 12}
-
-    @pytest.mark.parametrize("margin", [0.0, -0.01, math.nan])
-    def test_a_margin_is_positive(self, margin: float) -> None:
-        with pytest.raises(UserError, match="margin must be positive"):
-            lean({"heads": 12}, margin=margin)

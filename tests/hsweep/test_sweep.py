@@ -26,7 +26,6 @@ from hsweep import (
     preset,
     random_search,
     steps,
-    zipped,
 )
 from hsweep.design.space import parse_values
 from hsweep.design.sweep import RESERVED_AXES, resolve
@@ -213,11 +212,6 @@ class TestResolve:
         assert resolve(recipe, point) is recipe
         assert resolve(lambda p: p.width, point) == 1
         assert resolve(task, point) is task
-
-    def test_a_zipped_space_keeps_its_step_through_a_preset(self) -> None:
-        sweep = tiny_sweep(space=zipped(width=[2, 4], heads=[1, 2]))
-        changed = sweep.with_setting("heads", [2, 4])
-        assert [(p.width, p.heads) for p in changed.space.points()] == [(2, 2), (4, 4)]
 
 
 def test_a_sweep_is_immutable() -> None:

@@ -34,6 +34,10 @@ SWEEP = Sweep(
 '''
 
 
+ODD = "class Odd(Exception):\n    __str__ = __repr__ = lambda self: 1 / 0"
+"""Something that no text can be made of."""
+
+
 @pytest.fixture(autouse=True)
 def path_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -109,6 +113,10 @@ def test_the_sweeps_folder_comes_last_on_the_import_path(tmp_path: Path) -> None
         ("x = 1\ny = 1 / 0\n", "line 2 fails: ZeroDivisionError"),
         ("x = (\n", "line 1 fails: SyntaxError"),
         ("raise SystemExit('bye')\n", "line 1 fails: SystemExit: bye"),
+        ("raise GeneratorExit", "line 1 fails: GeneratorExit"),
+        (f"{ODD}\nraise Odd", "line 3 fails: Odd"),
+        (f"{ODD}\nSWEEP = Odd()", "defines SWEEP as a Odd"),
+        ("def __getattr__(name): raise RuntimeError(name)", "defines no SWEEP"),
         ("from hsweep import epochs\nepochs(0)\n", "budget amount must be"),
     ],
 )
@@ -268,32 +276,18 @@ class TestPackagesOfTheUsers:
 
         assert list(models.__path__) == [str(ROOT / "models")]
 
-    def test_its_init_file_is_run_when_it_is_needed_and_what_it_defines_is_found(
-        self, tmp_path: Path
+    @pytest.mark.parametrize("importing", ["from models import Net", "import models\nmodels.Net"])
+    def test_its_init_file_is_not_run_and_what_needs_it_is_told_so(
+        self, tmp_path: Path, importing: str
     ) -> None:
-        init = "from dataclasses import dataclass\nfrom .wide_net import Net as Wide\nKNOWN = {}\n"
-        own = f"{OWN_NET}class Base:\n    pass\n"
-        written(tmp_path / "models", f"{init}{own}", "__init__.py")
-        written(tmp_path / "models", f"import models\n{OWN_NET}", "wide_net.py")
-        loaded = load_sweep(self.sweep(tmp_path, "from models import KNOWN, Net, Wide"))
-        assert vars(loaded.module)["KNOWN"] == {}
+        init = written(tmp_path / "models", "from models.net import Net", "__init__.py")
+        written(tmp_path / "models", OWN_NET, "net.py")
+        with pytest.raises(UserError, match="import from the module that defines it") as error:
+            load_sweep(self.sweep(tmp_path, importing))
+        assert str(init) in str(error.value)
+        loaded = load_sweep(self.sweep(tmp_path, "from models.net import Net"))
         (first, *_) = make_plan(loaded.sweep, preset="quick", study_seed=0).trials
-        assert type(first.model).__name__ == "Net"
-        names = {module.__name__ for module in loaded.own_modules()}
-        assert {"models.__init__", "models.wide_net"} <= names
-        files = code_of(first.model).files
-        assert {"models/__init__.py", "models/__init__.py of yours", "models/wide_net.py"} <= {
-            *files
-        }
-
-    def test_an_init_file_that_fails_says_so_each_time_and_only_when_asked(
-        self, tmp_path: Path
-    ) -> None:
-        written(tmp_path / "models", "raise RuntimeError('mine is broken')", "__init__.py")
-        load_sweep(written(tmp_path))
-        for _ in range(2):
-            with pytest.raises(UserError, match="mine is broken"):
-                load_sweep(self.sweep(tmp_path, "from models import Net"))
+        assert "models/net.py" in code_of(first.model).files
 
     def test_a_bare_script_has_them_from_its_folder_and_the_working_directory(
         self, tmp_path: Path
@@ -316,7 +310,6 @@ class TestPackagesOfTheUsers:
     ) -> None:
         project = tmp_path / "project"
         written(project / "models", "VALUE = 3", "of_project.py")
-        written(project / "models", "KNOWN = 4", "__init__.py")
         written(tmp_path / "models", "", "base.py")  # where the worker starts: not asked
         load_sweep(written(project))
         for name, value in worker_environment(project).items():
@@ -325,7 +318,7 @@ class TestPackagesOfTheUsers:
             "from hsweep.workspace import set_up_worker\n"
             "set_up_worker()\n"
             "import models, models.of_project\n"
-            "print(models.__file__, models.of_project.VALUE, models.KNOWN)",
+            "print(models.__file__, models.of_project.VALUE)",
             tmp_path,
         )
-        assert done.stdout.split() == [str(ROOT / "models" / "__init__.py"), "3", "4"], done.stderr
+        assert done.stdout.split() == [str(ROOT / "models" / "__init__.py"), "3"], done.stderr
