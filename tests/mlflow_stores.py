@@ -170,11 +170,6 @@ def database(folder: Path, empty: Path) -> Path:
     return Path(shutil.copy(empty, folder / "mlflow.db"))
 
 
-def draft_of(file: Path) -> Path:
-    """Return where a database is made before it gets its name."""
-    return file.with_name(f".{file.name}.draft")
-
-
 def make_database(folder: Path) -> Path:
     file = folder / "mlflow.db"
     initialise_database(TrackingTarget(f"sqlite:///{file}", None, "none"))

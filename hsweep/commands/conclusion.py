@@ -106,7 +106,7 @@ def _print_end(
 
     answer = conclusion.answer
     for line in closing_lines(outcome, study, conclusion.target):
-        console.print(line, soft_wrap=True)
+        console.print(line)
     console.print()
     if answer is not None:
         if not outcome.is_complete:
@@ -115,23 +115,23 @@ def _print_end(
         print_answer(console, answer)
         console.print()
         if answer.settle_command is not None:
-            console.print(f"settle   {answer.settle_command}", soft_wrap=True)
+            console.print(f"settle   {answer.settle_command}")
         if answer.confirm_command is not None:
-            console.print(f"confirm  {answer.confirm_command}", soft_wrap=True)
+            console.print(f"confirm  {answer.confirm_command}")
     if conclusion.problem:
-        console.print(conclusion.problem, style="red", soft_wrap=True)
+        console.print(conclusion.problem, style="red")
     else:
-        console.print(f"report   {study.paths.report}", soft_wrap=True)
-    console.print(f"MLflow   {conclusion.target.shown_uri}", soft_wrap=True)
+        console.print(f"report   {study.paths.report}")
+    console.print(f"MLflow   {conclusion.target.shown_uri}")
     if not conclusion.target.is_server:
         how = browse_line(conclusion.target, home)
-        console.print(f"         browse it with: {how}", soft_wrap=True)
+        console.print(f"         browse it with: {how}")
 
 
 def print_answer(console: "Console", answer: "Answer") -> None:
     """Print an answer and, right below it, what limits it."""
     from analysis.text.numbers import sentence
 
-    console.print(answer.sentence, style="bold", soft_wrap=True)
+    console.print(answer.sentence, style="bold")
     for text in answer.qualifications:
-        console.print(sentence(text), soft_wrap=True)
+        console.print(sentence(text))

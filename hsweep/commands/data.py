@@ -140,12 +140,8 @@ def prepare(sweep_file: Path, chosen: SweepOptions) -> None:
             progress.advance(bar)
         progress.update(bar, now="")
     for path in inspection.made_anew:
-        console.print(
-            f"made again, as it was damaged or not sealed: {path}", style="yellow", soft_wrap=True
-        )
-    console.print(
-        f"ready: {len(tasks)} of {len(tasks)} tasks; caches lie in {cache_folder()}", soft_wrap=True
-    )
+        console.print(f"made again, as it was damaged or not sealed: {path}", style="yellow")
+    console.print(f"ready: {len(tasks)} of {len(tasks)} tasks; caches lie in {cache_folder()}")
 
 
 def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":
@@ -188,11 +184,7 @@ def _show_data_sets(
     width = max((len(row["name"]) for row in rows), default=0) + 2
     for row in rows:
         where = _where(row)
-        console.print(
-            f"{row['name']:{width}}{where}",
-            style="bold" if row["is_there"] else "dim",
-            soft_wrap=True,
-        )
+        console.print(f"{row['name']:{width}}{where}", style="bold" if row["is_there"] else "dim")
         details = [f"{row['content']}; for {', '.join(row['tasks'])}"]
         if row["origin"] != "generated":
             details.append(f"{row['source']}; licence: {row['licence']}")
@@ -200,16 +192,15 @@ def _show_data_sets(
             details.append(f"fingerprint {row['fingerprint']}")
         for detail in details:
             # A line of its own for each, so that what is found in it is found whole.
-            console.print(f"    {detail}", soft_wrap=True)
+            console.print(f"    {detail}")
     if root is None:
         looked = "nowhere: give --data-root, or set HSWEEP_DATA"
     else:
         looked = f"under {root}" + ("" if root.is_dir() else ", which is no folder")
-    console.print(f"looked {looked}", soft_wrap=True)
+    console.print(f"looked {looked}")
     console.print(
         "downloads from the Hugging Face hub are "
-        + ("on (HSWEEP_HUB=1)" if downloads else "off; HSWEEP_HUB=1 turns them on"),
-        soft_wrap=True,
+        + ("on (HSWEEP_HUB=1)" if downloads else "off; HSWEEP_HUB=1 turns them on")
     )
 
 
@@ -229,7 +220,7 @@ def _show_task_data(console: "Console", rows: Sequence[Mapping[str, Any]]) -> No
     """Print what each task of a sweep learns from, and what is wrong with it."""
     for row in rows:
         if row["problem"]:
-            console.print(f"problem  {row['task']}", style="red", soft_wrap=True)
-            console.print(f"         {row['problem']}", soft_wrap=True)
+            console.print(f"problem  {row['task']}", style="red")
+            console.print(f"         {row['problem']}")
         else:
-            console.print(f"ok       {row['fingerprint'][:16]}  {row['task']}", soft_wrap=True)
+            console.print(f"ok       {row['fingerprint'][:16]}  {row['task']}")

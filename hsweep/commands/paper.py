@@ -242,7 +242,7 @@ def show_beside(console: "Console", result: "PublishedResult") -> None:
     )
     from analysis.terminal import print_table
 
-    console.print(published_sentence(result), style="bold", soft_wrap=True)
+    console.print(published_sentence(result), style="bold")
     if not result.comparable:
         return
     for title, table in (

@@ -78,9 +78,9 @@ def plan(
     _show_plan(console, prepared.plan, seconds)
     if checked is not None:
         shapes = "; ".join(checked.shapes)
-        console.print(f"tried out in {duration(checked.seconds)}: {shapes}", soft_wrap=True)
+        console.print(f"tried out in {duration(checked.seconds)}: {shapes}")
         for line in checked.lines():
-            console.print(line, style="yellow", soft_wrap=True)
+            console.print(line, style="yellow")
 
 
 def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
@@ -113,11 +113,7 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     if len(points) > _MAX_ROWS:
         console.print(f"... and {len(points) - _MAX_ROWS} more points (--json lists all)")
     for skipped in plan.skipped[:_MAX_ROWS]:
-        console.print(
-            f"skipped {point_label(skipped.point)}: {skipped.reason}",
-            style="yellow",
-            soft_wrap=True,
-        )
+        console.print(f"skipped {point_label(skipped.point)}: {skipped.reason}", style="yellow")
     if plan.is_adaptive:
         console.print("points are proposed during the run; these are random draws for orientation")
     budget = plan.sweep.budget
@@ -129,9 +125,9 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
         console.print(f"about {duration(seconds)} of training in all, by what was measured here")
     for concern in analysable(plan):
         style = "red" if concern.kind == "impossible" else "yellow"
-        console.print(concern.line, style=style, soft_wrap=True)
+        console.print(concern.line, style=style)
     for problem in plan.data_problems:
-        console.print(f"data: {problem}", style="yellow", soft_wrap=True)
+        console.print(f"data: {problem}", style="yellow")
     preset = plan.sweep.presets.get(plan.preset)
     if preset is not None and preset.note:
-        console.print(f"preset {plan.preset}: {preset.note}", soft_wrap=True)
+        console.print(f"preset {plan.preset}: {preset.note}")

@@ -48,8 +48,8 @@ def show_power(
         sentence, table = power_sentence(found), power_table(found)
     print_table(console, "power", table)
     for warning in getattr(found, "warnings", ()):
-        console.print(f"note: {warning}", style="yellow", soft_wrap=True)
-    console.print(sentence, style="bold", soft_wrap=True)
+        console.print(f"note: {warning}", style="yellow")
+    console.print(sentence, style="bold")
 
 
 def _power(

@@ -104,7 +104,7 @@ def _run_missing(
     answer = answer_study(study)
     wanted = _wanted(study, answer)
     if not wanted:
-        console.print(f"{study.name} lacks no trial; there is nothing to run.", soft_wrap=True)
+        console.print(f"{study.name} lacks no trial; there is nothing to run.")
         print_answer(console, answer)
         if as_json:
             print_json({**study.status(), **answer.to_json(), "added": None})
@@ -136,12 +136,11 @@ def _wanted(study: "Study", answer: "Answer") -> "list[Wanted]":
 
 def _announce(console: "Console", study: "Study", answer: "Answer", extension: "Extension") -> None:
     number = len(extension.additions)
-    console.print(answer.text, soft_wrap=True)
+    console.print(answer.text)
     console.print(
         f"{number} trial{'' if number == 1 else 's'} will be run in {study.name}, each to its full "
         "budget; what has finished stays:",
         style="bold",
-        soft_wrap=True,
     )
     for line in extension.lines():
-        console.print(f"  {line}", soft_wrap=True)
+        console.print(f"  {line}")

@@ -81,8 +81,8 @@ def _show_failed_attempts(
         named = [f"{each['trial']} (attempt {each['attempt']})" for each in group[:_MOST_NAMED]]
         if len(group) > _MOST_NAMED:
             named.append(f"and {len(group) - _MOST_NAMED} more")
-        console.print(", ".join(named), style="bold", soft_wrap=True)
-        console.print(reason, soft_wrap=True)
+        console.print(", ".join(named), style="bold")
+        console.print(reason)
         console.print()
     if not found:
-        console.print(f"no attempt of {study.name} has failed", soft_wrap=True)
+        console.print(f"no attempt of {study.name} has failed")

@@ -62,11 +62,11 @@ def show_study(
         sum(end.is_waiting for end in ends),
         sum(end.is_interrupted for end in ends),
     )
-    console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
+    console.print(f"{counts}; folder {status['folder']}")
     for line in [*(each.line for each in remarks(ends)), *orphaned_lines(orphaned), *lines]:
-        console.print(line, soft_wrap=True)
+        console.print(line)
     if any(end.failures for end in ends):
-        console.print(errors_line(study), soft_wrap=True)
+        console.print(errors_line(study))
     _show_remarks(console, status)
 
 
@@ -99,15 +99,15 @@ def _show_many(console: Console, study: Study, status: Mapping[str, Any]) -> Non
         _counted(status),
         [name for name, number in reused.items() for _ in range(number)],
     )
-    console.print(f"{counts}; folder {status['folder']}", soft_wrap=True)
+    console.print(f"{counts}; folder {status['folder']}")
     for lost, reasons in losses.items():
-        console.print(loss_line(str(lost).replace("_", " "), reasons), soft_wrap=True)
+        console.print(loss_line(str(lost).replace("_", " "), reasons))
     if status["tried_again"]:
-        console.print(f"{status['tried_again']} tried again after failing", soft_wrap=True)
+        console.print(f"{status['tried_again']} tried again after failing")
     if status["tried_again"] or status["failed"]:
-        console.print(errors_line(study), soft_wrap=True)
+        console.print(errors_line(study))
     for line in [*orphaned_lines(orphaned), *lines]:
-        console.print(line, soft_wrap=True)
+        console.print(line)
     _show_remarks(console, status)
 
 
@@ -153,7 +153,7 @@ def _counted(status: Mapping[str, Any]) -> list[tuple[str, int]]:
 
 def _show_remarks(console: Console, status: Mapping[str, Any]) -> None:
     if status["search_end"] is not None:
-        console.print(status["search_end"], soft_wrap=True)
+        console.print(status["search_end"])
     if status["data_wait_share"] is not None:
         console.print(f"{status['data_wait_share']:.1%} of the training time was waiting for data")
 

@@ -39,12 +39,10 @@ class TrackingTarget:
 
     @property
     def is_server(self) -> bool:
-        """Whether a tracking server is reached over HTTP."""
         return urlsplit(self.uri).scheme in _SERVERS
 
     @property
     def shown_uri(self) -> str:
-        """The URI without secrets."""
         return redact(self.uri)
 
     @property

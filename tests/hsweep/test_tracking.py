@@ -17,7 +17,6 @@ from mlflow_stores import (
     DEADLINE,
     Tracked,
     client,
-    draft_of,
     free_port,
     history,
     plan,
@@ -428,26 +427,6 @@ class TestEachRecordOnce:
 
 
 class TestBesideTraining:
-    def test_parameters_are_sent_once_a_connection(
-        self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        sent: list[int] = []
-        real = MlflowClient.log_batch
-
-        def counted(self: MlflowClient, run_id: str, metrics: Any, params: Any, tags: Any) -> None:
-            sent.append(len(params))
-            real(self, run_id, metrics, params, tags)
-
-        monkeypatch.setattr(MlflowClient, "log_batch", counted)
-        monkeypatch.setattr("hsweep.tracking.delivery._ROWS_AT_ONCE", 1)
-        tracked.plan("a")
-        tracked.train("a", range(1, 3), TrialStatus.PLANNED)
-        assert tracked.sync().is_complete
-        tracked.train("a", range(3, 4), FINISHED)
-        assert tracked.sync().is_complete
-        assert sent == [6, 0, 0, 0, 6, 0, 0], "another connection does not know what was sent"
-        assert tracked.runs["a"].data.params["heads"] == "1"
-
     def test_only_the_trials_of_a_batch_are_read(
         self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -587,7 +566,7 @@ class TestTheStore:
     def test_a_database_is_made_once_and_nothing_half_made_is_used(
         self, empty_database: Path
     ) -> None:
-        assert not draft_of(empty_database).exists()
+        assert not list(empty_database.parent.glob(".*"))
         target = TrackingTarget(f"sqlite:///{empty_database}", None, "heads")
         before = empty_database.stat()
         initialise_database(target)
