@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ def quantity(value: float, unit: str = "") -> str:
         if abs(value) >= factor:
             return f"{value / factor:.3f} {prefix}{unit}".rstrip()
     return f"{value:g} {unit}".rstrip()
+
+
+def minute(when: float) -> str:
+    """Return a time of the local clock."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
 
 
 def exit_with(code: int) -> None:
