@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from analysis.answer import Answer
     from hsweep.record.reading import StudyTables
     from hsweep.record.study import Study
+    from hsweep.running.job import Job
+    from hsweep.running.options import RunOptions
     from hsweep.running.outcome import Outcome
     from hsweep.tracking.target import TrackingTarget
 
@@ -44,7 +46,6 @@ class Conclusion:
             importlib.import_module("analysis.report")
 
     def __call__(self, study: "Study") -> list[Path]:
-        """Return the files written."""
         try:
             from analysis.ask import answer_study
             from hsweep.files import write_json
@@ -66,7 +67,6 @@ class Conclusion:
 def write_study_report(
     study: "Study", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
 ) -> Path:
-    """Write the report of a study into its folder, and return its path."""
     from analysis.report import report_input, write_report
     from hsweep.tracking.pages import run_urls
 
@@ -74,25 +74,28 @@ def write_study_report(
     return write_report(report_input(study, answer, urls, tables), study.paths.report)
 
 
-def conclude(
-    conclusion: Conclusion,
-    study: "Study",
-    outcome: "Outcome",
+def run_and_conclude(
+    job: "Job",
+    options: "RunOptions",
     home: Home,
     console: "Console",
     as_json: bool,
-    besides: Mapping[str, Any] | None = None,
+    besides: Mapping[str, Any],
 ) -> None:
-    """Print the answer of a study that has run and where everything is; choose the exit code.
+    """Run a job, print the answer of its study and where everything is; choose the exit code.
 
     ``besides`` is added to what is printed as JSON.
     """
+    from hsweep.running.run import run
+
+    conclusion = Conclusion(job.target)
+    study, outcome = run(job, options, home, console, conclusion)
     _print_end(console, study, outcome, conclusion, home)
     if as_json:
         answer = conclusion.answer
         content = answer.to_json() if answer is not None else {"problem": conclusion.problem}
         report = {"report": str(study.paths.report)}
-        print_json({**study.status(), **content, **report, **(besides or {})})
+        print_json({**study.status(), **content, **report, **besides})
     if outcome.was_interrupted:
         exit_with(EXIT_INTERRUPTED)
     if outcome.is_in_trouble or not outcome.has_results:

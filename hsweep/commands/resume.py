@@ -45,11 +45,10 @@ def resume(
 
     # Before the imports, which take seconds.
     doing(f"planning the trials of {study_name}")
-    from hsweep.commands.conclusion import Conclusion, conclude
+    from hsweep.commands.conclusion import run_and_conclude
     from hsweep.record.study import Study
     from hsweep.running.edit import announce, edited, plan_edit
     from hsweep.running.resume import resumed, target_of
-    from hsweep.running.run import run as run_job
 
     console = console_for(as_json=as_json)
     study = Study.open(home, study_name) if dry_run else Study.open_to_run(home, study_name)
@@ -66,6 +65,4 @@ def resume(
                 print_json({"study": study.name, "dry_run": True, **revision})
             return
         job = edited(study, planned, target)
-    conclusion = Conclusion(job.target)
-    study, outcome = run_job(job, options, home, console, conclusion)
-    conclude(conclusion, study, outcome, home, console, as_json, revision)
+    run_and_conclude(job, options, home, console, as_json, revision)
