@@ -92,7 +92,6 @@ def _nearest_existing(path: Path) -> Path:
 
 
 def writable(folder: Path, name: str, remedy: str) -> Check:
-    """Try to make a file in ``folder``, or where it would have to be made."""
     place = _nearest_existing(folder)
     missing = "" if place == folder.expanduser().absolute() else f" (to be made in {place})"
     try:
@@ -104,7 +103,6 @@ def writable(folder: Path, name: str, remedy: str) -> Check:
 
 
 def disk(folder: Path, name: str, *, want_gib: float, need_gib: float = 0.5) -> Check:
-    """Compare the free space where ``folder`` is or will be with what studies need and want."""
     usage = shutil.disk_usage(_nearest_existing(folder))
     detail = f"{usage.free / _GIB:.1f} of {usage.total / _GIB:.1f} GiB free at {folder}"
     if usage.free < need_gib * _GIB:
@@ -136,7 +134,6 @@ def write_ahead_log(home: Path) -> Check:
 
 
 def _file_system(folder: Path) -> str:
-    """Return the type of the file system that holds ``folder``, empty if it cannot be told."""
     import psutil
 
     place = _nearest_existing(folder).resolve()
@@ -149,7 +146,6 @@ def _file_system(folder: Path) -> str:
 
 
 def compiler() -> Check:
-    """Look for what recipes with ``compile`` need; others do without."""
     from hsweep.training.compiler import what_is_missing
 
     missing = what_is_missing("cpu")

@@ -55,7 +55,6 @@ def _show_studies(console: "Console", studies: Sequence[Mapping[str, Any]]) -> N
 
 
 def _with(number: int, others: int, words: str) -> str:
-    """Return a number, and behind it that of others, if there are any."""
     return f"{number} {words.format(others)}" if others else str(number)
 
 

@@ -49,7 +49,6 @@ def quantity(value: float, unit: str = "") -> str:
 
 
 def minute(when: float) -> str:
-    """Return a time of the local clock."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
 
 

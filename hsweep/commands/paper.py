@@ -1,7 +1,7 @@
 """``hsweep paper``: parameter counts and results of the papers beside those that are here."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -79,31 +79,22 @@ class BuiltRow:
 
     def to_json(self) -> dict[str, Any]:
         row, counts = self.published, self.counts
+        printed = {each.name: getattr(row, each.name) for each in fields(row)}
         # The peak of a training step with AdamW under bfloat16 autocast, estimated.
         memory = train_memory_bytes(
             counts, batch_size=row.batch_size, optimizer="adamw", precision="bfloat16"
         )
-        return {
-            "table": row.table,
-            "row": row.row,
-            "printed": row.printed,
+        return printed | {
+            "settings": dict(row.settings),
             "printed_params": row.printed_params,
+            "printed_memory": printed.pop("memory"),
             "num_params": self.num_params,
             "ratio": self.ratio,
-            "note": row.note,
-            "source": row.source,
             "family": type(self.model).__name__,
-            "model": row.model,
-            "settings": dict(row.settings),
             "params": dict(counts.params),
             "flops_per_example": counts.forward_flops,
             "train_flops_per_example": counts.train_flops,
-            "batch_size": row.batch_size,
             "train_memory_bytes": memory,
-            "printed_memory": row.memory,
-            "metric": row.metric,
-            "score": row.score,
-            "score_source": row.score_source,
         }
 
 
@@ -160,7 +151,6 @@ def rows_of(table: str | None) -> "list[PrintedCount]":
 
 
 def show_paper(console: "Console", compared: Iterable[BuiltRow]) -> None:
-    """Print the rows: what the paper prints, what is built, their ratio, and why they differ."""
     model, ratio = "model (depth,heads)", ">built/printed"
     table = table_of("table", model, ">printed", ">built", ratio, "note", overflow="fold")
     for column in table.columns[:-1]:

@@ -60,13 +60,9 @@ print(json.dumps({"version": mlflow.__version__, "experiments": len(found)}))
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
+    """One thing that was looked at, and what to do about it.
 
-    Attributes:
-        name: what was looked at; no two checks share one.
-        status: ``problem`` keeps studies from running, ``warning`` may spoil or slow them.
-        detail: what was found.
-        remedy: what to do about it; empty when nothing needs doing.
+    A ``problem`` keeps studies from running, a ``warning`` may spoil or slow them.
     """
 
     name: str
@@ -80,12 +76,9 @@ class ProbeError(Exception):
 
 
 def run(*arguments: str, timeout: float = 120, variables: Mapping[str, str] | None = None) -> Any:
-    """Start Python in an empty folder and return its answer.
+    """Start Python with these arguments in an empty folder and return its answer.
 
-    Args:
-        arguments: what follows the name of the Python program.
-        timeout: seconds after which it, and what it started, is killed.
-        variables: added to this process's environment.
+    After ``timeout`` seconds it is killed, and what it has started.
 
     Raises:
         ProbeError: it gives no answer.
@@ -132,7 +125,6 @@ def _last_line(text: str) -> str:
 
 
 def torch() -> Check:
-    """Import torch and multiply on every device it sees."""
     try:
         facts = run("-c", _TORCH)
     except ProbeError as error:
@@ -156,7 +148,6 @@ def judge_torch(facts: Mapping[str, Any], *, has_nvidia_driver: bool) -> Check:
 
 
 def families() -> Check:
-    """Import timm and transformers, the way the models do."""
     name = "model families"
     try:
         facts = run("-c", _FAMILIES)

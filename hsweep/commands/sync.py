@@ -93,7 +93,6 @@ def _sync(home: Home, name: str, uri: str | None, console: "Console") -> dict[st
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
-    """Say how delivery of a study went, what is left last."""
     study, store, error = found["study"], found["store"], found["error"]
     pending, files, refused = found["pending"], found["files_left"], found["refused"]
     if pending is None:

@@ -85,7 +85,7 @@ class Delivery:
         self._journal.close()
 
     def deliver_rows(self) -> bool:
-        """Deliver one batch and move the cursor; return whether more may be left."""
+        """Deliver one batch; return whether more may be left."""
         with self._exclusive():
             rows = self._journal.log_after(self._state.cursor, _ROWS_AT_ONCE)
             if rows:

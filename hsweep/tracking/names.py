@@ -55,7 +55,6 @@ def run_params(trial: TrialRow) -> dict[str, str]:
 
 
 def study_tags(manifest: "Manifest") -> dict[str, str]:
-    """Return the tags that every run of a study carries."""
     identity = f"{manifest.name}\n{manifest.created!r}"
     tags = {
         "hsweep.sweep": manifest.sweep,

@@ -56,7 +56,6 @@ class Runs:
         return self._state.runs[PARENT]
 
     def open_study(self, started: float, *, metric: str, reopen: bool) -> None:
-        """Create the study's own run, or show it as running again."""
         run_id = self._state.runs.get(PARENT)
         if run_id is None:
             self._create(PARENT, self._study, {"hsweep.metric": metric}, started)
@@ -86,7 +85,6 @@ class Runs:
             return self._exists(self.parent_id)
 
     def _exists(self, run_id: str) -> bool:
-        """Whether the store knows the run, be it deleted or not."""
         try:
             self._client.get_run(run_id)
         except Exception as error:

@@ -22,13 +22,8 @@ _KEPT: Final = ("cursor", "cursor_time", "experiment", "runs", "refused", "files
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A trial whose records a store refused; ``sync`` and the next run send them again.
-
-    Attributes:
-        key: the trial's.
-        run: how its run is called.
-        why: the store's reason, without secrets.
-    """
+    """Why a store refused records of a trial, whose ``run`` has that name; ``sync`` and the next
+    run send them again."""
 
     key: str
     run: str
@@ -56,7 +51,6 @@ class StoreState:
         self.refresh()
 
     def reset(self) -> None:
-        """Take all of the study as new to the store."""
         self.cursor, self.cursor_time = 0, 0.0
         self.experiment = ""
         self.runs: dict[str, str] = {}

@@ -32,7 +32,6 @@ class TrackingTarget:
 
     @property
     def sqlite_file(self) -> Path | None:
-        """The database file, None for any other store."""
         if not self.uri.startswith(_SQLITE):
             return None
         return Path(self.uri.removeprefix(_SQLITE).partition("?")[0])

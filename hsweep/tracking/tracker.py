@@ -1,8 +1,7 @@
 """Deliver a study's journal to MLflow, beside the training and never on its path.
 
-The journal's log is the outbox: what a store has not got yet stays pending there, through crashes
-and outages. A store is served from one daemon thread while the study runs, or at once by ``sync``.
-Cursor and run ids belong to one store, so naming another store delivers the whole study to it.
+A store is served from one daemon thread while the study runs, or at once by ``sync``. Cursor and
+run ids belong to one store, so naming another store delivers the whole study to it.
 """
 
 import threading
@@ -54,7 +53,6 @@ class TrackingSummary:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the store has everything."""
         return not (self.pending or self.error or self.unattached or self.refused)
 
 
@@ -155,7 +153,7 @@ class Tracker:
         """Deliver everything now and in this thread, instead of ``start``. Never raises.
 
         Args:
-            artifacts: files to upload to the study's own run; missing ones are left out.
+            artifacts: as by ``attach``.
             is_running: the study is running elsewhere, so its own run is not ended.
             progressed: told after each batch how many entries are delivered.
         """
@@ -222,10 +220,8 @@ class Tracker:
 
 
 def rest_while_behind(computed: float, cores: int) -> float:
-    """Return how long to wait after so many CPU seconds of a delivery that is not done."""
     return max(computed / (_SHARE_OF_CORES * cores) - computed, 0.0)
 
 
 def rest_when_done(taken: float) -> float:
-    """Return how long to wait after a delivery that took so many seconds."""
     return min(max(_REST * taken, _SHORTEST_REST_SECONDS), _LONGEST_REST_SECONDS)
