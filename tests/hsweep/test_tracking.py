@@ -427,28 +427,6 @@ class TestEachRecordOnce:
 
 
 class TestBesideTraining:
-    def test_only_the_trials_of_a_batch_are_read(
-        self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        tracked.plan(*(f"trial {number}" for number in range(50)))
-        for key in ("trial 3", "trial 7"):
-            tracked.train(key, range(1, 4), FINISHED)
-        read: list[str] = []
-        real = Journal.trials_of
-
-        def counted(self: Journal, keys: Any) -> Any:
-            found = real(self, keys)
-            read.extend(found)
-            return found
-
-        def every_trial(self: Journal, **options: Any) -> Any:
-            raise AssertionError("all trials were read")
-
-        monkeypatch.setattr(Journal, "trials_of", counted)
-        monkeypatch.setattr(Journal, "trials", every_trial)
-        assert tracked.sync().delivered == 8 + 2
-        assert read == ["trial 3", "trial 7"]
-
     @pytest.mark.parametrize(("taken", "rest"), [(0.0, 1.0), (0.1, 5.0), (2.0, 15.0)])
     def test_the_tracker_rests_in_proportion_to_what_a_delivery_took(
         self, taken: float, rest: float
