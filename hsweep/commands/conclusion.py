@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from analysis.answer import Answer
     from hsweep.record.reading import StudyTables
     from hsweep.record.study import Study
-    from hsweep.running.job import Job
-    from hsweep.running.options import RunOptions
     from hsweep.running.outcome import Outcome
     from hsweep.tracking.target import TrackingTarget
 
@@ -74,22 +72,19 @@ def write_study_report(
     return write_report(report_input(study, answer, urls, tables), study.paths.report)
 
 
-def run_and_conclude(
-    job: "Job",
-    options: "RunOptions",
+def conclude(
+    conclusion: Conclusion,
+    study: "Study",
+    outcome: "Outcome",
     home: Home,
     console: "Console",
     as_json: bool,
     besides: Mapping[str, Any],
 ) -> None:
-    """Run a job, print the answer of its study and where everything is; choose the exit code.
+    """Print the answer of a study that has run and where everything is; choose the exit code.
 
     ``besides`` is added to what is printed as JSON.
     """
-    from hsweep.running.run import run
-
-    conclusion = Conclusion(job.target)
-    study, outcome = run(job, options, home, console, conclusion)
     _print_end(console, study, outcome, conclusion, home)
     if as_json:
         answer = conclusion.answer

@@ -45,10 +45,11 @@ def resume(
 
     # Before the imports, which take seconds.
     doing(f"planning the trials of {study_name}")
-    from hsweep.commands.conclusion import run_and_conclude
+    from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.record.study import Study
     from hsweep.running.edit import announce, edited, plan_edit
     from hsweep.running.resume import resumed, target_of
+    from hsweep.running.run import run as run_job
 
     console = console_for(as_json=as_json)
     study = Study.open(home, study_name) if dry_run else Study.open_to_run(home, study_name)
@@ -65,4 +66,6 @@ def resume(
                 print_json({"study": study.name, "dry_run": True, **revision})
             return
         job = edited(study, planned, target)
-    run_and_conclude(job, options, home, console, as_json, revision)
+    conclusion = Conclusion(job.target)
+    ended = run_job(job, options, home, console, conclusion)
+    conclude(conclusion, *ended, home, console, as_json, revision)

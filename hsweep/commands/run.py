@@ -58,9 +58,10 @@ def run(
 
     # Before the imports, which take seconds.
     doing(f"planning {sweep_file}")
-    from hsweep.commands.conclusion import run_and_conclude
+    from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.planning.answerable import concerns_json
     from hsweep.planning.prepare import prepare
+    from hsweep.running.run import run as run_job
     from hsweep.running.start import new_study
 
     console = console_for(as_json=as_json)
@@ -72,7 +73,9 @@ def run(
     prepared = prepare(sweep_file, chosen)
     job = new_study(prepared, options, home, study_name, storage, console)
     concerns = {"concerns": concerns_json(prepared.plan)} if as_json else {}
-    run_and_conclude(job, options, home, console, as_json, concerns)
+    conclusion = Conclusion(job.target)
+    ended = run_job(job, options, home, console, conclusion)
+    conclude(conclusion, *ended, home, console, as_json, concerns)
 
 
 def _run_missing(
@@ -90,9 +93,10 @@ def _run_missing(
         UserError: a study of another sweep or request, or one that is running.
     """
     from analysis.ask import answer_study
-    from hsweep.commands.conclusion import print_answer, run_and_conclude
+    from hsweep.commands.conclusion import Conclusion, conclude, print_answer
     from hsweep.running import missing
     from hsweep.running.resume import target_of
+    from hsweep.running.run import run as run_job
 
     given = given_options(SweepOptions.__dataclass_fields__)
     study = missing.study_of(sweep_file, study_name, home, chosen, given, console)
@@ -110,7 +114,9 @@ def _run_missing(
     if not extension.additions:
         raise UserError("none of the missing trials can be run; the reasons are above")
     job = missing.extended(study, prepared, extension, target)
-    run_and_conclude(job, options, home, console, as_json, {"added": extension.to_json()})
+    conclusion = Conclusion(job.target)
+    ended = run_job(job, options, home, console, conclusion)
+    conclude(conclusion, *ended, home, console, as_json, {"added": extension.to_json()})
 
 
 def _wanted(study: "Study", answer: "Answer") -> "list[Wanted]":

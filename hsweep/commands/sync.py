@@ -67,11 +67,10 @@ def _sync(home: Home, name: str, uri: str | None, console: "Console") -> dict[st
         target = target_of(study, home, uri)
         store = target.shown_uri
         tags, metric, paths = study_tags(study.manifest), study.manifest.metric, study.paths
-        files = (paths.plan, paths.analysis, paths.report)
         with console.status(f"{name}: delivering to {store}") as status:
             tracker = Tracker(paths.journal, target, study=name, tags=tags, metric=metric)
             summary = tracker.sync(
-                artifacts=[file for file in files if file.exists()],
+                artifacts=(paths.plan, paths.analysis, paths.report),
                 is_running=is_running,
                 progressed=lambda count: status.update(f"{name}: {count} records delivered"),
             )

@@ -153,11 +153,11 @@ class Tracker:
         """Deliver everything now and in this thread, instead of ``start``. Never raises.
 
         Args:
-            artifacts: as by ``attach``.
+            artifacts: files to upload to the study's own run; missing ones are left out.
             is_running: the study is running elsewhere, so its own run is not ended.
             progressed: told after each batch how many entries are delivered.
         """
-        self._attachments.extend(artifacts)
+        self._attachments.extend(path for path in artifacts if path.exists())
         self._hurried.set()
         try:
             self._deliver(reopen=is_running, is_last=not is_running, progressed=progressed)

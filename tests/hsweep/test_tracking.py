@@ -41,15 +41,12 @@ FINISHED = TrialStatus.FINISHED
 
 class TestWhatIsDelivered:
     def test_the_store_holds_what_the_journal_holds(self, tracked: Tracked) -> None:
-        tracked.plan("a", "b")
-        for key in ("a", "b"):
-            tracked.train(key, range(1, 6))
+        tracked.trains("ab", range(1, 6))
         assert tracked.track() == TrackingSummary(delivered=12, pending=0)
         tracked.assert_all_there("a", "b")
 
     def test_a_trial_is_a_nested_run_with_its_shape_as_parameters(self, tracked: Tracked) -> None:
-        tracked.plan("a")
-        tracked.train("a", range(1, 3), FINISHED)
+        tracked.trains("a", range(1, 3), FINISHED)
         tracked.sync()
         run, parent = tracked.runs["a"], tracked.runs["parent"]
         assert run.info.run_name == "heads=1 seq_len=16 #1"
@@ -79,8 +76,7 @@ class TestWhatIsDelivered:
     def test_statuses_are_shown_and_only_a_finished_trial_has_final_metrics(
         self, tracked: Tracked, status: TrialStatus, shown: str
     ) -> None:
-        tracked.plan("a")
-        tracked.train("a", range(1, 5), status)
+        tracked.trains("a", range(1, 5), status)
         tracked.sync()
         run = tracked.runs["a"]
         assert run.info.status == shown
@@ -105,8 +101,7 @@ class TestWhatIsDelivered:
         assert tracked.runs["parent"].info.status == "RUNNING"
 
     def test_after_a_resume_the_same_runs_go_on(self, tracked: Tracked) -> None:
-        tracked.plan("a")
-        tracked.train("a", range(1, 4))
+        tracked.trains("a", range(1, 4))
         tracked.journal.set_status("a", 1, TrialStatus.FAILED, "worker died")
         tracked.track()
         first = tracked.runs
@@ -258,8 +253,7 @@ class TestEachRecordOnce:
     def test_a_cursor_that_is_not_of_this_log_sends_everything_again(
         self, tracked: Tracked
     ) -> None:
-        tracked.plan("a")
-        tracked.train("a", range(1, 5))
+        tracked.trains("a", range(1, 5))
         assert tracked.sync().delivered == 5
         known = json.loads(tracked.state_file.read_text())
         for other in ({"cursor_time": known["cursor_time"] - 1}, {"cursor": 7}):
@@ -271,9 +265,7 @@ class TestEachRecordOnce:
         self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         keys = ("a", "b", "c")
-        tracked.plan(*keys)
-        for key in keys:
-            tracked.train(key, range(1, 4), FINISHED)
+        tracked.trains(keys, range(1, 4), FINISHED)
         calls_left = 0
 
         def dies_after(method: str) -> None:
@@ -314,8 +306,7 @@ class TestEachRecordOnce:
         self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("hsweep.tracking.delivery._ROWS_AT_ONCE", 3)
-        tracked.plan("a")
-        tracked.train("a", range(1, 8), FINISHED)
+        tracked.trains("a", range(1, 8), FINISHED)
         told: list[int] = []
         assert tracked.sync(progressed=told.append).delivered == 9
         assert told == [3, 6, 9]
@@ -326,8 +317,7 @@ class TestEachRecordOnce:
     def test_another_store_gets_the_whole_study(
         self, tracked: Tracked, empty_database: Path, tmp_path: Path
     ) -> None:
-        tracked.plan("a")
-        tracked.train("a", range(1, 4))
+        tracked.trains("a", range(1, 4))
         tracked.sync()
         first = tracked.state.trial_runs
         file = shutil.copy(empty_database, tmp_path / "b.db")
@@ -340,8 +330,7 @@ class TestEachRecordOnce:
     def test_a_store_that_was_emptied_gets_the_whole_study_again(
         self, tracked: Tracked, empty_database: Path
     ) -> None:
-        tracked.plan("a")
-        tracked.train("a", range(1, 4))
+        tracked.trains("a", range(1, 4))
         tracked.sync()
         file = tracked.target.sqlite_file
         assert file is not None
@@ -459,9 +448,7 @@ class TestBesideTraining:
     def test_what_is_left_beside_training_is_delivered_when_training_is_over(
         self, tracked: Tracked, rests: threading.Event, is_flushed: bool
     ) -> None:
-        tracked.plan("a", "b")
-        for key in ("a", "b"):
-            tracked.train(key, range(1, 4), FINISHED)
+        tracked.trains("ab", range(1, 4), FINISHED)
         tracker = tracked.tracker()
         tracker.start()
         assert rests.wait(60)
