@@ -582,7 +582,7 @@ class TestAnalyze:
             assert "give the name of a study, or a table" in refusal(hsweep("analyze", *arguments))
 
     def test_a_table_that_is_not_there_is_named(self, hsweep: Invoke, tmp_path: Path) -> None:
-        asked = ("--kind", "transition", "--table", tmp_path / "table.csv")
+        asked = ("--kind", "transition", "--metric", "nmse", "--table", tmp_path / "table.csv")
         assert "table.csv" in refusal(hsweep("analyze", *asked))
 
     def test_a_kind_must_be_named(self, hsweep: Invoke, tmp_path: Path) -> None:
