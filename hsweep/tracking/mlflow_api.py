@@ -8,7 +8,7 @@ module, so the import system makes a second thread wait until the first is done.
 import logging
 from typing import Final
 
-from hsweep.tracking.target import prepare_environment
+from hsweep.tracking.environment import prepare_environment
 
 # Before the import: MLflow reads its settings there.
 prepare_environment()

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from hsweep.errors import UserError
+from hsweep.tracking.environment import prepare_environment
 from hsweep.tracking.state import StoreState
 from hsweep.tracking.store import initialise_database
-from hsweep.tracking.target import TrackingTarget, prepare_environment
+from hsweep.tracking.target import TrackingTarget
 
 LOCAL_UI: Final = "http://127.0.0.1:5000"
 """Where ``hsweep ui`` serves the pages of a local store."""

@@ -9,18 +9,8 @@ from urllib.parse import urlsplit
 
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.quiet import no_calls_home
 from hsweep.redaction import HIDDEN, redact, redact_patterns
 
-_ENVIRONMENT: Final = {
-    # The tracker tries again by itself. MLflow's client would also send again what creates a run,
-    # and a server that had only been slow would then hold it twice.
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-    # Far above the slowest answer worth waiting for: only a background thread waits.
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "120",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
-}
 _SERVERS: Final = ("http", "https")
 _DATABASES: Final = ("postgresql", "mysql", "mssql")
 _SQLITE: Final = "sqlite:///"
@@ -96,13 +86,6 @@ def tracking_target(uri: str | None, home: Home, experiment: str) -> TrackingTar
         "--tracking-uri must be http://HOST, https://HOST, sqlite:////PATH, or a "
         f"{', '.join(_DATABASES)} database; got {redact(uri)!r}"
     )
-
-
-def prepare_environment() -> None:
-    """Set what MLflow reads from the environment when it is imported, where the user has not."""
-    no_calls_home()
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
 
 
 def has_login() -> bool:
