@@ -61,30 +61,25 @@ class _Commands(click.Group):
             ctx.exit(EXIT_INTERRUPTED)
         except UserError as error:
             from hsweep.redaction import redact
-            from hsweep.terminal import visible
 
-            # It may quote what a sweep file raised.
-            click.echo(f"hsweep: {visible(redact(str(error)))}", err=True)
-            ctx.exit(EXIT_USAGE)
+            problem = redact(str(error))  # it may quote what a sweep file raised
         except sqlite3.Error as error:
-            click.echo(
-                f"hsweep: a record cannot be read or written ({error}); free some space on its "
-                "disk, or check its rights. What was recorded stays; do the same again then",
-                err=True,
+            problem = (
+                f"a record cannot be read or written ({error}); free some space on its "
+                "disk, or check its rights. What was recorded stays; do the same again then"
             )
-            ctx.exit(EXIT_USAGE)
         except OSError as error:
             if error.errno == errno.EPIPE:  # the reader of our output has gone: click's to handle
                 raise
-            from hsweep.terminal import visible
-
             where = "" if error.filename is None else f"{error.filename}: "
-            click.echo(
-                f"hsweep: {visible(where)}{error.strerror or visible(str(error))}; check the path, "
-                "its rights and the space on its disk",
-                err=True,
+            problem = (
+                f"{where}{error.strerror or error}; check the path, its rights and the space on "
+                "its disk"
             )
-            ctx.exit(EXIT_USAGE)
+        from hsweep.terminal import note
+
+        note(problem)
+        ctx.exit(EXIT_USAGE)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -19,19 +19,12 @@ _NO_TELEMETRY: Final = {
 _NO_HUB: Final = {"HF_HUB_OFFLINE": "1"}
 
 
-def no_telemetry(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Turn off usage statistics; a variable the user has set is left alone."""
-    for name, value in _NO_TELEMETRY.items():
-        environment.setdefault(name, value)
-
-
 def no_calls_home(environment: MutableMapping[str, str] = os.environ) -> None:
     """Turn off usage statistics, and look-ups on the Hugging Face hub unless ``HSWEEP_HUB=1``.
 
     A variable the user has set is left alone. Has to run before ray, mlflow, timm, transformers or
     datasets is imported, since most read their switches on import.
     """
-    no_telemetry(environment)
-    if environment.get(HUB_SWITCH) != "1":
-        for name, value in _NO_HUB.items():
-            environment.setdefault(name, value)
+    hub = {} if environment.get(HUB_SWITCH) == "1" else _NO_HUB
+    for name, value in {**_NO_TELEMETRY, **hub}.items():
+        environment.setdefault(name, value)

@@ -47,6 +47,12 @@ class PlainConsole(Console):
     def __init__(self, **settings: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **settings)
 
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **settings: Any) -> None:
+        """Print; a text goes as it is, to be wrapped by the terminal, a table fits the width."""
+        if soft_wrap is None:
+            soft_wrap = all(isinstance(each, str) for each in objects)
+        super().print(*objects, soft_wrap=soft_wrap, **settings)
+
     def render_str(self, text: str, **settings: Any) -> Text:
         """Turn a string into text; here, so that columns are as wide as what they show."""
         return super().render_str(visible(text), **settings)

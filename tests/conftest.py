@@ -35,6 +35,16 @@ def home(tmp_path: Path) -> Home:
 
 
 @pytest.fixture
+def sweep_file(tmp_path: Path) -> Path:
+    """A sweep of three tiny trials."""
+    from tiny_studies import SWEEP_FILE
+
+    file = tmp_path / "sweep.py"
+    file.write_text(SWEEP_FILE)
+    return file
+
+
+@pytest.fixture
 def hsweep(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
     """Run the command line in this process, with a home of the test's own."""
     monkeypatch.setenv("HSWEEP_HOME", str(home.root))

@@ -1,9 +1,13 @@
 """What the fuzz tests share: how much they try, and what every answer must be like."""
 
+import contextlib
 import itertools
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from click.testing import Result
@@ -37,6 +41,16 @@ def many(number: int) -> Any:
         return pytest.mark.slow(chosen(test))
 
     return decorate
+
+
+@contextlib.contextmanager
+def at_home(folder: Path) -> Iterator[Path]:
+    """Work in a folder with a home of its own, where relative paths lead, too."""
+    with (
+        contextlib.chdir(folder),
+        mock.patch.dict(os.environ, {"HSWEEP_HOME": str(folder / "home")}),
+    ):
+        yield folder
 
 
 _BEFORE = re.compile(r"(planning|starting|joining) .*\.\.\.|Point\(.*\)")

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,6 +87,19 @@ class Tracked:
         """Record the beginning of an attempt and one report a unit."""
         self.journal.begin_attempt(key)
         report(self.journal, key, units, status, **more)
+
+    def trains(
+        self,
+        keys: Iterable[str],
+        units: range,
+        status: TrialStatus = TrialStatus.RUNNING,
+        **more: float | None,
+    ) -> None:
+        """Plan trials and do that for each: one a letter of a text."""
+        keys = list(keys)
+        self.plan(*keys)
+        for key in keys:
+            self.train(key, units, status, **more)
 
     def tracker(self) -> Tracker:
         tags = {"hsweep.tool_commit": "abc", STUDY_ID: self._study_id}
@@ -168,11 +181,6 @@ def database(folder: Path, empty: Path) -> Path:
     """Copy an empty store: making one takes seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(empty, folder / "mlflow.db"))
-
-
-def draft_of(file: Path) -> Path:
-    """Return where a database is made before it gets its name."""
-    return file.with_name(f".{file.name}.draft")
 
 
 def make_database(folder: Path) -> Path:

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from click.testing import CliRunner
 from tiny import METRICS, tiny_sweep
 
 from hsweep import Sweep
+from hsweep.cli import main
 from hsweep.coordination.coordinator import planned_row
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
@@ -74,6 +77,15 @@ def finish(journal: Journal, trial: Trial, nmse: float) -> None:
     amount = trial.budget.amount
     report = Report(amount, 4 * amount, {"nmse": nmse, "fit": 1 - nmse}, 1.0, is_last=True)
     journal.record(trial.key, attempt, report, nmse, TrialStatus.FINISHED)
+
+
+def trained(home: Path, folder: Path, source: str, *options: str, study: str = "demo") -> Home:
+    """Run a sweep of this source, kept in a folder, by the command line; return the home."""
+    (folder / "sweep.py").write_text(source)
+    command = ["run", str(folder / "sweep.py"), "--runner", "inline", "--study", study]
+    result = CliRunner().invoke(main, [*command, *options, "--home", str(home)])
+    assert result.exit_code == 0, result.output
+    return Home(home)
 
 
 def put_on_record(study: Study, source: str) -> None:

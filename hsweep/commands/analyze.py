@@ -32,19 +32,16 @@ class _AnalyzeCommand(click.Command):
         kinds = _kinds()
         names = [value for flag, value in pairwise(args) if flag == "--kind"]
         names += [arg.partition("=")[2] for arg in args if arg.startswith("--kind=")]
-        kind = kinds.get(names[-1]) if names else None
-        ctx.meta[_KIND] = kind
-        own = {option.flag for option in kind.options} if kind is not None else set()
+        name = names[-1] if names else ""
+        ctx.meta[_KIND] = kinds.get(name)
+        flags = {key: {option.flag for option in kind.options} for key, kind in kinds.items()}
         for flag in (arg.partition("=")[0] for arg in args):
-            having = [
-                name for name, each in kinds.items() if flag in {one.flag for one in each.options}
-            ]
-            if having and flag not in own:
+            having = [key for key, own in flags.items() if flag in own]
+            if having and name not in having:
                 raise UserError(f"{flag} belongs to --kind {listed(having, 'or')}")
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the options of every question, and those of the kind."""
         first, *common = super().get_params(ctx)
         choice = click.Option(["--kind"], type=click.Choice(list(_kinds())), help="What to ask.")
         kind: Kind | None = ctx.meta.get(_KIND)
@@ -52,7 +49,6 @@ class _AnalyzeCommand(click.Command):
         return [first, choice, *own, *common]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Say which kinds there are, or which settings the one asked for has."""
         kind: Kind | None = ctx.meta.get(_KIND)
         if kind is None:
             with formatter.section("Kinds (hsweep analyze --kind KIND -h shows their options)"):

@@ -51,17 +51,17 @@ def compare(
         print_json(found.to_json())
     else:
         for sentence in comparison_sentences(found):
-            console.print(sentence, style="bold", soft_wrap=True)
+            console.print(sentence, style="bold")
         for title, table in comparison_tables(found):
             console.print()
             print_table(console, title.lower(), table)
         for side in found.studies:
             console.print()
-            console.print(f"{side.label}: {side.answer}", soft_wrap=True)
+            console.print(f"{side.label}: {side.answer}")
         for warning in found.warnings:
-            console.print(f"note: {warning}", style="yellow", soft_wrap=True)
+            console.print(f"note: {warning}", style="yellow")
     if page is not None:
-        console.print(str(write_comparison(found, page)), soft_wrap=True)
+        console.print(str(write_comparison(found, page)))
 
 
 def _study(home: Home, name: str) -> "Study":

@@ -44,7 +44,6 @@ class Conclusion:
             importlib.import_module("analysis.report")
 
     def __call__(self, study: "Study") -> list[Path]:
-        """Return the files written."""
         try:
             from analysis.ask import answer_study
             from hsweep.files import write_json
@@ -66,7 +65,6 @@ class Conclusion:
 def write_study_report(
     study: "Study", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
 ) -> Path:
-    """Write the report of a study into its folder, and return its path."""
     from analysis.report import report_input, write_report
     from hsweep.tracking.pages import run_urls
 
@@ -81,7 +79,7 @@ def conclude(
     home: Home,
     console: "Console",
     as_json: bool,
-    besides: Mapping[str, Any] | None = None,
+    besides: Mapping[str, Any],
 ) -> None:
     """Print the answer of a study that has run and where everything is; choose the exit code.
 
@@ -92,7 +90,7 @@ def conclude(
         answer = conclusion.answer
         content = answer.to_json() if answer is not None else {"problem": conclusion.problem}
         report = {"report": str(study.paths.report)}
-        print_json({**study.status(), **content, **report, **(besides or {})})
+        print_json({**study.status(), **content, **report, **besides})
     if outcome.was_interrupted:
         exit_with(EXIT_INTERRUPTED)
     if outcome.is_in_trouble or not outcome.has_results:
@@ -106,7 +104,7 @@ def _print_end(
 
     answer = conclusion.answer
     for line in closing_lines(outcome, study, conclusion.target):
-        console.print(line, soft_wrap=True)
+        console.print(line)
     console.print()
     if answer is not None:
         if not outcome.is_complete:
@@ -115,23 +113,23 @@ def _print_end(
         print_answer(console, answer)
         console.print()
         if answer.settle_command is not None:
-            console.print(f"settle   {answer.settle_command}", soft_wrap=True)
+            console.print(f"settle   {answer.settle_command}")
         if answer.confirm_command is not None:
-            console.print(f"confirm  {answer.confirm_command}", soft_wrap=True)
+            console.print(f"confirm  {answer.confirm_command}")
     if conclusion.problem:
-        console.print(conclusion.problem, style="red", soft_wrap=True)
+        console.print(conclusion.problem, style="red")
     else:
-        console.print(f"report   {study.paths.report}", soft_wrap=True)
-    console.print(f"MLflow   {conclusion.target.shown_uri}", soft_wrap=True)
+        console.print(f"report   {study.paths.report}")
+    console.print(f"MLflow   {conclusion.target.shown_uri}")
     if not conclusion.target.is_server:
         how = browse_line(conclusion.target, home)
-        console.print(f"         browse it with: {how}", soft_wrap=True)
+        console.print(f"         browse it with: {how}")
 
 
 def print_answer(console: "Console", answer: "Answer") -> None:
     """Print an answer and, right below it, what limits it."""
     from analysis.text.numbers import sentence
 
-    console.print(answer.sentence, style="bold", soft_wrap=True)
+    console.print(answer.sentence, style="bold")
     for text in answer.qualifications:
-        console.print(sentence(text), soft_wrap=True)
+        console.print(sentence(text))

@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hsweep.commands.options import (
-    data_root_option,
-    json_option,
-    sweep_argument,
-    sweep_options,
-)
+from hsweep.commands.options import data_root_option, json_option, sweep_argument, sweep_options
 from hsweep.commands.output import console_for, exit_with, print_json, quantity
 from hsweep.errors import UserError
 from hsweep.planning.options import SweepOptions
@@ -23,6 +18,7 @@ if TYPE_CHECKING:
     from tasks.base import Task
 
 EXIT_DATA_PROBLEM: Final = 2
+_SHOWN: Final = ("name", "content", "tasks", "licence", "origin", "source")
 
 
 @click.group()
@@ -50,22 +46,17 @@ def list_data(names: tuple[str, ...], fingerprint: bool, as_json: bool) -> None:
         hashes = {each.data_set.name: each.fingerprint() for each in found if fingerprint}
     except DataError as error:
         raise UserError(str(error)) from error
-    rows = [
-        {
-            "name": each.data_set.name,
-            "content": each.data_set.content,
-            "tasks": list(each.data_set.tasks),
-            "licence": each.data_set.licence,
-            "origin": each.data_set.origin,
-            "source": each.data_set.source,
+    rows = []
+    for each in found:
+        known = each.data_set
+        row = {
+            **{name: getattr(known, name) for name in _SHOWN},
             "is_there": each.is_there,
-            "folder": None if each.folder is None else str(each.folder),
+            "folder": each.folder,
             "num_files": each.num_files,
             "num_bytes": each.num_bytes,
         }
-        | ({"fingerprint": hashes[each.data_set.name]} if fingerprint else {})
-        for each in found
-    ]
+        rows.append(row | ({"fingerprint": hashes[known.name]} if fingerprint else {}))
     if as_json:
         print_json(rows)
     else:
@@ -110,13 +101,14 @@ def prepare(sweep_file: Path, chosen: SweepOptions) -> None:
     plan = prepare_sweep(sweep_file, chosen).plan
     tasks = _tasks(plan)
     console = console_for(as_json=False)
-    columns = (
-        *Progress.get_default_columns()[:2],
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[now]}", markup=False),
-    )
-    with Progress(*columns, console=console) as progress, inspecting() as inspection:
+    columns = Progress.get_default_columns()[:2]
+    now = TextColumn("{task.fields[now]}", markup=False)
+    with (
+        Progress(
+            *columns, MofNCompleteColumn(), TimeElapsedColumn(), now, console=console
+        ) as progress,
+        inspecting() as inspection,
+    ):
         bar = progress.add_task("preparing", total=len(tasks), now="")
 
         def show(what: str, done: int, wanted: int) -> None:
@@ -140,12 +132,8 @@ def prepare(sweep_file: Path, chosen: SweepOptions) -> None:
             progress.advance(bar)
         progress.update(bar, now="")
     for path in inspection.made_anew:
-        console.print(
-            f"made again, as it was damaged or not sealed: {path}", style="yellow", soft_wrap=True
-        )
-    console.print(
-        f"ready: {len(tasks)} of {len(tasks)} tasks; caches lie in {cache_folder()}", soft_wrap=True
-    )
+        console.print(f"made again, as it was damaged or not sealed: {path}", style="yellow")
+    console.print(f"ready: {len(tasks)} of {len(tasks)} tasks; caches lie in {cache_folder()}")
 
 
 def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":
@@ -187,34 +175,22 @@ def _show_data_sets(
     """
     width = max((len(row["name"]) for row in rows), default=0) + 2
     for row in rows:
-        where = _where(row)
-        console.print(
-            f"{row['name']:{width}}{where}",
-            style="bold" if row["is_there"] else "dim",
-            soft_wrap=True,
-        )
-        details = [f"{row['content']}; for {', '.join(row['tasks'])}"]
+        style = "bold" if row["is_there"] else "dim"
+        console.print(f"{row['name']:{width}}{_where(row)}", style=style)
+        console.print(f"    {row['content']}; for {', '.join(row['tasks'])}")
         if row["origin"] != "generated":
-            details.append(f"{row['source']}; licence: {row['licence']}")
+            console.print(f"    {row['source']}; licence: {row['licence']}")
         if row.get("fingerprint"):
-            details.append(f"fingerprint {row['fingerprint']}")
-        for detail in details:
-            # A line of its own for each, so that what is found in it is found whole.
-            console.print(f"    {detail}", soft_wrap=True)
-    if root is None:
-        looked = "nowhere: give --data-root, or set HSWEEP_DATA"
-    else:
+            console.print(f"    fingerprint {row['fingerprint']}")
+    looked = "nowhere: give --data-root, or set HSWEEP_DATA"
+    if root is not None:
         looked = f"under {root}" + ("" if root.is_dir() else ", which is no folder")
-    console.print(f"looked {looked}", soft_wrap=True)
-    console.print(
-        "downloads from the Hugging Face hub are "
-        + ("on (HSWEEP_HUB=1)" if downloads else "off; HSWEEP_HUB=1 turns them on"),
-        soft_wrap=True,
-    )
+    console.print(f"looked {looked}")
+    hub = "on (HSWEEP_HUB=1)" if downloads else "off; HSWEEP_HUB=1 turns them on"
+    console.print(f"downloads from the Hugging Face hub are {hub}")
 
 
 def _where(row: Mapping[str, Any]) -> str:
-    """Return where a data set of the catalogue is, in a few words."""
     if row["folder"]:
         files = f"{row['num_files']} file" + ("" if row["num_files"] == 1 else "s")
         return f"{quantity(row['num_bytes'], 'B')} in {files}, {row['folder']}"
@@ -226,10 +202,9 @@ def _where(row: Mapping[str, Any]) -> str:
 
 
 def _show_task_data(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print what each task of a sweep learns from, and what is wrong with it."""
     for row in rows:
         if row["problem"]:
-            console.print(f"problem  {row['task']}", style="red", soft_wrap=True)
-            console.print(f"         {row['problem']}", soft_wrap=True)
+            console.print(f"problem  {row['task']}", style="red")
+            console.print(f"         {row['problem']}")
         else:
-            console.print(f"ok       {row['fingerprint'][:16]}  {row['task']}", soft_wrap=True)
+            console.print(f"ok       {row['fingerprint'][:16]}  {row['task']}")

@@ -1,7 +1,6 @@
 """``hsweep doctor``: what on this machine would keep a study from running, and what to do about it.
 
-Nothing is left behind: what is tried is tried in a temporary folder beside or in the place that is
-meant, and a home that does not exist yet is not made.
+Nothing is left behind: what is tried is tried in a temporary folder, and no home is made.
 """
 
 import os
@@ -10,21 +9,24 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from hsweep.commands.options import home_option, json_option, tracking_option
-from hsweep.commands.output import EXIT_NOTHING_USABLE, console_for, exit_with, print_json
+from hsweep.commands.output import (
+    EXIT_NOTHING_USABLE,
+    console_for,
+    exit_with,
+    print_json,
+    table_of,
+)
 from hsweep.commands.probes import Check
 from hsweep.paths import Home
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _GIB: Final = 2**30
 _SCRATCH: Final = ".hsweep-doctor-"
@@ -46,51 +48,37 @@ def doctor(quick: bool, home: Home, tracking_uri: str | None, as_json: bool) -> 
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
-        _show_checks(console_for(as_json=False), checks)
+        from rich.text import Text
+
+        table = table_of("check", "", "found", "what to do", overflow="fold")
+        for check in checks:
+            status = Text(check.status, _STYLES[check.status])
+            table.add_row(check.name, status, check.detail, check.remedy)
+        console_for(as_json=False).print(table)
     if any(check.status == "problem" for check in checks):
         exit_with(EXIT_NOTHING_USABLE)
-
-
-def _show_checks(console: "Console", checks: Sequence[Check]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("check", "", "found", "what to do"):
-        table.add_column(heading, overflow="fold")
-    for check in checks:
-        status = Text(check.status, _STYLES[check.status])
-        table.add_row(check.name, status, check.detail, check.remedy)
-    console.print(table)
 
 
 def diagnose(home: Home, *, quick: bool = False, tracking_uri: str | None = None) -> list[Check]:
     """Look at everything a study needs; never raises for what it finds, never hangs.
 
-    Args:
-        home: where studies are or will be kept; it is not made.
-        quick: leave out what imports or starts a library (about 20 seconds, two minutes at worst).
-        tracking_uri: the MLflow store; None for the home's own.
-
-    Returns:
-        One check a subject, in a fixed order.
+    Without ``quick`` it takes about 20 seconds, two minutes at worst.
     """
     from hsweep.commands import probes
 
     found = [Check("python", "ok", f"Python {platform.python_version()} at {sys.executable}")]
     if not quick:
-        questions: tuple[Callable[[], Check], ...] = (
-            *(probes.torch, probes.families, probes.ray),
-            lambda: probes.mlflow(home, tracking_uri),
-        )
-        with ThreadPoolExecutor(len(questions)) as pool:
-            found += pool.map(lambda question: question(), questions)
+        mlflow = partial(probes.mlflow, home, tracking_uri)
+        with ThreadPoolExecutor() as pool:
+            asked = [pool.submit(it) for it in (probes.torch, probes.families, probes.ray, mlflow)]
+        found += [each.result() for each in asked]
     place = writable(home.root, "home", "give another home with --home or HSWEEP_HOME")
     cache = Path(os.environ.get("HSWEEP_CACHE") or "~/.cache/hsweep").expanduser()
+    found.append(place)
+    if place.status == "ok":
+        found.append(write_ahead_log(home.root))
     return [
         *found,
-        place,
-        *([write_ahead_log(home.root)] if place.status == "ok" else []),
         disk(home.root, "disk", want_gib=5),
         disk(Path(tempfile.gettempdir()), "disk for temporary files", want_gib=2),
         writable(cache, "cache", "set HSWEEP_CACHE to a folder that can be written"),
@@ -104,7 +92,6 @@ def _nearest_existing(path: Path) -> Path:
 
 
 def writable(folder: Path, name: str, remedy: str) -> Check:
-    """Try to make a file in ``folder``, or where it would have to be made."""
     place = _nearest_existing(folder)
     missing = "" if place == folder.expanduser().absolute() else f" (to be made in {place})"
     try:
@@ -116,7 +103,6 @@ def writable(folder: Path, name: str, remedy: str) -> Check:
 
 
 def disk(folder: Path, name: str, *, want_gib: float, need_gib: float = 0.5) -> Check:
-    """Compare the free space where ``folder`` is or will be with what studies need and want."""
     usage = shutil.disk_usage(_nearest_existing(folder))
     detail = f"{usage.free / _GIB:.1f} of {usage.total / _GIB:.1f} GiB free at {folder}"
     if usage.free < need_gib * _GIB:
@@ -148,20 +134,18 @@ def write_ahead_log(home: Path) -> Check:
 
 
 def _file_system(folder: Path) -> str:
-    """Return the type of the file system that holds ``folder``, empty if it cannot be told."""
     import psutil
 
     place = _nearest_existing(folder).resolve()
-    mounts = [
-        mount
+    mounts = {
+        len(mount.mountpoint): mount.fstype
         for mount in psutil.disk_partitions(all=True)
         if place.is_relative_to(mount.mountpoint)
-    ]
-    return max(mounts, key=lambda mount: len(mount.mountpoint)).fstype if mounts else ""
+    }
+    return mounts[max(mounts)] if mounts else ""
 
 
 def compiler() -> Check:
-    """Look for what recipes with ``compile`` need; others do without."""
     from hsweep.training.compiler import what_is_missing
 
     missing = what_is_missing("cpu")

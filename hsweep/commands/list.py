@@ -1,13 +1,12 @@
 """``hsweep list``."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hsweep.commands.options import home_option, json_option
-from hsweep.commands.output import console_for, print_json
+from hsweep.commands.output import console_for, minute, print_json, table_of
 from hsweep.errors import UserError
 from hsweep.paths import Home
 
@@ -26,8 +25,7 @@ def list_(home: Home, as_json: bool) -> None:
     for paths in list_studies(home):
         try:
             rows.append(Study.open(home, paths.name).status())
-        except Exception as error:
-            # Whatever has become of one study's files, the others are listed.
+        except Exception as error:  # whatever has become of its files, the others are listed
             kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
             rows.append({"study": paths.name, "state": "unreadable", "error": f"{kind}{error}"})
     if as_json:
@@ -39,13 +37,7 @@ def list_(home: Home, as_json: bool) -> None:
 
 
 def _show_studies(console: "Console", studies: Sequence[Mapping[str, Any]]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    headings = ("study", "state", "finished", "stopped early", "lost", "trials", "created")
-    for heading in headings:
-        left = heading in ("study", "state", "created")
-        table.add_column(heading, justify="left" if left else "right")
+    table = table_of("study", "state", ">finished", ">stopped early", ">lost", ">trials", "created")
     for study in studies:
         if "error" in study:
             table.add_row(study["study"], "unreadable", "", "", "", "", study["error"])
@@ -57,13 +49,12 @@ def _show_studies(console: "Console", studies: Sequence[Mapping[str, Any]]) -> N
             str(study["stopped_early"]),
             _lost_in_words(study),
             _with(study["trials"], study["orphaned"], "(+{} orphaned)"),
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(study["created"])),
+            minute(study["created"]),
         )
     console.print(table)
 
 
 def _with(number: int, others: int, words: str) -> str:
-    """Return a number, and behind it that of others, if there are any."""
     return f"{number} {words.format(others)}" if others else str(number)
 
 

@@ -29,7 +29,6 @@ class HomeFolder(click.ParamType[Home]):
     name = "folder"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Home:
-        """Return the home."""
         if isinstance(value, Home):
             return value
         folder = str(value)
@@ -82,13 +81,11 @@ data_root_option = click.option(
 
 
 def sweep_options(command: Command) -> Command:
-    """Give a command the options of a sweep; it receives them as ``chosen``."""
+    """Give a command the options of a sweep, as ``chosen``."""
     return data_root_option(options_of(SweepOptions, "chosen")(command))
 
 
 def given_options(names: Iterable[str]) -> list[str]:
-    """Return those of the options of the running command that were given, their defaults left
-    out."""
     context = click.get_current_context()
     default = ParameterSource.DEFAULT
     return [name for name in names if context.get_parameter_source(name) is not default]

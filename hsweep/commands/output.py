@@ -2,10 +2,12 @@
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any, Final
+import time
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 EXIT_NOTHING_USABLE: Final = 1
 
@@ -19,6 +21,17 @@ def console_for(*, as_json: bool) -> "Console":
         # In a file or a pipe a line is as long as what it says.
         console.width = max(console.width, 160)
     return console
+
+
+def table_of(*headings: str, **settings: Any) -> "Table":
+    """Return an empty table; a heading after ``>`` is of a column flush right."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        justify: Literal["left", "right"] = "right" if heading.startswith(">") else "left"
+        table.add_column(heading.removeprefix(">"), justify=justify, **settings)
+    return table
 
 
 def print_json(content: Any) -> None:
@@ -35,7 +48,10 @@ def quantity(value: float, unit: str = "") -> str:
     return f"{value:g} {unit}".rstrip()
 
 
+def minute(when: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
+
+
 def exit_with(code: int) -> None:
-    """Leave with an exit code once everything printed is out."""
     sys.stdout.flush()
     sys.exit(code)

@@ -1,13 +1,13 @@
 """``hsweep paper``: parameter counts and results of the papers beside those that are here."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hsweep.commands.options import home_option, json_option
-from hsweep.commands.output import console_for, print_json, quantity
+from hsweep.commands.output import console_for, print_json, quantity, table_of
 from hsweep.errors import UserError, unknown_name
 from hsweep.paths import Home
 from models.base import Counts, ModelConfig
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from analysis.published.numbers import PrintedCount
     from analysis.questions.published.result import PublishedResult
     from hsweep.record.study import Study
-
-_PRECISION: Final = "bfloat16"
-_OPTIMIZER: Final = "adamw"
 
 
 @click.command()
@@ -65,13 +62,7 @@ def paper(
 
 @dataclass(frozen=True, slots=True)
 class BuiltRow:
-    """A published row and the model that stands for it.
-
-    Attributes:
-        published: what the paper prints.
-        model: the configuration of the row's shape.
-        counts: its costs; the parameters are those of the built model.
-    """
+    """What the paper prints of a model, and the costs of the model that is built."""
 
     published: "PrintedCount"
     model: ModelConfig
@@ -79,7 +70,6 @@ class BuiltRow:
 
     @property
     def num_params(self) -> int:
-        """Parameters of the model that is built."""
         return self.counts.num_params
 
     @property
@@ -87,40 +77,24 @@ class BuiltRow:
         """Built parameters over printed ones."""
         return self.num_params / self.published.printed_params
 
-    @property
-    def train_memory_bytes(self) -> int:
-        """Peak memory of a training step with AdamW under bfloat16 autocast, estimated."""
-        return train_memory_bytes(
-            self.counts,
-            batch_size=self.published.batch_size,
-            optimizer=_OPTIMIZER,
-            precision=_PRECISION,
-        )
-
     def to_json(self) -> dict[str, Any]:
-        """Return the row as plain JSON content."""
-        row = self.published
-        return {
-            "table": row.table,
-            "row": row.row,
-            "printed": row.printed,
+        row, counts = self.published, self.counts
+        printed = {each.name: getattr(row, each.name) for each in fields(row)}
+        # The peak of a training step with AdamW under bfloat16 autocast, estimated.
+        memory = train_memory_bytes(
+            counts, batch_size=row.batch_size, optimizer="adamw", precision="bfloat16"
+        )
+        return printed | {
+            "settings": dict(row.settings),
             "printed_params": row.printed_params,
+            "printed_memory": printed.pop("memory"),
             "num_params": self.num_params,
             "ratio": self.ratio,
-            "note": row.note,
-            "source": row.source,
             "family": type(self.model).__name__,
-            "model": row.model,
-            "settings": dict(row.settings),
-            "params": dict(self.counts.params),
-            "flops_per_example": self.counts.forward_flops,
-            "train_flops_per_example": self.counts.train_flops,
-            "batch_size": row.batch_size,
-            "train_memory_bytes": self.train_memory_bytes,
-            "printed_memory": row.memory,
-            "metric": row.metric,
-            "score": row.score,
-            "score_source": row.score_source,
+            "params": dict(counts.params),
+            "flops_per_example": counts.forward_flops,
+            "train_flops_per_example": counts.train_flops,
+            "train_memory_bytes": memory,
         }
 
 
@@ -147,10 +121,6 @@ def built_counts(
     rows: "Iterable[PrintedCount]", presets: Mapping[str, Callable[..., ModelConfig]]
 ) -> list[BuiltRow]:
     """Build the model of every row on the meta device, without memory, and count it.
-
-    Args:
-        rows: what the paper prints.
-        presets: the functions that rows name.
 
     Raises:
         AssertionError: a model's counts are not those of the model that is built.
@@ -181,37 +151,20 @@ def rows_of(table: str | None) -> "list[PrintedCount]":
 
 
 def show_paper(console: "Console", compared: Iterable[BuiltRow]) -> None:
-    """Print the rows: what the paper prints, what is built, their ratio, and why they differ."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("table", "model (depth,heads)", "printed", "built", "built/printed", "note"):
-        left = heading in ("table", "model (depth,heads)", "note")
-        table.add_column(
-            heading,
-            justify="left" if left else "right",
-            no_wrap=heading != "note",
-            overflow="fold",
-        )
+    model, ratio = "model (depth,heads)", ">built/printed"
+    table = table_of("table", model, ">printed", ">built", ratio, "note", overflow="fold")
+    for column in table.columns[:-1]:
+        column.no_wrap = True
     for row in compared:
-        table.add_row(
-            row.published.table,
-            row.published.row,
-            row.published.printed,
-            quantity(row.num_params),
-            f"{row.ratio:.4f}",
-            row.published.note,
-        )
+        published = row.published
+        figures = (published.printed, quantity(row.num_params), f"{row.ratio:.4f}")
+        table.add_row(published.table, published.row, *figures, published.note)
     console.print(table)
 
 
 def study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) -> "PublishedResult":
-    """Lay a study's results beside the published ones that it repeats.
-
-    Args:
-        study: what was run.
-        setup: which results; None finds them by the sweep's name or the task.
-        same_data: the user vouches that the data are those of the paper.
+    """Lay a study's results beside the published ones that it repeats, those of ``setup``, or of
+    the sweep's name or task.
 
     Raises:
         UserError: nothing published is known to be about this study, or an unknown setup.
@@ -234,7 +187,6 @@ def study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) ->
 
 
 def show_beside(console: "Console", result: "PublishedResult") -> None:
-    """Print a study beside the published results."""
     from analysis.questions.published.text import (
         brief_table,
         missing_printed_table,
@@ -242,7 +194,7 @@ def show_beside(console: "Console", result: "PublishedResult") -> None:
     )
     from analysis.terminal import print_table
 
-    console.print(published_sentence(result), style="bold", soft_wrap=True)
+    console.print(published_sentence(result), style="bold")
     if not result.comparable:
         return
     for title, table in (

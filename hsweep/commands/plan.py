@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hsweep.commands.options import home_option, json_option, sweep_argument, sweep_options
-from hsweep.commands.output import console_for, print_json, quantity
+from hsweep.commands.output import console_for, print_json, quantity, table_of
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.options import SweepOptions
@@ -69,36 +69,33 @@ def plan(
         refuse_unread_data(prepared.plan)
         checked = check_trials(prepared.plan.trials)
     if as_json:
-        found: dict[str, Any] = {"concerns": concerns_json(prepared.plan)}
+        found: dict[str, Any] = {
+            "estimated_seconds": seconds,
+            "concerns": concerns_json(prepared.plan),
+        }
         if checked is not None:
             found["checked"] = checked.to_json()
-        print_json({**prepared.plan.to_json(), "estimated_seconds": seconds, **found})
+        print_json({**prepared.plan.to_json(), **found})
         return
     console = console_for(as_json=False)
     _show_plan(console, prepared.plan, seconds)
     if checked is not None:
         shapes = "; ".join(checked.shapes)
-        console.print(f"tried out in {duration(checked.seconds)}: {shapes}", soft_wrap=True)
+        console.print(f"tried out in {duration(checked.seconds)}: {shapes}")
         for line in checked.lines():
-            console.print(line, style="yellow", soft_wrap=True)
+            console.print(line, style="yellow")
 
 
 def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
-    from rich.table import Table
-
     from hsweep.design.labels import point_label, varying_axes
     from hsweep.planning.answerable import analysable
     from hsweep.running.progress import duration
 
     totals = plan.totals()
-    trials = list(plan.trials)
-    axes = varying_axes(trials)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("point")
-    for heading in ("seeds", "params", "FLOPs/example", "training memory"):
-        table.add_column(heading, justify="right")
+    axes = varying_axes(plan.trials)
+    table = table_of("point", ">seeds", ">params", ">FLOPs/example", ">training memory")
     points: dict[str, list[Any]] = {}
-    for trial in trials:
+    for trial in plan.trials:
         points.setdefault(point_label(trial.point, axes), []).append(trial)
     for label, group in list(points.items())[:_MAX_ROWS]:
         counts = group[0].counts
@@ -113,11 +110,7 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     if len(points) > _MAX_ROWS:
         console.print(f"... and {len(points) - _MAX_ROWS} more points (--json lists all)")
     for skipped in plan.skipped[:_MAX_ROWS]:
-        console.print(
-            f"skipped {point_label(skipped.point)}: {skipped.reason}",
-            style="yellow",
-            soft_wrap=True,
-        )
+        console.print(f"skipped {point_label(skipped.point)}: {skipped.reason}", style="yellow")
     if plan.is_adaptive:
         console.print("points are proposed during the run; these are random draws for orientation")
     budget = plan.sweep.budget
@@ -129,9 +122,9 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
         console.print(f"about {duration(seconds)} of training in all, by what was measured here")
     for concern in analysable(plan):
         style = "red" if concern.kind == "impossible" else "yellow"
-        console.print(concern.line, style=style, soft_wrap=True)
+        console.print(concern.line, style=style)
     for problem in plan.data_problems:
-        console.print(f"data: {problem}", style="yellow", soft_wrap=True)
+        console.print(f"data: {problem}", style="yellow")
     preset = plan.sweep.presets.get(plan.preset)
     if preset is not None and preset.note:
-        console.print(f"preset {plan.preset}: {preset.note}", soft_wrap=True)
+        console.print(f"preset {plan.preset}: {preset.note}")

@@ -1,5 +1,6 @@
 """How likely a planned sweep is to find what it asks for: ``hsweep plan --power``."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +49,8 @@ def show_power(
         sentence, table = power_sentence(found), power_table(found)
     print_table(console, "power", table)
     for warning in getattr(found, "warnings", ()):
-        console.print(f"note: {warning}", style="yellow", soft_wrap=True)
-    console.print(sentence, style="bold", soft_wrap=True)
+        console.print(f"note: {warning}", style="yellow")
+    console.print(sentence, style="bold")
 
 
 def _power(
@@ -130,21 +131,16 @@ def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowe
     first = question.costs[0]
     families: dict[Any, dict[str, float]] = {}
     for trial in plan.trials:
-        costs: dict[str, float] = dict(cost_columns(trial))
+        point = trial.point
         # Settings of a nuisance axis are one shape, which stands at the best of them.
-        label = str(shape_of(question, trial.point))
+        label = "baseline" if question.is_baseline(point) else str(shape_of(question, point))
         # A cost that only a run shows (latency) cannot tell yet who is cheaper: all may be.
-        cost = costs.get(first, 0.0)
-        family = families.setdefault(comparison_of(question, trial.point), {})
-        family["baseline" if question.is_baseline(trial.point) else label] = cost
-    counts = [
-        sum(
-            cost < family.get("baseline", float("inf")) or cost == 0.0
-            for label, cost in family.items()
-            if label != "baseline"
-        )
-        for family in families.values()
-    ]
+        cost = dict(cost_columns(trial)).get(first, 0.0)
+        families.setdefault(comparison_of(question, point), {})[label] = cost
+    counts = []
+    for family in families.values():
+        most = family.pop("baseline", math.inf)
+        counts.append(sum(cost < most or cost == 0.0 for cost in family.values()))
     return plan_lean(
         margin=question.margin,
         candidates=max(counts, default=0),

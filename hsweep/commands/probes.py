@@ -1,7 +1,7 @@
-"""Does each large library work here? Every one is tried in a process of its own, under a timeout.
+"""Does each large library work here? Each is tried in a process of its own, under a timeout.
 
-A library can hang, abort the process or print at will; the caller must survive all three. A probe
-answers with one line of JSON, the last of its standard output.
+A library can hang, abort the process or print at will. A probe answers with one line of JSON, the
+last of its standard output.
 """
 
 import contextlib
@@ -27,7 +27,6 @@ from hsweep.redaction import redact
 
 _GIB: Final = 2**30
 _REINSTALL: Final = "install again: pip install -c constraints.txt -e ."
-_TIMEOUT: Final = 120.0
 
 _TORCH: Final = """
 import json, torch
@@ -61,13 +60,9 @@ print(json.dumps({"version": mlflow.__version__, "experiments": len(found)}))
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
+    """One thing that was looked at, and what to do about it.
 
-    Attributes:
-        name: what was looked at; no two checks share one.
-        status: ``problem`` keeps studies from running, ``warning`` may spoil or slow them.
-        detail: what was found.
-        remedy: what to do about it; empty when nothing needs doing.
+    A ``problem`` keeps studies from running, a ``warning`` may spoil or slow them.
     """
 
     name: str
@@ -80,15 +75,10 @@ class ProbeError(Exception):
     """A library does not work; says why."""
 
 
-def run(
-    *arguments: str, timeout: float = _TIMEOUT, variables: Mapping[str, str] | None = None
-) -> Any:
-    """Start Python in an empty folder and return its answer.
+def run(*arguments: str, timeout: float = 120, variables: Mapping[str, str] | None = None) -> Any:
+    """Start Python with these arguments in an empty folder and return its answer.
 
-    Args:
-        arguments: what follows the name of the Python program.
-        timeout: seconds after which it, and what it started, is killed.
-        variables: added to this process's environment.
+    After ``timeout`` seconds it is killed, and what it has started.
 
     Raises:
         ProbeError: it gives no answer.
@@ -98,14 +88,15 @@ def run(
     # The packages that this process runs, whatever the current folder has under their names.
     paths = (str(ROOT), os.environ.get("PYTHONPATH", ""))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    pipe = subprocess.PIPE
     with tempfile.TemporaryDirectory(prefix="hsweep-probe-") as folder:
         process = subprocess.Popen(
             [sys.executable, *arguments],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=pipe,
+            stderr=pipe,
             text=True,
             errors="replace",
         )
@@ -134,7 +125,6 @@ def _last_line(text: str) -> str:
 
 
 def torch() -> Check:
-    """Import torch and multiply on every device it sees."""
     try:
         facts = run("-c", _TORCH)
     except ProbeError as error:
@@ -158,15 +148,15 @@ def judge_torch(facts: Mapping[str, Any], *, has_nvidia_driver: bool) -> Check:
 
 
 def families() -> Check:
-    """Import timm and transformers, the way the models do."""
+    name = "model families"
     try:
         facts = run("-c", _FAMILIES)
     except ProbeError as error:
-        return Check("model families", "problem", str(error), _REINSTALL)
+        return Check(name, "problem", str(error), _REINSTALL)
     detail = f"timm {facts['timm']}, transformers {facts['transformers']}"
     if facts["healed"]:
         detail += "; torchvision is built for another torch and works in part, which is enough"
-    return Check("model families", "ok", detail)
+    return Check(name, "ok", detail)
 
 
 def ray() -> Check:
@@ -185,11 +175,10 @@ def ray() -> Check:
             else f"look into /tmp/ray/session_latest/logs; {_REINSTALL}"
         )
         return Check("ray", "problem", str(error), remedy)
-    where = (
-        f"joined {address}: {facts['nodes']} nodes, {facts['cpus']} CPUs, {facts['gpus']} GPUs"
-        if address
-        else "starts here and runs a task"
-    )
+    where = "starts here and runs a task"
+    if address:
+        size = f"{facts['nodes']} nodes, {facts['cpus']} CPUs, {facts['gpus']} GPUs"
+        where = f"joined {address}: {size}"
     detail = f"ray {facts['version']} {where}"
     if not facts["dashboard"]:
         remedy = 'for the dashboard: pip install "ray[default]"'
@@ -198,11 +187,7 @@ def ray() -> Check:
 
 
 def _reach(address: str) -> None:
-    """Look whether anything listens at ``host:port``, which Ray itself takes minutes to give up.
-
-    Raises:
-        ProbeError: nothing does.
-    """
+    """Raise ``ProbeError`` if nothing listens at ``host:port``, which takes Ray itself minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit() and "://" not in address:
         try:

@@ -67,5 +67,5 @@ def resume(
             return
         job = edited(study, planned, target)
     conclusion = Conclusion(job.target)
-    study, outcome = run_job(job, options, home, console, conclusion)
-    conclude(conclusion, study, outcome, home, console, as_json, revision)
+    ended = run_job(job, options, home, console, conclusion)
+    conclude(conclusion, *ended, home, console, as_json, revision)

@@ -74,8 +74,8 @@ def run(
     job = new_study(prepared, options, home, study_name, storage, console)
     concerns = {"concerns": concerns_json(prepared.plan)} if as_json else {}
     conclusion = Conclusion(job.target)
-    study, outcome = run_job(job, options, home, console, conclusion)
-    conclude(conclusion, study, outcome, home, console, as_json, concerns)
+    ended = run_job(job, options, home, console, conclusion)
+    conclude(conclusion, *ended, home, console, as_json, concerns)
 
 
 def _run_missing(
@@ -104,7 +104,7 @@ def _run_missing(
     answer = answer_study(study)
     wanted = _wanted(study, answer)
     if not wanted:
-        console.print(f"{study.name} lacks no trial; there is nothing to run.", soft_wrap=True)
+        console.print(f"{study.name} lacks no trial; there is nothing to run.")
         print_answer(console, answer)
         if as_json:
             print_json({**study.status(), **answer.to_json(), "added": None})
@@ -114,10 +114,9 @@ def _run_missing(
     if not extension.additions:
         raise UserError("none of the missing trials can be run; the reasons are above")
     job = missing.extended(study, prepared, extension, target)
-    conclusion = Conclusion(target)
-    study, outcome = run_job(job, options, home, console, conclusion)
-    added = {"added": extension.to_json()}
-    conclude(conclusion, study, outcome, home, console, as_json, added)
+    conclusion = Conclusion(job.target)
+    ended = run_job(job, options, home, console, conclusion)
+    conclude(conclusion, *ended, home, console, as_json, {"added": extension.to_json()})
 
 
 def _wanted(study: "Study", answer: "Answer") -> "list[Wanted]":
@@ -136,12 +135,11 @@ def _wanted(study: "Study", answer: "Answer") -> "list[Wanted]":
 
 def _announce(console: "Console", study: "Study", answer: "Answer", extension: "Extension") -> None:
     number = len(extension.additions)
-    console.print(answer.text, soft_wrap=True)
+    console.print(answer.text)
     console.print(
         f"{number} trial{'' if number == 1 else 's'} will be run in {study.name}, each to its full "
         "budget; what has finished stays:",
         style="bold",
-        soft_wrap=True,
     )
     for line in extension.lines():
-        console.print(f"  {line}", soft_wrap=True)
+        console.print(f"  {line}")

@@ -1,20 +1,29 @@
-"""``hsweep show``."""
+"""``hsweep show``: how a study and its trials stand."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from hsweep.commands.options import home_option, json_option, study_argument
-from hsweep.commands.output import console_for, print_json
+from hsweep.commands.output import console_for, minute, print_json, table_of
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
+    from hsweep.record.endings import TrialEnd
+    from hsweep.record.journal import Journal
+    from hsweep.record.rows import TrialRow
     from hsweep.record.study import Study
 
 _MOST_NAMED: Final = 8
+_MAX_ROWS: Final = 200
+_BEST_ROWS: Final = 20
+_MOST_POINTS: Final = 20_000
+"""Points that are looked at to see which axes vary."""
 
 
 @click.command()
@@ -28,16 +37,16 @@ def show(study_name: str, every: bool, errors: bool, home: Home, as_json: bool) 
 
     Of more than 200 trials the first 200 are listed, of more than 5,000 the best 20.
     """
-    from hsweep.commands.study_tables import show_study
     from hsweep.record.study import Study
 
     study = Study.open(home, study_name)
+    console = console_for(as_json=as_json)
     if errors:
         found = _failed_attempts(study)
         if as_json:
             print_json(found)
         else:
-            _show_failed_attempts(console_for(as_json=False), study, found)
+            _show_failed_attempts(console, study, found)
         return
     status = study.status()
     if as_json:
@@ -46,7 +55,7 @@ def show(study_name: str, every: bool, errors: bool, home: Home, as_json: bool) 
             trials = tables.trials.to_pylist()
         print_json({**status, "accepted": accepted, "trials_list": trials})
     else:
-        show_study(console_for(as_json=False), study, status, every=every)
+        _show_study(console, study, status, every=every)
 
 
 def _failed_attempts(study: "Study") -> list[dict[str, Any]]:
@@ -74,15 +83,128 @@ def _show_failed_attempts(
     console: "Console", study: "Study", found: Sequence[Mapping[str, Any]]
 ) -> None:
     """Print failed attempts, those that failed in the very same way together."""
-    alike: dict[str, list[Mapping[str, Any]]] = {}
+    alike: dict[str, list[str]] = {}
     for each in found:
-        alike.setdefault(each["reason"], []).append(each)
+        named = f"{each['trial']} (attempt {each['attempt']})"
+        alike.setdefault(each["reason"], []).append(named)
     for reason, group in alike.items():
-        named = [f"{each['trial']} (attempt {each['attempt']})" for each in group[:_MOST_NAMED]]
-        if len(group) > _MOST_NAMED:
-            named.append(f"and {len(group) - _MOST_NAMED} more")
-        console.print(", ".join(named), style="bold", soft_wrap=True)
-        console.print(reason, soft_wrap=True)
+        more = len(group) - _MOST_NAMED
+        named = ", ".join([*group[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])])
+        console.print(named, style="bold")
+        console.print(reason)
         console.print()
     if not found:
-        console.print(f"no attempt of {study.name} has failed", soft_wrap=True)
+        console.print(f"no attempt of {study.name} has failed")
+
+
+def _show_study(
+    console: "Console", study: "Study", status: Mapping[str, Any], *, every: bool
+) -> None:
+    """Print a study and its trials: the first ones, or of very many the best; ``every`` one."""
+    from hsweep.design.labels import point_label, varying_in
+    from hsweep.planning.code_changes import acceptance_line
+    from hsweep.record.endings import counts_in_words, orphaned_lines, remarks, trial_ends
+    from hsweep.record.reading import mixed_versions_lines
+    from hsweep.record.study import CLOSELY
+    from hsweep.running.outcome import errors_line
+
+    manifest = study.manifest
+    is_best = status["trials"] + status["orphaned"] > CLOSELY and not every
+    with study.journal() as journal, journal.snapshot():
+        if is_best:
+            rows = journal.best_trials(_BEST_ROWS, highest=manifest.goal == "max")
+            remarked, trained = [], [key for key, _, _ in journal.finished_trials()]
+        else:
+            rows = journal.trials()
+            remarked, trained = list(journal.remarked_reports()), [row.key for row in rows]
+        varying = varying_in(journal.points(_MOST_POINTS if is_best else -1))
+        ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
+        lines = [*(_losses(journal, status) if is_best else [each.line for each in remarks(ends)])]
+        lines += orphaned_lines(journal.orphaned_counts())
+        lines += [
+            f"accepted {minute(entry['time'])}: {acceptance_line(entry)}"
+            for entry in manifest.accepted
+        ]
+        lines += mixed_versions_lines(journal, trained)
+        reused = Counter(journal.reused_from())
+    shown = rows if every else rows[:_MAX_ROWS]
+    counts = counts_in_words(
+        _counted(status),
+        reused.elements(),
+        sum(end.is_waiting for end in ends),
+        sum(end.is_interrupted for end in ends),
+    )
+
+    title = f"{status['study']} ({status['sweep']}, preset {status['preset']})"
+    console.print(f"{title}: {status['state']}", style="bold")
+    if is_best and shown:
+        console.print(f"the best by {manifest.metric}:")
+    if shown or not is_best:
+        is_running = status["state"] == "running"
+        console.print(_trials_table(shown, ends, varying, manifest.metric, is_running=is_running))
+    if more := status["trials"] - len(shown):
+        what = f"... and {more} more trials" if shown else f"{more} trials"
+        console.print(f"{what} (--all lists all, --json too)")
+    console.print(f"{counts}; folder {status['folder']}")
+    for line in lines:
+        console.print(line)
+    if status["tried_again"] or status["failed"]:
+        console.print(errors_line(study))
+    if status["search_end"] is not None:
+        console.print(status["search_end"])
+    if status["data_wait_share"] is not None:
+        console.print(f"{status['data_wait_share']:.1%} of the training time was waiting for data")
+
+
+def _counted(status: Mapping[str, Any]) -> list[tuple[str, int]]:
+    from hsweep.design.trial import TrialStatus
+
+    words = {TrialStatus.RUNNING: "running" if status["state"] == "running" else "interrupted"}
+    return [(words.get(each, str(each)), status[str(each)]) for each in TrialStatus]
+
+
+def _losses(journal: "Journal", status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what became of very many trials, none of them named."""
+    from hsweep.record.endings import loss_line
+
+    for lost, reasons in journal.losses().items():
+        yield loss_line(str(lost).replace("_", " "), reasons)
+    if status["tried_again"]:
+        yield f"{status['tried_again']} tried again after failing"
+
+
+def _trials_table(
+    rows: Sequence["TrialRow"],
+    ends: Sequence["TrialEnd"],
+    varying: tuple[str, ...],
+    metric: str,
+    *,
+    is_running: bool,
+) -> "Table":
+    from rich.text import Text
+
+    from hsweep.design.labels import point_label
+    from hsweep.design.trial import TrialStatus
+    from hsweep.record.endings import INTERRUPTED, first_line
+    from hsweep.running.progress import STATUS_STYLES, duration, number
+
+    table = table_of("trial", ">seed", "status", ">done", f">{metric}", ">time", "reason")
+    for row, end in zip(rows, ends, strict=False):
+        status = str(row.status).replace("_", " ")
+        if end.is_waiting:
+            status = "waiting"
+        if not is_running and (row.status is TrialStatus.RUNNING or end.is_interrupted):
+            status = INTERRUPTED
+        how = f"taken from study {end.reused_from}" if end.reused_from else ""
+        if end.micro_batch and not how:
+            how = f"{end.micro_batch} examples at once: memory"
+        table.add_row(
+            point_label(row.point, varying),
+            str(row.replicate),
+            Text(status, STATUS_STYLES[row.status]),
+            f"{row.unit}/{row.budget}",
+            number(row.value),
+            duration(row.wall_seconds),
+            how if status == row.reason else first_line(row.reason) or how,
+        )
+    return table

@@ -13,9 +13,6 @@ from hsweep.paths import Home
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hsweep.record.study import Study
-    from hsweep.tracking.tracker import TrackingSummary
-
 EXIT_NOT_ALL_DELIVERED: Final = 1
 _REFUSALS_SHOWN: Final = 5
 
@@ -46,7 +43,7 @@ def sync(names: tuple[str, ...], home: Home, tracking_uri: str | None, as_json: 
         if not as_json:
             style = None if found[-1]["complete"] else "yellow"
             for line in _lines(found[-1]):
-                console.print(line, style=style, soft_wrap=True, markup=False)
+                console.print(line, style=style)
     if as_json:
         print_json(found)
     elif not found:
@@ -61,62 +58,40 @@ def _sync(home: Home, name: str, uri: str | None, console: "Console") -> dict[st
     from hsweep.record.study import Study
     from hsweep.running.resume import target_of
     from hsweep.tracking.names import study_tags
-    from hsweep.tracking.tracker import Tracker
+    from hsweep.tracking.tracker import Tracker, TrackingSummary
 
-    found: dict[str, Any] = {
-        "study": name,
-        "store": "",
-        "running": False,
-        "complete": False,
-        "delivered": 0,
-        "pending": None,
-        "files_left": None,
-        "refused": [],
-        "error": None,
-    }
+    store, is_running, problem = "", False, None
     try:
         study = Study.open(home, name)
-        found["running"] = is_running = study.is_running()
+        is_running = study.is_running()
         target = target_of(study, home, uri)
-        found["store"] = store = target.shown_uri
+        store = target.shown_uri
+        tags, metric, paths = study_tags(study.manifest), study.manifest.metric, study.paths
         with console.status(f"{name}: delivering to {store}") as status:
-            tracker = Tracker(
-                study.paths.journal,
-                target,
-                study=name,
-                tags=study_tags(study.manifest),
-                metric=study.manifest.metric,
-            )
+            tracker = Tracker(paths.journal, target, study=name, tags=tags, metric=metric)
             summary = tracker.sync(
-                artifacts=_files(study),
+                artifacts=(paths.plan, paths.analysis, paths.report),
                 is_running=is_running,
                 progressed=lambda count: status.update(f"{name}: {count} records delivered"),
             )
     except UserError as error:
-        return {**found, "error": str(error)}
-    return {**found, **_delivered(summary)}
-
-
-def _files(study: "Study") -> list[Any]:
-    paths = study.paths
-    return [path for path in (paths.plan, paths.analysis, paths.report) if path.exists()]
-
-
-def _delivered(summary: "TrackingSummary") -> dict[str, Any]:
+        summary, problem = TrackingSummary(0, 0), str(error)
     return {
-        "complete": summary.is_complete,
+        "study": name,
+        "store": store,
+        "running": is_running,
+        "complete": summary.is_complete and problem is None,
         "delivered": summary.delivered,
-        "pending": summary.pending,
+        "pending": None if problem else summary.pending,
         "files_left": [str(path) for path in summary.unattached],
         "refused": [
             {"trial": each.key, "run": each.run, "why": each.why} for each in summary.refused
         ],
-        "error": summary.error,
+        "error": problem or summary.error,
     }
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
-    """Say how delivery of a study went, what is left last."""
     study, store, error = found["study"], found["store"], found["error"]
     pending, files, refused = found["pending"], found["files_left"], found["refused"]
     if pending is None:

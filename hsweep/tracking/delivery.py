@@ -44,10 +44,6 @@ class Delivery:
     """One connection from a journal to a store. Every method raises what the store raises.
 
     Args:
-        journal_path: the study's journal.
-        target: the store.
-        state: what is known of the store.
-        study: the study's name.
         tags: of every run.
         metric: the study's main metric.
         reopen: show the study as running.
@@ -69,7 +65,6 @@ class Delivery:
         self._state = state
         self._should_stop = should_stop
         self._lock = FileLock(StudyPaths(journal_path.parent).tracking_lock(target.scope))
-        self._with_params: set[str] = set()
         self._journal = Journal(journal_path, read_only=True)
         try:
             initialise_database(target)
@@ -87,11 +82,10 @@ class Delivery:
             raise
 
     def close(self) -> None:
-        """Let go of the journal."""
         self._journal.close()
 
     def deliver_rows(self) -> bool:
-        """Deliver one batch and move the cursor; return whether more may be left."""
+        """Deliver one batch; return whether more may be left."""
         with self._exclusive():
             rows = self._journal.log_after(self._state.cursor, _ROWS_AT_ONCE)
             if rows:
@@ -146,64 +140,56 @@ class Delivery:
 
     def _retry_refused(self) -> None:
         """Send the runs again of which the store refused something, each as a whole."""
-        refused = self._state.refused
-        if not refused:
-            return
-        entries = self._journal.log()
-        rows = [row for row in entries if row.key in refused and row.seq <= self._state.cursor]
-        runs = by_trial(rows)
-        trials = self._journal.trials_of(runs)
-        try:
-            for key, run_rows in runs.items():
-                if self._should_stop():
-                    return
-                if self._send(trials[key], run_rows):
-                    del refused[key]
-        finally:
-            self._state.save()
+        state = self._state
+        if state.refused:
+            entries = self._journal.log()
+            rows = [row for row in entries if row.key in state.refused and row.seq <= state.cursor]
+            try:
+                self._send(rows, set())
+            finally:
+                state.save()
 
     def _send_all(self, rows: list[LogRow]) -> None:
         """Deliver entries, and move the cursor up to the first one of a run that is not done."""
-        runs = by_trial(rows)
-        trials = self._journal.trials_of(runs)
-        done: set[str] = set()
+        state = self._state
+        # What follows a refused entry waits with it.
+        done = set(state.refused)
         try:
-            for key, run_rows in runs.items():
-                if self._should_stop():
-                    return
-                # What follows a refused entry waits with it.
-                if key not in self._state.refused:
-                    self._send(trials[key], run_rows)
-                done.add(key)
+            self._send([row for row in rows if row.key not in done], done)
         finally:
             passed = list(takewhile(lambda row: row.key in done, rows))
             if passed:
-                self._state.cursor, self._state.cursor_time = passed[-1].seq, passed[-1].time
-                self._state.delivered += len(passed)
-            self._state.save()
+                state.cursor, state.cursor_time = passed[-1].seq, passed[-1].time
+                state.delivered += len(passed)
+            state.save()
 
-    def _send(self, trial: TrialRow, rows: RunRows) -> bool:
-        """Deliver entries to a trial's run; return whether the store takes them, and note it if
-        not."""
-        try:
-            run_id, is_new = self._runs.of_trial(trial, rows.first.time)
-            self._unless_deleted(run_id, lambda: self._log(run_id, trial, rows, is_new=is_new))
-        except Exception as error:
-            if not is_refusal(error):
-                raise
-            self._state.refused[trial.key] = Refusal(trial.key, run_name(trial), described(error))
-            return False
-        return True
+    def _send(self, rows: list[LogRow], done: set[str]) -> None:
+        """Deliver entries, run by run; note what the store refuses, and in ``done`` what is
+        done."""
+        runs = by_trial(rows)
+        trials = self._journal.trials_of(runs)
+        for key, run_rows in runs.items():
+            if self._should_stop():
+                return
+            try:
+                self._send_run(trials[key], run_rows)
+                self._state.refused.pop(key, None)
+            except Exception as error:
+                if not is_refusal(error):
+                    raise
+                self._state.refused[key] = Refusal(key, run_name(trials[key]), described(error))
+            done.add(key)
+
+    def _send_run(self, trial: TrialRow, rows: RunRows) -> None:
+        run_id, is_new = self._runs.of_trial(trial, rows.first.time)
+        self._unless_deleted(run_id, lambda: self._log(run_id, trial, rows, is_new=is_new))
 
     def _log(self, run_id: str, trial: TrialRow, rows: RunRows, *, is_new: bool) -> None:
         status, last_report = rows.new_status, None
         if rows.status is not None and status is TrialStatus.FINISHED:
             last_report = self._journal.last_report(trial.key, before=rows.status.seq)
-        # What another connection has sent is not known: a crash may have come before that.
-        params = rows.params(trial) if run_id not in self._with_params else []
-        self._client.log_batch(run_id, rows.metrics(last_report), params, rows.tags(trial))
-        if params:
-            self._with_params.add(run_id)
+        metrics, params, tags = rows.metrics(last_report), rows.params(trial), rows.tags(trial)
+        self._client.log_batch(run_id, metrics, params, tags)
         if rows.status is None or status is None:
             return
         if status.is_final:

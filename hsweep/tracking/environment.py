@@ -3,7 +3,7 @@
 import os
 from typing import Final
 
-from hsweep.quiet import no_telemetry
+from hsweep.quiet import no_calls_home
 
 _ENVIRONMENT: Final = {
     # The tracker tries again by itself. MLflow's client would also send again what creates a run,
@@ -17,7 +17,6 @@ _ENVIRONMENT: Final = {
 
 
 def prepare_environment() -> None:
-    """Set what MLflow reads from the environment, where the user has not."""
-    no_telemetry()
+    no_calls_home()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)

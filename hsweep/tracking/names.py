@@ -3,8 +3,8 @@
 import hashlib
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from hsweep.record.rows import TrialRow
 
@@ -55,21 +55,14 @@ def run_params(trial: TrialRow) -> dict[str, str]:
 
 
 def study_tags(manifest: "Manifest") -> dict[str, str]:
-    """Return the tags that every run of a study carries."""
     identity = f"{manifest.name}\n{manifest.created!r}"
-    return {
-        **_provenance_tags(manifest.provenance),
+    tags = {
         "hsweep.sweep": manifest.sweep,
         "hsweep.preset": manifest.preset,
         STUDY_ID: hashlib.sha256(identity.encode()).hexdigest()[:32],
     }
-
-
-def _provenance_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
-    tags: dict[str, str] = {}
     for name in ("tool", "sweep"):
-        if state := provenance.get(name):
+        if state := manifest.provenance.get(name):
             tags[f"hsweep.{name}_commit"] = state["commit"] + ("-dirty" if state["dirty"] else "")
-    if state := provenance.get("sweep") or provenance.get("tool"):
-        tags["mlflow.source.git.commit"] = state["commit"]
+            tags["mlflow.source.git.commit"] = state["commit"]
     return tags

@@ -31,15 +31,13 @@ def run_urls(journal_path: Path, target: TrackingTarget) -> dict[str, str]:
 def ui_command(target: TrackingTarget, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
     """Return the command that serves MLflow's pages for a store.
 
-    A URI with a password is left out, since everyone on the machine can read command lines: it
-    goes into ``MLFLOW_BACKEND_STORE_URI``.
-
     Raises:
         UserError: the target is a server already, so its own address is the page to open.
     """
     if target.is_server:
         raise UserError(f"the store is a server already: open {target.shown_uri} in a browser")
     command = [sys.executable, "-m", "mlflow", "server"]
+    # Everyone on the machine can read command lines: a password goes into the environment.
     if target.shown_uri == target.uri:
         command += ["--backend-store-uri", target.uri]
     if target.artifact_location is not None:
@@ -79,7 +77,6 @@ def serve_ui(target: TrackingTarget, *, host: str = "127.0.0.1", port: int = 500
     prepare_environment()
     # Serves language-model evaluation jobs, in a process of its own.
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
-    # Here rather than among the arguments if it has a password.
     os.environ["MLFLOW_BACKEND_STORE_URI"] = target.uri
     initialise_database(target)
     sys.stdout.write(f"MLflow UI at http://{host}:{port}; end it with Ctrl-C\n")

@@ -6,7 +6,7 @@ study's runs up by their tag, takes what is there, and deletes the empty twin th
 left.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from hsweep.design.trial import TrialStatus
@@ -27,10 +27,7 @@ class Runs:
     """The runs of one study in one store. Every method raises what the store raises.
 
     Args:
-        client: of the store.
         state: where ids are kept; the caller saves it.
-        target: the store.
-        study: the study's name.
         tags: of every run.
     """
 
@@ -56,11 +53,9 @@ class Runs:
 
     @property
     def parent_id(self) -> str:
-        """Id of the study's own run."""
         return self._state.runs[PARENT]
 
     def open_study(self, started: float, *, metric: str, reopen: bool) -> None:
-        """Create the study's own run, or show it as running again."""
         run_id = self._state.runs.get(PARENT)
         if run_id is None:
             self._create(PARENT, self._study, {"hsweep.metric": metric}, started)
@@ -81,7 +76,6 @@ class Runs:
         return self._create(trial.key, run_name(trial), tags, started), True
 
     def is_deleted(self, run_id: str) -> bool:
-        """Whether the user deleted the run in the store."""
         try:
             return bool(self._client.get_run(run_id).info.lifecycle_stage == "deleted")
         except Exception as error:
@@ -91,18 +85,17 @@ class Runs:
             return self._exists(self.parent_id)
 
     def _exists(self, run_id: str) -> bool:
-        """Whether the store knows the run, be it deleted or not."""
         try:
             self._client.get_run(run_id)
         except Exception as error:
-            if is_missing(error):
-                return False
-            raise
+            if not is_missing(error):
+                raise
+            return False
         return True
 
     def _adopt_found(self) -> None:
         """Take over runs that the store holds and the state does not know, and delete twins."""
-        found = self._search()
+        found = list(self._search())
         parents = {run.data.tags.get("mlflow.parentRunId") for run in found}
 
         def is_empty(run: "Run") -> bool:
@@ -114,21 +107,20 @@ class Runs:
             if known != run.info.run_id and is_empty(run):
                 self._client.delete_run(run.info.run_id)
 
-    def _search(self) -> "list[Run]":
-        found: list[Run] = []
-        page = None
-        while page is None or page.token:
+    def _search(self) -> "Iterator[Run]":
+        page_token = None
+        while page_token != "":
             page = self._client.search_runs(
                 [self._state.experiment],
                 f"tags.`{STUDY_ID}` = '{self._tags[STUDY_ID]}'",
                 order_by=["attributes.start_time ASC"],
-                page_token=page.token if page is not None else None,
+                page_token=page_token,
             )
-            found += page
-        return found
+            yield from page
+            page_token = page.token or ""
 
     def _create(self, key: str, name: str, tags: Mapping[str, str], started: float) -> str:
-        common = self._tags | {
+        common = {
             "mlflow.source.name": "hsweep",
             "hsweep.study": self._study,
             "hsweep.sweep": self._target.experiment,
@@ -136,7 +128,7 @@ class Runs:
         run = self._client.create_run(
             self._state.experiment,
             start_time=milliseconds(started),
-            tags={**common, **tags},
+            tags={**self._tags, **common, **tags},
             run_name=name,
         )
         self._state.runs[key] = run_id = str(run.info.run_id)

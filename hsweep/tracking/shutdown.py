@@ -1,4 +1,8 @@
-"""The shutdown of a run's tracking: it takes a bounded time, and tells what is pending."""
+"""The shutdown of a run's tracking: it takes a bounded time, and says what is pending.
+
+Nothing is lost by not waiting: what is not delivered stays in the study. So an interrupt here ends
+the waiting and nothing else.
+"""
 
 from typing import TYPE_CHECKING, Final
 
@@ -22,16 +26,7 @@ _REFUSALS_SHOWN: Final = 3
 
 
 class Shutdown:
-    """The shutdown of a run's tracking.
-
-    Nothing is lost by not waiting: what is not delivered stays in the study. So an interrupt here
-    ends the waiting and nothing else.
-
-    Args:
-        tracker: of the run.
-        console: where to say that one waits.
-        is_interrupted: the user wants to leave.
-    """
+    """Waits for a tracker, not for long where ``is_interrupted``: the user wants to leave."""
 
     def __init__(self, tracker: "Tracker", console: "Console", *, is_interrupted: bool) -> None:
         self._tracker = tracker
@@ -57,10 +52,10 @@ class Shutdown:
     def close(self) -> "TrackingSummary":
         """Deliver the rest, if the store takes it in time, and say how delivery stands."""
         longest = _INTERRUPTED_SECONDS if self._is_interrupted else _CLOSE_SECONDS
-        if self._tracker.summary().error is not None:
-            longest = min(longest, _FAILING_SECONDS)
         if self._is_cut_short:
             longest = 0.0
+        elif self._tracker.summary().error is not None:
+            longest = _FAILING_SECONDS
         try:
             return self._tracker.close(wait_seconds=longest)
         except KeyboardInterrupt:
@@ -69,8 +64,9 @@ class Shutdown:
 
 def sync_line(study: "Study", target: "TrackingTarget") -> str:
     """Return the command that delivers what a store has not got of a study."""
-    is_other = HIDDEN in target.shown_uri or target.shown_uri != study.manifest.tracking_uri
-    words = ["--tracking-uri", target.shown_uri] if is_other else []
+    shown = target.shown_uri
+    is_other = HIDDEN in shown or shown != study.manifest.tracking_uri
+    words = ["--tracking-uri", shown] if is_other else []
     return command("sync", study.name, *words, home=study.paths.home)
 
 

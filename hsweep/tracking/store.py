@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from filelock import FileLock
 
+from hsweep.files import replacing
 from hsweep.redaction import redact
 from hsweep.tracking.target import TrackingTarget
 
@@ -25,7 +26,6 @@ def import_client(target: TrackingTarget) -> None:
 
 
 def connect(target: TrackingTarget) -> "MlflowClient":
-    """Return a client of the store, whose database exists."""
     from hsweep.tracking.mlflow_api import MlflowClient
 
     if target.sqlite_file is not None:
@@ -34,30 +34,26 @@ def connect(target: TrackingTarget) -> "MlflowClient":
 
 
 def initialise_database(target: TrackingTarget) -> None:
-    """Create the tables of a SQLite store that is not there yet; other stores stay as they are.
-
-    MLflow's own first opening is neither safe against a second process nor against a kill, so the
-    file is made under a lock and a temporary name.
-    """
+    """Create the tables of a SQLite store that is not there yet; other stores stay as they are."""
     file = target.sqlite_file
     if file is None:
         return
     file.parent.mkdir(parents=True, exist_ok=True)
+    # MLflow's own first opening is neither safe against a second process nor against a kill.
     with FileLock(f"{file}.lock"):
         if file.exists():
             return
         from hsweep.tracking.mlflow_sql import SqlAlchemyStore
 
-        draft = file.with_name(f".{file.name}.draft")
-        for ending in ("", "-wal", "-shm", "-journal"):
-            draft.with_name(draft.name + ending).unlink(missing_ok=True)
+        for left_by_a_kill in file.parent.glob(f".{file.name}.*"):
+            left_by_a_kill.unlink()
         artifacts = target.artifact_location or (file.parent / "artifacts").as_uri()
-        store = SqlAlchemyStore(f"sqlite:///{draft}", artifacts)  # type: ignore[no-untyped-call]
-        store.engine.dispose()
-        with contextlib.closing(sqlite3.connect(draft)) as connection:
-            # Kept in the file: commits wait less for the disk, readers for no writer.
-            connection.execute("PRAGMA journal_mode=WAL")
-        draft.replace(file)
+        with replacing(file) as draft:
+            store = SqlAlchemyStore(f"sqlite:///{draft}", artifacts)  # type: ignore[no-untyped-call]
+            store.engine.dispose()
+            with contextlib.closing(sqlite3.connect(draft)) as connection:
+                # Kept in the file: commits wait less for the disk, readers for no writer.
+                connection.execute("PRAGMA journal_mode=WAL")
 
 
 @functools.cache
@@ -79,18 +75,15 @@ def _wait_less_for_disks() -> None:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the store answered that what it was sent is not acceptable: sending the same again
-    is of no use, while any other failure may pass."""
+    """Whether sending the same again is of no use, while any other failure may pass."""
     from hsweep.tracking.mlflow_api import MlflowException
 
-    if not isinstance(error, MlflowException):
-        return False
-    status = error.get_http_status_code()  # type: ignore[no-untyped-call]
-    return status in _BAD_REQUEST
+    return (
+        isinstance(error, MlflowException) and error.get_http_status_code() in _BAD_REQUEST  # type: ignore[no-untyped-call]
+    )
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether the store answered that it knows no such run or experiment."""
     return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
 
 
@@ -101,5 +94,4 @@ def described(error: BaseException) -> str:
 
 
 def milliseconds(seconds: float) -> int:
-    """Return a time as MLflow counts it."""
     return int(seconds * 1000)

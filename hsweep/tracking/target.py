@@ -32,19 +32,16 @@ class TrackingTarget:
 
     @property
     def sqlite_file(self) -> Path | None:
-        """The database file, None for any other store."""
         if not self.uri.startswith(_SQLITE):
             return None
         return Path(self.uri.removeprefix(_SQLITE).partition("?")[0])
 
     @property
     def is_server(self) -> bool:
-        """Whether a tracking server is reached over HTTP."""
         return urlsplit(self.uri).scheme in _SERVERS
 
     @property
     def shown_uri(self) -> str:
-        """The URI without secrets."""
         return redact(self.uri)
 
     @property

@@ -1,8 +1,7 @@
 """Deliver a study's journal to MLflow, beside the training and never on its path.
 
-The journal's log is the outbox: what a store has not got yet stays pending there, through crashes
-and outages. A store is served from one daemon thread while the study runs, or at once by ``sync``.
-Cursor and run ids belong to one store, so naming another store delivers the whole study to it.
+A store is served from one daemon thread while the study runs, or at once by ``sync``. Cursor and
+run ids belong to one store, so naming another store delivers the whole study to it.
 """
 
 import threading
@@ -44,7 +43,6 @@ class TrackingSummary:
         pending: log entries the store has not got yet.
         error: why the last attempt failed, without secrets; None when it did not.
         unattached: files that were not uploaded yet.
-        refused: trials whose records the store refused.
     """
 
     delivered: int
@@ -55,7 +53,6 @@ class TrackingSummary:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the store has everything."""
         return not (self.pending or self.error or self.unattached or self.refused)
 
 
@@ -66,9 +63,6 @@ class Tracker:
     often, and the last error is kept for the summary.
 
     Args:
-        journal_path: the study's journal, which exists.
-        target: where to deliver.
-        study: the study's name.
         tags: of every run, from ``study_tags``.
         metric: the study's main metric.
     """
@@ -104,11 +98,7 @@ class Tracker:
         )
 
     def start(self) -> None:
-        """Begin to deliver. Never raises."""
-        try:
-            self._thread.start()
-        except RuntimeError as error:
-            self._error = described(error)
+        self._thread.start()
 
     def attach(self, path: Path) -> None:
         """Upload a file to the study's own run; one that has vanished by then is left out."""
@@ -117,13 +107,12 @@ class Tracker:
 
     def summary(self) -> TrackingSummary:
         """Return how delivery stands, without waiting for it."""
-        pending, error = 0, self._error
+        state, pending, error = self._state, 0, self._error
         try:
             with Journal(self._journal_path, read_only=True) as journal:
-                pending = journal.count_after(self._state.cursor)
+                pending = journal.count_after(state.cursor)
         except Exception as problem:
             error = error or described(problem)
-        state = self._state
         refused = tuple(state.refused.values())
         return TrackingSummary(state.delivered, pending, error, tuple(self._attachments), refused)
 
@@ -132,13 +121,11 @@ class Tracker:
         deadline = time.monotonic() + wait_seconds
         self._hurried.set()
         try:
-            summary = self.summary()
-            while summary.pending and summary.error is None and time.monotonic() < deadline:
-                if not self._thread.is_alive():
+            while (summary := self.summary()).pending and summary.error is None:
+                if time.monotonic() >= deadline or not self._thread.is_alive():
                     break
                 self._awake.set()
                 self._abandoned.wait(_FLUSH_POLL_SECONDS)
-                summary = self.summary()
         finally:
             self._hurried.clear()
         return summary
@@ -170,11 +157,10 @@ class Tracker:
             is_running: the study is running elsewhere, so its own run is not ended.
             progressed: told after each batch how many entries are delivered.
         """
-        self._attachments.extend(artifacts)
+        self._attachments.extend(path for path in artifacts if path.exists())
         self._hurried.set()
         try:
-            self._delivery = self._connect(reopen=is_running)
-            self._deliver(self._delivery, is_last=not is_running, progressed=progressed)
+            self._deliver(reopen=is_running, is_last=not is_running, progressed=progressed)
         except Exception as error:
             self._error = described(error)
         finally:
@@ -187,9 +173,7 @@ class Tracker:
             self._awake.clear()
             is_closing = self._closing.is_set()
             try:
-                if self._delivery is None:
-                    self._delivery = self._connect(reopen=True)
-                rest = self._deliver(self._delivery, is_last=is_closing)
+                rest = self._deliver(reopen=True, is_last=is_closing)
             except Exception as error:
                 self._error = described(error)
                 self._disconnect()
@@ -210,13 +194,10 @@ class Tracker:
         self._disconnect()
 
     def _deliver(
-        self,
-        delivery: Delivery,
-        *,
-        is_last: bool,
-        progressed: Callable[[int], object] = lambda _: None,
+        self, *, reopen: bool, is_last: bool, progressed: Callable[[int], object] = lambda _: None
     ) -> float:
         """Deliver a batch, or all there is once training is over; return how long to rest then."""
+        delivery = self._delivery = self._delivery or self._connect(reopen=reopen)
         started, computed = time.monotonic(), time.thread_time()
         is_behind = delivery.deliver_rows()
         while is_behind and self._hurried.is_set() and not self._abandoned.is_set():
@@ -239,10 +220,8 @@ class Tracker:
 
 
 def rest_while_behind(computed: float, cores: int) -> float:
-    """Return how long to wait after so many CPU seconds of a delivery that is not done."""
     return max(computed / (_SHARE_OF_CORES * cores) - computed, 0.0)
 
 
 def rest_when_done(taken: float) -> float:
-    """Return how long to wait after a delivery that took so many seconds."""
     return min(max(_REST * taken, _SHORTEST_REST_SECONDS), _LONGEST_REST_SECONDS)

@@ -22,7 +22,6 @@ RUN_STATUS: Final = {
     TrialStatus.FAILED: "FAILED",
     TrialStatus.TOO_LARGE: "FAILED",
 }
-"""What MLflow calls each status."""
 
 _LONGEST_VALUE: Final = 5000
 """Characters of a tag; MLflow itself takes 8,000, databases and older servers less."""
@@ -39,7 +38,6 @@ class RunRows:
 
     @property
     def new_status(self) -> TrialStatus | None:
-        """What the trial became, if the batch has it."""
         return None if self.status is None else TrialStatus(self.status.payload["status"])
 
     def metrics(self, last_report: LogRow | None) -> "list[Metric]":
@@ -56,7 +54,6 @@ class RunRows:
         return [Param(name, value) for name, value in run_params(trial).items()]
 
     def tags(self, trial: TrialRow) -> "list[RunTag]":
-        """Return the run's tags, without secrets and not too long for a store."""
         from hsweep.tracking.mlflow_api import RunTag
 
         values = {
@@ -71,9 +68,7 @@ class RunRows:
             values |= {name: self.status.payload[name] for name in ("status", "reason")}
             origins = {"reused_from": trial.reused_from, "continues": trial.continues}
             values |= {name: value for name, value in origins.items() if value}
-        return [
-            RunTag(f"hsweep.{name}", _shortened(redact(value))) for name, value in values.items()
-        ]
+        return [RunTag(f"hsweep.{name}", _acceptable(value)) for name, value in values.items()]
 
 
 def by_trial(rows: Iterable[LogRow]) -> dict[str, RunRows]:
@@ -89,7 +84,9 @@ def by_trial(rows: Iterable[LogRow]) -> dict[str, RunRows]:
     return found
 
 
-def _shortened(value: str) -> str:
+def _acceptable(value: str) -> str:
+    """Return a tag's value without secrets and not too long for a store."""
+    value = redact(value)
     return value if len(value) <= _LONGEST_VALUE else f"{value[: _LONGEST_VALUE - 4]} ..."
 
 

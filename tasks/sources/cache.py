@@ -3,9 +3,9 @@
 import os
 import platform
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from filelock import FileLock
@@ -99,9 +99,8 @@ def cached_arrays(
 def _clear(entry: Path) -> None:
     """Remove a damaged entry, and what processes of this machine that are gone left unfinished."""
     if entry.is_dir():
-        damaged = _temporary(entry)
-        entry.replace(damaged)  # in one step; whoever has mapped its files keeps them
-        shutil.rmtree(damaged, ignore_errors=True)
+        with _temporary(entry) as damaged:
+            entry.replace(damaged)  # in one step; whoever has mapped its files keeps them
         note_made_anew(entry)
     beginning = f"{entry.name}.{platform.node()}-"
     for folder in entry.parent.iterdir():
@@ -121,20 +120,18 @@ def _is_running(process: int) -> bool:
     return True
 
 
-def _temporary(entry: Path) -> Path:
+def _temporary(entry: Path) -> TemporaryDirectory[str]:
     """Make an empty folder beside an entry that says whose it is."""
     prefix = f"{entry.name}.{platform.node()}-{os.getpid()}-"
-    return Path(tempfile.mkdtemp(prefix=prefix, dir=entry.parent))
+    return TemporaryDirectory(prefix=prefix, dir=entry.parent, ignore_cleanup_errors=True)
 
 
 def _fill(entry: Path, write: Callable[[Path], None]) -> None:
-    temporary = _temporary(entry)
-    try:
-        write(temporary)
-        seal_folder(temporary)
-        temporary.replace(entry)
-    except OSError:
-        if not entry.is_dir():  # otherwise another process was first with the same content
-            raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with _temporary(entry) as folder:
+        try:
+            write(Path(folder))
+            seal_folder(Path(folder))
+            Path(folder).replace(entry)
+        except OSError:
+            if not entry.is_dir():  # otherwise another process was first with the same content
+                raise

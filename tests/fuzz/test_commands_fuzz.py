@@ -1,15 +1,15 @@
 """Commands that read a study, with any options: they answer, or refuse in one line."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from fuzzing import many, refused_or_done, tries
+from fuzzing import at_home, many, refused_or_done, tries
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tiny_studies import trained
 
 from hsweep.cli import main
 
@@ -48,23 +48,12 @@ ALONE = ("--json", "--same-data", "--orphaned", "--figures-none")
 @pytest.fixture(scope="module", autouse=True)
 def studies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A home with two studies, in a folder with a few other files."""
-    folder = tmp_path_factory.mktemp("commands")
-    before, home = Path.cwd(), os.environ.get("HSWEEP_HOME")
-    os.chdir(folder)
-    os.environ["HSWEEP_HOME"] = str(folder / "home")
-    (folder / "sweep.py").write_text(SWEEP)
-    (folder / "file.csv").write_text("a\n1\n")
-    (folder / "folder").mkdir()
-    command = ["run", "sweep.py", "--runner", "inline", "--study", "demo"]
-    result = CliRunner().invoke(main, command)
-    assert result.exit_code == 0, result.output
-    shutil.copytree("home/studies/demo", "home/studies/demo2")
-    yield folder
-    os.chdir(before)
-    if home is None:
-        del os.environ["HSWEEP_HOME"]
-    else:
-        os.environ["HSWEEP_HOME"] = home
+    with at_home(tmp_path_factory.mktemp("commands")) as folder:
+        (folder / "file.csv").write_text("a\n1\n")
+        (folder / "folder").mkdir()
+        trained(folder / "home", folder, SWEEP)
+        shutil.copytree("home/studies/demo", "home/studies/demo2")
+        yield folder
 
 
 @st.composite

@@ -1,14 +1,11 @@
 """Whatever is typed for an option: a plan, or one line that says what is wrong with it."""
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from click.testing import CliRunner, Result
-from fuzzing import many, refused_or_done, tries
+from fuzzing import at_home, many, refused_or_done, tries
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -75,15 +72,11 @@ RUN_OPTIONS = (
 
 
 @pytest.fixture(scope="module", autouse=True)
-def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A sweep in an empty folder, which is also where relative paths would lead."""
-    folder = tmp_path_factory.mktemp("fuzz")
-    (folder / "tiny_one.py").write_text(SWEEP)
-    before = Path.cwd()
-    os.chdir(folder)
-    with mock.patch.dict(os.environ, {"HSWEEP_HOME": str(folder / "home")}):
+    with at_home(tmp_path_factory.mktemp("fuzz")) as folder:
+        (folder / "tiny_one.py").write_text(SWEEP)
         yield
-    os.chdir(before)
 
 
 def plan(*options: str) -> Result:

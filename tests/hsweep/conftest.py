@@ -49,10 +49,10 @@ def local_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An MLflow store without runs, beside which a killed process had left its draft."""
-    from mlflow_stores import draft_of, make_database
+    from mlflow_stores import make_database
 
     folder = tmp_path_factory.mktemp("mlflow")
-    draft_of(folder / "mlflow.db").write_text("left by a process that was killed")
+    (folder / ".mlflow.db.1.tmp").write_text("left by a process that was killed")
     return make_database(folder)
 
 

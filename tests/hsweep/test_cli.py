@@ -52,10 +52,6 @@ class TestSweepFiles:
     @pytest.mark.parametrize(
         ("source", "message"),
         [
-            ("from hsweep import *\nSWEEP = (\n", "question.py, line 2 fails: SyntaxError"),
-            ("x = 1\n", "question.py defines no SWEEP"),
-            ("SWEEP = 3\n", "question.py defines SWEEP as 3"),
-            ("import nosuchmodule\n", "line 1 fails: ModuleNotFoundError: No module named"),
             ("\n\n1 / 0\n", "question.py, line 3 fails: ZeroDivisionError"),
             ("raise SystemExit(0)\n", "line 1 fails: SystemExit"),
             (
@@ -73,10 +69,6 @@ class TestSweepFiles:
             (
                 "from tiny import *\nSWEEP = tiny_sweep(model=lambda p: TinyModel(0))\n",
                 "no trial: 3 points were skipped; for example {'width': 1}: width must be",
-            ),
-            (
-                "from tiny import *\nSWEEP = tiny_sweep(metric='nmsee')\n",
-                "unknown metric of task 'tiny' 'nmsee'; known: fit, nmse. Did you mean 'nmse'?",
             ),
         ],
     )
@@ -99,16 +91,6 @@ class TestSweepFiles:
         (tmp_path / "question.py").write_bytes(content)
         assert "question.py" in refusal(hsweep("plan", tmp_path / "question.py"))
 
-    def test_a_sweep_may_use_modules_beside_it(self, hsweep: Invoke, tmp_path: Path) -> None:
-        write(tmp_path, "WIDTHS = [5]\n", "beside_it.py")
-        path = write(
-            tmp_path,
-            "from hsweep import grid\nfrom tiny import *\nfrom beside_it import WIDTHS\n"
-            "SWEEP = tiny_sweep(space=grid(width=WIDTHS))\n",
-        )
-        content = json.loads(hsweep("plan", path, "--json").stdout)
-        assert [trial["point"] for trial in content["trials"]] == [{"width": 5}]
-
 
 class TestPlan:
     @pytest.mark.parametrize(
@@ -121,8 +103,6 @@ class TestPlan:
             (["--set", "width=1,1"], "axis value 1 is listed twice"),
             (["--set", "epochs=ten"], "epochs takes one number, not ['ten']"),
             (["--max-params", "many"], "'many' is no amount; write 60M"),
-            (["--max-memory", "8GiB"], "'8GiB' is no amount"),
-            (["--max-params", "1"], "num_params 6 is above --max-params 1"),
             (["--seed", "-1"], "-1 is not in the range 0<=x<"),
             (["--nonsense"], "No such option"),
         ],
@@ -509,7 +489,6 @@ class TestStudies:
         whole = hsweep("show", "mine").stdout
         before = json.loads(hsweep("show", "mine", "--json").stdout)
         monkeypatch.setattr("hsweep.record.study.CLOSELY", 2)
-        monkeypatch.setattr("hsweep.commands.study_tables.CLOSELY", 2)
         shown = hsweep("show", "mine").stdout
         assert "the best by nmse:" in shown
         assert shown.count("finished") == 2
@@ -604,23 +583,9 @@ class TestAnalyze:
         for arguments in ([], ["mine", "--table", table]):
             assert "give the name of a study, or a table" in refusal(hsweep("analyze", *arguments))
 
-    @pytest.mark.parametrize(
-        ("content", "message"),
-        [
-            (None, "table.csv"),
-            ("", "table.csv"),
-            ("heads,seq_len,nmse\n", ""),
-            ("heads,seq_len,error\n1,8,0.5\n", "nmse"),
-        ],
-    )
-    def test_a_table_without_what_is_asked_for_is_refused(
-        self, hsweep: Invoke, tmp_path: Path, content: str | None, message: str
-    ) -> None:
-        path = tmp_path / "table.csv"
-        if content is not None:
-            path.write_text(content)
-        asked = ("--kind", "transition", "--metric", "nmse", "--goal", "min", "--scale", "error")
-        assert message in refusal(hsweep("analyze", "--table", path, *asked))
+    def test_a_table_that_is_not_there_is_named(self, hsweep: Invoke, tmp_path: Path) -> None:
+        asked = ("--kind", "transition", "--metric", "nmse", "--table", tmp_path / "table.csv")
+        assert "table.csv" in refusal(hsweep("analyze", *asked))
 
     def test_a_kind_must_be_named(self, hsweep: Invoke, tmp_path: Path) -> None:
         path = write(tmp_path, "heads,nmse\n1,0.5\n", "table.csv")

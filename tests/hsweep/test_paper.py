@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tiny_studies import trained
 
 from analysis.published.numbers import PrintedCount, printed_counts
 from hsweep.cli import main
@@ -136,13 +137,10 @@ def test_all_tables_are_shown_unless_one_is_named() -> None:
 @pytest.fixture(scope="module")
 def study_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with a study of one head at length 8, barely trained."""
-    home = tmp_path_factory.mktemp("home")
-    sweep = str(Path(__file__).parents[2] / "sweeps" / "retrieval_heads.py")
+    folder = tmp_path_factory.mktemp("paper")
+    source = (Path(__file__).parents[2] / "sweeps" / "retrieval_heads.py").read_text()
     small = [*("--set", "epochs=1"), *("--set", "heads=1"), *("--set", "replicates=2")]
-    command = ["run", sweep, "--preset", "smoke", *small, "--runner", "inline", "--study", "s"]
-    result = CliRunner().invoke(main, [*command, "--home", str(home)])
-    assert result.exit_code == 0, result.output
-    return home
+    return trained(folder / "home", folder, source, "--preset", "smoke", *small, study="s").root
 
 
 def test_a_study_stands_beside_what_it_repeats(study_home: Path) -> None:

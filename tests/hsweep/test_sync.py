@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from mlflow.entities import Run
 from mlflow_stores import client, database, free_port, history, recorded, runs_by_key
 from rich.console import Console
 from tiny_studies import SWEEP_FILE, finish, manifest, new_study, recording
@@ -37,6 +38,20 @@ def ended_study(home: Home, name: str) -> Study:
     return study
 
 
+def num_records(study: Study) -> int:
+    with study.journal() as journal:
+        return journal.count_after(0)
+
+
+def assert_delivered(study: Study, target: TrackingTarget) -> dict[str, Run]:
+    """Check that a store has every report of every trial, and return its runs."""
+    runs = runs_by_key(target)
+    with study.journal() as journal:
+        for row in journal.trials():
+            assert history(target, runs[row.key], "nmse") == recorded(journal, row.key)
+    return runs
+
+
 def output(result: Result) -> str:
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.stdout + result.stderr
@@ -49,13 +64,9 @@ def test_sync_delivers_records_and_files_and_a_second_one_changes_nothing(
     study.paths.report.write_text("<p>answer</p>")
     first = hsweep("sync", "mine", "--tracking-uri", store)
     assert first.exit_code == 0, output(first)
-    with study.journal() as journal:
-        number = journal.count_after(0)
-        assert f"mine: {number} records delivered to {store}" in first.stdout
-        target = tracking_target(store, home, study.manifest.sweep)
-        runs = runs_by_key(target)
-        for row in journal.trials():
-            assert history(target, runs[row.key], "nmse") == recorded(journal, row.key)
+    assert f"mine: {num_records(study)} records delivered to {store}" in first.stdout
+    target = tracking_target(store, home, study.manifest.sweep)
+    runs = assert_delivered(study, target)
     parent = runs["parent"]
     assert parent.info.status == "FINISHED"
     listed = client(target).list_artifacts(parent.info.run_id)
@@ -92,12 +103,10 @@ def test_a_store_that_is_down_leaves_everything_pending_and_exit_code_1(
     home: Home, hsweep: Callable[..., Result]
 ) -> None:
     study = ended_study(home, "mine")
-    with study.journal() as journal:
-        number = journal.count_after(0)
     uri = f"http://ann:canary@127.0.0.1:{free_port()}"
     result = hsweep("sync", "mine", "--tracking-uri", uri)
     assert result.exit_code == 1
-    assert f"{number} records and 1 files are left (MlflowException: " in result.stdout
+    assert f"{num_records(study)} records and 1 files are left (MlflowException: " in result.stdout
     assert "canary" not in output(result)
 
 
@@ -155,31 +164,23 @@ def test_a_run_beside_a_server_that_never_answers_ends_and_names_what_delivers_t
     hsweep: Callable[..., Result],
     silent_server: str,
     store: str,
-    tmp_path: Path,
+    sweep_file: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("hsweep.tracking.shutdown._FLUSH_SECONDS", 0.2)
     monkeypatch.setattr("hsweep.tracking.shutdown._CLOSE_SECONDS", 0.2)
-    sweep = tmp_path / "sweep.py"
-    sweep.write_text(SWEEP_FILE)
-    run = ("run", sweep, "--runner", "inline", "--study", "mine", "--set", "replicates=1")
+    run = ("run", sweep_file, "--runner", "inline", "--study", "mine", "--set", "replicates=1")
     result = hsweep(*run, "--tracking-uri", silent_server)
     assert result.exit_code == 0, output(result)
     study = Study.open(home, "mine")
-    with study.journal() as journal:
-        number = journal.count_after(0)
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("MLflow has not")]
     assert line == (
-        f"MLflow has not got {number} records and 3 files yet (not done within 0.2 s); they are "
-        f"kept in the study; deliver them by: hsweep sync mine --home {home.root}"
+        f"MLflow has not got {num_records(study)} records and 3 files yet (not done within "
+        f"0.2 s); they are kept in the study; deliver them by: hsweep sync mine --home {home.root}"
     )
     # Elsewhere, as this one stays silent; what is delivered is the same.
     assert hsweep("sync", "mine", "--tracking-uri", store).exit_code == 0
-    target = tracking_target(store, home, study.manifest.sweep)
-    runs = runs_by_key(target)
-    with study.journal() as journal:
-        for row in journal.trials():
-            assert history(target, runs[row.key], "nmse") == recorded(journal, row.key)
+    assert_delivered(study, tracking_target(store, home, study.manifest.sweep))
 
 
 class StubTracker:

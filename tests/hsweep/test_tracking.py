@@ -17,7 +17,6 @@ from mlflow_stores import (
     DEADLINE,
     Tracked,
     client,
-    draft_of,
     free_port,
     history,
     plan,
@@ -29,7 +28,6 @@ from tiny_studies import manifest
 
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal
-from hsweep.tracking.delivery import Delivery
 from hsweep.tracking.names import STUDY_ID, study_tags
 from hsweep.tracking.pages import LOCAL_UI, run_urls
 from hsweep.tracking.state import StoreState
@@ -42,15 +40,12 @@ FINISHED = TrialStatus.FINISHED
 
 class TestWhatIsDelivered:
     def test_the_store_holds_what_the_journal_holds(self, tracked: Tracked) -> None:
-        tracked.plan("a", "b")
-        for key in ("a", "b"):
-            tracked.train(key, range(1, 6))
+        tracked.trains("ab", range(1, 6))
         assert tracked.track() == TrackingSummary(delivered=12, pending=0)
         tracked.assert_all_there("a", "b")
 
     def test_a_trial_is_a_nested_run_with_its_shape_as_parameters(self, tracked: Tracked) -> None:
-        tracked.plan("a")
-        tracked.train("a", range(1, 3), FINISHED)
+        tracked.trains("a", range(1, 3), FINISHED)
         tracked.sync()
         run, parent = tracked.runs["a"], tracked.runs["parent"]
         assert run.info.run_name == "heads=1 seq_len=16 #1"
@@ -80,8 +75,7 @@ class TestWhatIsDelivered:
     def test_statuses_are_shown_and_only_a_finished_trial_has_final_metrics(
         self, tracked: Tracked, status: TrialStatus, shown: str
     ) -> None:
-        tracked.plan("a")
-        tracked.train("a", range(1, 5), status)
+        tracked.trains("a", range(1, 5), status)
         tracked.sync()
         run = tracked.runs["a"]
         assert run.info.status == shown
@@ -106,8 +100,7 @@ class TestWhatIsDelivered:
         assert tracked.runs["parent"].info.status == "RUNNING"
 
     def test_after_a_resume_the_same_runs_go_on(self, tracked: Tracked) -> None:
-        tracked.plan("a")
-        tracked.train("a", range(1, 4))
+        tracked.trains("a", range(1, 4))
         tracked.journal.set_status("a", 1, TrialStatus.FAILED, "worker died")
         tracked.track()
         first = tracked.runs
@@ -259,8 +252,7 @@ class TestEachRecordOnce:
     def test_a_cursor_that_is_not_of_this_log_sends_everything_again(
         self, tracked: Tracked
     ) -> None:
-        tracked.plan("a")
-        tracked.train("a", range(1, 5))
+        tracked.trains("a", range(1, 5))
         assert tracked.sync().delivered == 5
         known = json.loads(tracked.state_file.read_text())
         for other in ({"cursor_time": known["cursor_time"] - 1}, {"cursor": 7}):
@@ -272,9 +264,7 @@ class TestEachRecordOnce:
         self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         keys = ("a", "b", "c")
-        tracked.plan(*keys)
-        for key in keys:
-            tracked.train(key, range(1, 4), FINISHED)
+        tracked.trains(keys, range(1, 4), FINISHED)
         calls_left = 0
 
         def dies_after(method: str) -> None:
@@ -315,8 +305,7 @@ class TestEachRecordOnce:
         self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("hsweep.tracking.delivery._ROWS_AT_ONCE", 3)
-        tracked.plan("a")
-        tracked.train("a", range(1, 8), FINISHED)
+        tracked.trains("a", range(1, 8), FINISHED)
         told: list[int] = []
         assert tracked.sync(progressed=told.append).delivered == 9
         assert told == [3, 6, 9]
@@ -327,8 +316,7 @@ class TestEachRecordOnce:
     def test_another_store_gets_the_whole_study(
         self, tracked: Tracked, empty_database: Path, tmp_path: Path
     ) -> None:
-        tracked.plan("a")
-        tracked.train("a", range(1, 4))
+        tracked.trains("a", range(1, 4))
         tracked.sync()
         first = tracked.state.trial_runs
         file = shutil.copy(empty_database, tmp_path / "b.db")
@@ -341,8 +329,7 @@ class TestEachRecordOnce:
     def test_a_store_that_was_emptied_gets_the_whole_study_again(
         self, tracked: Tracked, empty_database: Path
     ) -> None:
-        tracked.plan("a")
-        tracked.train("a", range(1, 4))
+        tracked.trains("a", range(1, 4))
         tracked.sync()
         file = tracked.target.sqlite_file
         assert file is not None
@@ -428,48 +415,6 @@ class TestEachRecordOnce:
 
 
 class TestBesideTraining:
-    def test_parameters_are_sent_once_a_connection(
-        self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        sent: list[int] = []
-        real = MlflowClient.log_batch
-
-        def counted(self: MlflowClient, run_id: str, metrics: Any, params: Any, tags: Any) -> None:
-            sent.append(len(params))
-            real(self, run_id, metrics, params, tags)
-
-        monkeypatch.setattr(MlflowClient, "log_batch", counted)
-        monkeypatch.setattr("hsweep.tracking.delivery._ROWS_AT_ONCE", 1)
-        tracked.plan("a")
-        tracked.train("a", range(1, 3), TrialStatus.PLANNED)
-        assert tracked.sync().is_complete
-        tracked.train("a", range(3, 4), FINISHED)
-        assert tracked.sync().is_complete
-        assert sent == [6, 0, 0, 0, 6, 0, 0], "another connection does not know what was sent"
-        assert tracked.runs["a"].data.params["heads"] == "1"
-
-    def test_only_the_trials_of_a_batch_are_read(
-        self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        tracked.plan(*(f"trial {number}" for number in range(50)))
-        for key in ("trial 3", "trial 7"):
-            tracked.train(key, range(1, 4), FINISHED)
-        read: list[str] = []
-        real = Journal.trials_of
-
-        def counted(self: Journal, keys: Any) -> Any:
-            found = real(self, keys)
-            read.extend(found)
-            return found
-
-        def every_trial(self: Journal, **options: Any) -> Any:
-            raise AssertionError("all trials were read")
-
-        monkeypatch.setattr(Journal, "trials_of", counted)
-        monkeypatch.setattr(Journal, "trials", every_trial)
-        assert tracked.sync().delivered == 8 + 2
-        assert read == ["trial 3", "trial 7"]
-
     @pytest.mark.parametrize(("taken", "rest"), [(0.0, 1.0), (0.1, 5.0), (2.0, 15.0)])
     def test_the_tracker_rests_in_proportion_to_what_a_delivery_took(
         self, taken: float, rest: float
@@ -502,9 +447,7 @@ class TestBesideTraining:
     def test_what_is_left_beside_training_is_delivered_when_training_is_over(
         self, tracked: Tracked, rests: threading.Event, is_flushed: bool
     ) -> None:
-        tracked.plan("a", "b")
-        for key in ("a", "b"):
-            tracked.train(key, range(1, 4), FINISHED)
+        tracked.trains("ab", range(1, 4), FINISHED)
         tracker = tracked.tracker()
         tracker.start()
         assert rests.wait(60)
@@ -515,29 +458,6 @@ class TestBesideTraining:
         assert tracker.close(wait_seconds=DEADLINE) == TrackingSummary(10, 0)
         tracked.assert_all_there("a", "b")
         assert {run.info.status for run in tracked.runs.values()} == {"FINISHED"}
-
-    def test_close_waits_no_longer_than_asked(
-        self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        entered, release = threading.Event(), threading.Event()
-
-        def hangs(self: Delivery) -> bool:
-            entered.set()
-            release.wait(60)
-            return False
-
-        monkeypatch.setattr(Delivery, "deliver_rows", hangs)
-        tracked.plan("a")
-        tracked.journal.begin_attempt("a")
-        tracker = tracked.tracker()
-        tracker.start()
-        assert entered.wait(60)
-        summary = tracker.close(wait_seconds=0.01)
-        assert (summary.pending, summary.error) == (1, "not done within 0.01 s")
-        assert not release.is_set()
-        release.set()
-        tracker._thread.join(60)
-        assert not tracker._thread.is_alive()
 
     def test_a_missing_journal_is_an_error_text_and_not_an_exception(
         self, tracked: Tracked
@@ -587,7 +507,7 @@ class TestTheStore:
     def test_a_database_is_made_once_and_nothing_half_made_is_used(
         self, empty_database: Path
     ) -> None:
-        assert not draft_of(empty_database).exists()
+        assert not list(empty_database.parent.glob(".*"))
         target = TrackingTarget(f"sqlite:///{empty_database}", None, "heads")
         before = empty_database.stat()
         initialise_database(target)

@@ -91,9 +91,7 @@ def test_a_run_that_cannot_be_created_is_left_and_made_by_the_next_run(
 def test_a_failure_within_a_batch_is_made_up_for(
     tracked: Tracked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tracked.plan("a", "b")
-    for key in ("a", "b"):
-        tracked.train(key, range(1, 4))
+    tracked.trains("ab", range(1, 4))
     seen: list[str] = []
 
     def is_second(run_id: str, *_: Any) -> bool:
@@ -129,8 +127,7 @@ def test_what_may_pass_is_waited_for_and_not_taken_as_refused(
 def test_a_run_created_by_a_request_that_is_carried_out_late_leaves_no_twin(
     tracked: Tracked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tracked.plan("a")
-    tracked.train("a", range(1, 4), FINISHED)
+    tracked.trains("a", range(1, 4), FINISHED)
     late: list[Callable[[], Any]] = []
     real = MlflowClient.create_run
 
@@ -166,8 +163,7 @@ def test_a_run_created_by_a_request_that_is_carried_out_late_leaves_no_twin(
 
 
 def test_a_second_run_that_holds_something_is_not_deleted(tracked: Tracked) -> None:
-    tracked.plan("a")
-    tracked.train("a", range(1, 4), FINISHED)
+    tracked.trains("a", range(1, 4), FINISHED)
     tracked.sync()
     run = tracked.runs["a"]
     mlflow = client(tracked.target)

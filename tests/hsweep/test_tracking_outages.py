@@ -128,9 +128,7 @@ def test_a_server_that_was_down_from_the_beginning_gets_everything_and_the_files
 def test_an_answer_that_is_lost_makes_nothing_twice(
     tracked: Tracked, server: Server, line: Line
 ) -> None:
-    tracked.plan(*KEYS)
-    for key in KEYS:
-        tracked.train(key, range(1, 6), FINISHED)
+    tracked.trains(KEYS, range(1, 6), FINISHED)
     server.start()
     tracked.target = line.target("heads")
     # First the study's own run, then a trial's, then what is logged.

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_studies import SWEEP_FILE, trained
 
-from hsweep.cli import main
 from hsweep.errors import UserError
 from hsweep.paths import Home, check_study_name
 from hsweep.record.study import Study
@@ -20,26 +20,9 @@ from tasks.sources.hub import resolved
 
 Verb = Callable[..., Result]
 
-SWEEP = """
-from tiny import tiny_sweep
-SWEEP = tiny_sweep()
-"""
 NAMES = [
     *("..", ".", "", "a/../../b", "../demo", "demo/../other", "./demo", "/etc/passwd", "a/b"),
-    *(
-        "a\\b",
-        "~",
-        "~/x",
-        "$HOME",
-        "*",
-        "a b",
-        "a\nb",
-        "a\tb",
-        "a\x1b[2Jb",
-        "\uff41",
-        "a\u202eb",
-        "é",
-    ),
+    *("a\\b", "~", "~/x", "$HOME", "*", "a b", "a\nb", "a\tb", "a\x1b[2Jb", "a\u202eb", "é"),
     *("\uff41", "x" * 101, "x" * 5000, "-x", ".hidden", "_x", "a:b", "nul\0"),
 ]
 READING = [
@@ -59,22 +42,11 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-@pytest.fixture
-def sweep(tmp_path: Path) -> Path:
-    file = tmp_path / "tiny_one.py"
-    file.write_text(SWEEP)
-    return file
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """A home with one finished study, made once."""
     folder = tmp_path_factory.mktemp("finished")
-    (folder / "tiny_one.py").write_text(SWEEP)
-    command = ["run", str(folder / "tiny_one.py"), "--runner", "inline", "--study", "demo"]
-    result = CliRunner().invoke(main, [*command, "--home", str(folder / "home")])
-    assert result.exit_code == 0, result.output
-    return Home(folder / "home")
+    return trained(folder / "home", folder, SWEEP_FILE)
 
 
 @pytest.fixture
@@ -105,7 +77,7 @@ def test_what_is_no_text_is_no_name(name: object) -> None:
 def test_every_verb_refuses_the_name_and_writes_nothing(
     hsweep: Verb,
     demo: Path,
-    sweep: Path,
+    sweep_file: Path,
     tmp_path: Path,
     name: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -117,8 +89,8 @@ def test_every_verb_refuses_the_name_and_writes_nothing(
         verb: hsweep(verb, *(["--", name] if name.startswith("-") else [name]), *rest)
         for verb, *rest in READING
     }
-    results["run"] = hsweep("run", sweep, "--runner", "inline", f"--study={name}")
-    results["power"] = hsweep("plan", sweep, "--power", f"--study={name}")
+    results["run"] = hsweep("run", sweep_file, "--runner", "inline", f"--study={name}")
+    results["power"] = hsweep("plan", sweep_file, "--power", f"--study={name}")
     for verb, result in results.items():
         assert result.exit_code == 2, (verb, result.output)
         assert isinstance(result.exception, SystemExit), verb
@@ -196,11 +168,11 @@ def test_links_in_a_circle_are_refused(demo: Path, home: Home) -> None:
 )
 @pytest.mark.parametrize("verb", ["list", "show", "run", "plan", "doctor"])
 def test_a_home_that_cannot_be_is_refused_in_one_line(
-    hsweep: Verb, sweep: Path, tmp_path: Path, folder: str, verb: str,
+    hsweep: Verb, sweep_file: Path, tmp_path: Path, folder: str, verb: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    rest = {"show": ["demo"], "run": [sweep, "--runner", "inline"], "plan": [sweep]}
+    rest = {"show": ["demo"], "run": [sweep_file, "--runner", "inline"], "plan": [sweep_file]}
     result = hsweep(verb, *rest.get(verb, ["--quick"] * (verb == "doctor")), f"--home={folder}")
     assert result.exception is None or isinstance(result.exception, SystemExit)
     assert result.exit_code == 2 or verb in ("list", "plan", "doctor")
@@ -209,9 +181,9 @@ def test_a_home_that_cannot_be_is_refused_in_one_line(
 
 @pytest.mark.parametrize("storage", ["", "x://y", "http://example.org/x", "s3://"])
 def test_a_storage_that_is_none_is_refused_before_anything_is_recorded(
-    hsweep: Verb, sweep: Path, home: Home, storage: str
+    hsweep: Verb, sweep_file: Path, home: Home, storage: str
 ) -> None:
-    result = hsweep("run", sweep, "--runner", "inline", f"--storage={storage}")
+    result = hsweep("run", sweep_file, "--runner", "inline", f"--storage={storage}")
     assert result.exit_code == 2, result.output
     assert "storage" in result.stderr
     assert not list(home.studies.glob("*"))

@@ -1,6 +1,5 @@
 """Secrets are planted wherever a user may have them, and looked for wherever the tool writes."""
 
-import shutil
 import socket
 import sys
 from collections.abc import Callable
@@ -10,7 +9,6 @@ import pytest
 from click.testing import Result
 from driving import Workplace
 from mlflow_stores import runs_by_key
-from tiny_studies import SWEEP_FILE
 
 from hsweep.commands import probes
 from hsweep.errors import UserError
@@ -124,14 +122,12 @@ def test_a_tracking_uris_secret_is_neither_kept_nor_shown(
     uri: str,
     home: Home,
     hsweep: Callable[..., Result],
-    tmp_path: Path,
+    sweep_file: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    sweep = tmp_path / "sweep.py"
-    sweep.write_text(SWEEP_FILE)
     arguments = [
-        "run", str(sweep), "--runner", "inline", "--study", "mine",
+        "run", str(sweep_file), "--runner", "inline", "--study", "mine",
         "--set", "replicates=1", "--tracking-uri", uri,
     ]  # fmt: skip
     monkeypatch.setattr(sys, "argv", ["hsweep", *arguments])
@@ -146,16 +142,15 @@ def test_a_tracking_uris_secret_is_neither_kept_nor_shown(
 
 
 def test_a_storage_uri_that_holds_a_secret_is_refused_with_what_to_do(
-    home: Home, hsweep: Callable[..., Result], tmp_path: Path
+    home: Home, hsweep: Callable[..., Result], sweep_file: Path
 ) -> None:
-    sweep = tmp_path / "sweep.py"
-    sweep.write_text(SWEEP_FILE)
     for uri in (
         "s3://canary-key:canary-word@bucket/runs",
         "s3://bucket/runs?access_key=canary-key&secret_key=canary-word",
         "abfs://bucket/runs?sig=canary-word",
     ):
-        result = hsweep("run", sweep, "--runner", "inline", "--study", "mine", "--storage", uri)
+        run = ("run", sweep_file, "--runner", "inline", "--study", "mine")
+        result = hsweep(*run, "--storage", uri)
         assert result.exit_code == 2
         assert "AWS_SECRET_ACCESS_KEY" in result.stderr
         assert "canary-" not in said(result)
@@ -225,20 +220,6 @@ def test_the_pages_of_a_database_start_without_its_password_on_the_command_line(
     (command,) = started
     assert "canary-" not in " ".join(command)
     assert command[command.index("--host") + 1] == "127.0.0.1"
-
-
-def test_pages_for_others_are_served_only_when_asked_and_with_a_warning(
-    home: Home, hsweep: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served: list[str] = []
-    monkeypatch.setattr("hsweep.tracking.pages.serve_ui", lambda _, host, port: served.append(host))
-    assert hsweep("ui").stderr == ""
-    assert (
-        "anyone who reaches 0.0.0.0:5000 can read and delete"
-        in hsweep("ui", "--host", "0.0.0.0").stderr
-    )
-    assert served == ["127.0.0.1", "0.0.0.0"]
-    shutil.rmtree(home.root)
 
 
 @pytest.mark.slow
