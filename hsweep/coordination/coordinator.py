@@ -35,7 +35,7 @@ from hsweep.planning.code_changes import code_metas
 from hsweep.record.endings import INTERRUPTED
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.redaction import redact
-from hsweep.training.stacked.candidates import joining
+from hsweep.training.stacked.door import joining
 
 Result = TypeVar("Result")
 

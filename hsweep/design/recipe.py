@@ -1,7 +1,7 @@
 """How a trial is optimised: a frozen value, and its learning-rate schedule."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from hsweep.errors import UserError, check_choice
@@ -74,12 +74,6 @@ class Recipe:
     def is_open_ended(self) -> bool:
         """Whether the learning rate is the same however long the budget is."""
         return self.schedule == "constant" and self.warmup_fraction == 0
-
-    @property
-    def without_rates(self) -> "Recipe":
-        """The recipe but for how large its learning rates and its weight decay are: what trials
-        that are trained as one program have in common."""
-        return replace(self, lr=1.0, weight_decay=0.0, warmup_lr=0.0, min_lr=0.0)
 
     def lr_at(self, step: int, num_steps: int) -> float:
         """Return the learning rate of the update numbered ``step`` (from 0) of ``num_steps``.

@@ -16,7 +16,7 @@ from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.errors import shown
 from hsweep.training.memory import held_at_most, is_out_of_memory, with_room
 from hsweep.training.micro_batches import Autocast
-from hsweep.training.trial_state import TrialState
+from hsweep.training.opening import Opened
 from tasks.base import Batch, FurtherEvaluated, TaskData
 
 _LATENCY_PASSES: Final = 6
@@ -113,29 +113,16 @@ class Reporter:
 
     Args:
         assignment: the trial, and what is measured beside its task's metrics.
-        data: opened under the trial's seeds.
-        model: what is trained.
-        state: its optimizer, clock and reports so far.
-        autocast: under which evaluations are computed.
-        device: where it trains.
+        opened: the trial's data, model and state.
     """
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        data: TaskData,
-        model: nn.Module,
-        state: TrialState,
-        autocast: Autocast,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, assignment: Assignment, opened: Opened) -> None:
         trial, probe = assignment.trial, assignment.probe
         self._declared = Declared.of(trial)
         self._amount = trial.budget.amount
         self._probe = probe
         self._probed = probe.due(trial.budget.report_units()) if probe else frozenset()
-        self._data, self._model, self._state = data, model, state
-        self._autocast, self._device = autocast, device
+        self._data, self._model, self._state, self._autocast, self._device = opened
 
     def report(
         self,

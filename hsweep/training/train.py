@@ -111,7 +111,7 @@ class _Loop:
         self._data, self._model, self._state = opened.data, opened.model, opened.state
         self._process = process
         self._trial, recipe = assignment.trial, assignment.trial.recipe
-        self._reporter = Reporter(assignment, *opened)
+        self._reporter = Reporter(assignment, opened)
         last = self._state.history[-1] if self._state.history else None
         self._gradients = Gradients(
             self._data,

@@ -23,7 +23,7 @@ from hsweep.training import compiler
 from hsweep.training import train as training
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.compiled import compiled, is_graphed
-from hsweep.training.stacked.candidates import kind_of
+from hsweep.training.stacked.door import kind_of
 from hsweep.training.train import train
 from models.retrieval import RetrievalTransformer
 from tasks.synthetic.retrieval import Retrieval
