@@ -162,7 +162,6 @@ class StratifiedAsha:
         return self._verdict_at_rung(row, unit, self._losers(group, stratum, unit))
 
     def wait(self, row: ScheduledTrial) -> None:
-        """Let a trial wait at the rung of its last report."""
         self._strata[row.trial.stratum].waiting[row.trial.key] = row
 
     def may_wait(self, row: ScheduledTrial) -> bool:
@@ -171,7 +170,6 @@ class StratifiedAsha:
 
     @property
     def any_waits(self) -> bool:
-        """Whether a trial waits at a rung."""
         return any(group.waiting for group in self._strata.values())
 
     def release(self, stratum: str) -> list[tuple[ScheduledTrial, Verdict]]:
@@ -260,12 +258,8 @@ class StratifiedAsha:
         }
 
     def units_spared(self, budget: int) -> int:
-        """Return the budget units that stops at rungs still to be decided will spare if no trial
-        fails before; 0 where rungs are decided on arrival.
-
-        Args:
-            budget: units of a full budget.
-        """
+        """Return the units of a full budget that stops at rungs still to be decided will spare if
+        no trial fails before; 0 where rungs are decided on arrival."""
         if not self._waits:
             return 0
         spared = 0

@@ -35,7 +35,7 @@ from hsweep.planning.code_changes import code_metas
 from hsweep.record.endings import INTERRUPTED
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.redaction import redact
-from hsweep.training.stacked.door import joining
+from hsweep.training.stacked.candidates import joining
 
 Result = TypeVar("Result")
 
@@ -101,7 +101,6 @@ class Coordinator:
         return self.reuse(trials) if self.reuse is not None else ()
 
     def _recall(self, keys: Collection[str]) -> None:
-        """Take over what the record says of trials."""
         rows = {key: row for key, row in self._table.rows.items() if key in keys}
         for known in self.journal.trials():
             row = rows.get(known.key)
@@ -158,15 +157,12 @@ class Coordinator:
 
     @property
     def stop_requested(self) -> bool:
-        """Whether the run shall end before its trials do."""
         return self.stop_reason is not None
 
     def request_stop(self, reason: str, *, is_trouble: bool = False) -> None:
         """Ask the run to end at the next opportunity; the first reason stays.
 
-        Args:
-            reason: why, for people.
-            is_trouble: something does not work; the end was not wanted.
+        ``is_trouble`` says that something does not work: the end was not wanted.
         """
         if self.stop_reason is None:
             self.stop_reason, self.is_in_trouble = reason, is_trouble
@@ -393,8 +389,7 @@ class Coordinator:
 
         Args:
             assignment: the attempt.
-            error: what happened: a line that says it, then what there is to know besides, of which
-                the end is kept.
+            error: a line that says what happened, then what there is to know besides.
             is_own_fault: False if the attempt lost its place (its node died), which does not count
                 against the trial unless it happens again and again without a report in between.
             needs_new_worker: from here on it is trained in a process that trains nothing else.
@@ -423,7 +418,7 @@ class Coordinator:
                 self.request_stop(pause, is_trouble=True)
 
     def no_more_events(self, assignments: Iterable[Assignment]) -> None:
-        """Note that trials say no more; one that has not come to its end has failed."""
+        """Note that trials report no more; one that has not come to its end has failed."""
         for assignment in assignments:
             self.failed(assignment, "the trial ended without its last report")
 
@@ -449,7 +444,6 @@ class Coordinator:
                 self._table.move(row, TrialStatus.PLANNED)
 
     def overview(self) -> Overview:
-        """Return how far the study has come."""
         with self._lock:
             return self._table.overview()
 
@@ -474,15 +468,12 @@ class Coordinator:
             return max(0, units) + self.num_to_come * each
 
     def final_keys(self) -> list[str]:
-        """Return the keys of all trials that are done with."""
         return [key for key, row in self._table.rows.items() if row.status.is_final]
 
     def value(self, key: str) -> float | None:
-        """Return a trial's last reported value of the study's metric."""
         return self._table.rows[key].value
 
     def planned_trials(self) -> list[Trial]:
-        """Return every trial known so far, finished or not."""
         return [row.trial for row in self._table.rows.values()]
 
     def _end(self, row: ScheduledTrial, status: TrialStatus, reason: str) -> None:
@@ -541,7 +532,6 @@ class Coordinator:
 
 
 def planned_row(trial: Trial) -> TrialRow:
-    """Return the row that records a planned trial."""
     return TrialRow(
         key=trial.key,
         ordinal=trial.ordinal,

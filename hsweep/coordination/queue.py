@@ -59,7 +59,6 @@ class TrialQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no trial waits."""
         return not (self._shared or self._exclusive)
 
 

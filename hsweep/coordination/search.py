@@ -39,7 +39,6 @@ class _Refusals:
     examples: dict[str, str] = field(default_factory=dict)
 
     def note(self, why: str) -> None:
-        """Count one."""
         kind = _NUMBER.sub("#", why)
         self.numbers[kind] += 1
         self.examples.setdefault(kind, why)
@@ -66,12 +65,6 @@ class _Proposal:
 
 class OptunaProposer:
     """Proposes points of an Optuna study, and tells it how they ended.
-
-    Args:
-        sweep: with an ``optuna`` search.
-        planner: turns points into trials.
-        journal: where proposals are recorded.
-        seed: of the sampler.
 
     Attributes:
         study: Optuna's, in memory.
@@ -146,7 +139,6 @@ class OptunaProposer:
         return []
 
     def _ask(self, parameters: Mapping[str, Any] | None = None) -> optuna.Trial:
-        """Ask for a point, or for one of given parameters."""
         if parameters is not None:
             self.study.enqueue_trial(dict(parameters))
         return self.study.ask(self._space)

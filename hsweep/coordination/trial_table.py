@@ -13,7 +13,6 @@ class ScheduledTrial:
     """A trial and its state; only ``TrialTable`` changes status, unit and value.
 
     Attributes:
-        trial: what is trained.
         is_wanted: this run trains it unless it has ended.
         is_exempt: early stopping never ends it, since its full-budget value was asked for.
         unit: budget units of the last report.
@@ -75,7 +74,6 @@ class TrialTable:
         exempt: keys of the trials that early stopping never ends.
 
     Attributes:
-        running: the trials in training, by key.
         units_left: budget units that may still be trained.
     """
 
@@ -103,7 +101,6 @@ class TrialTable:
         return new
 
     def move(self, row: ScheduledTrial, status: TrialStatus) -> None:
-        """Give a trial a new status."""
         self._counts[row.status] -= 1
         self._counts[status] += 1
         self.units_left -= row.units_left
@@ -129,7 +126,6 @@ class TrialTable:
             self._best[row.trial.stratum] = (value, row.trial.key)
 
     def overview(self) -> Overview:
-        """Return how far the study has come."""
         running = sorted(self.running.values(), key=lambda row: row.trial.ordinal)
         return Overview(
             counts={status: self._counts[status] for status in TrialStatus},

@@ -27,7 +27,7 @@ from hsweep.errors import UserError
 from hsweep.ray_tune.actor import TrialActor
 from hsweep.ray_tune.health import RayHealth
 from hsweep.ray_tune.messages import START
-from hsweep.ray_tune.nodes import alive_nodes, slots_of, smallest_device_bytes
+from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of, smallest_device_bytes
 from hsweep.ray_tune.pickling import send_whole
 from hsweep.ray_tune.private import repair_tune
 from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher, StopWhenAsked
@@ -102,10 +102,7 @@ class RayRunner:
         self.dashboard_url = f"http://{url}" if url else None
 
     def check(self, requests: Mapping[str, Resources]) -> None:
-        """Refuse requests that no node can meet, and storage that some node cannot see.
-
-        Args:
-            requests: what trials need, by trial key.
+        """Refuse requests (by trial) that no node can meet, and storage that a node cannot see.
 
         Raises:
             UserError: naming the trial or the node.
@@ -183,7 +180,6 @@ class _TuneThread(threading.Thread):
         self._scratch, self._scheduler = scratch, scheduler
 
     def run(self) -> None:
-        """Run the experiment."""
         try:
             with _quiet_tune():
                 self._tuner().fit()
@@ -277,18 +273,14 @@ def _check_shared(scratch: str, nodes: list[dict[str, Any]]) -> None:
     with files.open_output_stream(marker) as stream:
         stream.write(b"hsweep")
 
-    @ray.remote(num_cpus=0, max_retries=0)
     def can_read(root: str, path: str) -> bool:
         from pyarrow.fs import FileType
 
         return bool(file_system(root)[0].get_file_info(path).type is FileType.File)
 
-    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
     try:
         seen = {
-            node["NodeManagerHostname"]: can_read.options(
-                scheduling_strategy=strategy(node["NodeID"], soft=False)
-            ).remote(scratch, marker)
+            node["NodeManagerHostname"]: on_node(node["NodeID"], can_read, scratch, marker)
             for node in nodes
         }
         for host, answer in seen.items():

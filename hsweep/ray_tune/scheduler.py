@@ -36,12 +36,7 @@ _EXPLAINING_SECONDS: Final = 0.5
 
 
 class CoordinatedScheduler(FIFOScheduler):
-    """Asks the coordinator, and so the rungs, what becomes of trials.
-
-    Args:
-        coordinator: of this run.
-        most_workers: that there can be at once.
-    """
+    """Asks the coordinator, and so the rungs, what becomes of trials."""
 
     def __init__(self, coordinator: Coordinator, most_workers: int = 1) -> None:
         super().__init__()
@@ -59,11 +54,9 @@ class CoordinatedScheduler(FIFOScheduler):
         return self
 
     def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """Note what a worker is to Tune."""
         self.workers.by_id[trial.trial_id].tune_trial = trial
 
     def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: Any) -> None:
-        """Forget a worker."""
         self.workers.by_id.pop(trial.trial_id, None)
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:

@@ -29,12 +29,6 @@ def compiled(
     a machine. What was compiled for the trial before is forgotten: a process that compiles model
     after model would reach the limit at which torch silently stops compiling.
 
-    Args:
-        model: what is trained.
-        recipe: says whether it is compiled.
-        device: where it trains.
-        backend: of ``torch.compile``.
-
     Raises:
         UserError: there is no compiler.
     """
@@ -60,7 +54,6 @@ def is_graphed(recipe: Recipe, device: torch.device) -> bool:
 
 
 def forget_compiled() -> None:
-    """Let go of all that was compiled in this process, and of the models in it."""
     torch.compiler.reset()
 
 

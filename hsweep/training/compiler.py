@@ -12,11 +12,7 @@ from hsweep.design.trial import Trial
 
 
 def what_is_missing(device: str) -> str:
-    """Return what ``torch.compile`` lacks here to compile for a device; empty for nothing.
-
-    Args:
-        device: ``cpu`` or ``cuda``.
-    """
+    """Return what ``torch.compile`` lacks here for ``cpu`` or ``cuda``; empty for nothing."""
     if device == "cuda":
         if find_spec("triton") is None:
             return "the package triton"

@@ -38,7 +38,6 @@ class Gradients:
         autocast: under which the loss is computed.
         batch_size: examples in a batch at most.
         seed: of the random numbers of updates that are repeated in smaller parts.
-        at_once: examples at once so far; None for whole batches.
 
     Attributes:
         at_once: examples that are computed at once; None for whole batches.
@@ -64,11 +63,7 @@ class Gradients:
         self._note = ""
 
     def of(self, batch: Batch, step: int) -> Tensor:
-        """Leave the gradient of the batch's loss in the parameters, and return that loss.
-
-        Args:
-            batch: of the update.
-            step: the update's number, from 0.
+        """Leave the gradient of an update's batch in the parameters, and return the batch's loss.
 
         Raises:
             DoesNotFitError: not even one example at once fits, or the batch cannot be cut.
@@ -96,7 +91,6 @@ class Gradients:
                 self._note += f"; batch norm takes its statistics over those {self.at_once}"
 
     def clear(self) -> None:
-        """Drop the gradients."""
         for parameter in self._parameters:
             parameter.grad = None
 

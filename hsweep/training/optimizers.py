@@ -29,14 +29,12 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 def step_at(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Update the weights by their gradients at a learning rate."""
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.step()
 
 
 def _bare(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of torch's without its decorators."""
     bare: Callable[..., Any] = inspect.unwrap(method)
     return bare
 
@@ -51,7 +49,6 @@ class AdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update the weights."""
         _adam_step(self, closure)
 
 

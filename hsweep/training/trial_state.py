@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
@@ -15,6 +15,8 @@ from hsweep.training.checkpoints import (
     CheckpointStore,
     StorageError,
 )
+from hsweep.training.micro_batches import Autocast
+from tasks.base import TaskData
 
 _BEYOND_A_REPORT: Final = 0.1
 """Where reports are further apart than work at risk may be: the share of the time between two by
@@ -29,15 +31,7 @@ class TrialState:
     Checkpoints are written beside training where that keeps what a kill may cost within the limit;
     ``close`` waits for the last.
 
-    Args:
-        model: what is trained.
-        optimizer: what trains it.
-        assignment: the trial, and where its checkpoints lie.
-        clock: seconds, from any start.
-
     Attributes:
-        model: what is trained.
-        optimizer: what trains it.
         history: every report so far.
         train_seconds: time spent on updates and their data, over all attempts.
         data_seconds: the part of it spent waiting for data.
@@ -73,7 +67,6 @@ class TrialState:
 
     @property
     def unit(self) -> int:
-        """Budget units done."""
         return self.history[-1].unit if self.history else 0
 
     @property
@@ -95,7 +88,6 @@ class TrialState:
         self._resumed_at = self._clock()
 
     def take_note(self, unit: int) -> str:
-        """Return what the first report that is new to the record has to tell of the restart."""
         if unit <= self._assignment.recorded_through:
             return ""
         note, self._note = self._note, ""
@@ -246,6 +238,16 @@ class TrialState:
         if (recorded - self.unit) * pace <= 2 * usual:
             return ""
         return f"the newest checkpoint left is of unit {self.unit} of {recorded} on record: {again}"
+
+
+class Opened(NamedTuple):
+    """A trial ready to train on a device, and what its losses are computed under."""
+
+    data: TaskData
+    model: nn.Module
+    state: TrialState
+    autocast: Autocast
+    device: torch.device
 
 
 def _store(root: str, key: str, attempt: int) -> CheckpointStore:

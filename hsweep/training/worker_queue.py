@@ -42,12 +42,7 @@ class TrialError:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What happened to one trial of a worker.
-
-    Attributes:
-        key: the trial.
-        attempt: as in its assignment.
-    """
+    """What happened to one trial of a worker, in one of its attempts."""
 
     key: str
     attempt: int
@@ -59,7 +54,6 @@ class BrokenWorkerError(RuntimeError):
 
 
 def unwatched(_assignment: Assignment, _is_turn: bool) -> contextlib.AbstractContextManager[None]:
-    """Watch over nothing."""
     return contextlib.nullcontext()
 
 
@@ -68,11 +62,8 @@ class WorkerQueue:
 
     It begins when it is first asked for messages: until then a process may be given up, and its
     trials be trained elsewhere. Trials that follow one another and are of one stack are opened at
-    once. Methods may be called from one other thread.
-
-    Args:
-        open_trials: opens trials, one or several of one stack.
-        watch: put around every piece of work that could hang.
+    once. Methods may be called from one other thread. ``watch`` is put around every piece of work
+    that could hang.
     """
 
     def __init__(
@@ -93,7 +84,6 @@ class WorkerQueue:
         self._thread: threading.Thread | None = None
 
     def give(self, assignments: Sequence[Assignment]) -> None:
-        """Add trials to be trained after those that are there."""
         with self._changed:
             self._queue.extend(assignments)
             self._changed.notify_all()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
-from tiny_runs import assignment_of, content, planned
+from tiny_runs import assignment_of, content, planned, saved
 from torch import nn
 
 from hsweep import Recipe, epochs, grid, steps
@@ -77,12 +77,6 @@ def separately(trials: Sequence[Trial], folder: Path, **settings: Any) -> Report
             found.setdefault(trial.key, []).append(report)
             if report.is_last:
                 generator.close()
-    return found
-
-
-def saved(folder: Path, trial: Trial) -> dict[str, Any]:
-    found = CheckpointStore(str(folder), trial.key, attempt=99).search(CPU).state
-    assert found is not None
     return found
 
 

@@ -1,42 +1,9 @@
-"""The door to training: which trials may be one program, and the start of one trial or several.
+"""The door to training: opens one trial, or several that may be trained as one program."""
 
-Whether candidates are trained as one program is decided where they train
-(``hsweep.training.stacked.session``), for there it can be measured.
-"""
+from collections.abc import Sequence
 
-from collections.abc import Hashable, Iterable, Sequence
-from itertools import islice
-from typing import Final
-
-from hsweep.design.trial import Assignment, Trial
+from hsweep.design.trial import Assignment
 from hsweep.training.session import Session
-
-MOST_STACKED: Final = 64
-"""Trials of one program: more gain nothing, since the device is full by then."""
-
-
-def kind_of(trial: Trial) -> Hashable | None:
-    """Return what replicates have in common that may be stacked, None for a trial that cannot be.
-
-    How many updates a budget of seconds holds is each trial's own, and a compiled model is trained
-    by itself. Trials of one kind meet the same rungs. Models, tasks and data are told apart by the
-    parts of the trials' keys.
-    """
-    if not trial.parts or trial.budget.unit == "seconds" or trial.recipe.compile != "off":
-        return None
-    return (
-        *(trial.parts[part] for part in ("model", "task", "data")),
-        *(trial.recipe, trial.budget, trial.resources, trial.stratum),
-    )
-
-
-def joining(first: Trial, waiting: Iterable[Trial], most: int) -> list[Trial]:
-    """Return those of the waiting trials that may be stacked with the first, ``most`` of them."""
-    kind = kind_of(first) if most > 0 else None
-    if kind is None:
-        return []
-    alike = (trial for trial in waiting if trial is not first and kind_of(trial) == kind)
-    return list(islice(alike, min(most, MOST_STACKED - 1)))
 
 
 def open_session(assignments: Sequence[Assignment]) -> Session:

@@ -45,7 +45,7 @@ class StackedSession:
     or gradients are not what they are separately, and where separately is quicker.
 
     Args:
-        assignments: trials of one kind (see ``door.kind_of``), and where their checkpoints lie.
+        assignments: trials of one kind (see ``candidates.kind_of``).
         always: stack them wherever that is possible; else a few gradients are computed both ways,
             and the quicker way is taken.
 

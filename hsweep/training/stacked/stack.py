@@ -96,7 +96,7 @@ class Stack:
             RuntimeError, MemoryError: memory does not suffice, or whatever the loss raises.
         """
 
-        def loss_of(weights: Mapping[str, Tensor], tensors: list[Tensor]) -> Tensor:
+        def loss_of(weights: dict[str, Tensor], tensors: list[Tensor]) -> Tensor:
             named = {f"model.{name}": each for name, each in (weights | self._common).items()}
             found: Tensor = functional_call(self._loss, named, (with_tensors(batches[0], tensors),))
             return found
@@ -105,7 +105,7 @@ class Stack:
         tensors = _stacked(batches)
         with self._attention(), self._autocast:
             losses = vmap(loss_of, randomness="error")(self._trained | self._fixed, tensors)
-        losses.sum().backward()
+        losses.sum().backward()  # type: ignore[no-untyped-call]
         return losses.detach()
 
     def clip(self, most: float) -> None:
