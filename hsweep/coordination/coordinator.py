@@ -177,11 +177,10 @@ class Coordinator:
         none if there is none now (see ``is_exhausted``).
 
         Args:
-            size: what a worker occupies that trains other trials already. Where the next trial
-                needs something else, or a worker of its own, none is returned: no trial overtakes
-                it. None for a new worker.
-            num_workers: processes that train at once: no stack is so large that some of them would
-                have nothing to do.
+            size: what a worker occupies that trains other trials already; None for a new worker.
+                Where the next trial needs something else, none is returned: no trial overtakes it.
+            num_workers: processes that train at once: no stack leaves some of them with nothing to
+                do.
             is_ready: whether a trial, by key, can be started at once; others are passed over.
         """
         with self._lock:
@@ -234,8 +233,7 @@ class Coordinator:
     def _begin(
         self, row: ScheduledTrial, resources: Resources, stacked: Sequence[ScheduledTrial]
     ) -> Assignment | None:
-        """Begin an attempt of one of the trials that are handed out as one program; None if the
-        record cannot hold that."""
+        """Begin an attempt of one of the stacked trials; None if the record cannot hold that."""
         trial, timeout = row.trial, self.sweep.report_timeout
         attempt = self._guarded(lambda: self.journal.begin_attempt(trial.key, trial.origin))
         if attempt is None:
@@ -282,16 +280,17 @@ class Coordinator:
 
     def _propose(self, proposer: Proposer) -> None:
         """Add the proposer's next trials that must be trained, if it has any."""
-        while not self._queue.shared and (proposed := self._guarded(proposer.propose)):
-            known = self._guarded(lambda trials=proposed: self._enter(trials))  # type: ignore[misc]
-            if known is None:
-                return
-            if known:
-                self._guarded(lambda keys=known: self._recall(keys))  # type: ignore[misc]
-            for key in known:
-                row = self._table.rows[key]
-                self._end(row, row.status, "")
-            self._line_up(trial for trial in proposed if trial.key not in known)
+        try:
+            while not self._queue.shared and (proposed := proposer.propose()):
+                known = self._enter(proposed)
+                if known:
+                    self._recall(set(known))
+                for key in known:
+                    row = self._table.rows[key]
+                    self._end(row, row.status, "")
+                self._line_up(trial for trial in proposed if trial.key not in known)
+        except Exception as error:
+            self._trouble(error)
 
     @property
     def is_exhausted(self) -> bool:
@@ -301,11 +300,8 @@ class Coordinator:
             return self.stop_requested or not (is_waiting or self._table.running)
 
     def report(self, assignment: Assignment, event: Event) -> bool:
-        """Take what a trial reports; a report of a unit on record decides nothing again.
-
-        Returns:
-            Whether the trial goes on where it is. If not, it has ended or will be handed out again.
-        """
+        """Take what a trial reports; a report of a unit on record decides nothing again. Return
+        whether the trial goes on where it is: if not, it has ended or will be handed out again."""
         with self._lock:
             row = self._current(assignment)
             if row is None:
@@ -423,7 +419,6 @@ class Coordinator:
             self.failed(assignment, "the trial ended without its last report")
 
     def _try_again(self, row: ScheduledTrial, reason: str, *, first: bool = False) -> None:
-        """Plan a trial again without counting a failure."""
         self._set_status(row, TrialStatus.PLANNED, reason)
         self._postpone(row, reason, first=first)
 
@@ -449,16 +444,12 @@ class Coordinator:
 
     @property
     def num_to_come(self) -> int:
-        """How many trials a search has yet to propose, at most."""
         return self.proposer.num_to_come if self.proposer is not None else 0
 
     def units_left(self) -> float:
-        """Return the budget units that are likely to be trained still.
-
-        Without those that early stopping will spare, and with those of trials that a search has
-        yet to propose: as many for each as the trials had that have ended, where early stopping
-        shortens some.
-        """
+        """Return the budget units that are likely to be trained still, without those that early
+        stopping will spare; a trial that a search has yet to propose counts as those that have
+        ended, where early stopping shortens some."""
         with self._lock:
             budget = self.sweep.budget.amount
             ended = [row.unit for row in self._table.rows.values() if row.status.is_final]
@@ -485,7 +476,6 @@ class Coordinator:
         self._notify(lambda observer: observer.ended(row.trial, status, reason))
 
     def _current(self, assignment: Assignment) -> ScheduledTrial | None:
-        """Return the state of an attempt's trial; None if the attempt counts no longer."""
         row = self._table.rows.get(assignment.trial.key)
         if row is None or row.attempt != assignment.attempt:
             return None
@@ -495,8 +485,7 @@ class Coordinator:
     def recording(self) -> Iterator[None]:
         """Enter everything that this block records in the record at once, at its end.
 
-        Nothing that follows from it may be done before. If the record cannot be written the run
-        ends, and what it holds is what it held before.
+        If the record cannot be written the run ends, and what it holds is what it held before.
         """
         with self._lock:
             try:

@@ -79,7 +79,6 @@ class DeviceShares:
 
 
 def _shape(trial: Trial) -> Shape:
-    """What memory depends on."""
     recipe, parts = trial.recipe, trial.parts
     return (
         parts.get("model", trial.key),

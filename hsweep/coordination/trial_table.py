@@ -52,7 +52,6 @@ class Overview:
     """How far a study has come.
 
     Attributes:
-        counts: trials by status.
         units_done: budget units on record.
         best: by stratum, the best value of the metric so far and the trial that reached it.
         running: units done by the trials in training, in the order of the plan.
@@ -88,7 +87,6 @@ class TrialTable:
     _units_done: int = 0
 
     def add(self, trials: Iterable[Trial]) -> list[ScheduledTrial]:
-        """Add planned trials; return those that are new."""
         new = []
         for trial in trials:
             if trial.key not in self.rows:

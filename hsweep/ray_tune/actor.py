@@ -87,8 +87,8 @@ class TrialActor(tune.Trainable):
         """End the process if work for a trial takes longer than a report may, or than beginning or
         ending a trial may (``is_turn``); say where it was.
 
-        The watch is kept by a thread that needs no interpreter lock, so a call into foreign code
-        that never returns is noticed too.
+        A thread keeps watch that needs no interpreter lock: it notices foreign code that never
+        returns.
         """
         timeout = assignment.report_timeout
         if timeout is None:

@@ -20,7 +20,6 @@ def alive_nodes() -> list[dict[str, Any]]:
 
 
 def slots_of(available: Mapping[str, float], request: Resources) -> int:
-    """Return how many trials of this size fit one node."""
     fits = []
     if request.cpus > 0:
         fits.append(int(available.get("CPU", 0) / request.cpus + 1e-9))

@@ -6,7 +6,6 @@ through a scheduler; checkpoints lie where the trial's key says. Tune's own expe
 never read back.
 """
 
-import contextlib
 import logging
 import threading
 import time
@@ -139,6 +138,9 @@ class RayRunner:
         """Return when the coordinator is exhausted, or when Ray can do no more."""
         self.connect()
         repair_tune()
+        for name in ("ray.tune", "ray.air", "ray.train"):
+            # Their own messages stay off the terminal: failures reach the record.
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         send_whole(self.own_modules)
         # An adaptive search has no trial before it starts, but draws of it were checked.
         requests = {trial.resources for trial in coordinator.planned_trials()} | self._checked
@@ -162,7 +164,6 @@ class RayRunner:
             coordinator.request_stop(_ending(tune_thread.error), is_trouble=True)
 
     def close(self) -> None:
-        """Leave the cluster; a local one ends."""
         if ray.is_initialized():
             ray.shutdown()
 
@@ -181,8 +182,7 @@ class _TuneThread(threading.Thread):
 
     def run(self) -> None:
         try:
-            with _quiet_tune():
-                self._tuner().fit()
+            self._tuner().fit()
         except BaseException as error:
             self.error = error
 
@@ -232,7 +232,6 @@ def _watch(
 
 
 def _fits_somewhere(waiting: Sequence[Worker], nodes: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether some node could hold a worker that waits for one, were it empty."""
     return not waiting or any(
         slots_of(node["Resources"], worker.resources)
         for node in nodes
@@ -291,17 +290,3 @@ def _check_shared(scratch: str, nodes: list[dict[str, Any]]) -> None:
                 )
     finally:
         files.delete_file(marker)
-
-
-@contextlib.contextmanager
-def _quiet_tune() -> Any:
-    """Keep Tune's own messages off the terminal; failures reach the record."""
-    loggers = [logging.getLogger(name) for name in ("ray.tune", "ray.air", "ray.train")]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)

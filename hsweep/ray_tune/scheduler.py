@@ -66,11 +66,8 @@ class CoordinatedScheduler(FIFOScheduler):
         return chosen
 
     def tick(self) -> None:
-        """End processes that have been silent for too long.
-
-        Only time in which this process ran counts: a driver that was stopped itself hears first
-        what was sent meanwhile.
-        """
+        """End processes that have been silent for too long. Only time in which this process ran
+        counts: a driver that was stopped itself hears first what was sent meanwhile."""
         now = time.monotonic()
         passed, self._ticked = min(now - self._ticked, _LONGEST_TICK), now
         for worker in self.workers.with_process():
@@ -254,7 +251,6 @@ class CoordinatedSearcher(Searcher):
         """Save nothing: the record has everything."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Refuse: a run is never restored."""
         raise NotImplementedError("hsweep resumes from its own record")
 
 
@@ -265,7 +261,6 @@ class StopWhenAsked(tune.Stopper):
         self._scheduler = scheduler
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Stop no worker by itself."""
         return False
 
     def stop_all(self) -> bool:

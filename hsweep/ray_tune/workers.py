@@ -162,7 +162,6 @@ class Workers:
         return min(_MOST_AHEAD, int(AHEAD_SECONDS / trial_seconds), max(fair, least))
 
     def _next(self, size: Resources | None) -> list[Assignment]:
-        """Return the next trials for a worker of this size, or for a new one."""
         return self.coordinator.next_assignments(
             size,
             self.most,
@@ -171,6 +170,5 @@ class Workers:
 
 
 def _is_done(reference: Any) -> bool:
-    """Whether the call that a reference stands for has returned."""
     ready, _ = ray.wait([reference], timeout=0)
     return bool(ready)

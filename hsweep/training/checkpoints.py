@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,15 +64,9 @@ class _Entry:
         return f"{self.unit:09d}-{self.attempt:05d}-{self.digest}.pt"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a search for a trial's newest checkpoint came to.
-
-    Attributes:
-        unit: budget units done at the newest valid checkpoint; 0 where there is none.
-        state: its content; None where there is none.
-        damaged: units of newer ones that were passed over, the newest first.
-    """
+class Found(NamedTuple):
+    """A trial's newest valid checkpoint (unit 0 and no state where there is none), and the units of
+    newer ones that were passed over, the newest first."""
 
     unit: int
     state: dict[str, Any] | None
@@ -80,13 +74,9 @@ class Found:
 
 
 class CheckpointStore:
-    """One trial's checkpoints, as an attempt sees them. Its methods raise a StorageError where the
-    storage does not work.
+    """The checkpoints of the trial ``key`` below a folder or URI, as an attempt sees them.
 
-    Args:
-        root: folder or URI that holds every trial's checkpoints.
-        key: the trial.
-        attempt: this attempt's number.
+    Its methods raise a StorageError where the storage does not work.
 
     Raises:
         UserError: a URI that pyarrow cannot use.
@@ -217,13 +207,8 @@ class BackgroundWriter:
         return self._thread is not None and self._thread.is_alive()
 
     def save(self, unit: int, state: Mapping[str, Any], *, beside: bool) -> None:
-        """Write a checkpoint after the one under way.
-
-        Args:
-            unit: budget units done.
-            state: see ``packed``.
-            beside: return at once and write in a thread; else return when it is on disk.
-        """
+        """Write a checkpoint after the one under way; ``beside`` training returns at once and
+        writes in a thread."""
         self.wait()
         content = packed(state)
         if beside:
@@ -244,7 +229,6 @@ class BackgroundWriter:
                 raise error
 
     def wait(self) -> None:
-        """Return when nothing is being written any more."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -262,9 +246,7 @@ class BackgroundWriter:
 def packed(state: Mapping[str, Any]) -> memoryview:
     """Return the content of a checkpoint file, which shares nothing with the state.
 
-    Args:
-        state: tensors, numbers, strings, lists and dictionaries. Of a tensor that is a part of a
-            larger one, that part alone is packed.
+    Of a tensor that is a part of a larger one, that part alone is packed.
     """
     buffer = io.BytesIO()
     torch.save(mapped(dict(state), _part_alone), buffer)

@@ -42,7 +42,6 @@ def cannot_be_compiled(trials: Iterable[Trial]) -> str:
 
 
 def no_compiler(missing: str) -> str:
-    """Return what is to be said where something is missing for compiling."""
     return (
         f"the recipe asks for compiled models, and {missing} is missing; install it, or set "
         "compile='off'"

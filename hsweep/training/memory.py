@@ -102,7 +102,6 @@ def held_at_most(device: torch.device) -> int | None:
 
 
 def shown(num_bytes: int) -> str:
-    """Return an amount of memory as people write it."""
     amount, unit = float(num_bytes), "bytes"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if amount < 1024:

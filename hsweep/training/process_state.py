@@ -68,7 +68,6 @@ class ProcessState:
         self._generators = torch.get_rng_state(), np.random.get_state(), random.getstate()
 
     def changed(self) -> list[str]:
-        """Return the settings that differ by now, in words."""
         return [name for name, (read, _) in _SETTINGS.items() if read() != self._values[name]]
 
     def restore(self) -> None:

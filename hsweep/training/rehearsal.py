@@ -85,8 +85,7 @@ def open_data(trial: Trial) -> TaskData:
 def rehearse(trial: Trial, data: TaskData) -> str:
     """Try a trial out with its data open; return what could not be checked, empty for nothing.
 
-    Raises:
-        RehearsalError: the trial cannot be trained or evaluated.
+    A RehearsalError says that it cannot be trained or evaluated.
     """
     try:
         return _Rehearsal(trial, data).run()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hsweep.design.trial import Assignment, Event, OutOfMemory, Report, StorageFailure
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
-from hsweep.training.compiled import compiled, forget_compiled, is_graphed
+from hsweep.training.compiled import compiled, is_graphed
 from hsweep.training.evaluation import Reporter
 from hsweep.training.memory import DoesNotFitError, fitting, measure_peak, release, shown
 from hsweep.training.micro_batches import Gradients, has_batch_statistics
@@ -57,11 +57,9 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Event, None
 
     Starts from the newest valid checkpoint if there is one; reports the checkpoint remembers and
     the record lacks are yielded again, so the record has no gap. The generator ends after the last
-    report or after one that says the trial diverged. Closing it before writes a checkpoint.
-
-    Where memory does not suffice for an update, it is repeated in smaller parts whose gradients
-    add up (see ``hsweep.training.micro_batches``), and so are all that follow. Where that does not
-    help, or checkpoints cannot be written, the generator ends by saying so instead of a report.
+    report or after one that says the trial diverged. Closing it before writes a checkpoint. Where
+    memory does not suffice for a single example, or checkpoints cannot be written, it ends by
+    saying so instead of a report.
 
     On the CPU the reports depend on the trial alone, to the bit, however often it was interrupted:
     the batch of a step and the state of the random generator at a report are functions of the
@@ -81,7 +79,7 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Event, None
             # The next attempt finds all that was kept.
             opened.state.close()
             if assignment.trial.recipe.compile != "off":
-                forget_compiled()
+                torch.compiler.reset()  # nothing of the model stays behind
         return
     except DoesNotFitError as error:
         ending: Event = _out_of_memory(assignment, device, error)
@@ -209,7 +207,6 @@ def _now() -> float:
 def _out_of_memory(
     assignment: Assignment, device: torch.device, error: DoesNotFitError
 ) -> OutOfMemory:
-    """Return how a trial that does not fit ends."""
     trial, asked = assignment.trial, error.asked_bytes
     if device.type == "cuda":
         needed = torch.cuda.max_memory_allocated(device) + (asked or 0)

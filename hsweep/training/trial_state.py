@@ -1,7 +1,7 @@
 """What a trial's training consists of at a report, and its way to a checkpoint and back."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -158,7 +158,6 @@ class TrialState:
             self._writer.wait()
 
     def _save_now(self) -> None:
-        """Write a checkpoint, unless this state is on disk."""
         self._tried(self._writer.wait)
         if self._saved_unit != self.unit:
             self._save(beside=False)
@@ -224,10 +223,8 @@ class TrialState:
         again = f"trained again from unit {self.unit}" if self.unit else "trained from the start"
         if damaged:
             units = " and ".join(map(str, damaged))
-            found = f"checkpoint of unit {units} is"
-            if len(damaged) > 1:
-                found = f"checkpoints of units {units} are"
-            return f"the {found} damaged: {again}"
+            s, are = ("s", "are") if len(damaged) > 1 else ("", "is")
+            return f"the checkpoint{s} of unit{s} {units} {are} damaged: {again}"
         recorded, limit = self._assignment.recorded_through, self._assignment.checkpoint_seconds
         if not recorded:
             return ""
@@ -263,7 +260,4 @@ def _shapes(weights: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _row(report: Report) -> dict[str, Any]:
-    """Return what a checkpoint remembers of a report."""
-    names = (each.name for each in fields(report))
-    row = {name: getattr(report, name) for name in names if name not in _NOT_KEPT}
-    return row | {"metrics": dict(report.metrics)}
+    return {name: value for name, value in asdict(report).items() if name not in _NOT_KEPT}

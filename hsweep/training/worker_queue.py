@@ -92,10 +92,8 @@ class WorkerQueue:
         """Return what happened since the last time, as soon as there is something.
 
         Asking again means that everything returned before was judged: a trial that waits at a
-        rung and was not dropped goes on. Nothing is returned where nothing is left to train.
-
-        Raises:
-            BrokenWorkerError: a trial has raised, and that was returned already.
+        rung and was not dropped goes on. Nothing is returned where nothing is left to train. Once a
+        trial has raised, and that was returned, a BrokenWorkerError is raised.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="worker-queue", daemon=True)

@@ -275,26 +275,6 @@ def test_a_cluster_that_cannot_be_reached_is_the_users_error(
         RayRunner(scratch=str(tmp_path), address="10.255.255.1:6379").connect()
 
 
-def test_nothing_of_ours_raises_into_tune(runner: RayRunner, tmp_path: Path) -> None:
-    """The record breaks in the middle; the run ends with a reason."""
-    sweep = tiny_sweep(space=grid(width=[1, 2, 3, 4]), budget=epochs(4))
-    with coordinating(sweep, tmp_path / "study") as coordinator:
-        record, left = coordinator.journal.record, iter(range(100))
-
-        def breaking(*arguments: Any) -> bool:
-            if next(left) >= 3:
-                raise OSError("no space left on device")
-            return record(*arguments)
-
-        coordinator.journal.record = breaking  # type: ignore[method-assign]
-        runner.run(coordinator)
-        assert "no space left on device" in (coordinator.stop_reason or "")
-    with coordinating(sweep, tmp_path / "study") as coordinator:
-        runner.run(coordinator)
-        assert coordinator.stop_reason is None
-        assert {row.status for row in coordinator.journal.trials()} == {"finished"}
-
-
 @dataclass(frozen=True)
 class CountingTask(TinyTask):
     """Leaves a file for every update."""

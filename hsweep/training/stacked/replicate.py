@@ -79,7 +79,6 @@ class Replicate:
     def report(
         self, unit: int, step: int, losses: Sequence[Tensor], make_room: Callable[[], None]
     ) -> Report:
-        """Evaluate the trial, and note its report (see ``Reporter.report``)."""
         # The state of the random generator at a report is a function of the position.
         seed_all(derived_seed(self.trial.seeds.sampling, self.step))
         with self.clock.running():

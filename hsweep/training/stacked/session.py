@@ -177,7 +177,6 @@ class StackedSession:
         return events
 
     def _advance(self) -> list[TrialEvent]:
-        """Train the trials that have come least far up to their next report."""
         behind = min(each.state.unit for each in self._replicates)
         group = [each for each in self._replicates if each.state.unit == behind]
         unit = next(each for each in self._budget.report_units() if each > behind)
@@ -201,7 +200,6 @@ class StackedSession:
         return events
 
     def _stacked(self, group: list[Replicate]) -> Stack:
-        """Return the stack of these trials; a new one if others were in it."""
         if self._stack is None or self._in_stack != group:
             self._stack = None
             members = [Member(each.model, each.state.optimizer) for each in group]

@@ -86,10 +86,7 @@ class Stack:
         return [*self._common.values(), *self._fixed.values()]
 
     def gradients(self, batches: Sequence[Batch]) -> Tensor:
-        """Compute every model's gradient, and return their losses, (K,).
-
-        Args:
-            batches: one for each model.
+        """Compute every model's gradient, and return their losses, (K,), from a batch of each.
 
         Raises:
             CannotStackError: batches that differ in shape.
@@ -117,11 +114,9 @@ class Stack:
             gradient.mul_(factors.view(-1, *[1] * (gradient.ndim - 1)))
 
     def update(self, lr: float) -> None:
-        """Update every model by its gradient."""
         step_at(self._optimizer, lr)
 
     def clear(self) -> None:
-        """Drop the gradients."""
         for rows in self._trained.values():
             rows.grad = None
 
@@ -177,11 +172,7 @@ class Stack:
 
 
 def _stacked(batches: Sequence[Batch]) -> list[Tensor]:
-    """Return the tensors of batches of one structure, each (K, ...).
-
-    Raises:
-        CannotStackError: they differ in more than the values of their tensors.
-    """
+    """Return the tensors of batches of one structure, each (K, ...)."""
     columns = []
     try:
         for each in zip(*map(leaves, batches), strict=True):
