@@ -40,10 +40,6 @@ from hsweep.training.stacked.candidates import joining
 Result = TypeVar("Result")
 
 
-def _always(_key: str) -> bool:
-    return True
-
-
 @dataclass(slots=True)
 class Coordinator:
     """The state of one run of a study.
@@ -171,7 +167,7 @@ class Coordinator:
         self,
         size: Resources | None = None,
         num_workers: int = 1,
-        is_ready: Callable[[str], bool] = _always,
+        is_ready: Callable[[str], bool] = lambda _key: True,
     ) -> list[Assignment]:
         """Return the next trial to train, and those that may be trained with it as one program;
         none if there is none now (see ``is_exhausted``).

@@ -76,10 +76,11 @@ class RayRunner:
         if ray.is_initialized():
             return
         environment = {**worker_environment(self.sweep_folder), "RAY_CHDIR_TO_TRIAL_DIR": "0"}
-        local: dict[str, Any] = {"dashboard_host": "127.0.0.1"}
-        local["include_dashboard"] = self.has_dashboard
-        if self.address is None:
-            local["num_cpus"] = usable_cores()
+        local: dict[str, Any] = {
+            "dashboard_host": "127.0.0.1",
+            "include_dashboard": self.has_dashboard,
+            "num_cpus": usable_cores(),
+        }
         try:
             context = ray.init(
                 address=self.address or "local",

@@ -35,8 +35,7 @@ def cannot_be_compiled(trials: Iterable[Trial]) -> str:
         if trial.recipe.compile != "off"
     }
     for device in sorted(devices):
-        missing = what_is_missing(device)
-        if missing:
+        if missing := what_is_missing(device):
             return no_compiler(missing)
     return ""
 

@@ -7,12 +7,11 @@ batch's gradient up to the rounding of floating-point numbers, but for what does
 example alone:
 
 * **Dropout** draws other masks, as independent and as likely. From the first part of the repeated
-  update on, random numbers follow a seed of their own (a function of the sampling seed, the update
-  and the size of the parts), until the next report, where they are set as ever. So the trial
-  still repeats to the bit wherever memory gives out at the same update.
-* **Batch norm** takes the mean and variance of each part, no longer of the batch, and counts every
-  part in its running statistics, that of an attempt that failed too. The note of the report says
-  so.
+  update on, until the next report, random numbers follow a seed of their own: a function of the
+  sampling seed, the update and the size of the parts. So the trial still repeats to the bit
+  wherever memory gives out at the same update.
+* **Batch norm** takes mean and variance of each part, and counts every part in its running
+  statistics, that of an attempt that failed too. The note of the report says so.
 """
 
 from contextlib import AbstractContextManager

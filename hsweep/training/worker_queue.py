@@ -53,10 +53,6 @@ class BrokenWorkerError(RuntimeError):
     """A trial raised here: what it left behind in the process is not known, so it ends."""
 
 
-def unwatched(_assignment: Assignment, _is_turn: bool) -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext()
-
-
 class WorkerQueue:
     """Trains trials in a thread of its own.
 
@@ -69,7 +65,7 @@ class WorkerQueue:
     def __init__(
         self,
         open_trials: Callable[[Sequence[Assignment]], Session],
-        watch: Watch = unwatched,
+        watch: Watch = lambda _assignment, _is_turn: contextlib.nullcontext(),
     ) -> None:
         self._watch = watch
         self._open_trials = open_trials

@@ -48,22 +48,16 @@ def session_of(trials: Sequence[Trial], folder: Path, **settings: Any) -> Stacke
     return StackedSession(assignments_of(trials, folder, **settings), always=True)
 
 
-def words_of(session: StackedSession) -> Iterator[tuple[str, Report]]:
-    while words := session.next_events():
-        for assignment, said in words:
-            assert isinstance(said, Report)
-            yield assignment.trial.key, said
-
-
-def reports_of(session: StackedSession) -> Reports:
-    """Train to the end, keeping the last state of every trial."""
+def reports_of(session: StackedSession, **until: int) -> Reports:
+    """Train to the end, or some trials until a unit, keeping the last state of every trial."""
     found: Reports = {}
     while words := session.next_events():
         for assignment, said in words:
             assert isinstance(said, Report)
-            found.setdefault(assignment.trial.key, []).append(said)
-            if said.is_last:
-                session.drop(assignment.trial.key)
+            key = assignment.trial.key
+            found.setdefault(key, []).append(said)
+            if said.is_last or said.unit == until.get(key):
+                session.drop(key)
     session.close()
     return found
 
@@ -82,20 +76,7 @@ def separately(trials: Sequence[Trial], folder: Path, **settings: Any) -> Report
 
 def assert_close(one: Any, other: Any, rtol: float) -> None:
     """Equal nests of tensors and numbers, but for rounding."""
-    if isinstance(one, torch.Tensor):
-        torch.testing.assert_close(one, other, rtol=rtol, atol=rtol)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for name in one:
-            assert_close(one[name], other[name], rtol)
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(other)
-        for mine, theirs in zip(one, other, strict=True):
-            assert_close(mine, theirs, rtol)
-    elif isinstance(one, float):
-        assert other == pytest.approx(one, rel=rtol, abs=rtol, nan_ok=True)
-    else:
-        assert one == other
+    torch.testing.assert_close(one, other, rtol=rtol, atol=rtol, equal_nan=True)
 
 
 def assert_same_trials(
@@ -154,17 +135,8 @@ def test_under_autocast_it_is_the_same_up_to_its_rounding(tmp_path: Path) -> Non
 def test_a_trial_that_is_dropped_leaves_its_work_and_the_others_go_on(tmp_path: Path) -> None:
     trials = replicates(4)
     here, there = tmp_path / "together", tmp_path / "separately"
-    session = session_of(trials, here)
     dropped = trials[1].key
-    reports: Reports = {}
-    while words := session.next_events():
-        for assignment, said in words:
-            assert isinstance(said, Report)
-            key = assignment.trial.key
-            reports.setdefault(key, []).append(said)
-            if said.is_last or (key == dropped and said.unit == 2):
-                session.drop(key)
-    session.close()
+    reports = reports_of(session_of(trials, here), **{dropped: 2})
     assert [report.unit for report in reports[dropped]] == [1, 2]
     # It goes on separately, from where it was dropped.
     again = separately(trials[1:2], here, attempt=2, recorded_through=2)
@@ -285,8 +257,8 @@ def test_a_loss_that_is_not_finite_ends_trials_at_the_same_update(
 
 def test_the_first_new_report_says_that_a_trial_was_not_trained_alone(tmp_path: Path) -> None:
     trials = replicates(3)
-    session = session_of(trials, tmp_path)
-    notes = [(said.unit, said.note) for _, said in words_of(session)]
+    reports = reports_of(session_of(trials, tmp_path))
+    notes = [(said.unit, said.note) for found in reports.values() for said in found]
     told = [(unit, note) for unit, note in notes if note]
     assert [unit for unit, _ in told] == [1, 1, 1]
     assert all("with 2 other trials of its shape" in note for _, note in told)

@@ -183,7 +183,11 @@ class StackedSession:
         end = unit * self._steps_per_unit
         self._is_untouched = True
         try:
-            stack = self._stacked(group)
+            if self._stack is None or self._in_stack != group:
+                self._stack, self._in_stack = None, group
+                members = [Member(each.model, each.state.optimizer) for each in group]
+                self._stack = Stack(members, group[0].data, group[0].autocast)
+            stack = self._stack
             losses = self._updated(stack, group, end)
         except Exception as error:
             for each in list(self._replicates):
@@ -198,14 +202,6 @@ class StackedSession:
             except Exception as error:
                 self._leave(each, _why(error), keep=False)
         return events
-
-    def _stacked(self, group: list[Replicate]) -> Stack:
-        if self._stack is None or self._in_stack != group:
-            self._stack = None
-            members = [Member(each.model, each.state.optimizer) for each in group]
-            self._stack = Stack(members, group[0].data, group[0].autocast)
-            self._in_stack = list(group)
-        return self._stack
 
     def _updated(self, stack: Stack, group: Sequence[Replicate], end: int) -> list[Tensor]:
         """Update trials until so many updates are done, and return the losses of each, (K,)."""
