@@ -88,6 +88,7 @@ class TrialState:
         self._resumed_at = self._clock()
 
     def take_note(self, unit: int) -> str:
+        """Return what the first report that is new to the record has to tell of the restart."""
         if unit <= self._assignment.recorded_through:
             return ""
         note, self._note = self._note, ""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
+from tiny_clock import CLOCK, TimedTask
 from tiny_runs import assignment_of, content, planned, saved
 from torch import nn
 
@@ -264,27 +265,6 @@ def test_the_first_new_report_says_that_a_trial_was_not_trained_alone(tmp_path: 
     assert all("with 2 other trials of its shape" in note for _, note in told)
 
 
-class Clock:
-    """Time that passes only when told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
-CLOCK = Clock()
-
-
-@dataclass(frozen=True)
-class TimedTask(TinyTask):
-    """Every loss takes four seconds of the clock."""
-
-    def before_update(self, number: int) -> None:
-        CLOCK.now += 4.0
-
-
 def timed_session(
     trials: Sequence[Trial], folder: Path, monkeypatch: pytest.MonkeyPatch, limit: float
 ) -> StackedSession:
@@ -296,7 +276,7 @@ def timed_session(
 def test_an_updates_time_is_shared_by_those_that_it_was_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trials = replicates(4, task=TimedTask(), budget=epochs(2))
+    trials = replicates(4, task=TimedTask(seconds=4.0), budget=epochs(2))
     reports = reports_of(timed_session(trials, tmp_path, monkeypatch, 1e9))
     for trial in trials:
         # Four updates an epoch, each of a second for each of the four.
@@ -307,7 +287,7 @@ def test_an_updates_time_is_shared_by_those_that_it_was_for(
 def test_no_more_of_all_trials_time_is_at_risk_than_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trials = replicates(4, task=TimedTask(), budget=epochs(4))
+    trials = replicates(4, task=TimedTask(seconds=4.0), budget=epochs(4))
     session = timed_session(trials, tmp_path, monkeypatch, limit=32.0)
     session.next_events()
     # An epoch took 16 seconds of which 4 are a trial's; after two of them 32 would be at risk.

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import TinyData, TinyTask, tiny_sweep
+from tiny_clock import CLOCK, TimedTask
 from tiny_runs import (
     assert_equal_to_the_bit,
     assignment_of,
@@ -292,27 +293,6 @@ def test_a_diverged_trial_is_not_evaluated_further(tmp_path: Path) -> None:
     trial = one_trial(task=FurtherTask(diverges_at=7), budget=epochs(2))
     reports = run(assignment_of(trial, tmp_path))
     assert [sorted(report.metrics) for report in reports] == [["fit", "nmse"]] * 2
-
-
-class Clock:
-    """Time that passes only when told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
-@dataclass(frozen=True)
-class TimedTask(TinyTask):
-    """Every update takes a second of the clock."""
-
-    def before_update(self, number: int) -> None:
-        CLOCK.now += 1.0
-
-
-CLOCK = Clock()
 
 
 def test_waiting_for_the_driver_and_being_interrupted_are_not_training_time(
