@@ -18,8 +18,7 @@ from torch.nn import functional as F
 
 from hsweep.design.recipe import Recipe
 from hsweep.training.optimizers import build_optimizer
-from hsweep.training.stacked.stack import Stack, own_gradients
-from hsweep.training.stacked.updates import Member
+from hsweep.training.stacked.stack import Member, Stack, own_gradients
 from models.base import PARAM_GROUPS, ModelConfig
 from models.counts import checked_build, train_memory_bytes
 
@@ -165,8 +164,7 @@ class ModelContract:
         # In evaluation mode: what draws random numbers or norms batches is trained by itself.
         models = [self.coupled.build().eval() for _ in range(3)]
         batches = [self.inputs(self.coupled, 2) for _ in models]
-        recipe = Recipe()
-        members = [Member(model, build_optimizer(model, recipe), recipe) for model in models]
+        members = [Member(model, build_optimizer(model, Recipe())) for model in models]
         data: Any = _MeanSquare()
         stack = Stack(members, data, nullcontext())
         losses = stack.gradients(batches)

@@ -195,6 +195,23 @@ class RunnerContract:
         assert set(statuses(tmp_path).values()) == {FINISHED}
         assert all(value is not None for value in values(tmp_path).values())
 
+    def test_a_record_that_breaks_ends_the_run_with_a_reason_and_keeps_the_trials_work(
+        self, runner: Runner, tmp_path: Path, expected: dict[str, History]
+    ) -> None:
+        with coordinating(SWEEP, tmp_path) as coordinator:
+            record, left = coordinator.journal.record, iter(range(3))
+
+            def breaking(*arguments: Any) -> bool:
+                if next(left, None) is None:
+                    raise OSError("no space left on device")
+                return record(*arguments)
+
+            coordinator.journal.record = breaking  # type: ignore[method-assign]
+            runner.run(coordinator)
+            assert "no space left on device" in (coordinator.stop_reason or "")
+        self.run(SWEEP, tmp_path, runner)
+        assert histories(tmp_path) == expected
+
     def test_trials_trained_as_one_program_have_the_same_fates_and_results(
         self, runner: Runner, tmp_path: Path
     ) -> None:

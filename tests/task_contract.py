@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from hsweep.design.recipe import Recipe
 from hsweep.training.batches import Parts, parts_of
 from hsweep.training.optimizers import build_optimizer
-from hsweep.training.stacked.stack import Stack
-from hsweep.training.stacked.updates import Member
+from hsweep.training.stacked.stack import Member, Stack
 from tasks.base import FurtherEvaluated, Metric, Stackable, Task, TaskData
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -208,7 +207,7 @@ class TaskContract:
             for each, of, batch in zip(opened, models, batches, strict=True)
         ]
         recipe = Recipe(batch_size=self.batch_size)
-        members = [Member(each, build_optimizer(each, recipe), recipe) for each in models]
+        members = [Member(each, build_optimizer(each, recipe)) for each in models]
         stack = Stack(members, data, nullcontext())
         losses = stack.gradients(batches)
         for number, (loss, *gradients) in enumerate(separate):

@@ -65,7 +65,7 @@ TORCH_AT_THE_TOP = (
     *("hsweep/training/checkpoints.py", "hsweep/training/memory.py"),
     *("hsweep/training/micro_batches.py", "hsweep/training/evaluation.py"),
     *("hsweep/training/stacked/stack.py", "hsweep/training/stacked/session.py"),
-    *("hsweep/training/stacked/updates.py", "hsweep/training/stacked/replicate.py"),
+    "hsweep/training/stacked/replicate.py",
     *("hsweep/training/batches.py", "hsweep/training/opening.py"),
     *("hsweep/training/compiled.py", "hsweep/training/process_state.py"),
     *("hsweep/training/optimizers.py", "hsweep/training/rehearsal.py"),

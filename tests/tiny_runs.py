@@ -1,17 +1,20 @@
 """Coordinators of tiny sweeps, and what their journals say."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from hsweep import Sweep
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Report, Resources, Trial, TrialStatus
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal
-from hsweep.training.checkpoints import THREAD_NAME
+from hsweep.training.checkpoints import THREAD_NAME, CheckpointStore
+from hsweep.training.train import train
 
 History = list[tuple[int, int, dict[str, float | None]]]
 """(unit, step, metrics) of every report of a trial, in the order of the record."""
@@ -97,8 +100,6 @@ def checkpoints_written() -> None:
 
 def assert_equal_to_the_bit(one: Any, other: Any) -> None:
     """Compare tensors, and dictionaries and sequences of them: values, types and order."""
-    import torch
-
     assert type(one) is type(other)
     if isinstance(one, torch.Tensor):
         assert torch.equal(one, other)
@@ -112,3 +113,40 @@ def assert_equal_to_the_bit(one: Any, other: Any) -> None:
             assert_equal_to_the_bit(mine, theirs)
     else:
         assert one == other
+
+
+def saved(root: Path, trial: Trial) -> dict[str, Any]:
+    """The content of a trial's newest checkpoint."""
+    found = CheckpointStore(str(root), trial.key, attempt=99).search(torch.device("cpu")).state
+    assert found is not None
+    return found
+
+
+def trained_with_stops(
+    trial: Trial, root: Path, stops: Sequence[int], checkpoint_seconds: float, *, lost: bool
+) -> list[Report]:
+    """Train a trial of six units that ends at some of them and goes on; return what was recorded.
+
+    What is ``lost`` is what a killed process does not write: the checkpoint of its end.
+    """
+    recorded: dict[int, Report] = {}
+    for attempt, stop in enumerate([*stops, 6], start=1):
+        through = max(recorded, default=0)
+        assignment = assignment_of(
+            trial, root, attempt=attempt, recorded_through=through,
+            checkpoint_seconds=checkpoint_seconds,
+        )  # fmt: skip
+        generator = train(assignment, torch.device("cpu"))
+        for report in generator:
+            assert isinstance(report, Report)
+            # What arrives again was the same before.
+            known = recorded.setdefault(report.unit, report)
+            assert (content(known), known.micro_batch) == (content(report), report.micro_batch)
+            if report.unit >= stop:
+                break
+        before = set((root / trial.key).glob("*.pt"))
+        generator.close()
+        if lost and attempt <= len(stops):
+            for file in set((root / trial.key).glob("*.pt")) - before:
+                file.unlink()
+    return [recorded[unit] for unit in sorted(recorded)]

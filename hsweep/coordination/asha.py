@@ -45,8 +45,7 @@ class _Stratum:
     """One group's rungs.
 
     Attributes:
-        members: its trials.
-        contenders: what each of them competes as, by its key.
+        contenders: what each of its members competes as, by its key.
         values: at each milestone, each contender's finite values by trial.
         arrived: at each milestone, the trials that reported there, whatever their value.
         waiting: the trials that wait at a rung, which is that of their last report.
@@ -131,7 +130,6 @@ class StratifiedAsha:
             group.values[unit][group.contenders[key]].setdefault(key, self._sign * value)
 
     def milestones(self, row: ScheduledTrial) -> frozenset[int]:
-        """Return the units after which a trial may be stopped or have to wait."""
         is_safe = row.is_exempt or row.trial.stratum == PROTECTED
         return frozenset() if is_safe else self._milestones
 
@@ -154,24 +152,19 @@ class StratifiedAsha:
         """
         if unit not in self.milestones(row):
             return _GO_ON
-        if reason := self.lost(row):
-            return Verdict(True, reason)
         group, stratum = self._strata[row.trial.stratum], row.trial.stratum
         if not self._waits:
             return self._verdict_on_arrival(group, unit, row)
         return self._verdict_at_rung(row, unit, self._losers(group, stratum, unit))
 
     def wait(self, row: ScheduledTrial) -> None:
-        """Let a trial wait at the rung of its last report."""
         self._strata[row.trial.stratum].waiting[row.trial.key] = row
 
     def may_wait(self, row: ScheduledTrial) -> bool:
-        """Whether a trial may have to wait where its last report is."""
         return self._waits and not row.is_exempt and row.unit in self._milestones
 
     @property
     def any_waits(self) -> bool:
-        """Whether a trial waits at a rung."""
         return any(group.waiting for group in self._strata.values())
 
     def release(self, stratum: str) -> list[tuple[ScheduledTrial, Verdict]]:
@@ -183,12 +176,7 @@ class StratifiedAsha:
         losers = {unit: self._losers(group, stratum, unit) for unit in units}
         released = []
         for row in group.waiting.values():
-            lost = self.lost(row)
-            verdict = (
-                Verdict(True, lost)
-                if lost
-                else self._verdict_at_rung(row, row.unit, losers[row.unit])
-            )
+            verdict = self._verdict_at_rung(row, row.unit, losers[row.unit])
             if not verdict.wait:
                 released.append((row, verdict))
         for row, _ in released:
@@ -199,6 +187,8 @@ class StratifiedAsha:
         self, row: ScheduledTrial, unit: int, losers: dict[str, str] | None
     ) -> Verdict:
         stratum = row.trial.stratum
+        if lost := self.lost(row):
+            return Verdict(True, lost)
         if losers is None:
             return Verdict(False, f"waits at {_rung(unit, stratum)} for the others", wait=True)
         reason = losers.get(self._strata[stratum].contenders[row.trial.key], "")
@@ -223,13 +213,8 @@ class StratifiedAsha:
         }
 
     def _num_stops(self, group: _Stratum, rivals: Set[str], num_gone: int = 0) -> int:
-        """Return how many of a rung's contenders do not go on.
-
-        Args:
-            group: their stratum.
-            rivals: the contenders.
-            num_gone: how many of them will have been stopped at an earlier rung.
-        """
+        """Return how many of a rung's rivals in a group do not go on, of whom so many are gone
+        since an earlier rung."""
         assert self._settings is not None
         present = len(rivals) - num_gone
         survivors = self._settings.min_survivors + len(group.exempt & rivals)
@@ -237,6 +222,8 @@ class StratifiedAsha:
 
     def _verdict_on_arrival(self, group: _Stratum, unit: int, row: ScheduledTrial) -> Verdict:
         assert self._settings is not None
+        if lost := self.lost(row):
+            return Verdict(True, lost)
         means, contender = group.means(unit), group.contenders[row.trial.key]
         if contender not in means:
             return _GO_ON
@@ -260,12 +247,8 @@ class StratifiedAsha:
         }
 
     def units_spared(self, budget: int) -> int:
-        """Return the budget units that stops at rungs still to be decided will spare if no trial
-        fails before; 0 where rungs are decided on arrival.
-
-        Args:
-            budget: units of a full budget.
-        """
+        """Return the units of a full budget that stops at rungs still to be decided will spare if
+        no trial fails before; 0 where rungs are decided on arrival."""
         if not self._waits:
             return 0
         spared = 0

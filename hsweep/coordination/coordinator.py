@@ -40,10 +40,6 @@ from hsweep.training.stacked.candidates import joining
 Result = TypeVar("Result")
 
 
-def _always(_key: str) -> bool:
-    return True
-
-
 @dataclass(slots=True)
 class Coordinator:
     """The state of one run of a study.
@@ -101,7 +97,6 @@ class Coordinator:
         return self.reuse(trials) if self.reuse is not None else ()
 
     def _recall(self, keys: Collection[str]) -> None:
-        """Take over what the record says of trials."""
         rows = {key: row for key, row in self._table.rows.items() if key in keys}
         for known in self.journal.trials():
             row = rows.get(known.key)
@@ -158,15 +153,12 @@ class Coordinator:
 
     @property
     def stop_requested(self) -> bool:
-        """Whether the run shall end before its trials do."""
         return self.stop_reason is not None
 
     def request_stop(self, reason: str, *, is_trouble: bool = False) -> None:
         """Ask the run to end at the next opportunity; the first reason stays.
 
-        Args:
-            reason: why, for people.
-            is_trouble: something does not work; the end was not wanted.
+        ``is_trouble`` says that something does not work: the end was not wanted.
         """
         if self.stop_reason is None:
             self.stop_reason, self.is_in_trouble = reason, is_trouble
@@ -175,17 +167,16 @@ class Coordinator:
         self,
         size: Resources | None = None,
         num_workers: int = 1,
-        is_ready: Callable[[str], bool] = _always,
+        is_ready: Callable[[str], bool] = lambda _key: True,
     ) -> list[Assignment]:
         """Return the next trial to train, and those that may be trained with it as one program;
         none if there is none now (see ``is_exhausted``).
 
         Args:
-            size: what a worker occupies that trains other trials already. Where the next trial
-                needs something else, or a worker of its own, none is returned: no trial overtakes
-                it. None for a new worker.
-            num_workers: processes that train at once: no stack is so large that some of them would
-                have nothing to do.
+            size: what a worker occupies that trains other trials already; None for a new worker.
+                Where the next trial needs something else, none is returned: no trial overtakes it.
+            num_workers: processes that train at once: no stack leaves some of them with nothing to
+                do.
             is_ready: whether a trial, by key, can be started at once; others are passed over.
         """
         with self._lock:
@@ -238,8 +229,7 @@ class Coordinator:
     def _begin(
         self, row: ScheduledTrial, resources: Resources, stacked: Sequence[ScheduledTrial]
     ) -> Assignment | None:
-        """Begin an attempt of one of the trials that are handed out as one program; None if the
-        record cannot hold that."""
+        """Begin an attempt of one of the stacked trials; None if the record cannot hold that."""
         trial, timeout = row.trial, self.sweep.report_timeout
         attempt = self._guarded(lambda: self.journal.begin_attempt(trial.key, trial.origin))
         if attempt is None:
@@ -286,16 +276,17 @@ class Coordinator:
 
     def _propose(self, proposer: Proposer) -> None:
         """Add the proposer's next trials that must be trained, if it has any."""
-        while not self._queue.shared and (proposed := self._guarded(proposer.propose)):
-            known = self._guarded(lambda trials=proposed: self._enter(trials))  # type: ignore[misc]
-            if known is None:
-                return
-            if known:
-                self._guarded(lambda keys=known: self._recall(keys))  # type: ignore[misc]
-            for key in known:
-                row = self._table.rows[key]
-                self._end(row, row.status, "")
-            self._line_up(trial for trial in proposed if trial.key not in known)
+        try:
+            while not self._queue.shared and (proposed := proposer.propose()):
+                known = self._enter(proposed)
+                if known:
+                    self._recall(set(known))
+                for key in known:
+                    row = self._table.rows[key]
+                    self._end(row, row.status, "")
+                self._line_up(trial for trial in proposed if trial.key not in known)
+        except Exception as error:
+            self._trouble(error)
 
     @property
     def is_exhausted(self) -> bool:
@@ -305,11 +296,8 @@ class Coordinator:
             return self.stop_requested or not (is_waiting or self._table.running)
 
     def report(self, assignment: Assignment, event: Event) -> bool:
-        """Take what a trial reports; a report of a unit on record decides nothing again.
-
-        Returns:
-            Whether the trial goes on where it is. If not, it has ended or will be handed out again.
-        """
+        """Take what a trial reports; a report of a unit on record decides nothing again. Return
+        whether the trial goes on where it is: if not, it has ended or will be handed out again."""
         with self._lock:
             row = self._current(assignment)
             if row is None:
@@ -393,8 +381,7 @@ class Coordinator:
 
         Args:
             assignment: the attempt.
-            error: what happened: a line that says it, then what there is to know besides, of which
-                the end is kept.
+            error: a line that says what happened, then what there is to know besides.
             is_own_fault: False if the attempt lost its place (its node died), which does not count
                 against the trial unless it happens again and again without a report in between.
             needs_new_worker: from here on it is trained in a process that trains nothing else.
@@ -423,12 +410,11 @@ class Coordinator:
                 self.request_stop(pause, is_trouble=True)
 
     def no_more_events(self, assignments: Iterable[Assignment]) -> None:
-        """Note that trials say no more; one that has not come to its end has failed."""
+        """Note that trials report no more; one that has not come to its end has failed."""
         for assignment in assignments:
             self.failed(assignment, "the trial ended without its last report")
 
     def _try_again(self, row: ScheduledTrial, reason: str, *, first: bool = False) -> None:
-        """Plan a trial again without counting a failure."""
         self._set_status(row, TrialStatus.PLANNED, reason)
         self._postpone(row, reason, first=first)
 
@@ -449,22 +435,17 @@ class Coordinator:
                 self._table.move(row, TrialStatus.PLANNED)
 
     def overview(self) -> Overview:
-        """Return how far the study has come."""
         with self._lock:
             return self._table.overview()
 
     @property
     def num_to_come(self) -> int:
-        """How many trials a search has yet to propose, at most."""
         return self.proposer.num_to_come if self.proposer is not None else 0
 
     def units_left(self) -> float:
-        """Return the budget units that are likely to be trained still.
-
-        Without those that early stopping will spare, and with those of trials that a search has
-        yet to propose: as many for each as the trials had that have ended, where early stopping
-        shortens some.
-        """
+        """Return the budget units that are likely to be trained still, without those that early
+        stopping will spare; a trial that a search has yet to propose counts as those that have
+        ended, where early stopping shortens some."""
         with self._lock:
             budget = self.sweep.budget.amount
             ended = [row.unit for row in self._table.rows.values() if row.status.is_final]
@@ -474,15 +455,12 @@ class Coordinator:
             return max(0, units) + self.num_to_come * each
 
     def final_keys(self) -> list[str]:
-        """Return the keys of all trials that are done with."""
         return [key for key, row in self._table.rows.items() if row.status.is_final]
 
     def value(self, key: str) -> float | None:
-        """Return a trial's last reported value of the study's metric."""
         return self._table.rows[key].value
 
     def planned_trials(self) -> list[Trial]:
-        """Return every trial known so far, finished or not."""
         return [row.trial for row in self._table.rows.values()]
 
     def _end(self, row: ScheduledTrial, status: TrialStatus, reason: str) -> None:
@@ -494,7 +472,6 @@ class Coordinator:
         self._notify(lambda observer: observer.ended(row.trial, status, reason))
 
     def _current(self, assignment: Assignment) -> ScheduledTrial | None:
-        """Return the state of an attempt's trial; None if the attempt counts no longer."""
         row = self._table.rows.get(assignment.trial.key)
         if row is None or row.attempt != assignment.attempt:
             return None
@@ -504,8 +481,7 @@ class Coordinator:
     def recording(self) -> Iterator[None]:
         """Enter everything that this block records in the record at once, at its end.
 
-        Nothing that follows from it may be done before. If the record cannot be written the run
-        ends, and what it holds is what it held before.
+        If the record cannot be written the run ends, and what it holds is what it held before.
         """
         with self._lock:
             try:
@@ -541,7 +517,6 @@ class Coordinator:
 
 
 def planned_row(trial: Trial) -> TrialRow:
-    """Return the row that records a planned trial."""
     return TrialRow(
         key=trial.key,
         ordinal=trial.ordinal,

@@ -43,17 +43,10 @@ class DeviceShares:
     Args:
         device_bytes: memory of a device, of the smallest if they differ; None while that is not
             known, and each trial gets a whole one.
-
-    Raises:
-        ValueError: a device without memory.
     """
 
     device_bytes: int | None = None
     _at_most: dict[Shape, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.device_bytes is not None and self.device_bytes <= 0:
-            raise ValueError(f"a device has memory, not {self.device_bytes} bytes of it")
 
     def resources(self, trial: Trial, *, is_stack: bool = False) -> Resources:
         """Return what a trial occupies that is handed out now; a stack gets a whole device."""
@@ -86,7 +79,6 @@ class DeviceShares:
 
 
 def _shape(trial: Trial) -> Shape:
-    """What memory depends on."""
     recipe, parts = trial.recipe, trial.parts
     return (
         parts.get("model", trial.key),

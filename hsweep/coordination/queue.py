@@ -27,12 +27,10 @@ class TrialQueue:
         running: Collection[ScheduledTrial],
         is_ready: Callable[[ScheduledTrial], bool],
     ) -> ScheduledTrial | None:
-        """Return the trial that would be handed out next, None if there is none for now.
+        """Return the trial that would be handed out next, None if there is none that is ready.
 
-        Args:
-            running: the trials in training. While an exclusive one is among them nothing starts
-                beside it, and none starts before the last of the others has ended.
-            is_ready: whether a trial can be handed out at once; others are passed over.
+        While an exclusive trial is running nothing starts beside it, and none starts before the
+        last of the others has ended.
         """
         if any(row.is_exclusive for row in running):
             return None
@@ -59,7 +57,6 @@ class TrialQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no trial waits."""
         return not (self._shared or self._exclusive)
 
 

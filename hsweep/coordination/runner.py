@@ -19,18 +19,15 @@ class Runner(Protocol):
 
     def run(self, coordinator: Coordinator) -> None:
         """Return when the coordinator is exhausted."""
-        ...
 
     def close(self) -> None:
         """Let go of what is held; it may be called again."""
-        ...
 
 
 class InlineRunner:
     """Runs one trial after another in this process, or stacked replicates as one program."""
 
     def run(self, coordinator: Coordinator) -> None:
-        """Return when the coordinator is exhausted."""
         while assignments := coordinator.next_assignments():
             session: Session | None = None
             try:

@@ -11,7 +11,7 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,29 +32,6 @@ _NUMBER: Final = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
 
 
 @dataclass(slots=True)
-class _Refusals:
-    """Why proposals were refused; reasons that differ in their numbers alone are one."""
-
-    numbers: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
-
-    def note(self, why: str) -> None:
-        """Count one."""
-        kind = _NUMBER.sub("#", why)
-        self.numbers[kind] += 1
-        self.examples.setdefault(kind, why)
-
-    def __str__(self) -> str:
-        """Say how many there were, and the reason for most."""
-        kind, most = self.numbers.most_common(1)[0]
-        like = "" if kind == self.examples[kind] else "for example "
-        return (
-            f"{self.numbers.total():,} proposals in a row were refused, {most:,} of them for one "
-            f"reason ({like}{self.examples[kind]})"
-        )
-
-
-@dataclass(slots=True)
 class _Proposal:
     """One proposed point: its trials, and how each ended."""
 
@@ -66,12 +43,6 @@ class _Proposal:
 
 class OptunaProposer:
     """Proposes points of an Optuna study, and tells it how they ended.
-
-    Args:
-        sweep: with an ``optuna`` search.
-        planner: turns points into trials.
-        journal: where proposals are recorded.
-        seed: of the sampler.
 
     Attributes:
         study: Optuna's, in memory.
@@ -108,7 +79,6 @@ class OptunaProposer:
 
     @property
     def num_to_come(self) -> int:
-        """How many trials are still to be proposed, at most."""
         assert self._sweep.search.num_points is not None
         points = 0 if self._is_over else self._sweep.search.num_points - self._num_proposed
         return max(0, points) * self._sweep.replicates
@@ -119,22 +89,22 @@ class OptunaProposer:
         None once all points are proposed, or once so many proposals in a row were refused that the
         space seems to hold no further point; the record then says so.
         """
-        refusals = _Refusals()
+        refusals: list[str] = []
         while self.num_to_come:
-            if refusals.numbers.total() >= _MAX_REJECTIONS:
+            if len(refusals) >= _MAX_REJECTIONS:
                 self._give_up(refusals)
                 return []
             asked = self._ask(self._first.pop(0) if self._first else None)
             decoded = self._sweep.space.decode(asked.params)
             trials: list[Trial] = []
             if decoded is None:
-                refusals.note("excluded by a where(...) of the space")
+                refusals.append("excluded by a where(...) of the space")
             else:
                 num_skipped = len(self._planner.skipped)
                 trials = self._planner.plan_point(Point(decoded))
                 skipped = self._planner.skipped[num_skipped:]
                 if not trials:
-                    refusals.note(skipped[0].reason if skipped else "the same as a point before")
+                    refusals.append(skipped[0].reason if skipped else "the same as a point before")
             if not trials:
                 # Nothing to learn from again.
                 self.study.tell(asked, state=TrialState.FAIL)
@@ -146,17 +116,16 @@ class OptunaProposer:
         return []
 
     def _ask(self, parameters: Mapping[str, Any] | None = None) -> optuna.Trial:
-        """Ask for a point, or for one of given parameters."""
         if parameters is not None:
             self.study.enqueue_trial(dict(parameters))
         return self.study.ask(self._space)
 
-    def _give_up(self, refusals: _Refusals) -> None:
+    def _give_up(self, refusals: Sequence[str]) -> None:
         self._is_over = True
         self._journal.set_meta(
             SEARCH_END,
             f"the search ended with {self._num_proposed} of {self._sweep.search.num_points} "
-            f"points: {refusals}; widen the space, or lower num_points",
+            f"points: {_summary(refusals)}; widen the space, or lower num_points",
         )
 
     def tell(self, trial: Trial, status: TrialStatus, unit: int, value: float | None) -> None:
@@ -173,18 +142,16 @@ class OptunaProposer:
             proposal.stopped.append((unit, value))
         if proposal.open_keys:
             return
-        if proposal.finished:
-            means = [statistics.fmean(column) for column in zip(*proposal.finished, strict=True)]
-            if all(map(math.isfinite, means)):
-                self.study.tell(proposal.asked, means)
-                return
-        elif proposal.stopped:
+        means = [statistics.fmean(column) for column in zip(*proposal.finished, strict=True)]
+        if means and all(map(math.isfinite, means)):
+            self.study.tell(proposal.asked, means)
+        elif proposal.stopped and not means:
             last = max(reached for reached, _ in proposal.stopped)
             at_rung = [each for reached, each in proposal.stopped if reached == last]
             proposal.asked.report(statistics.fmean(at_rung), step=last)
             self.study.tell(proposal.asked, state=TrialState.PRUNED)
-            return
-        self.study.tell(proposal.asked, state=TrialState.FAIL)
+        else:
+            self.study.tell(proposal.asked, state=TrialState.FAIL)
 
     def _objective(self, trial: Trial, name: str, value: float) -> float:
         if name == self._sweep.metric:
@@ -219,6 +186,18 @@ class OptunaProposer:
                 if row is not None and row.status.is_final:
                     self.tell(trial, row.status, row.unit, row.value)
             number += 1
+
+
+def _summary(refusals: Sequence[str]) -> str:
+    """Return how many there were and the reason for most; numbers make no other reason of it."""
+    kinds = [_NUMBER.sub("#", why) for why in refusals]
+    kind, most = Counter(kinds).most_common(1)[0]
+    example = refusals[kinds.index(kind)]
+    like = "" if kind == example else "for example "
+    return (
+        f"{len(refusals):,} proposals in a row were refused, {most:,} of them for one reason "
+        f"({like}{example})"
+    )
 
 
 def _plain(value: Any) -> Any:

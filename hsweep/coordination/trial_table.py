@@ -13,7 +13,6 @@ class ScheduledTrial:
     """A trial and its state; only ``TrialTable`` changes status, unit and value.
 
     Attributes:
-        trial: what is trained.
         is_wanted: this run trains it unless it has ended.
         is_exempt: early stopping never ends it, since its full-budget value was asked for.
         unit: budget units of the last report.
@@ -53,7 +52,6 @@ class Overview:
     """How far a study has come.
 
     Attributes:
-        counts: trials by status.
         units_done: budget units on record.
         best: by stratum, the best value of the metric so far and the trial that reached it.
         running: units done by the trials in training, in the order of the plan.
@@ -75,7 +73,6 @@ class TrialTable:
         exempt: keys of the trials that early stopping never ends.
 
     Attributes:
-        running: the trials in training, by key.
         units_left: budget units that may still be trained.
     """
 
@@ -90,7 +87,6 @@ class TrialTable:
     _units_done: int = 0
 
     def add(self, trials: Iterable[Trial]) -> list[ScheduledTrial]:
-        """Add planned trials; return those that are new."""
         new = []
         for trial in trials:
             if trial.key not in self.rows:
@@ -103,7 +99,6 @@ class TrialTable:
         return new
 
     def move(self, row: ScheduledTrial, status: TrialStatus) -> None:
-        """Give a trial a new status."""
         self._counts[row.status] -= 1
         self._counts[status] += 1
         self.units_left -= row.units_left
@@ -129,7 +124,6 @@ class TrialTable:
             self._best[row.trial.stratum] = (value, row.trial.key)
 
     def overview(self) -> Overview:
-        """Return how far the study has come."""
         running = sorted(self.running.values(), key=lambda row: row.trial.ordinal)
         return Overview(
             counts={status: self._counts[status] for status in TrialStatus},

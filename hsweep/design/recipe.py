@@ -1,7 +1,7 @@
 """How a trial is optimised: a frozen value, and its learning-rate schedule."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from hsweep.errors import UserError, check_choice
@@ -78,12 +78,6 @@ class Recipe:
         if self.warmup_fraction:
             return f"the warm-up takes {self.warmup_fraction:.3g} of the whole budget"
         return ""
-
-    @property
-    def without_rates(self) -> "Recipe":
-        """The recipe but for how large its learning rates and its weight decay are: what trials
-        that are trained as one program have in common."""
-        return replace(self, lr=1.0, weight_decay=0.0, warmup_lr=0.0, min_lr=0.0)
 
     def lr_at(self, step: int, num_steps: int) -> float:
         """Return the learning rate of the update numbered ``step`` (from 0) of ``num_steps``.

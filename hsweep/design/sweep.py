@@ -95,10 +95,10 @@ class Sweep:
         probe: what to measure, now and then, of the conditioning of each model's attention (see
             ``models.conditioning``); None measures nothing. The trials are the same with and
             without it, and so are their other numbers, but its time counts as theirs.
-        stacked: whether trials that are the same but for seeds, learning rate and weight decay are
-            stacked, that is, trained as one program: ``never``; ``auto``: on CUDA, where a short
-            trial run shows that it is quicker; ``always``: on the CPU too, and without a trial run,
-            wherever it can be done (but not where ``isolate`` is set). Results are the same up to
+        stacked: whether trials that are the same but for seeds are stacked, that is, trained as one
+            program: ``never``; ``auto``: on CUDA, where a short trial run shows that it is quicker;
+            ``always``: on the CPU too, and without a trial run, wherever it can be done (but not
+            where ``isolate`` is set). Results are the same up to
             the rounding of floating-point numbers, and the record says of each trial that it was
             stacked. On the CPU a trial trained separately repeats to the bit whatever else runs,
             and a stacked one does not.

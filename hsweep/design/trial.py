@@ -231,11 +231,9 @@ class OutOfMemory:
 
     Attributes:
         message: what happened, for people: the rule, the value and what to do.
-        needed_bytes: of device memory, as far as known: what was in use and what was asked for.
     """
 
     message: str
-    needed_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

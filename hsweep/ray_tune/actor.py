@@ -34,7 +34,6 @@ class TrialActor(tune.Trainable):
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
-        """Return what every trial of this worker occupies."""
         start: WorkerStart = config[START]
         resources = start.assignments[0].resources
         amounts = {"CPU": resources.cpus, "GPU": resources.devices}
@@ -57,7 +56,6 @@ class TrialActor(tune.Trainable):
         self._queue.give(config[START].assignments)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Begin other trials in the same process."""
         # What went wrong with keeping the trials before is no failure of these.
         with contextlib.suppress(Exception):
             self.cleanup()
@@ -66,15 +64,10 @@ class TrialActor(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """Return what happened to the trials since the last time, as soon as there is something,
-        and where that was.
-
-        Raises:
-            BrokenWorkerError: a trial failed, and the process shall end.
-        """
+        and where that was. A BrokenWorkerError ends the process in which a trial failed."""
         return {MESSAGES: self._queue.next_messages(), PLACE: self._place}
 
     def give(self, assignments: Sequence[Assignment]) -> None:
-        """Add trials to be trained after those that are there."""
         self._queue.give(assignments)
 
     def drop(self, key: str) -> None:
@@ -94,8 +87,8 @@ class TrialActor(tune.Trainable):
         """End the process if work for a trial takes longer than a report may, or than beginning or
         ending a trial may (``is_turn``); say where it was.
 
-        The watch is kept by a thread that needs no interpreter lock, so a call into foreign code
-        that never returns is noticed too.
+        A thread keeps watch that needs no interpreter lock: it notices foreign code that never
+        returns.
         """
         timeout = assignment.report_timeout
         if timeout is None:

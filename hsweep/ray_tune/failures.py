@@ -21,6 +21,7 @@ from ray.exceptions import (
 
 from hsweep.design.trial import Assignment
 from hsweep.ray_tune.messages import START_SECONDS, Place, hang_file
+from hsweep.ray_tune.nodes import on_node
 
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _PLACE_LOST: Final = (
@@ -68,12 +69,12 @@ def failure_of(
 
     Args:
         assignment: the attempt.
-        error: what Ray raised; None if that is not known.
-        place: where its process ran; None if that is not known.
+        error: what Ray raised, as far as known.
+        place: where its process ran, as far as known.
         has_started: whether the process may have come to it.
         was_silenced: the driver ended the process because it was silent for too long.
         is_node_alive: of the node it ran on.
-        trace: what it left when it ended itself because it hung; empty if it did not.
+        trace: what it left when it ended itself because it hung.
     """
     where = f" (process {place.pid} on {place.host})" if place else ""
     if error is None:
@@ -117,19 +118,14 @@ def failure_of(
 def hang_trace(folder: str, assignment: Assignment, place: Place | None) -> str:
     """Return what a process that hung wrote before it ended itself; empty if there is nothing.
 
-    Args:
-        folder: the Tune trial's working folder.
-        assignment: the attempt.
-        place: where it ran; None looks on this machine only.
+    ``folder`` is the Tune trial's; where the place is not known, this machine alone is looked at.
     """
     path = str(hang_file(folder, assignment))
     found = _text(path)
     if found or place is None or place.node == ray.get_runtime_context().get_node_id():
         return found
-    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(place.node, soft=False)
-    reading = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy)(_text)
     with contextlib.suppress(RayError):
-        return str(ray.get(reading.remote(path), timeout=_READ_SECONDS))
+        return str(ray.get(on_node(place.node, _text, path), timeout=_READ_SECONDS))
     return ""
 
 

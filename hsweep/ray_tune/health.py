@@ -19,11 +19,8 @@ _NEEDED: Final = ("raylet", "gcs_server")
 class RayHealth:
     """Looks after the Ray that this process is connected to.
 
-    Args:
-        is_ours: this process started it, so its processes are its children.
-
-    Attributes:
-        nodes: Ray's description of its nodes, as of the last answer.
+    ``is_ours`` says that this process started it, so its processes are its children. ``nodes`` is
+    Ray's description of its nodes, as of the last answer.
     """
 
     def __init__(self, *, is_ours: bool) -> None:

@@ -18,10 +18,7 @@ class WorkerStart:
     """The first assignments of a worker on their way to it, opaque to Tune.
 
     Tune copies, flattens and prints configurations; this one is neither copied nor spelled out.
-
-    Args:
-        assignments: trials and their attempts, at least one, all of the same size.
-        avoided: ids of nodes on which the worker is not placed.
+    The worker is not placed on nodes that are ``avoided``.
     """
 
     def __init__(
@@ -40,13 +37,7 @@ class WorkerStart:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a worker process runs.
-
-    Attributes:
-        node: Ray's id of the node.
-        host: its name.
-        pid: of the process.
-    """
+    """Where a worker process runs: Ray's id of the node, the node's name, the process."""
 
     node: str
     host: str
@@ -54,10 +45,5 @@ class Place:
 
 
 def hang_file(folder: str | Path, assignment: Assignment) -> Path:
-    """Return where a worker that hangs leaves its traceback.
-
-    Args:
-        folder: the Tune trial's working folder, on the worker's node.
-        assignment: the attempt.
-    """
+    """Return where a worker that hangs leaves its traceback, in the Tune trial's folder."""
     return Path(folder) / f"hang-{assignment.trial.key}-{assignment.attempt}.txt"

@@ -1,6 +1,6 @@
 """The nodes of a cluster: what they have room for, and how much memory their devices have."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import ray
@@ -16,12 +16,10 @@ _SECONDS: Final = 60.0
 
 
 def alive_nodes() -> list[dict[str, Any]]:
-    """Return Ray's description of every node that is there."""
     return [node for node in ray.nodes() if node["Alive"]]
 
 
 def slots_of(available: Mapping[str, float], request: Resources) -> int:
-    """Return how many trials of this size fit one node."""
     fits = []
     if request.cpus > 0:
         fits.append(int(available.get("CPU", 0) / request.cpus + 1e-9))
@@ -40,18 +38,19 @@ def avoidable(failed: Iterable[str], request: Resources) -> frozenset[str]:
 
 
 def smallest_device_bytes(nodes: Iterable[Mapping[str, Any]]) -> int:
-    """Return the memory of a device, of the smallest where nodes have different ones.
+    """Return the memory of a device, of the smallest where nodes (Ray's descriptions) differ.
 
     One device of each node is asked, since those of a node are alike as a rule. A node whose
     devices are all taken for a minute is passed over.
 
-    Args:
-        nodes: Ray's descriptions of them.
-
     Raises:
         UserError: no device could be asked.
     """
-    asked = [_ask(node["NodeID"]) for node in nodes if node["Resources"].get("GPU", 0) > 0]
+    asked = [
+        on_node(node["NodeID"], _device_bytes, num_gpus=_A_LITTLE, max_calls=1)
+        for node in nodes
+        if node["Resources"].get("GPU", 0) > 0
+    ]
     answered: list[Any] = []
     why = "no node has a free one"
     if asked:
@@ -70,15 +69,14 @@ def smallest_device_bytes(nodes: Iterable[Mapping[str, Any]]) -> int:
     )
 
 
-def _ask(node: str) -> Any:
-    """Return a reference to the memory of a device of a node, by its id."""
+def on_node(node: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Return a reference to what a function returns on a node; it takes no trial's place."""
     strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-    task = ray.remote(num_cpus=0, num_gpus=_A_LITTLE, max_calls=1, max_retries=0)(_device_bytes)
-    return task.options(scheduling_strategy=strategy).remote()
+    task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy, **options)
+    return task(function).remote(*arguments)
 
 
 def _device_bytes() -> int:
-    """Return the memory of the device that is shown to this process."""
     import torch
 
     return int(torch.cuda.get_device_properties(0).total_memory)

@@ -18,9 +18,8 @@ def _answer() -> int:
 def probe() -> dict[str, Any]:
     """Start or join Ray, wait for a worker's answer, and shut down again.
 
-    Returns:
-        ``version``, ``address`` (empty when Ray was started here), ``nodes``, ``cpus``, ``gpus``
-        and ``dashboard`` (its URL, empty if there is none).
+    Of ``address`` and ``dashboard`` (a URL), that is empty which there is none of: the first where
+    Ray was started here.
     """
     address = os.environ.get("RAY_ADDRESS", "")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}

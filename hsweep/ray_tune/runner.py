@@ -6,7 +6,6 @@ through a scheduler; checkpoints lie where the trial's key says. Tune's own expe
 never read back.
 """
 
-import contextlib
 import logging
 import threading
 import time
@@ -27,7 +26,7 @@ from hsweep.errors import UserError
 from hsweep.ray_tune.actor import TrialActor
 from hsweep.ray_tune.health import RayHealth
 from hsweep.ray_tune.messages import START
-from hsweep.ray_tune.nodes import alive_nodes, slots_of, smallest_device_bytes
+from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of, smallest_device_bytes
 from hsweep.ray_tune.pickling import send_whole
 from hsweep.ray_tune.private import repair_tune
 from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher, StopWhenAsked
@@ -77,10 +76,11 @@ class RayRunner:
         if ray.is_initialized():
             return
         environment = {**worker_environment(self.sweep_folder), "RAY_CHDIR_TO_TRIAL_DIR": "0"}
-        local: dict[str, Any] = {"dashboard_host": "127.0.0.1"}
-        local["include_dashboard"] = self.has_dashboard
-        if self.address is None:
-            local["num_cpus"] = usable_cores()
+        local: dict[str, Any] = {
+            "dashboard_host": "127.0.0.1",
+            "include_dashboard": self.has_dashboard,
+            "num_cpus": usable_cores(),
+        }
         try:
             context = ray.init(
                 address=self.address or "local",
@@ -102,10 +102,7 @@ class RayRunner:
         self.dashboard_url = f"http://{url}" if url else None
 
     def check(self, requests: Mapping[str, Resources]) -> None:
-        """Refuse requests that no node can meet, and storage that some node cannot see.
-
-        Args:
-            requests: what trials need, by trial key.
+        """Refuse requests (by trial) that no node can meet, and storage that a node cannot see.
 
         Raises:
             UserError: naming the trial or the node.
@@ -142,6 +139,9 @@ class RayRunner:
         """Return when the coordinator is exhausted, or when Ray can do no more."""
         self.connect()
         repair_tune()
+        for name in ("ray.tune", "ray.air", "ray.train"):
+            # Their own messages stay off the terminal: failures reach the record.
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         send_whole(self.own_modules)
         # An adaptive search has no trial before it starts, but draws of it were checked.
         requests = {trial.resources for trial in coordinator.planned_trials()} | self._checked
@@ -165,7 +165,6 @@ class RayRunner:
             coordinator.request_stop(_ending(tune_thread.error), is_trouble=True)
 
     def close(self) -> None:
-        """Leave the cluster; a local one ends."""
         if ray.is_initialized():
             ray.shutdown()
 
@@ -183,10 +182,8 @@ class _TuneThread(threading.Thread):
         self._scratch, self._scheduler = scratch, scheduler
 
     def run(self) -> None:
-        """Run the experiment."""
         try:
-            with _quiet_tune():
-                self._tuner().fit()
+            self._tuner().fit()
         except BaseException as error:
             self.error = error
 
@@ -236,7 +233,6 @@ def _watch(
 
 
 def _fits_somewhere(waiting: Sequence[Worker], nodes: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether some node could hold a worker that waits for one, were it empty."""
     return not waiting or any(
         slots_of(node["Resources"], worker.resources)
         for node in nodes
@@ -277,18 +273,14 @@ def _check_shared(scratch: str, nodes: list[dict[str, Any]]) -> None:
     with files.open_output_stream(marker) as stream:
         stream.write(b"hsweep")
 
-    @ray.remote(num_cpus=0, max_retries=0)
     def can_read(root: str, path: str) -> bool:
         from pyarrow.fs import FileType
 
         return bool(file_system(root)[0].get_file_info(path).type is FileType.File)
 
-    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
     try:
         seen = {
-            node["NodeManagerHostname"]: can_read.options(
-                scheduling_strategy=strategy(node["NodeID"], soft=False)
-            ).remote(scratch, marker)
+            node["NodeManagerHostname"]: on_node(node["NodeID"], can_read, scratch, marker)
             for node in nodes
         }
         for host, answer in seen.items():
@@ -299,17 +291,3 @@ def _check_shared(scratch: str, nodes: list[dict[str, Any]]) -> None:
                 )
     finally:
         files.delete_file(marker)
-
-
-@contextlib.contextmanager
-def _quiet_tune() -> Any:
-    """Keep Tune's own messages off the terminal; failures reach the record."""
-    loggers = [logging.getLogger(name) for name in ("ray.tune", "ray.air", "ray.train")]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)

@@ -36,12 +36,7 @@ _EXPLAINING_SECONDS: Final = 0.5
 
 
 class CoordinatedScheduler(FIFOScheduler):
-    """Asks the coordinator, and so the rungs, what becomes of trials.
-
-    Args:
-        coordinator: of this run.
-        most_workers: that there can be at once.
-    """
+    """Asks the coordinator, and so the rungs, what becomes of trials."""
 
     def __init__(self, coordinator: Coordinator, most_workers: int = 1) -> None:
         super().__init__()
@@ -59,11 +54,9 @@ class CoordinatedScheduler(FIFOScheduler):
         return self
 
     def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """Note what a worker is to Tune."""
         self.workers.by_id[trial.trial_id].tune_trial = trial
 
     def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: Any) -> None:
-        """Forget a worker."""
         self.workers.by_id.pop(trial.trial_id, None)
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
@@ -73,11 +66,8 @@ class CoordinatedScheduler(FIFOScheduler):
         return chosen
 
     def tick(self) -> None:
-        """End processes that have been silent for too long.
-
-        Only time in which this process ran counts: a driver that was stopped itself hears first
-        what was sent meanwhile.
-        """
+        """End processes that have been silent for too long. Only time in which this process ran
+        counts: a driver that was stopped itself hears first what was sent meanwhile."""
         now = time.monotonic()
         passed, self._ticked = min(now - self._ticked, _LONGEST_TICK), now
         for worker in self.workers.with_process():
@@ -261,7 +251,6 @@ class CoordinatedSearcher(Searcher):
         """Save nothing: the record has everything."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Refuse: a run is never restored."""
         raise NotImplementedError("hsweep resumes from its own record")
 
 
@@ -272,7 +261,6 @@ class StopWhenAsked(tune.Stopper):
         self._scheduler = scheduler
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Stop no worker by itself."""
         return False
 
     def stop_all(self) -> bool:

@@ -38,7 +38,6 @@ class Worker:
         isolates: its first trial is its last.
         undone: by key, in the order they were given.
         started: keys of those that the process has come to.
-        tune_trial: what it is to Tune.
         place: where it runs; None before its first message.
         silent_seconds: since its last message, as far as this process was awake to hear one.
         was_silenced: it was ended because of that.
@@ -77,22 +76,16 @@ class Worker:
         return key in self.started or (len(self.undone) > 1 and self.place is not None)
 
     def add(self, assignments: Iterable[Assignment]) -> None:
-        """Note what the process is given."""
         self.undone.update((each.trial.key, each) for each in assignments)
 
     def is_done_with(self, key: str) -> None:
-        """Note that a trial has ended there."""
         del self.undone[key]
         self.started.discard(key)
 
 
 @dataclass(slots=True)
 class Workers:
-    """Takes trials from the coordinator for workers.
-
-    Args:
-        coordinator: hands out trials.
-        most: workers that there can be at once.
+    """Takes trials from the coordinator for workers, ``most`` of them at once.
 
     Attributes:
         by_id: the workers, by the id that Tune gives each.
@@ -141,11 +134,9 @@ class Workers:
         return given
 
     def without_process(self) -> list[Worker]:
-        """Return the workers that wait for a process."""
         return [worker for worker in list(self.by_id.values()) if worker.actor is None]
 
     def with_process(self) -> list[Worker]:
-        """Return the workers that have a process."""
         return [worker for worker in list(self.by_id.values()) if worker.actor is not None]
 
     def close(self, key: str, reference: Any) -> None:
@@ -156,7 +147,6 @@ class Workers:
         self._closing[key] = reference
 
     def note_duration(self, seconds: float) -> None:
-        """Learn how long a trial takes."""
         before = self._trial_seconds if self._trial_seconds is not None else seconds
         self._trial_seconds = (1 - _NEWS) * before + _NEWS * seconds
         self._num_ended += 1
@@ -172,7 +162,6 @@ class Workers:
         return min(_MOST_AHEAD, int(AHEAD_SECONDS / trial_seconds), max(fair, least))
 
     def _next(self, size: Resources | None) -> list[Assignment]:
-        """Return the next trials for a worker of this size, or for a new one."""
         return self.coordinator.next_assignments(
             size,
             self.most,
@@ -181,6 +170,5 @@ class Workers:
 
 
 def _is_done(reference: Any) -> bool:
-    """Whether the call that a reference stands for has returned."""
     ready, _ = ray.wait([reference], timeout=0)
     return bool(ready)

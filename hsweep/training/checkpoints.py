@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,15 +64,9 @@ class _Entry:
         return f"{self.unit:09d}-{self.attempt:05d}-{self.digest}.pt"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a search for a trial's newest checkpoint came to.
-
-    Attributes:
-        unit: budget units done at the newest valid checkpoint; 0 where there is none.
-        state: its content; None where there is none.
-        damaged: units of newer ones that were passed over, the newest first.
-    """
+class Found(NamedTuple):
+    """A trial's newest valid checkpoint (unit 0 and no state where there is none), and the units of
+    newer ones that were passed over, the newest first."""
 
     unit: int
     state: dict[str, Any] | None
@@ -80,12 +74,9 @@ class Found:
 
 
 class CheckpointStore:
-    """One trial's checkpoints.
+    """The checkpoints of the trial ``key`` below a folder or URI, as an attempt sees them.
 
-    Args:
-        root: folder or URI that holds every trial's checkpoints.
-        key: the trial.
-        attempt: this attempt's number.
+    Its methods raise a StorageError where the storage does not work.
 
     Raises:
         UserError: a URI that pyarrow cannot use.
@@ -97,11 +88,7 @@ class CheckpointStore:
         self._attempt = attempt
 
     def save(self, unit: int, content: memoryview) -> None:
-        """Write a checkpoint, then remove older ones but the last before it.
-
-        Args:
-            unit: budget units done.
-            content: of the file (see ``packed``).
+        """Write a checkpoint (see ``packed``), then remove older ones but the last before it.
 
         Raises:
             StorageError: it cannot be written; earlier ones are as they were.
@@ -139,11 +126,7 @@ class CheckpointStore:
         """Return the newest valid checkpoint, and what was passed over for it.
 
         Passed over is a file whose content does not match its name, that holds anything but plain
-        data (loading never runs code), or that is not usable.
-
-        Args:
-            device: where tensors are wanted.
-            is_usable: whether the caller can use this content; None for whatever it is.
+        data (loading never runs code), or that the caller cannot use.
 
         Raises:
             StorageError: the folder or a file in it cannot be read.
@@ -166,20 +149,11 @@ class CheckpointStore:
         return Found(0, None, tuple(damaged))
 
     def units(self) -> list[int]:
-        """Return the budget units of the checkpoints that lie there, valid or not, ascending.
-
-        Raises:
-            StorageError: the folder cannot be read.
-        """
+        """Return the budget units of the checkpoints that lie there, valid or not, ascending."""
         with self._saying_why("read"):
             return [entry.unit for entry in _entries(self._names())]
 
     def remove(self) -> None:
-        """Remove every checkpoint of the trial.
-
-        Raises:
-            StorageError: they cannot be removed.
-        """
         from pyarrow.fs import FileType
 
         with self._saying_why("removed"):
@@ -187,11 +161,6 @@ class CheckpointStore:
                 self._files.delete_dir(self._folder)
 
     def remove_but_newest(self) -> None:
-        """Remove every checkpoint of the trial but its newest.
-
-        Raises:
-            StorageError: the folder cannot be read.
-        """
         with self._saying_why("removed"):
             for old in _entries(self._names())[:-1]:
                 self._delete(f"{self._folder}/{old.name}")
@@ -221,10 +190,7 @@ class BackgroundWriter:
     """Writes one trial's checkpoints, one at a time.
 
     The state is packed into bytes before a call returns, so training may go on changing it while
-    the bytes are written. A write that failed raises at the next call.
-
-    Args:
-        store: where they are written.
+    the bytes are written. A write that failed raises a StorageError at the next call.
 
     Attributes:
         seconds: that the last write took, its packing left out; 0 before the first.
@@ -238,20 +204,11 @@ class BackgroundWriter:
 
     @property
     def is_writing(self) -> bool:
-        """Whether a checkpoint is being written beside training."""
         return self._thread is not None and self._thread.is_alive()
 
     def save(self, unit: int, state: Mapping[str, Any], *, beside: bool) -> None:
-        """Write a checkpoint after the one under way.
-
-        Args:
-            unit: budget units done.
-            state: see ``packed``.
-            beside: return at once and write in a thread; else return when it is on disk.
-
-        Raises:
-            StorageError: it, or the one under way, cannot be written.
-        """
+        """Write a checkpoint after the one under way; ``beside`` training returns at once and
+        writes in a thread."""
         self.wait()
         content = packed(state)
         if beside:
@@ -265,22 +222,13 @@ class BackgroundWriter:
             self.check()
 
     def check(self) -> None:
-        """Raise if a write has failed by now, without waiting for one.
-
-        Raises:
-            StorageError: it cannot be written.
-        """
+        """Raise if a write has failed by now, without waiting for one."""
         if not self.is_writing:
             error, self._error = self._error, None
             if error is not None:
                 raise error
 
     def wait(self) -> None:
-        """Return when nothing is being written any more.
-
-        Raises:
-            StorageError: what was being written cannot be.
-        """
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -298,9 +246,7 @@ class BackgroundWriter:
 def packed(state: Mapping[str, Any]) -> memoryview:
     """Return the content of a checkpoint file, which shares nothing with the state.
 
-    Args:
-        state: tensors, numbers, strings, lists and dictionaries. Of a tensor that is a part of a
-            larger one, that part alone is packed.
+    Of a tensor that is a part of a larger one, that part alone is packed.
     """
     buffer = io.BytesIO()
     torch.save(mapped(dict(state), _part_alone), buffer)

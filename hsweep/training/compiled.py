@@ -29,12 +29,6 @@ def compiled(
     a machine. What was compiled for the trial before is forgotten: a process that compiles model
     after model would reach the limit at which torch silently stops compiling.
 
-    Args:
-        model: what is trained.
-        recipe: says whether it is compiled.
-        device: where it trains.
-        backend: of ``torch.compile``.
-
     Raises:
         UserError: there is no compiler.
     """
@@ -48,20 +42,14 @@ def compiled(
         os.environ[_KERNELS_VARIABLE] = str(kernels)
     # Read when the compiler is first imported. A trial has its own processor and no more.
     os.environ.setdefault(_THREADS_VARIABLE, str(torch.get_num_threads()))
-    forget_compiled()
+    torch.compiler.reset()
     options: dict[str, Any] = {"triton.cudagraphs": True} if is_graphed(recipe, device) else {}
     made = torch.compile(model, backend=backend, dynamic=False, options=options or None)
     return cast(nn.Module, made)
 
 
 def is_graphed(recipe: Recipe, device: torch.device) -> bool:
-    """Whether training steps are replayed as CUDA graphs."""
     return recipe.compile == "graphs" and device.type == "cuda"
-
-
-def forget_compiled() -> None:
-    """Let go of all that was compiled in this process, and of the models in it."""
-    torch.compiler.reset()
 
 
 def _kernels() -> Path:

@@ -12,11 +12,7 @@ from hsweep.design.trial import Trial
 
 
 def what_is_missing(device: str) -> str:
-    """Return what ``torch.compile`` lacks here to compile for a device; empty for nothing.
-
-    Args:
-        device: ``cpu`` or ``cuda``.
-    """
+    """Return what ``torch.compile`` lacks here for ``cpu`` or ``cuda``; empty for nothing."""
     if device == "cuda":
         if find_spec("triton") is None:
             return "the package triton"
@@ -39,14 +35,12 @@ def cannot_be_compiled(trials: Iterable[Trial]) -> str:
         if trial.recipe.compile != "off"
     }
     for device in sorted(devices):
-        missing = what_is_missing(device)
-        if missing:
+        if missing := what_is_missing(device):
             return no_compiler(missing)
     return ""
 
 
 def no_compiler(missing: str) -> str:
-    """Return what is to be said where something is missing for compiling."""
     return (
         f"the recipe asks for compiled models, and {missing} is missing; install it, or set "
         "compile='off'"

@@ -6,7 +6,6 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -16,7 +15,7 @@ from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.errors import shown
 from hsweep.training.memory import held_at_most, is_out_of_memory, with_room
 from hsweep.training.micro_batches import Autocast
-from hsweep.training.trial_state import TrialState
+from hsweep.training.trial_state import Opened
 from tasks.base import Batch, FurtherEvaluated, TaskData
 
 _LATENCY_PASSES: Final = 6
@@ -26,82 +25,55 @@ class MetricsError(ValueError):
     """What an evaluation returned are not the metrics that its task declares."""
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """The metrics that a task declares, and the one that decides.
+def checked_metrics(trial: Trial, returned: object, *, may_lack: bool = False) -> dict[str, float]:
+    """Return what ``evaluate`` or ``evaluate_further`` returned, as numbers.
 
-    Without this rule a trial that never returns the metric that decides would finish without a
-    value.
+    Args:
+        trial: whose task declares its metrics.
+        returned: metrics and their values; a value may be infinite or NaN, and a tensor of one
+            element counts as its number.
+        may_lack: whether declared metrics may be left out: those of ``evaluate_further``.
 
-    Attributes:
-        task: the task's name, for messages.
-        names: every declared metric.
-        deciding: the sweep's metric.
+    Raises:
+        MetricsError: names that are not the declared ones, or a value that is not a number.
     """
+    if not isinstance(returned, Mapping):
+        raise MetricsError(
+            f"task {trial.task.name!r} must return its metrics as a dictionary of numbers, not "
+            f"{shown(returned)}"
+        )
+    names = [metric.name for metric in trial.task.metrics]
+    unknown = [name for name in returned if name not in names]
+    lacking = [] if may_lack else [name for name in names if name not in returned]
+    _refuse_difference(trial, unknown, lacking)
+    return {name: _number(trial, name, value) for name, value in returned.items()}
 
-    task: str
-    names: tuple[str, ...]
-    deciding: str
 
-    @classmethod
-    def of(cls, trial: Trial) -> "Declared":
-        """Return what a trial's evaluations have to return."""
-        names = tuple(metric.name for metric in trial.task.metrics)
-        return cls(trial.task.name, names, trial.metric)
-
-    def checked(self, returned: object, *, may_lack: bool = False) -> dict[str, float]:
-        """Return what ``evaluate`` or ``evaluate_further`` returned, as numbers.
-
-        Args:
-            returned: metrics and their values; a value may be infinite or NaN, and a tensor of one
-                element counts as its number.
-            may_lack: whether declared metrics may be left out: those of ``evaluate_further``.
-
-        Raises:
-            MetricsError: names that are not the declared ones, or a value that is not a number.
-        """
-        if not isinstance(returned, Mapping):
-            raise MetricsError(
-                f"task {self.task!r} must return its metrics as a dictionary of numbers, not "
-                f"{shown(returned)}"
-            )
-        unknown = [name for name in returned if name not in self.names]
-        lacking = [] if may_lack else [name for name in self.names if name not in returned]
-        if unknown or lacking:
-            raise MetricsError(self._difference(unknown, lacking))
-        return {name: self._number(name, value) for name, value in returned.items()}
-
-    def require_deciding(self, metrics: Mapping[str, float]) -> None:
-        """Refuse the metrics of a last report without the one that decides.
-
-        Raises:
-            MetricsError: it is not there.
-        """
-        if self.deciding not in metrics:
-            raise MetricsError(self._difference([], [self.deciding]))
-
-    def _difference(self, unknown: Sequence[object], lacking: Sequence[str]) -> str:
-        parts = []
-        if lacking:
-            decides = f" ({self.deciding!r} decides)" if self.deciding in lacking else ""
-            parts.append(f"lacks {_listed(lacking)}{decides}")
-        if unknown:
-            parts.append(f"returns {_listed(unknown)}, which it does not declare")
-        return (
-            f"the evaluation of task {self.task!r} {' and '.join(parts)}; declared in `metrics`: "
-            f"{_listed(self.names)}. Both must be the same"
+def _refuse_difference(trial: Trial, unknown: Sequence[object], lacking: Sequence[str]) -> None:
+    parts = []
+    if lacking:
+        decides = f" ({trial.metric!r} decides)" if trial.metric in lacking else ""
+        parts.append(f"lacks {_listed(lacking)}{decides}")
+    if unknown:
+        parts.append(f"returns {_listed(unknown)}, which it does not declare")
+    if parts:
+        raise MetricsError(
+            f"the evaluation of task {trial.task.name!r} {' and '.join(parts)}; declared in "
+            f"`metrics`: {_listed([metric.name for metric in trial.task.metrics])}. Both must be "
+            "the same"
         )
 
-    def _number(self, name: str, value: object) -> float:
-        try:
-            if isinstance(value, (str, bytes)):
-                raise TypeError
-            return float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError, RuntimeError, OverflowError):
-            raise MetricsError(
-                f"metric {name!r} of task {self.task!r} must be one number, not {shown(value)}; "
-                "return float(...) of it"
-            ) from None
+
+def _number(trial: Trial, name: str, value: object) -> float:
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise MetricsError(
+            f"metric {name!r} of task {trial.task.name!r} must be one number, not {shown(value)}; "
+            "return float(...) of it"
+        ) from None
 
 
 def _listed(names: Sequence[object]) -> str:
@@ -109,33 +81,14 @@ def _listed(names: Sequence[object]) -> str:
 
 
 class Reporter:
-    """Makes the reports of one trial.
+    """Makes the reports of one trial."""
 
-    Args:
-        assignment: the trial, and what is measured beside its task's metrics.
-        data: opened under the trial's seeds.
-        model: what is trained.
-        state: its optimizer, clock and reports so far.
-        autocast: under which evaluations are computed.
-        device: where it trains.
-    """
-
-    def __init__(
-        self,
-        assignment: Assignment,
-        data: TaskData,
-        model: nn.Module,
-        state: TrialState,
-        autocast: Autocast,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, assignment: Assignment, opened: Opened) -> None:
         trial, probe = assignment.trial, assignment.probe
-        self._declared = Declared.of(trial)
-        self._amount = trial.budget.amount
+        self._trial = trial
         self._probe = probe
         self._probed = probe.due(trial.budget.report_units()) if probe else frozenset()
-        self._data, self._model, self._state = data, model, state
-        self._autocast, self._device = autocast, device
+        self._data, self._model, self._state, self._autocast, self._device = opened
 
     def report(
         self,
@@ -150,9 +103,8 @@ class Reporter:
         Args:
             unit: budget units done.
             step: updates done.
-            losses: of the updates since the last report, the last of them update number ``step``.
-                There are none where one update took longer than the time between two reports.
-            batch: the last one, to measure a latency on; None if there was none.
+            losses: of the updates since the last report, of which there may be none.
+            batch: the last one, to measure a latency on.
             make_room: called where memory does not suffice, before the evaluation is repeated.
 
         Raises:
@@ -163,7 +115,7 @@ class Reporter:
         evaluate = functools.partial(self._evaluated, unit, step, losses)
         metrics, diverged_at = with_room("the evaluation", evaluate, make_room, device)
         wall_seconds = state.seconds()
-        is_last = unit == self._amount
+        is_last = unit == self._trial.budget.amount
         has_latency = is_last and batch is not None and diverged_at is None
         return Report(
             unit=unit,
@@ -184,8 +136,8 @@ class Reporter:
         self, unit: int, step: int, losses: Sequence[torch.Tensor]
     ) -> tuple[dict[str, float | None], int | None]:
         """Return the metrics, and the update at which the trial stopped making sense."""
-        data, model, autocast = self._data, self._model, self._autocast
-        is_last = unit == self._amount
+        trial, data, model, autocast = self._trial, self._data, self._model, self._autocast
+        is_last = unit == trial.budget.amount
         model.eval()
         watching: Any = contextlib.nullcontext()
         if self._probe is not None and unit in self._probed:
@@ -194,14 +146,15 @@ class Reporter:
             watching = watching_attention(model, self._probe.examples)
         with torch.no_grad(), autocast, watching as watch:
             returned = data.evaluate(model)
-        metrics = self._declared.checked(returned, may_lack=isinstance(data, FurtherEvaluated))
+        metrics = checked_metrics(trial, returned, may_lack=isinstance(data, FurtherEvaluated))
         diverged_at = _first_bad_step(losses, metrics, step)
         if isinstance(data, FurtherEvaluated) and diverged_at is None:
             with autocast:
                 further = data.evaluate_further(model, is_last=is_last)
-            metrics.update(self._declared.checked(further, may_lack=True))
-        if is_last and diverged_at is None:
-            self._declared.require_deciding(metrics)
+            metrics.update(checked_metrics(trial, further, may_lack=True))
+        if is_last and diverged_at is None and trial.metric not in metrics:
+            # Without this a trial would finish without the value that decides.
+            _refuse_difference(trial, [], [trial.metric])
         finite = {name: v if math.isfinite(v) else None for name, v in metrics.items()}
         return finite | (watch.metrics() if watch else {}), diverged_at
 

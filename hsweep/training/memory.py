@@ -20,10 +20,9 @@ Result = TypeVar("Result")
 
 
 class DoesNotFitError(Exception):
-    """Memory does not suffice, and no smaller step can be taken.
+    """Memory does not suffice for ``what``, and no smaller step can be taken.
 
     Attributes:
-        what: did not fit, for people.
         asked_bytes: what could not be had in the end, as far as the allocator said.
     """
 
@@ -54,11 +53,7 @@ def asked_bytes(message: str) -> int | None:
 
 @contextlib.contextmanager
 def fitting(what: str) -> Iterator[None]:
-    """Turn an out-of-memory error into one that says what did not fit.
-
-    Raises:
-        DoesNotFitError: memory did not suffice.
-    """
+    """Turn an out-of-memory error into a DoesNotFitError that says what did not fit."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -107,7 +102,6 @@ def held_at_most(device: torch.device) -> int | None:
 
 
 def shown(num_bytes: int) -> str:
-    """Return an amount of memory as people write it."""
     amount, unit = float(num_bytes), "bytes"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if amount < 1024:

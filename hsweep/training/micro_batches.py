@@ -7,12 +7,11 @@ batch's gradient up to the rounding of floating-point numbers, but for what does
 example alone:
 
 * **Dropout** draws other masks, as independent and as likely. From the first part of the repeated
-  update on, random numbers follow a seed of their own (a function of the sampling seed, the update
-  and the size of the parts), until the next report, where they are set as ever. So the trial
-  still repeats to the bit wherever memory gives out at the same update.
-* **Batch norm** takes the mean and variance of each part, no longer of the batch, and counts every
-  part in its running statistics, that of an attempt that failed too. The note of the report says
-  so.
+  update on, until the next report, random numbers follow a seed of their own: a function of the
+  sampling seed, the update and the size of the parts. So the trial still repeats to the bit
+  wherever memory gives out at the same update.
+* **Batch norm** takes mean and variance of each part, and counts every part in its running
+  statistics, that of an attempt that failed too. The note of the report says so.
 """
 
 from contextlib import AbstractContextManager
@@ -38,7 +37,6 @@ class Gradients:
         autocast: under which the loss is computed.
         batch_size: examples in a batch at most.
         seed: of the random numbers of updates that are repeated in smaller parts.
-        at_once: examples at once so far; None for whole batches.
 
     Attributes:
         at_once: examples that are computed at once; None for whole batches.
@@ -64,11 +62,7 @@ class Gradients:
         self._note = ""
 
     def of(self, batch: Batch, step: int) -> Tensor:
-        """Leave the gradient of the batch's loss in the parameters, and return that loss.
-
-        Args:
-            batch: of the update.
-            step: the update's number, from 0.
+        """Leave the gradient of an update's batch in the parameters, and return the batch's loss.
 
         Raises:
             DoesNotFitError: not even one example at once fits, or the batch cannot be cut.
@@ -96,7 +90,6 @@ class Gradients:
                 self._note += f"; batch norm takes its statistics over those {self.at_once}"
 
     def clear(self) -> None:
-        """Drop the gradients."""
         for parameter in self._parameters:
             parameter.grad = None
 

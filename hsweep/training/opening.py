@@ -2,10 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import NamedTuple
 
 import torch
-from torch import nn
 
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Assignment, Trial
@@ -13,35 +11,12 @@ from hsweep.training.memory import fitting
 from hsweep.training.micro_batches import Autocast
 from hsweep.training.optimizers import build_optimizer
 from hsweep.training.process_state import seed_all
-from hsweep.training.trial_state import TrialState
+from hsweep.training.trial_state import Opened, TrialState
 from tasks.base import TaskData
-
-
-class Opened(NamedTuple):
-    """A trial ready to train.
-
-    Attributes:
-        data: the task's, opened under the trial's seeds.
-        model: on the device, with the weights that training goes on from.
-        state: the model, its optimizer and what was reported so far.
-        autocast: under which losses and evaluations are computed.
-        device: where it trains.
-    """
-
-    data: TaskData
-    model: nn.Module
-    state: TrialState
-    autocast: Autocast
-    device: torch.device
 
 
 def open_trial(assignment: Assignment, device: torch.device, clock: Callable[[], float]) -> Opened:
     """Open a trial's data, build its model, and go on from its newest checkpoint if it has one.
-
-    Args:
-        assignment: the trial, and where its checkpoints lie.
-        device: where it trains.
-        clock: seconds, from any start.
 
     Raises:
         DoesNotFitError: memory does not suffice for the data or the model.
@@ -60,7 +35,6 @@ def open_trial(assignment: Assignment, device: torch.device, clock: Callable[[],
 
 
 def data_of(trial: Trial, device: torch.device) -> TaskData:
-    """Open a trial's data under its seeds."""
     return trial.task.open(
         data_seed=trial.seeds.data,
         sampling_seed=trial.seeds.sampling,

@@ -6,8 +6,6 @@ optimizer is compiled. So the same methods are called without what surrounds the
 """
 
 import inspect
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
@@ -29,30 +27,22 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 def step_at(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Update the weights by their gradients at a learning rate."""
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.step()
 
 
-def _bare(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of torch's without its decorators."""
-    bare: Callable[..., Any] = inspect.unwrap(method)
-    return bare
-
-
 class AdamW(torch.optim.AdamW):
     """``torch.optim.AdamW``, the same to the bit; it takes no closure and calls no step hooks."""
 
-    add_param_group = _bare(torch.optim.Optimizer.add_param_group)
-    state_dict = _bare(torch.optim.Optimizer.state_dict)
-    load_state_dict = _bare(torch.optim.Optimizer.load_state_dict)
-    zero_grad = _bare(torch.optim.Optimizer.zero_grad)
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update the weights."""
         _adam_step(self, closure)
 
 
-_adam_step = _bare(torch.optim.Adam.step)
+_adam_step = inspect.unwrap(torch.optim.Adam.step)

@@ -11,17 +11,12 @@ import os
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 _DEVICES: Final = ("cpu", "cuda")
-
-
-class _Setting(NamedTuple):
-    read: Callable[[], Any]
-    write: Callable[[Any], object]
 
 
 def _read_autocast() -> tuple[Any, ...]:
@@ -56,42 +51,37 @@ def _write_directory(directory: str) -> None:
         os.chdir(directory)
 
 
-_SETTINGS: Final[Mapping[str, _Setting]] = {
-    "torch's number of threads": _Setting(torch.get_num_threads, torch.set_num_threads),
-    "torch's default dtype": _Setting(torch.get_default_dtype, torch.set_default_dtype),
-    "autocast": _Setting(_read_autocast, _write_autocast),
-    "the working directory": _Setting(_read_directory, _write_directory),
+_SETTINGS: Final[Mapping[str, tuple[Callable[[], Any], Callable[[Any], object]]]] = {
+    "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
+    "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "autocast": (_read_autocast, _write_autocast),
+    "the working directory": (_read_directory, _write_directory),
 }
+"""What reads each setting, and what writes it."""
 
 
 class ProcessState:
     """The settings and random generators of this process as they are now."""
 
     def __init__(self) -> None:
-        self._values = {name: setting.read() for name, setting in _SETTINGS.items()}
+        self._values = {name: read() for name, (read, _) in _SETTINGS.items()}
         self._generators = torch.get_rng_state(), np.random.get_state(), random.getstate()
 
     def changed(self) -> list[str]:
-        """Return the settings that differ by now, in words."""
-        return [name for name, setting in _SETTINGS.items() if setting.read() != self._values[name]]
+        return [name for name, (read, _) in _SETTINGS.items() if read() != self._values[name]]
 
     def restore(self) -> None:
         """Restore the settings and the states of the CPU's random generators."""
         for name in self.changed():
-            _SETTINGS[name].write(self._values[name])
+            _SETTINGS[name][1](self._values[name])
         torch.set_rng_state(self._generators[0])
         np.random.set_state(self._generators[1])
         random.setstate(self._generators[2])
 
 
 def seed_all(seed: int) -> None:
-    """Seed the global random generators of torch, numpy and Python, on every device.
-
-    A model of the user's may draw from any of them.
-
-    Args:
-        seed: a whole number from 0 to 2**63 - 1.
-    """
+    """Seed the global random generators of torch, numpy and Python, on every device: a model of the
+    user's may draw from any of them."""
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)

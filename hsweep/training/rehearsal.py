@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from hsweep.design.trial import Trial
 from hsweep.errors import defined_at, shown, told, user_frame
 from hsweep.training.batches import leaves, moved, num_examples, parts_of, rows_of
-from hsweep.training.evaluation import Declared, MetricsError
+from hsweep.training.evaluation import MetricsError, checked_metrics
 from hsweep.training.memory import is_out_of_memory
 from hsweep.training.opening import autocast_of, data_of
 from hsweep.training.process_state import ProcessState, seed_all
@@ -85,8 +85,7 @@ def open_data(trial: Trial) -> TaskData:
 def rehearse(trial: Trial, data: TaskData) -> str:
     """Try a trial out with its data open; return what could not be checked, empty for nothing.
 
-    Raises:
-        RehearsalError: the trial cannot be trained or evaluated.
+    A RehearsalError says that it cannot be trained or evaluated.
     """
     try:
         return _Rehearsal(trial, data).run()
@@ -105,7 +104,6 @@ class _Rehearsal:
     def __init__(self, trial: Trial, data: TaskData) -> None:
         self._trial, self._data = trial, data
         self._autocast = autocast_of(trial.recipe, _CPU)
-        self._declared = Declared.of(trial)
 
     def run(self) -> str:
         """Try loss, gradient and evaluation; return what could not be checked."""
@@ -216,7 +214,8 @@ class _Rehearsal:
             with torch.no_grad(), self._autocast:
                 returned = self._data.evaluate(model)
         try:
-            self._declared.checked(returned, may_lack=isinstance(self._data, FurtherEvaluated))
+            may_lack = isinstance(self._data, FurtherEvaluated)
+            checked_metrics(self._trial, returned, may_lack=may_lack)
         except MetricsError as error:
             raise RehearsalError(str(error), defined_at(self._data.evaluate)) from error
 
@@ -252,7 +251,6 @@ class _Shortening:
 
     @contextlib.contextmanager
     def of(self, model: nn.Module) -> Iterator[None]:
-        """Shorten the calls of a model."""
         before = model.register_forward_pre_hook(self._cut, with_kwargs=True, prepend=True)
         after = model.register_forward_hook(self._repeat, with_kwargs=True)
         try:

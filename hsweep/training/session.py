@@ -15,16 +15,12 @@ class Session(Protocol):
     @property
     def current(self) -> Assignment | None:
         """The trial whose failure it is if something is raised; None if that cannot be told."""
-        ...
 
     def next_events(self) -> Sequence[TrialEvent]:
         """Train up to the next reports; nothing after the last."""
-        ...
 
     def drop(self, key: str) -> None:
         """End one of the trials, keeping what is not yet on disk."""
-        ...
 
     def close(self) -> None:
-        """End all trials, keeping what is not yet on disk."""
-        ...
+        """End all trials, keeping what is not yet on disk, and give the device's memory back."""

@@ -10,25 +10,20 @@ from torch import Tensor, nn
 from hsweep.design.trial import Assignment, Event, OutOfMemory, Report, StorageFailure
 from hsweep.seeding import derived_seed
 from hsweep.training.checkpoints import StorageError
-from hsweep.training.compiled import compiled, forget_compiled, is_graphed
+from hsweep.training.compiled import compiled, is_graphed
 from hsweep.training.evaluation import Reporter
 from hsweep.training.memory import DoesNotFitError, fitting, measure_peak, release, shown
 from hsweep.training.micro_batches import Gradients, has_batch_statistics
-from hsweep.training.opening import Opened, open_trial
+from hsweep.training.opening import open_trial
 from hsweep.training.optimizers import step_at
 from hsweep.training.process_state import ProcessState, seed_all
 from hsweep.training.session import TrialEvent
+from hsweep.training.trial_state import Opened
 from tasks.base import Batch
 
 
 class TrialSession:
-    """A trial in training: ask for its next report, or close it.
-
-    Args:
-        assignment: the trial, and where its checkpoints lie.
-
-    Closing a session whose trial has not reported its last writes a checkpoint.
-    """
+    """A trial in training. To close it before its last report writes a checkpoint."""
 
     def __init__(self, assignment: Assignment) -> None:
         resources = assignment.resources
@@ -40,23 +35,18 @@ class TrialSession:
 
     @property
     def current(self) -> Assignment | None:
-        """The trial."""
         return self.assignment
 
     def next_events(self) -> Sequence[TrialEvent]:
-        """Return the next report, or why the trial cannot go on; nothing after the last."""
-        return [(self.assignment, event) for event in (next(self._reports, None),) if event]
+        event = next(self._reports, None)
+        return [(self.assignment, event)] if event else []
 
     def drop(self, key: str) -> None:
-        """End the trial, which is the only one."""
         assert key == self.assignment.trial.key
         self.close()
 
     def close(self) -> None:
-        """Stop training, keeping what is not yet on disk, and give the device's memory back.
-
-        Work that cannot be kept is lost: the trial then goes on from an older checkpoint.
-        """
+        # Work that cannot be kept is lost: the trial then goes on from an older checkpoint.
         self._reports.close()
         if self._device.type == "cuda":
             release(self._device)
@@ -67,11 +57,9 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Event, None
 
     Starts from the newest valid checkpoint if there is one; reports the checkpoint remembers and
     the record lacks are yielded again, so the record has no gap. The generator ends after the last
-    report or after one that says the trial diverged. Closing it before writes a checkpoint.
-
-    Where memory does not suffice for an update, it is repeated in smaller parts whose gradients
-    add up (see ``hsweep.training.micro_batches``), and so are all that follow. Where that does not
-    help, or checkpoints cannot be written, the generator ends by saying so instead of a report.
+    report or after one that says the trial diverged. Closing it before writes a checkpoint. Where
+    memory does not suffice for a single example, or checkpoints cannot be written, it ends by
+    saying so instead of a report.
 
     On the CPU the reports depend on the trial alone, to the bit, however often it was interrupted:
     the batch of a step and the state of the random generator at a report are functions of the
@@ -91,7 +79,7 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Event, None
             # The next attempt finds all that was kept.
             opened.state.close()
             if assignment.trial.recipe.compile != "off":
-                forget_compiled()
+                torch.compiler.reset()  # nothing of the model stays behind
         return
     except DoesNotFitError as error:
         ending: Event = _out_of_memory(assignment, device, error)
@@ -111,7 +99,7 @@ class _Loop:
         self._data, self._model, self._state = opened.data, opened.model, opened.state
         self._process = process
         self._trial, recipe = assignment.trial, assignment.trial.recipe
-        self._reporter = Reporter(assignment, *opened)
+        self._reporter = Reporter(assignment, opened)
         last = self._state.history[-1] if self._state.history else None
         self._gradients = Gradients(
             self._data,
@@ -177,7 +165,6 @@ class _Loop:
         return losses
 
     def _updated(self) -> Tensor:
-        """Update the model once, and return the loss before."""
         state, recipe, started = self._state, self._trial.recipe, _now()
         lr = self._learning_rate()
         self._batch = next(self._batches)
@@ -220,11 +207,6 @@ def _now() -> float:
 def _out_of_memory(
     assignment: Assignment, device: torch.device, error: DoesNotFitError
 ) -> OutOfMemory:
-    """Return how a trial that does not fit ends, with the bytes that it needs as far as known.
-
-    On CUDA these are its peak and what it asked for in vain; elsewhere what was planned for it, or
-    what it asked for if that alone is more.
-    """
     trial, asked = assignment.trial, error.asked_bytes
     if device.type == "cuda":
         needed = torch.cuda.max_memory_allocated(device) + (asked or 0)
@@ -237,5 +219,6 @@ def _out_of_memory(
     else:
         where, advice = "the device beside what else is on it", "it may fit alone"
     in_vain = f", {shown(asked)} of it asked for in vain" if asked else ""
-    message = f"{error.what} does not fit {where}: about {shown(needed)} needed{in_vain}; {advice}"
-    return OutOfMemory(message, needed)
+    return OutOfMemory(
+        f"{error.what} does not fit {where}: about {shown(needed)} needed{in_vain}; {advice}"
+    )

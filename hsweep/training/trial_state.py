@@ -1,8 +1,8 @@
 """What a trial's training consists of at a report, and its way to a checkpoint and back."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
-from typing import Any, Final
+from dataclasses import asdict, replace
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
@@ -15,6 +15,8 @@ from hsweep.training.checkpoints import (
     CheckpointStore,
     StorageError,
 )
+from hsweep.training.micro_batches import Autocast
+from tasks.base import TaskData
 
 _BEYOND_A_REPORT: Final = 0.1
 """Where reports are further apart than work at risk may be: the share of the time between two by
@@ -29,15 +31,7 @@ class TrialState:
     Checkpoints are written beside training where that keeps what a kill may cost within the limit;
     ``close`` waits for the last.
 
-    Args:
-        model: what is trained.
-        optimizer: what trains it.
-        assignment: the trial, and where its checkpoints lie.
-        clock: seconds, from any start.
-
     Attributes:
-        model: what is trained.
-        optimizer: what trains it.
         history: every report so far.
         train_seconds: time spent on updates and their data, over all attempts.
         data_seconds: the part of it spent waiting for data.
@@ -73,7 +67,6 @@ class TrialState:
 
     @property
     def unit(self) -> int:
-        """Budget units done."""
         return self.history[-1].unit if self.history else 0
 
     @property
@@ -166,7 +159,6 @@ class TrialState:
             self._writer.wait()
 
     def _save_now(self) -> None:
-        """Write a checkpoint, unless this state is on disk."""
         self._tried(self._writer.wait)
         if self._saved_unit != self.unit:
             self._save(beside=False)
@@ -232,10 +224,8 @@ class TrialState:
         again = f"trained again from unit {self.unit}" if self.unit else "trained from the start"
         if damaged:
             units = " and ".join(map(str, damaged))
-            found = f"checkpoint of unit {units} is"
-            if len(damaged) > 1:
-                found = f"checkpoints of units {units} are"
-            return f"the {found} damaged: {again}"
+            s, are = ("s", "are") if len(damaged) > 1 else ("", "is")
+            return f"the checkpoint{s} of unit{s} {units} {are} damaged: {again}"
         recorded, limit = self._assignment.recorded_through, self._assignment.checkpoint_seconds
         if not recorded:
             return ""
@@ -246,6 +236,16 @@ class TrialState:
         if (recorded - self.unit) * pace <= 2 * usual:
             return ""
         return f"the newest checkpoint left is of unit {self.unit} of {recorded} on record: {again}"
+
+
+class Opened(NamedTuple):
+    """A trial ready to train on a device, and what its losses are computed under."""
+
+    data: TaskData
+    model: nn.Module
+    state: TrialState
+    autocast: Autocast
+    device: torch.device
 
 
 def _store(root: str, key: str, attempt: int) -> CheckpointStore:
@@ -261,7 +261,4 @@ def _shapes(weights: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _row(report: Report) -> dict[str, Any]:
-    """Return what a checkpoint remembers of a report."""
-    names = (each.name for each in fields(report))
-    row = {name: getattr(report, name) for name in names if name not in _NOT_KEPT}
-    return row | {"metrics": dict(report.metrics)}
+    return {name: value for name, value in asdict(report).items() if name not in _NOT_KEPT}

@@ -42,12 +42,7 @@ class TrialError:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What happened to one trial of a worker.
-
-    Attributes:
-        key: the trial.
-        attempt: as in its assignment.
-    """
+    """What happened to one trial of a worker, in one of its attempts."""
 
     key: str
     attempt: int
@@ -58,27 +53,19 @@ class BrokenWorkerError(RuntimeError):
     """A trial raised here: what it left behind in the process is not known, so it ends."""
 
 
-def unwatched(_assignment: Assignment, _is_turn: bool) -> contextlib.AbstractContextManager[None]:
-    """Watch over nothing."""
-    return contextlib.nullcontext()
-
-
 class WorkerQueue:
     """Trains trials in a thread of its own.
 
     It begins when it is first asked for messages: until then a process may be given up, and its
     trials be trained elsewhere. Trials that follow one another and are of one stack are opened at
-    once. Methods may be called from one other thread.
-
-    Args:
-        open_trials: opens trials, one or several of one stack.
-        watch: put around every piece of work that could hang.
+    once. Methods may be called from one other thread. ``watch`` is put around every piece of work
+    that could hang.
     """
 
     def __init__(
         self,
         open_trials: Callable[[Sequence[Assignment]], Session],
-        watch: Watch = unwatched,
+        watch: Watch = lambda _assignment, _is_turn: contextlib.nullcontext(),
     ) -> None:
         self._watch = watch
         self._open_trials = open_trials
@@ -93,7 +80,6 @@ class WorkerQueue:
         self._thread: threading.Thread | None = None
 
     def give(self, assignments: Sequence[Assignment]) -> None:
-        """Add trials to be trained after those that are there."""
         with self._changed:
             self._queue.extend(assignments)
             self._changed.notify_all()
@@ -102,10 +88,8 @@ class WorkerQueue:
         """Return what happened since the last time, as soon as there is something.
 
         Asking again means that everything returned before was judged: a trial that waits at a
-        rung and was not dropped goes on. Nothing is returned where nothing is left to train.
-
-        Raises:
-            BrokenWorkerError: a trial has raised, and that was returned already.
+        rung and was not dropped goes on. Nothing is returned where nothing is left to train. Once a
+        trial has raised, and that was returned, a BrokenWorkerError is raised.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="worker-queue", daemon=True)

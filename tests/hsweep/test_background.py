@@ -5,13 +5,13 @@ import errno
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tiny import TinyTask, tiny_sweep
+from tiny import tiny_sweep
+from tiny_clock import CLOCK, TimedTask
 from tiny_runs import (
     assert_equal_to_the_bit,
     assignment_of,
@@ -38,25 +38,10 @@ from hsweep.training.train import train
 CPU = torch.device("cpu")
 
 
-class Clock:
-    """Four seconds an epoch, whatever the machine does."""
-
-    now = 0.0
-
-    def perf_counter(self) -> float:
-        return Clock.now
-
-
-@dataclass(frozen=True)
-class TimedTask(TinyTask):
-    def before_update(self, number: int) -> None:
-        Clock.now += 1.0
-
-
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Clock, "now", 0.0)
-    monkeypatch.setattr(training, "time", Clock())
+    monkeypatch.setattr(CLOCK, "now", 0.0)
+    monkeypatch.setattr(training, "time", CLOCK)
 
 
 def trial_of(**changes: Any) -> Trial:
@@ -175,7 +160,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_does_not_change_it(
     undisturbed = [content(report) for report in said(tmp_path / "undisturbed")]
     gate.is_open.clear()
     gate.has_begun.clear()
-    Clock.now = 0.0
+    CLOCK.now = 0.0
     generator = train(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT), CPU)
     heard = [content(next(generator)) for _ in range(2)]
     assert gate.has_begun.wait(60)
@@ -269,7 +254,7 @@ def test_a_write_that_fails_is_a_storage_failure_at_the_next_report_and_nothing_
     undisturbed = [content(report) for report in said(tmp_path / "undisturbed")]
     full = {4}
     tried = failing(monkeypatch, full)
-    Clock.now = 0.0
+    CLOCK.now = 0.0
     heard = said(tmp_path)
     *reports, ending = heard
     assert isinstance(ending, StorageFailure)

@@ -33,7 +33,7 @@ def common(trial: Trial) -> tuple[Any, ...]:
     """What trials of one stack must agree on."""
     return (
         *(trial.model, trial.task, trial.budget, trial.resources, trial.stratum),
-        *(trial.recipe.batch_size, trial.recipe.precision, trial.recipe.optimizer),
+        trial.recipe,
     )
 
 
@@ -100,32 +100,6 @@ def test_a_trial_that_did_not_fit_beside_others_is_in_no_stack_and_beside_none(
                 last = Report(9, 9, {"nmse": 0.5, "fit": 0.5}, 1.0, is_last=True)
                 coordinator.report(assignment, last)
     assert sorted(ended) == sorted(trial.key for trial in trials)
-
-
-def test_replicates_and_points_apart_in_nothing_but_rates_are_stacked(tmp_path: Path) -> None:
-    sweep = tiny_sweep(
-        space=grid(width=[1, 2], lr=[0.1, 0.2], decay=[0.0, 0.1], batch=[8]),
-        recipe=recipe,
-        replicates=3,
-        stacked="always",
-    )
-    divided = stacks_of(sweep, tmp_path)
-    assert [len(stack) for stack in divided] == [12, 12]
-    widths = [{trial.point["width"] for trial in stack} for stack in divided]
-    assert sorted(widths, key=min) == [{1}, {2}]
-
-
-def test_strata_with_rungs_of_their_own_stay_apart(tmp_path: Path) -> None:
-    sweep = tiny_sweep(
-        space=grid(width=[1], lr=[0.1, 0.2], decay=[0.0], batch=[8]),
-        recipe=recipe,
-        budget=epochs(9),
-        early_stopping=Asha(grace=1, strata=("lr",)),
-        replicates=2,
-        stacked="always",
-    )
-    divided = stacks_of(sweep, tmp_path)
-    assert [len({trial.stratum for trial in stack}) for stack in divided] == [1, 1]
 
 
 def test_a_trial_that_ends_with_the_clock_is_not_stacked(tmp_path: Path) -> None:

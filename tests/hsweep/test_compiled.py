@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tiny import tiny_sweep
-from tiny_runs import assignment_of, content, planned
+from tiny_runs import assignment_of, content, planned, saved
 from torch import nn
 
 from hsweep import Recipe, UserError, epochs, grid
@@ -21,7 +21,6 @@ from hsweep.planning.plan import make_plan
 from hsweep.running.run import connect
 from hsweep.training import compiler
 from hsweep.training import train as training
-from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.compiled import compiled, is_graphed
 from hsweep.training.stacked.candidates import kind_of
 from hsweep.training.train import train
@@ -58,12 +57,6 @@ def reports_of(trial: Trial, folder: Path, **more: Any) -> list[Any]:
 
 def values(reports: list[Any]) -> list[float]:
     return [value for report in reports for value in report[2].values()]
-
-
-def saved(folder: Path, trial: Trial) -> dict[str, Any]:
-    found = CheckpointStore(str(folder), trial.key, 9).search(CPU).state
-    assert found is not None
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -128,10 +128,6 @@ class TestShares:
         fixed = Resources(cpus=1, gpus=0.5)
         assert DeviceShares(DEVICE).resources(trial_of(GIB, resources=fixed)) == fixed
 
-    def test_a_device_has_memory(self) -> None:
-        with pytest.raises(ValueError, match="a device has memory"):
-            DeviceShares(0)
-
     def test_where_a_share_did_not_suffice_trials_of_that_shape_get_a_larger_one(self) -> None:
         shares, trial = DeviceShares(DEVICE), trial_of(GIB)
         assert shares.at_once(trial) == 8

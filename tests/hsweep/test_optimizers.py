@@ -27,7 +27,9 @@ RECIPES = {
     "plain": Recipe(lr=0.01, batch_size=16, warmup_fraction=0.1),
     "decay": Recipe(lr=0.01, batch_size=16, weight_decay=0.1),
     "clipped": Recipe(lr=0.01, batch_size=16, weight_decay=0.1, clip_norm=0.05),
-    "clipped sgd": Recipe(lr=0.01, batch_size=16, optimizer="sgd", clip_norm=0.05),
+    "clipped sgd": Recipe(
+        lr=0.01, batch_size=16, optimizer="sgd", weight_decay=0.1, clip_norm=0.05
+    ),
     "bfloat16": Recipe(lr=0.01, batch_size=16, precision="bfloat16", clip_norm=1.0),
 }
 

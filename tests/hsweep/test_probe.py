@@ -11,21 +11,19 @@ import pytest
 import torch
 from click.testing import CliRunner
 from mlflow import MlflowClient
-from runner_contract import StopAt
 from tiny import TinyData, TinyTask, tiny_sweep
 from tiny_attention import attentive_sweep
-from tiny_runs import assignment_of, content, coordinating, histories, planned, statuses
+from tiny_runs import assignment_of, content, coordinating, planned, saved
 from tiny_studies import tables_of
 from torch import nn
 
 from hsweep import Asha, UserError, epochs, grid, preset
 from hsweep.cli import main
 from hsweep.coordination.runner import InlineRunner
-from hsweep.design.trial import Assignment, Report, Trial, TrialStatus
+from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.paths import Home
 from hsweep.record.journal import Journal
 from hsweep.record.study import Study
-from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.train import train
 from models.conditioning import Conditioning
 from models.layer_conditioning import METRICS, is_probed, layer_metric
@@ -80,9 +78,7 @@ class TestReports:
                 if report.is_last:
                     generator.close()
             finals.append(reports)
-            saved = CheckpointStore(str(tmp_path / name), trial.key, attempt=9).search(CPU).state
-            assert saved is not None
-            weights.append(saved["model"])
+            weights.append(saved(tmp_path / name, trial)["model"])
         assert finals[0] == finals[1]
         assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
@@ -217,22 +213,6 @@ class TestStudies:
             trials, _ = tables_of(journal, ["nmse", *METRICS])
         ends = {(row["reached"], row["condition_number"] is None) for row in trials.to_pylist()}
         assert ends == {(3, True), (5, False)}
-
-    def test_a_stopped_study_goes_on_with_the_same_numbers(self, tmp_path: Path) -> None:
-        sweep = attentive_sweep(probe=PROBE, checkpoint_seconds=0.0)
-        with coordinating(sweep, tmp_path / "calm") as coordinator:
-            InlineRunner().run(coordinator)
-        for number in (1, 3, 7):
-            folder = tmp_path / f"cut {number}"
-            with coordinating(sweep, folder) as coordinator:
-                coordinator.observer = stop = StopAt(number)
-                stop.coordinator = coordinator
-                InlineRunner().run(coordinator)
-                assert coordinator.stop_requested
-            with coordinating(sweep, folder) as coordinator:
-                InlineRunner().run(coordinator)
-            assert histories(folder) == histories(tmp_path / "calm")
-            assert set(statuses(folder).values()) == {TrialStatus.FINISHED}
 
 
 SWEEP_FILE = """

@@ -22,7 +22,6 @@ from hsweep import Recipe, UserError, epochs, grid
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Trial
 from hsweep.running.run import connect
-from hsweep.training import process_state
 from hsweep.training.process_state import ProcessState
 from hsweep.training.train import TrialSession
 from models.retrieval import RetrievalTransformer
@@ -41,11 +40,9 @@ CHANGES: dict[str, Callable[[], Any]] = {
 @pytest.fixture(autouse=True)
 def as_it_was() -> Iterator[None]:
     """Other tests find the process as it was, even if the code under test does not see to it."""
-    settings = process_state._SETTINGS
-    values = {name: setting.read() for name, setting in settings.items()}
+    before = ProcessState()
     yield
-    for name, setting in settings.items():
-        setting.write(values[name])
+    before.restore()
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -254,27 +251,6 @@ def test_a_trial_leaves_no_model_and_no_data_of_its_own_behind(tmp_path: Path) -
     gc.collect()
     assert len(alive) == 4
     assert [ref() for ref in alive] == [None] * 4
-
-
-def test_thirty_trials_need_no_more_memory_than_ten(tmp_path: Path) -> None:
-    def resident() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-
-    trials = [
-        of_model(
-            RetrievalTransformer(**{**SMALL, "heads": heads}),
-            RETRIEVAL,
-            recipe=Recipe(lr=0.01, batch_size=16),
-        )
-        for heads in range(1, 6)
-    ]
-    for number in range(30):
-        if number == 10:
-            gc.collect()
-            after_ten = resident()
-        run(trials[number % 5], tmp_path / str(number))
-    gc.collect()
-    assert resident() - after_ten < 8 << 20
 
 
 # A process for each.

@@ -44,7 +44,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, said: Mapping[str, int | Exception 
                 raise each
         return found
 
-    monkeypatch.setattr(ray_nodes, "_ask", lambda name: name)
+    monkeypatch.setattr(ray_nodes, "on_node", lambda name, *_, **__: name)
     monkeypatch.setattr(ray, "wait", wait)
     monkeypatch.setattr(ray, "get", get)
     monkeypatch.setattr(ray, "cancel", lambda reference: None)

@@ -45,6 +45,13 @@ def runner(local_ray: None, tmp_path: Path) -> RayRunner:
     return RayRunner(scratch=str(tmp_path / "ray"))
 
 
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    return folder
+
+
 class TestRayRunner(RunnerContract):
     @pytest.fixture
     def runner(self, runner: RayRunner) -> RayRunner:
@@ -52,10 +59,8 @@ class TestRayRunner(RunnerContract):
 
 
 def test_a_worker_killed_in_the_middle_costs_only_the_way_back_to_its_checkpoint(
-    runner: RayRunner, tmp_path: Path
+    runner: RayRunner, tmp_path: Path, traces: Path
 ) -> None:
-    traces = tmp_path / "traces"
-    traces.mkdir()
     waiting = TinyTask(waits_at=10, folder=str(traces))
     sweep = tiny_sweep(
         space=grid(width=[1, 2, 3], dropout=[0.3]),
@@ -112,10 +117,8 @@ class NotingTask(TinyTask):
 
 
 def test_processes_are_reused_between_trials_of_one_size_and_each_gets_what_it_asked_for(
-    runner: RayRunner, tmp_path: Path
+    runner: RayRunner, tmp_path: Path, traces: Path
 ) -> None:
-    traces = tmp_path / "traces"
-    traces.mkdir()
     sweep = tiny_sweep(
         space=grid(width=[1, 2, 3, 4, 5, 6, 7]),
         task=NotingTask(folder=str(traces)),
@@ -168,10 +171,8 @@ def test_classes_of_the_users_models_reach_workers_that_have_no_such_files(
 
 
 def test_with_isolation_every_trial_has_a_process_of_its_own(
-    runner: RayRunner, tmp_path: Path
+    runner: RayRunner, tmp_path: Path, traces: Path
 ) -> None:
-    traces = tmp_path / "traces"
-    traces.mkdir()
     sweep = tiny_sweep(
         space=grid(width=[1, 2, 3]), task=NotingTask(folder=str(traces)), isolate=True
     )
@@ -182,46 +183,10 @@ def test_with_isolation_every_trial_has_a_process_of_its_own(
     assert len({trace.name.split("-")[1] for trace in traces.iterdir()}) == 3
 
 
-@dataclass(frozen=True)
-class LeakyTask(TinyTask):
-    """Leaves its process with another default dtype and working directory than it found."""
-
-    def open(self, **settings: Any) -> TinyData:
-        import torch
-
-        data = super().open(**settings)
-        found = (torch.get_default_dtype(), str(Path.cwd()))
-        with (self._traces() / f"{os.getpid()}").open("a") as file:
-            file.write(f"{found}\n")
-        torch.set_default_dtype(torch.float64)
-        os.chdir("/")
-        data._train = tuple(part.double() for part in data._train)  # type: ignore[assignment]
-        data._val = tuple(part.double() for part in data._val)  # type: ignore[assignment]
-        return data
-
-
-def test_what_a_trial_changes_of_its_worker_does_not_reach_the_next(
-    runner: RayRunner, tmp_path: Path
+def test_an_adaptive_search_fills_the_slots_too(
+    runner: RayRunner, tmp_path: Path, traces: Path
 ) -> None:
-    traces = tmp_path / "traces"
-    traces.mkdir()
-    sweep = tiny_sweep(space=grid(width=[1, 2, 3, 4]), task=LeakyTask(folder=str(traces)))
-    with coordinating(sweep, tmp_path / "study") as coordinator:
-        runner.max_concurrent = 1
-        runner.run(coordinator)
-        assert {row.status for row in coordinator.journal.trials()} == {"finished"}
-        notes = [entry.payload.get("note", "") for entry in coordinator.journal.reports()]
-    (lines,) = (trace.read_text().splitlines() for trace in traces.iterdir())
-    assert len(lines) == 4
-    assert len(set(lines)) == 1
-    assert "torch.float32" in lines[0]
-    assert any("changed torch's default dtype" in note for note in notes)
-
-
-def test_an_adaptive_search_fills_the_slots_too(runner: RayRunner, tmp_path: Path) -> None:
     """Its trials are not known before it starts, only draws of the kind it will propose."""
-    traces = tmp_path / "traces"
-    traces.mkdir()
     half = Resources(cpus=0.5)
     sweep = adaptive(5, task=TinyTask(waits_at=6, folder=str(traces)), resources=half)
     at_once: list[int] = []
@@ -310,26 +275,6 @@ def test_a_cluster_that_cannot_be_reached_is_the_users_error(
         RayRunner(scratch=str(tmp_path), address="10.255.255.1:6379").connect()
 
 
-def test_nothing_of_ours_raises_into_tune(runner: RayRunner, tmp_path: Path) -> None:
-    """The record breaks in the middle; the run ends with a reason."""
-    sweep = tiny_sweep(space=grid(width=[1, 2, 3, 4]), budget=epochs(4))
-    with coordinating(sweep, tmp_path / "study") as coordinator:
-        record, left = coordinator.journal.record, iter(range(100))
-
-        def breaking(*arguments: Any) -> bool:
-            if next(left) >= 3:
-                raise OSError("no space left on device")
-            return record(*arguments)
-
-        coordinator.journal.record = breaking  # type: ignore[method-assign]
-        runner.run(coordinator)
-        assert "no space left on device" in (coordinator.stop_reason or "")
-    with coordinating(sweep, tmp_path / "study") as coordinator:
-        runner.run(coordinator)
-        assert coordinator.stop_reason is None
-        assert {row.status for row in coordinator.journal.trials()} == {"finished"}
-
-
 @dataclass(frozen=True)
 class CountingTask(TinyTask):
     """Leaves a file for every update."""
@@ -398,10 +343,8 @@ def test_a_process_out_of_reach_for_a_moment_costs_the_trial_nothing(
 
 
 def test_a_process_that_dies_between_two_trials_is_held_against_neither(
-    monkeypatch: pytest.MonkeyPatch, runner: RayRunner, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, runner: RayRunner, tmp_path: Path, traces: Path
 ) -> None:
-    traces = tmp_path / "traces"
-    traces.mkdir()
     sweep = tiny_sweep(
         space=grid(width=[1, 2]), task=NotingTask(folder=str(traces)), max_failures=0
     )
@@ -425,10 +368,8 @@ def test_a_process_that_dies_between_two_trials_is_held_against_neither(
     assert sorted(row.attempt for row in rows) == [1, 2]
 
 
-def test_tunes_own_files_are_not_needed(runner: RayRunner, tmp_path: Path) -> None:
+def test_tunes_own_files_are_not_needed(runner: RayRunner, tmp_path: Path, traces: Path) -> None:
     """They are removed, and a file put in the folder's place, while a trial waits to fail."""
-    traces = tmp_path / "traces"
-    traces.mkdir()
     failing = TinyTask(waits_at=6, raises_at=6, folder=str(traces))
     sweep = tiny_sweep(
         space=grid(width=[1, 2, 3]),

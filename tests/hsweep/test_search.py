@@ -159,12 +159,9 @@ def test_the_end_of_a_search_is_said_wherever_outcomes_are(
 
 
 def test_a_search_of_which_all_is_refused_names_what_most_were_refused_for() -> None:
-    refusals = search._Refusals()
-    for number in range(900):
-        refusals.note(f"num_params {number} is above --max-params 12")
-    for _ in range(100):
-        refusals.note("the same as a point before")
-    assert str(refusals) == (
+    refusals = [f"num_params {number} is above --max-params 12" for number in range(900)]
+    refusals += ["the same as a point before"] * 100
+    assert search._summary(refusals) == (
         "1,000 proposals in a row were refused, 900 of them for one reason (for example "
         "num_params 0 is above --max-params 12)"
     )

@@ -9,20 +9,19 @@ from typing import Any
 import pytest
 import torch
 from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
-from tiny_runs import assignment_of, content, planned
+from tiny_clock import CLOCK, TimedTask
+from tiny_runs import assignment_of, content, planned, saved
 from torch import nn
 
-from hsweep import Point, Recipe, epochs, grid, seconds, steps
+from hsweep import Recipe, epochs, grid, steps
 from hsweep.design.trial import Assignment, Report, StorageFailure, Trial
 from hsweep.training.checkpoints import CheckpointStore, StorageError
 from hsweep.training.opening import autocast_of
 from hsweep.training.optimizers import build_optimizer
 from hsweep.training.stacked import replicate as stacked_replicate
 from hsweep.training.stacked import session as stacked_session
-from hsweep.training.stacked.door import SeveralSession
 from hsweep.training.stacked.session import StackedSession
-from hsweep.training.stacked.stack import Stack
-from hsweep.training.stacked.updates import CannotStackError, Member
+from hsweep.training.stacked.stack import Member, Stack
 from hsweep.training.train import train
 
 CPU = torch.device("cpu")
@@ -42,15 +41,6 @@ def replicates(number: int = 3, **changes: Any) -> tuple[Trial, ...]:
     return planned(tiny_sweep(replicates=number, **settings))
 
 
-def rates(**axes: list[float]) -> dict[str, Any]:
-    """Changes of a sweep whose recipe has the rates of its axes."""
-
-    def recipe(point: Point) -> Recipe:
-        return replace(RECIPE, **{name: point[name] for name in axes})
-
-    return {"space": grid(width=[4], **axes), "recipe": recipe}
-
-
 def assignments_of(trials: Sequence[Trial], folder: Path, **settings: Any) -> list[Assignment]:
     return [assignment_of(trial, folder, **settings) for trial in trials]
 
@@ -59,22 +49,16 @@ def session_of(trials: Sequence[Trial], folder: Path, **settings: Any) -> Stacke
     return StackedSession(assignments_of(trials, folder, **settings), always=True)
 
 
-def words_of(session: StackedSession | SeveralSession) -> Iterator[tuple[str, Report]]:
-    while words := session.next_events():
-        for assignment, said in words:
-            assert isinstance(said, Report)
-            yield assignment.trial.key, said
-
-
-def reports_of(session: StackedSession | SeveralSession) -> Reports:
-    """Train to the end, keeping the last state of every trial."""
+def reports_of(session: StackedSession, **until: int) -> Reports:
+    """Train to the end, or some trials until a unit, keeping the last state of every trial."""
     found: Reports = {}
     while words := session.next_events():
         for assignment, said in words:
             assert isinstance(said, Report)
-            found.setdefault(assignment.trial.key, []).append(said)
-            if said.is_last:
-                session.drop(assignment.trial.key)
+            key = assignment.trial.key
+            found.setdefault(key, []).append(said)
+            if said.is_last or said.unit == until.get(key):
+                session.drop(key)
     session.close()
     return found
 
@@ -91,28 +75,9 @@ def separately(trials: Sequence[Trial], folder: Path, **settings: Any) -> Report
     return found
 
 
-def saved(folder: Path, trial: Trial) -> dict[str, Any]:
-    found = CheckpointStore(str(folder), trial.key, attempt=99).search(CPU).state
-    assert found is not None
-    return found
-
-
 def assert_close(one: Any, other: Any, rtol: float) -> None:
     """Equal nests of tensors and numbers, but for rounding."""
-    if isinstance(one, torch.Tensor):
-        torch.testing.assert_close(one, other, rtol=rtol, atol=rtol)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for name in one:
-            assert_close(one[name], other[name], rtol)
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(other)
-        for mine, theirs in zip(one, other, strict=True):
-            assert_close(mine, theirs, rtol)
-    elif isinstance(one, float):
-        assert other == pytest.approx(one, rel=rtol, abs=rtol, nan_ok=True)
-    else:
-        assert one == other
+    torch.testing.assert_close(one, other, rtol=rtol, atol=rtol, equal_nan=True)
 
 
 def assert_same_trials(
@@ -143,7 +108,6 @@ def assert_as_separately(trials: Sequence[Trial], tmp_path: Path, rtol: float) -
         pytest.param(
             {"recipe": replace(RECIPE, optimizer="sgd", betas=(0.0, 0.0))}, id="no momentum"
         ),
-        pytest.param(rates(lr=[0.01, 0.03], weight_decay=[0.0, 0.3]), id="rates and seeds"),
         pytest.param({"budget": steps(10, report_every=3)}, id="a budget of updates"),
         pytest.param({"budget": epochs(5, report_every=2)}, id="a shorter last unit"),
     ],
@@ -169,59 +133,11 @@ def test_under_autocast_it_is_the_same_up_to_its_rounding(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("float64")
-def test_trials_that_differ_in_rates_alone_share_one_stream_of_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trials = replicates(1, **rates(lr=[0.01, 0.03, 0.1]))
-    streams: list[int] = []
-    batches = TinyData.batches
-
-    def noting(data: TinyData, start_step: int) -> Any:
-        streams.append(start_step)
-        return batches(data, start_step)
-
-    there = separately(trials, tmp_path / "separately")
-    monkeypatch.setattr(TinyData, "batches", noting)
-    here = reports_of(session_of(trials, tmp_path / "together"))
-    assert streams == [0]
-    folders = tmp_path / "together", tmp_path / "separately"
-    assert_same_trials(trials, (here, folders[0]), (there, folders[1]), 1e-10)
-
-
-@pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("fits", [1, 2, 3])
-def test_where_memory_suffices_for_fewer_at_once_the_same_comes_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: int
-) -> None:
-    part = Stack._part
-    most: list[int] = []
-
-    def limited(stack: Stack, rows: slice, *batch: Any, is_shared: bool) -> Any:
-        if rows.stop - rows.start > fits:
-            raise torch.OutOfMemoryError("out of memory on purpose")
-        most.append(rows.stop - rows.start)
-        return part(stack, rows, *batch, is_shared=is_shared)
-
-    monkeypatch.setattr(Stack, "_part", limited)
-    assert_as_separately(replicates(5), tmp_path, rtol=1e-10)
-    assert max(most) <= fits
-
-
-@pytest.mark.usefixtures("float64")
 def test_a_trial_that_is_dropped_leaves_its_work_and_the_others_go_on(tmp_path: Path) -> None:
     trials = replicates(4)
     here, there = tmp_path / "together", tmp_path / "separately"
-    session = session_of(trials, here)
     dropped = trials[1].key
-    reports: Reports = {}
-    while words := session.next_events():
-        for assignment, said in words:
-            assert isinstance(said, Report)
-            key = assignment.trial.key
-            reports.setdefault(key, []).append(said)
-            if said.is_last or (key == dropped and said.unit == 2):
-                session.drop(key)
-    session.close()
+    reports = reports_of(session_of(trials, here), **{dropped: 2})
     assert [report.unit for report in reports[dropped]] == [1, 2]
     # It goes on separately, from where it was dropped.
     again = separately(trials[1:2], here, attempt=2, recorded_through=2)
@@ -297,17 +213,34 @@ def test_a_checkpoint_holds_one_trials_numbers_alone(tmp_path: Path) -> None:
     assert sizes[0] <= sizes[1] + 256
 
 
+class WildData(TinyData):
+    """Of every other seed, from the third epoch on, numbers that no weight survives."""
+
+    def batches(self, start_step: int) -> Iterator[Any]:
+        for number, inputs, outputs in super().batches(start_step):
+            scale = 1e200 if number > 8 and self._sampling_seed % 2 else 1.0
+            yield number, inputs * scale, outputs
+
+
+@dataclass(frozen=True)
+class WildTask(TinyTask):
+    def open(self, **settings: Any) -> TinyData:
+        return WildData(self, **settings)
+
+
 @pytest.mark.usefixtures("float64")
-def test_one_that_diverges_says_so_and_hurts_nobody(tmp_path: Path) -> None:
-    trials = replicates(2, **rates(lr=[0.01, 1e200, 0.03]))
+def test_one_that_diverges_says_so_and_changes_no_other(tmp_path: Path) -> None:
+    trials = replicates(4, task=WildTask())
     here, there = tmp_path / "together", tmp_path / "separately"
     reports = reports_of(session_of(trials, here))
     expected = separately(trials, there)
-    diverged = [trial for trial in trials if trial.recipe.lr == 1e200]
-    sound = [trial for trial in trials if trial.recipe.lr != 1e200]
+    diverged = [trial for trial in trials if trial.seeds.sampling % 2]
+    sound = [trial for trial in trials if trial not in diverged]
+    assert diverged
+    assert sound
     for trial in diverged:
-        (last,) = [each for each in reports[trial.key] if each.diverged_at is not None]
-        assert last == reports[trial.key][-1]
+        last = reports[trial.key][-1]
+        assert last.diverged_at is not None
         assert not last.is_last
         assert content(last) == content(expected[trial.key][-1])
     assert_same_trials(sound, (reports, here), (expected, there), 1e-10)
@@ -325,32 +258,11 @@ def test_a_loss_that_is_not_finite_ends_trials_at_the_same_update(
 
 def test_the_first_new_report_says_that_a_trial_was_not_trained_alone(tmp_path: Path) -> None:
     trials = replicates(3)
-    session = session_of(trials, tmp_path)
-    notes = [(said.unit, said.note) for _, said in words_of(session)]
+    reports = reports_of(session_of(trials, tmp_path))
+    notes = [(said.unit, said.note) for found in reports.values() for said in found]
     told = [(unit, note) for unit, note in notes if note]
     assert [unit for unit, _ in told] == [1, 1, 1]
     assert all("with 2 other trials of its shape" in note for _, note in told)
-
-
-class Clock:
-    """Time that passes only when told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
-CLOCK = Clock()
-
-
-@dataclass(frozen=True)
-class TimedTask(TinyTask):
-    """Every loss takes four seconds of the clock."""
-
-    def before_update(self, number: int) -> None:
-        CLOCK.now += 4.0
 
 
 def timed_session(
@@ -364,7 +276,7 @@ def timed_session(
 def test_an_updates_time_is_shared_by_those_that_it_was_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trials = replicates(4, task=TimedTask(), budget=epochs(2))
+    trials = replicates(4, task=TimedTask(seconds=4.0), budget=epochs(2))
     reports = reports_of(timed_session(trials, tmp_path, monkeypatch, 1e9))
     for trial in trials:
         # Four updates an epoch, each of a second for each of the four.
@@ -375,7 +287,7 @@ def test_an_updates_time_is_shared_by_those_that_it_was_for(
 def test_no_more_of_all_trials_time_is_at_risk_than_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trials = replicates(4, task=TimedTask(), budget=epochs(4))
+    trials = replicates(4, task=TimedTask(seconds=4.0), budget=epochs(4))
     session = timed_session(trials, tmp_path, monkeypatch, limit=32.0)
     session.next_events()
     # An epoch took 16 seconds of which 4 are a trial's; after two of them 32 would be at risk.
@@ -407,7 +319,7 @@ def test_a_trial_whose_checkpoint_cannot_be_written_says_so_and_the_others_go_on
     ending = said[trials[1].key][-1]
     assert ending == StorageFailure("the disk is full")
     assert [len(said[trial.key]) for trial in trials] == [4, 2, 4]
-    assert session.remaining == []
+    assert session.reason == ""
 
 
 @dataclass(frozen=True)
@@ -446,44 +358,12 @@ class UndeclaredTask(TinyTask):
         return UndeclaredData(super().open(**settings))
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"task": UndeclaredTask()}, "does not say that its loss"),
-        ({"budget": seconds(1)}, "not of one kind"),
-        ({"model": lambda _: Normed(4)}, "batch norm"),
-    ],
-)
-def test_what_cannot_be_trained_together_is_refused_with_the_reason(
-    tmp_path: Path, changes: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(CannotStackError, match=reason):
-        session_of(replicates(**changes), tmp_path)
-
-
-def test_trials_of_different_shapes_are_refused(tmp_path: Path) -> None:
-    for changes in (
-        {"space": grid(width=[2, 4])},
-        {"space": grid(dim=[3, 4]), "task": lambda p: TinyTask(p.dim),
-         "model": lambda p: TinyModel(4)},
-        {"space": grid(width=[4], size=[4, 8]),
-         "recipe": lambda p: Recipe(batch_size=p["size"])},
-    ):  # fmt: skip
-        with pytest.raises(CannotStackError, match="not of one kind"):
-            session_of(replicates(1, **changes), tmp_path)
-
-
 def test_a_trial_in_parts_of_batches_stays_separate(tmp_path: Path) -> None:
     trials = replicates(2, task=TinyTask(fits=4))
     generator = train(assignment_of(trials[0], tmp_path), CPU)
     assert next(generator).micro_batch == 4  # type: ignore[union-attr]
     generator.close()
-    with pytest.raises(CannotStackError, match="parts of batches"):
-        session_of(trials, tmp_path, attempt=2)
-
-
-def bundle_of(trials: Sequence[Trial], folder: Path, **settings: Any) -> SeveralSession:
-    return SeveralSession(assignments_of(trials, folder, **settings), always=True)
+    assert "parts of batches" in session_of(trials, tmp_path, attempt=2).reason
 
 
 @pytest.mark.parametrize(
@@ -494,16 +374,17 @@ def bundle_of(trials: Sequence[Trial], folder: Path, **settings: Any) -> Several
             {"space": grid(width=[4], dropout=[0.5])}, "random operation", id="random numbers"
         ),
         pytest.param({"task": TinyTask(fits=4)}, "memory does not suffice", id="no memory"),
-        pytest.param({"task": UndeclaredTask()}, "does not say", id="refused at once"),
+        pytest.param({"task": UndeclaredTask()}, "does not say", id="nothing is said of the loss"),
+        pytest.param({"model": lambda _: Normed(4)}, "batch norm", id="batch norm"),
     ],
 )
-def test_a_bundle_that_cannot_be_one_program_is_trained_one_after_another(
+def test_a_session_that_cannot_be_one_program_is_trained_one_after_another(
     tmp_path: Path, changes: dict[str, Any], reason: str
 ) -> None:
     trials = replicates(**changes)
-    bundle = bundle_of(trials, tmp_path / "bundle")
-    reports = reports_of(bundle)
-    assert reason in bundle.reason
+    session = session_of(trials, tmp_path / "session")
+    reports = reports_of(session)
+    assert reason in session.reason
     expected = separately(trials, tmp_path / "separately")
     for trial in trials:
         # To the bit: none of them was trained as part of a program.
@@ -529,10 +410,10 @@ class UnevenData(TinyData):
 
 def test_trials_that_part_on_the_way_keep_what_they_have(tmp_path: Path) -> None:
     trials = replicates(task=UnevenTask())
-    here, there = tmp_path / "bundle", tmp_path / "separately"
-    bundle = bundle_of(trials, here)
-    reports = reports_of(bundle)
-    assert "differ in shape" in bundle.reason
+    here, there = tmp_path / "session", tmp_path / "separately"
+    session = session_of(trials, here)
+    reports = reports_of(session)
+    assert "differ in shape" in session.reason
     units = [[report.unit for report in found] for found in reports.values()]
     assert units == [[1, 2, 3, 4]] * 3
     assert_same_trials(trials, (reports, here), (separately(trials, there), there), 1e-3)
@@ -540,15 +421,15 @@ def test_trials_that_part_on_the_way_keep_what_they_have(tmp_path: Path) -> None
 
 def test_what_one_trial_raises_is_raised_as_its_own(tmp_path: Path) -> None:
     trials = replicates(task=TinyTask(raises_at=6, raises=3, folder=str(tmp_path)))
-    bundle = bundle_of(trials, tmp_path)
+    session = session_of(trials, tmp_path)
     for _ in trials:
-        assert bundle.next_events()[0][1].unit == 1  # type: ignore[union-attr]
-        if bundle.current is not None:
+        assert session.next_events()[0][1].unit == 1  # type: ignore[union-attr]
+        if session.current is not None:
             break
     with pytest.raises(RuntimeError, match="raised on purpose before update 6"):
-        bundle.next_events()
-    assert bundle.current is not None
-    bundle.close()
+        session.next_events()
+    assert session.current is not None
+    session.close()
 
 
 @pytest.mark.parametrize(
@@ -566,9 +447,9 @@ def test_the_quicker_way_is_taken(
     session = StackedSession(assignments_of(replicates(16, budget=epochs(1)), tmp_path))
     words = session.next_events()
     if is_stacked:
-        assert (len(words), session.remaining) == (16, [])
+        assert (len(words), session.reason) == (16, "")
     else:
-        assert (words, len(session.remaining), session.reason) == ([], 16, "that is quicker here")
+        assert (len(words), session.reason) == (1, "that is quicker here")
     session.close()
 
 
@@ -578,11 +459,11 @@ def test_numbers_that_are_not_finite_stay_in_their_row() -> None:
     models = [TinyModel(4).build() for _ in range(3)]
     with torch.no_grad():
         next(models[1].parameters()).fill_(math.nan)
-    members = [Member(model, build_optimizer(model, RECIPE), RECIPE) for model in models]
+    members = [Member(model, build_optimizer(model, RECIPE)) for model in models]
     stack = Stack(members, data, autocast_of(RECIPE, CPU))
-    losses = stack.gradients([next(data.batches(0))])
+    losses = stack.gradients([next(data.batches(0))] * 3)
     stack.clip(0.1)
-    stack.update(0, 10)
+    stack.update(0.03)
     assert losses.isfinite().tolist() == [True, False, True]
     for number, model in enumerate(models):
         finite = all(bool(p.isfinite().all()) for p in model.parameters())

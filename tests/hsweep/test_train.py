@@ -10,8 +10,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
-from tiny_runs import assert_equal_to_the_bit, assignment_of, content, planned
+from tiny import TinyData, TinyTask, tiny_sweep
+from tiny_clock import CLOCK, TimedTask
+from tiny_runs import (
+    assert_equal_to_the_bit,
+    assignment_of,
+    content,
+    planned,
+    saved,
+    trained_with_stops,
+)
 from torch import nn
 
 from hsweep import Recipe, epochs, grid, seconds, steps
@@ -20,7 +28,6 @@ from hsweep.training import evaluation
 from hsweep.training import train as training
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.evaluation import MetricsError
-from hsweep.training.optimizers import AdamW, build_optimizer
 from hsweep.training.train import train
 from tasks.base import Metric
 
@@ -42,12 +49,6 @@ def interrupt_after(assignment: Assignment, num_reports: int) -> list[Report]:
     reports = [next(generator) for _ in range(num_reports)]
     generator.close()
     return reports
-
-
-def saved(root: Path, trial: Trial) -> dict[str, Any]:
-    found = CheckpointStore(str(root), trial.key, attempt=99).search(CPU).state
-    assert found is not None
-    return found
 
 
 def final_state(assignment: Assignment) -> dict[str, Any]:
@@ -95,31 +96,9 @@ def test_a_trial_interrupted_anywhere_ends_the_same_to_the_bit(
     lost: bool,
 ) -> None:
     root = tmp_path_factory.mktemp("interrupted")
-    recorded: dict[int, Any] = {}
-    for attempt, stop in enumerate([*stops, 6], start=1):
-        assignment = assignment_of(
-            WITH_DROPOUT,
-            root,
-            attempt=attempt,
-            recorded_through=max(recorded, default=0),
-            checkpoint_seconds=checkpoint_seconds,
-        )
-        generator = train(assignment, CPU)
-        for report in generator:
-            # What arrives again was the same before.
-            assert recorded.setdefault(report.unit, content(report)) == content(report)
-            if report.unit >= stop:
-                break
-        if lost and attempt <= len(stops):
-            # Killed rather than closed: what was not on disk is gone.
-            before = list((root / WITH_DROPOUT.key).glob("*.pt"))
-            generator.close()
-            for file in set((root / WITH_DROPOUT.key).glob("*.pt")) - set(before):
-                file.unlink()
-        else:
-            generator.close()
+    heard = trained_with_stops(WITH_DROPOUT, root, stops, checkpoint_seconds, lost=lost)
     reports, state = uninterrupted
-    assert [recorded[unit] for unit in sorted(recorded)] == reports
+    assert [content(report) for report in heard] == reports
     final = saved(root, WITH_DROPOUT)
     for part in ("model", "optimizer"):
         assert_equal_to_the_bit(final[part], state[part])
@@ -131,13 +110,6 @@ def test_reports_that_the_record_lacks_are_sent_again_and_no_others(tmp_path: Pa
     resumed = run(assignment_of(trial, tmp_path, attempt=2, recorded_through=2))
     assert [report.unit for report in resumed] == [3, 4, 5]
     assert resumed[:2] == first[2:]
-
-
-def test_a_checkpoint_of_the_last_report_is_enough_to_send_it(tmp_path: Path) -> None:
-    trial = one_trial(budget=epochs(3))
-    first = interrupt_after(assignment_of(trial, tmp_path), 3)
-    assert run(assignment_of(trial, tmp_path, attempt=2)) == first
-    assert run(assignment_of(trial, tmp_path, attempt=3, recorded_through=2)) == first[2:]
 
 
 def test_a_trial_whose_checkpoint_lags_behind_the_record_reports_those_units_again(
@@ -162,11 +134,6 @@ def test_a_budget_in_steps_counts_updates_and_one_in_epochs_passes(tmp_path: Pat
     assert [(report.unit, report.step) for report in in_steps] == [(4, 4), (8, 8), (10, 10)]
     in_epochs = run(assignment_of(one_trial(budget=epochs(2)), tmp_path))
     assert [(report.unit, report.step) for report in in_epochs] == [(1, 4), (2, 8)]
-
-
-def test_every_metric_of_the_task_is_reported(tmp_path: Path) -> None:
-    for report in run(assignment_of(one_trial(), tmp_path)):
-        assert report.metrics.keys() == {"nmse", "fit"}
 
 
 @pytest.mark.parametrize("diverges_at", [1, 4, 5, 7])
@@ -317,58 +284,15 @@ def test_a_report_whose_metrics_are_not_the_declared_ones_fails_the_trial(
 
 
 def test_a_metric_may_be_a_tensor_of_one_number_and_need_not_be_finite() -> None:
-    declared = evaluation.Declared("task", ("a", "b"), "a")
-    found = declared.checked({"a": torch.tensor(2.0), "b": math.inf})
-    assert (found, type(found["a"])) == ({"a": 2.0, "b": math.inf}, float)
+    returned = {"nmse": torch.tensor(2.0), "fit": math.inf}
+    found = evaluation.checked_metrics(one_trial(), returned)
+    assert (found, type(found["nmse"])) == ({"nmse": 2.0, "fit": math.inf}, float)
 
 
 def test_a_diverged_trial_is_not_evaluated_further(tmp_path: Path) -> None:
     trial = one_trial(task=FurtherTask(diverges_at=7), budget=epochs(2))
     reports = run(assignment_of(trial, tmp_path))
     assert [sorted(report.metrics) for report in reports] == [["fit", "nmse"]] * 2
-
-
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
-@pytest.mark.parametrize("stop", [None, 2])
-def test_every_update_uses_the_recipes_learning_rate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: Any, stop: int | None
-) -> None:
-    recipe = Recipe(lr=0.03, batch_size=8, warmup_fraction=0.25, schedule=schedule, min_lr=1e-3)
-    trial = one_trial(recipe=recipe, budget=epochs(5))
-    used: list[float] = []
-    step = AdamW.step
-
-    def noting(optimizer: AdamW) -> None:
-        (lr,) = {group["lr"] for group in optimizer.param_groups}
-        used.append(lr)
-        step(optimizer)
-
-    monkeypatch.setattr(AdamW, "step", noting)
-    if stop is not None:
-        interrupt_after(assignment_of(trial, tmp_path), stop)
-    run(assignment_of(trial, tmp_path, attempt=2, recorded_through=stop or 0))
-    assert used == [recipe.lr_at(step, 20) for step in range(20)]
-
-
-class Clock:
-    """Time that passes only when told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
-@dataclass(frozen=True)
-class TimedTask(TinyTask):
-    """Every update takes a second of the clock."""
-
-    def before_update(self, number: int) -> None:
-        CLOCK.now += 1.0
-
-
-CLOCK = Clock()
 
 
 def test_waiting_for_the_driver_and_being_interrupted_are_not_training_time(
@@ -497,60 +421,6 @@ def test_an_interrupt_writes_nothing_that_is_already_on_disk(
     monkeypatch.setattr(CheckpointStore, "save", lambda self, unit, state: written.append(unit))
     interrupt_after(assignment_of(one_trial(), tmp_path, checkpoint_seconds=0.0), 2)
     assert written == [1, 2]
-
-
-@dataclass(frozen=True)
-class NormedModel(TinyModel):
-    """With vectors: a bias, a norm's gain and shift; and a frozen matrix."""
-
-    def build(self) -> nn.Module:
-        model = nn.Sequential(
-            nn.Linear(self.dim, self.width), nn.LayerNorm(self.width), nn.Linear(self.width, 2)
-        )
-        model[2].weight.requires_grad = False
-        return model
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_weight_decay_takes_matrices_and_spares_vectors(optimizer: Any) -> None:
-    model = NormedModel(width=4).build()
-    built = build_optimizer(model, Recipe(lr=0.1, optimizer=optimizer, weight_decay=0.3))
-    decay = {
-        id(parameter): group["weight_decay"]
-        for group in built.param_groups
-        for parameter in group["params"]
-    }
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    assert {names[each]: value for each, value in decay.items()} == {
-        "0.weight": 0.3, "0.bias": 0.0, "1.weight": 0.0, "1.bias": 0.0, "2.bias": 0.0,
-    }  # fmt: skip
-
-
-def test_a_model_without_vectors_can_be_optimised() -> None:
-    built = build_optimizer(TinyModel(width=2).build(), Recipe(weight_decay=0.1))
-    assert [group["weight_decay"] for group in built.param_groups] == [0.1]
-
-
-def gradient_norms(monkeypatch: pytest.MonkeyPatch, trial: Trial, root: Path) -> Iterator[float]:
-    norms: list[float] = []
-    update = torch.optim.SGD.step
-
-    def noting(optimizer: torch.optim.SGD, *arguments: Any) -> Any:
-        parts = [p.grad.norm() for group in optimizer.param_groups for p in group["params"]]
-        norms.append(float(torch.stack(parts).norm()))
-        return update(optimizer, *arguments)
-
-    monkeypatch.setattr(torch.optim.SGD, "step", noting)
-    run(assignment_of(trial, root))
-    yield from norms
-
-
-def test_gradients_are_clipped_to_the_recipes_norm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe = Recipe(lr=1e-3, batch_size=8, optimizer="sgd", clip_norm=0.01)
-    norms = list(gradient_norms(monkeypatch, one_trial(recipe=recipe), tmp_path))
-    assert norms == pytest.approx([0.01] * 12, rel=1e-3)
 
 
 def test_bfloat16_is_autocast_and_the_weights_stay_float32(tmp_path: Path) -> None:

@@ -1,15 +1,13 @@
-"""Which trials may be trained as one program: replicates, and points apart in rates alone.
+"""Which trials may be trained as one program: replicates.
 
 Whether they are is decided where they train (``hsweep.training.stacked.session``), for there it can
-be measured; here are the candidates.
+be measured.
 """
 
-import functools
 from collections.abc import Hashable, Iterable
 from itertools import islice
 from typing import Final
 
-from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Trial
 
 MOST_STACKED: Final = 64
@@ -17,21 +15,17 @@ MOST_STACKED: Final = 64
 
 
 def kind_of(trial: Trial) -> Hashable | None:
-    """Return what trials have in common that may be stacked, None for a trial that cannot be.
+    """Return what replicates have in common that may be stacked, None for a trial that cannot be.
 
     How many updates a budget of seconds holds is each trial's own, and a compiled model is trained
-    by itself. Trials of one kind have the same model, task, budget, resources and stratum, so they
-    meet the same rungs, and the same recipe but for learning rates and weight decay. Models, tasks
-    and data are told apart by the parts of the trials' keys.
+    by itself. Trials of one kind meet the same rungs. Models, tasks and data are told apart by the
+    parts of the trials' keys.
     """
     if not trial.parts or trial.budget.unit == "seconds" or trial.recipe.compile != "off":
         return None
     return (
         *(trial.parts[part] for part in ("model", "task", "data")),
-        _without_rates(trial.recipe),
-        trial.budget,
-        trial.resources,
-        trial.stratum,
+        *(trial.recipe, trial.budget, trial.resources, trial.stratum),
     )
 
 
@@ -42,9 +36,3 @@ def joining(first: Trial, waiting: Iterable[Trial], most: int) -> list[Trial]:
         return []
     alike = (trial for trial in waiting if trial is not first and kind_of(trial) == kind)
     return list(islice(alike, min(most, MOST_STACKED - 1)))
-
-
-@functools.lru_cache(maxsize=1024)
-def _without_rates(recipe: Recipe) -> Recipe:
-    # Asked for every trial that waits, of which there may be many thousands.
-    return recipe.without_rates

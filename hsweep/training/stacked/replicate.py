@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -14,7 +14,6 @@ from hsweep.training.checkpoints import StorageError
 from hsweep.training.evaluation import Reporter
 from hsweep.training.opening import open_trial
 from hsweep.training.process_state import seed_all
-from hsweep.training.stacked.stack import Stack
 from tasks.base import Batch
 
 
@@ -26,7 +25,6 @@ class Clock:
         self._started: float | None = None
 
     def __call__(self) -> float:
-        """Return the trial's seconds so far."""
         running = 0.0 if self._started is None else time.perf_counter() - self._started
         return self.seconds + running
 
@@ -53,6 +51,7 @@ class Replicate:
         unsent: reports that the record lacks.
         problem: why a checkpoint could not be written.
         batch: the last one.
+        step: updates done at the last report.
     """
 
     def __init__(self, assignment: Assignment, count: int, device: torch.device) -> None:
@@ -62,58 +61,35 @@ class Replicate:
         # Of the trials' time in common no more is at risk than of one trial's.
         share = replace(assignment, checkpoint_seconds=assignment.checkpoint_seconds / count)
         opened = open_trial(share, device, self.clock)
-        self.data, self.model, self.state = opened.data, opened.model, opened.state
-        self.autocast = opened.autocast
+        self.data, self.model, self.state, self.autocast, _ = opened
         self.sent_through = assignment.recorded_through
         self.unsent = self.state.unrecorded()
         self.problem: StorageError | None = None
         self.batch: Batch | None = None
-        self._reporter = Reporter(assignment, *opened)
+        self.step = self.state.history[-1].step if self.state.history else 0
+        self._batches = self.data.batches(self.step)
+        self._reporter = Reporter(assignment, opened)
         self._others = count - 1
         self._is_noted = False
-        self._batches: Iterator[Batch] | None = None
-        self._next_step = 0
 
-    @property
-    def step(self) -> int:
-        """Updates done at the last report."""
-        return self.state.history[-1].step if self.state.history else 0
-
-    def take_batch(self, step: int) -> Batch:
-        """Return the batch of a step, which may be the one that was taken last."""
-        if self.batch is None or self._next_step != step + 1:
-            if self._batches is None or self._next_step != step:
-                self._batches = iter(self.data.batches(step))
-            self.batch, self._next_step = next(self._batches), step + 1
+    def next_batch(self) -> Batch:
+        self.batch = next(self._batches)
         return self.batch
 
-    def use_batch(self, batch: Batch, step: int) -> None:
-        """Take the batch of a step from another trial's stream, which is the same."""
-        self.batch, self._next_step, self._batches = batch, step + 1, None
-
     def report(
-        self, unit: int, first_step: int, step: int, losses: Sequence[Tensor], stack: Stack
+        self, unit: int, step: int, losses: Sequence[Tensor], make_room: Callable[[], None]
     ) -> Report:
-        """Evaluate the trial, and note its report.
-
-        Args:
-            unit: budget units done.
-            first_step: updates done at the report before.
-            step: updates done.
-            losses: of the updates between.
-            stack: makes room where memory does not suffice.
-        """
         # The state of the random generator at a report is a function of the position.
-        seed_all(derived_seed(self.trial.seeds.sampling, first_step))
+        seed_all(derived_seed(self.trial.seeds.sampling, self.step))
         with self.clock.running():
-            report = self._reporter.report(unit, step, losses, self.batch, stack.clear)
+            report = self._reporter.report(unit, step, losses, self.batch, make_room)
         notes = (self.state.take_note(unit), self._company(unit))
         report = replace(report, note="; ".join(filter(None, notes)))
         if self._others:
             # What all hold is no measure of one: data and workspaces are common.
             report = replace(report, peak_memory_bytes=None)
         self.problem = self.state.add(report)
-        self.sent_through = unit
+        self.sent_through, self.step = unit, step
         self.state.resume_clock()
         return report
 

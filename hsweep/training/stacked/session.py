@@ -1,15 +1,15 @@
-"""Trials of one kind, trained as one program.
+"""Replicates of one point, trained as one program.
 
-Replicates (and trials that differ in learning rate or weight decay alone) run the same kernels on
-other numbers. Stacked they share every launch and every line of Python: see
-``hsweep.training.stacked.stack``. All else stays each trial's own: data stream, evaluation,
-reports, checkpoints, the early end. What they report equals what they report when trained
-separately, up to the rounding of floating-point numbers. A trial can go on here from a checkpoint
-written separately, and the other way round.
+They run the same kernels on other numbers. Stacked they share every launch and every line of
+Python: see ``hsweep.training.stacked.stack``. All else stays each trial's own: data stream,
+evaluation, reports, checkpoints, the early end. What they report equals what they report when
+trained separately, up to the rounding of floating-point numbers. A trial can go on here from a
+checkpoint written separately, and the other way round.
 """
 
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -22,10 +22,9 @@ from hsweep.training.memory import DoesNotFitError, is_out_of_memory, measure_pe
 from hsweep.training.micro_batches import has_batch_statistics
 from hsweep.training.process_state import ProcessState
 from hsweep.training.session import TrialEvent
-from hsweep.training.stacked.candidates import kind_of
 from hsweep.training.stacked.replicate import Replicate
-from hsweep.training.stacked.stack import Stack, own_gradients
-from hsweep.training.stacked.updates import CannotStackError, Member
+from hsweep.training.stacked.stack import CannotStackError, Member, Stack, own_gradients
+from hsweep.training.train import TrialSession
 from tasks.base import Batch, Stackable
 
 _WARM_UP: Final = 1
@@ -37,88 +36,102 @@ _MOST_APART: Final = {"float32": 1e-3, "bfloat16": 5e-2}
 
 
 class StackedSession:
-    """Trials that differ in seeds, learning rate and weight decay alone, in training.
+    """Trials that differ in seeds alone, in training.
 
     Those that have come less far (their checkpoints lag behind) are trained first, until they are
     where the others are. Time is shared out: an update of K trials counts for each as a K-th of
     what it took. A trial that cannot go on beside the others is trained separately from its newest
-    checkpoint afterwards; so are all of them where memory does not suffice for even one, where
-    losses or gradients are not what they are separately, and where separately is quicker.
+    checkpoint afterwards; so are all of them where memory does not suffice for them, where losses
+    or gradients are not what they are separately, and where separately is quicker.
 
     Args:
-        assignments: the trials, and where their checkpoints lie.
-        always: stack them in any case; else a few gradients are computed both ways, and the
-            quicker way is taken.
+        assignments: trials of one kind (see ``candidates.kind_of``).
+        always: stack them wherever that is possible; else a few gradients are computed both ways,
+            and the quicker way is taken.
 
     Attributes:
-        remaining: trials to be trained separately once nothing more is reported here.
-        reason: why there are such trials; empty while there are none.
-
-    Raises:
-        CannotStackError: what the trials are does not allow it; nothing has been trained.
+        reason: why some or all of them are trained separately; empty while none are.
     """
 
     def __init__(self, assignments: Sequence[Assignment], *, always: bool = False) -> None:
-        kinds = {kind_of(assignment.trial) for assignment in assignments}
-        if len(kinds) != 1 or None in kinds:
-            raise CannotStackError("they are not of one kind")
         first, resources = assignments[0].trial, assignments[0].resources
         torch.set_num_threads(resources.num_threads)
         self._device = torch.device("cuda" if resources.gpus else "cpu")
-        self._budget = first.budget
-        self._precision = first.recipe.precision
-        self._clip_norm = first.recipe.clip_norm
+        self._budget, self._recipe = first.budget, first.recipe
+        self._steps_per_unit = 1
         self._always = always
         self._is_verified = False
         self._is_untouched = True
         self._stack: Stack | None = None
         self._in_stack: list[Replicate] = []
-        self.remaining: list[Assignment] = []
+        self._replicates: list[Replicate] = []
+        self._separate: deque[Assignment] = deque()
+        self._single: TrialSession | None = None
         self.reason = ""
         self._process = ProcessState()
         measure_peak(self._device)
-        self._replicates = [self._opened(each, len(assignments)) for each in assignments]
-        # Equal recipes side by side are updated at once.
-        self._replicates.sort(key=lambda each: repr(each.trial.recipe))
-        lengths = {each.data.steps_per_epoch for each in self._replicates}
-        if self._budget.unit == "epochs" and len(lengths) > 1:
-            raise CannotStackError("their epochs are of different length")
-        self._steps_per_unit = lengths.pop() if self._budget.unit == "epochs" else 1
+        try:
+            self._replicates = [self._opened(each, len(assignments)) for each in assignments]
+            if self._budget.unit == "epochs":
+                lengths = {each.data.steps_per_epoch for each in self._replicates}
+                if len(lengths) > 1:
+                    raise CannotStackError("their epochs are of different length")
+                self._steps_per_unit = lengths.pop()
+        except CannotStackError as error:
+            self._replicates, self.reason = [], str(error)
+            self._separate.extend(assignments)
 
     @property
-    def current(self) -> None:
-        """None: what is raised here is no single trial's failure."""
-        return None
+    def current(self) -> Assignment | None:
+        """The trial that is trained separately just now, None while several are stacked: what is
+        raised then is this one's failure."""
+        return self._single.current if self._single is not None else None
 
     def next_events(self) -> Sequence[TrialEvent]:
-        """Train up to the next report of those that have come least far.
+        """Train up to the next reports, those first that have come least far.
 
-        Returns:
-            Reports, or why a trial cannot go on, in the order of the trials; nothing once all is
-            reported here, which for those ``remaining`` is not everything.
+        Raises:
+            Exception: whatever a trial raises that is trained separately (see ``current``).
         """
         while self._replicates:
             events = self._without_training()
             if self._replicates and not events:
-                behind = min(each.state.unit for each in self._replicates)
-                events = self._advance([e for e in self._replicates if e.state.unit == behind])
+                events = self._advance()
             if events:
                 return events
+        while self._single is not None or self._separate:
+            if self._single is None:
+                self._let_go()
+                self._single = TrialSession(self._separate.popleft())
+            if found := self._single.next_events():
+                return found
+            self._end_single()
         return []
 
     def drop(self, key: str) -> None:
-        """End a trial, keeping what is not yet on disk; the others pay no more for it."""
         for each in self._replicates:
             if each.trial.key == key:
                 each.state.save_if_possible()
                 self._remove(each)
                 return
-        self.remaining = [each for each in self.remaining if each.trial.key != key]
+        if self._single is not None and self._single.assignment.trial.key == key:
+            self._end_single()
+        self._separate = deque(each for each in self._separate if each.trial.key != key)
 
     def close(self) -> None:
-        """End all trials, keeping what is not yet on disk, and give the device's memory back."""
         for each in list(self._replicates):
             self.drop(each.trial.key)
+        self._separate.clear()
+        self._end_single()
+        self._let_go()
+
+    def _end_single(self) -> None:
+        single, self._single = self._single, None
+        if single is not None:
+            single.close()
+
+    def _let_go(self) -> None:
+        """Leave process and device as a trial finds them that is trained separately."""
         self._stack, self._in_stack = None, []
         self._process.restore()
         if self._device.type == "cuda":
@@ -163,47 +176,52 @@ class StackedSession:
                 self._remove(each)
         return events
 
-    def _advance(self, group: list[Replicate]) -> list[TrialEvent]:
-        """Train some trials that have come equally far up to their next report."""
-        first_step = group[0].step
-        units = self._budget.report_units()
-        unit = next(each for each in units if each > group[0].state.unit)
+    def _advance(self) -> list[TrialEvent]:
+        behind = min(each.state.unit for each in self._replicates)
+        group = [each for each in self._replicates if each.state.unit == behind]
+        unit = next(each for each in self._budget.report_units() if each > behind)
         end = unit * self._steps_per_unit
         self._is_untouched = True
         try:
-            stack = self._stacked(group)
-            self._verify(stack, group, first_step)
-            losses = self._updated(stack, group, first_step, end)
+            if self._stack is None or self._in_stack != group:
+                self._stack, self._in_stack = None, group
+                members = [Member(each.model, each.state.optimizer) for each in group]
+                self._stack = Stack(members, group[0].data, group[0].autocast)
+            stack = self._stack
+            losses = self._updated(stack, group, end)
         except Exception as error:
-            self._dissolve(_why(error), keep=self._is_untouched)
+            for each in list(self._replicates):
+                is_as_reported = self._is_untouched or each not in self._in_stack
+                self._leave(each, _why(error), keep=is_as_reported)
             return []
         events: list[TrialEvent] = []
         for number, each in enumerate(group):
             own = [row[number] for row in losses]
             try:
-                events.append((each.assignment, each.report(unit, first_step, end, own, stack)))
+                events.append((each.assignment, each.report(unit, end, own, stack.clear)))
             except Exception as error:
-                self._leave(each, _why(error))
+                self._leave(each, _why(error), keep=False)
         return events
 
-    def _updated(
-        self, stack: Stack, group: Sequence[Replicate], first_step: int, end: int
-    ) -> list[Tensor]:
+    def _updated(self, stack: Stack, group: Sequence[Replicate], end: int) -> list[Tensor]:
         """Update trials until so many updates are done, and return the losses of each, (K,)."""
         losses: list[Tensor] = []
         num_steps = self._budget.amount * self._steps_per_unit
         for each in group:
             each.model.train()
-        for step in range(first_step, end):
+        for step in range(group[0].step, end):
             started = time.perf_counter()
-            batches = self._batches(group, step)
+            batches = [each.next_batch() for each in group]
             waited = time.perf_counter() - started
+            if not self._is_verified:
+                self._verify(stack, group, batches)
+            started = time.perf_counter()
             losses.append(stack.gradients(batches))
-            if self._clip_norm is not None:
-                stack.clip(self._clip_norm)
+            if self._recipe.clip_norm is not None:
+                stack.clip(self._recipe.clip_norm)
             self._is_untouched = False
-            stack.update(step, num_steps)
-            taken = time.perf_counter() - started
+            stack.update(self._recipe.lr_at(step, num_steps))
+            taken = waited + time.perf_counter() - started
             for each in group:
                 each.clock.seconds += taken / len(group)
                 each.state.train_seconds += taken / len(group)
@@ -211,53 +229,27 @@ class StackedSession:
         stack.share_state()
         return losses
 
-    def _batches(self, group: Sequence[Replicate], step: int) -> list[Batch]:
-        """Return the batches of a step: one for each trial, or one that is the same for all."""
-        seeds = {(each.trial.seeds.data, each.trial.seeds.sampling) for each in group}
-        if len(seeds) > 1:
-            return [each.take_batch(step) for each in group]
-        batch = group[0].take_batch(step)
-        for each in group[1:]:
-            each.use_batch(batch, step)
-        return [batch]
-
-    def _stacked(self, group: list[Replicate]) -> Stack:
-        """Return the stack of these trials; a new one if others were in it."""
-        if self._stack is None or self._in_stack != group:
-            if self._stack is not None:
-                self._stack.clear()
-            members = [Member(e.model, e.state.optimizer, e.trial.recipe) for e in group]
-            self._stack = Stack(members, group[0].data, group[0].autocast)
-            self._in_stack = list(group)
-        return self._stack
-
-    def _verify(self, stack: Stack, group: Sequence[Replicate], step: int) -> None:
+    def _verify(self, stack: Stack, group: Sequence[Replicate], batches: Sequence[Batch]) -> None:
         """Check, once, that trials are as they are separately, and that stacked is quicker.
 
         Raises:
             CannotStackError: they are not.
         """
-        if self._is_verified:
-            return
         self._is_verified = True
-        for each in group:
-            each.model.train()
-        batches = self._batches(group, step)
         before = [each.clone() for each in stack.buffers]
         losses = stack.gradients(batches)
         if not all(map(torch.equal, before, stack.buffers)):
             raise CannotStackError("a forward pass changes more than gradients")
         for number in sorted({0, len(group) - 1}):
-            loss, gradients = self._separately(group[number])
+            loss, gradients = _separately(group[number])
             self._check_equal(loss, gradients, losses[number], stack.gradient_of(number))
         self._refuse_changes()
         if not self._always:
             stacked = self._timed(lambda: stack.gradients(batches))
             stack.clear()
-            separate = self._timed(lambda: self._separately(group[0])) * len(group)
+            separate = self._timed(lambda: _separately(group[0])) * len(group)
             if stacked >= _WORTH_IT * separate:
                 raise CannotStackError("that is quicker here")
-        stack.clear()
 
     def _check_equal(
         self,
@@ -269,7 +261,7 @@ class StackedSession:
         """Check that a loss, a scalar, and its gradients by parameter are the same when stacked."""
         if not torch.isfinite(loss):
             return
-        most = _MOST_APART[self._precision]
+        most = _MOST_APART[self._recipe.precision]
         largest = max((float(each.norm()) for each in gradients.values()), default=0.0)
         is_equal = gradients.keys() == stacked.keys() and all(
             float((gradients[name] - stacked[name]).norm()) <= most * largest for name in gradients
@@ -287,27 +279,14 @@ class StackedSession:
             taken.append(time.perf_counter() - started)
         return statistics.median(taken[_WARM_UP:])
 
-    def _separately(self, each: Replicate) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return a trial's loss and gradient as they are when it is trained alone."""
-        return own_gradients(each.data, each.model, each.autocast, each.batch)
-
-    def _dissolve(self, reason: str, *, keep: bool) -> None:
-        """Leave all trials to be trained separately.
-
-        Args:
-            reason: why.
-            keep: whether they are where their last report found them.
-        """
-        for each in list(self._replicates):
-            self._leave(each, reason, keep=keep or each not in self._in_stack)
-        self._stack, self._in_stack = None, []
-
-    def _leave(self, each: Replicate, reason: str, *, keep: bool = False) -> None:
+    def _leave(self, each: Replicate, reason: str, *, keep: bool) -> None:
+        """Leave a trial to be trained separately; ``keep`` it if its state is that of its last
+        report."""
         if keep:
             each.state.save_if_possible()
         self._remove(each)
         self.reason = self.reason or reason
-        self.remaining.append(replace(each.assignment, recorded_through=each.sent_through))
+        self._separate.append(replace(each.assignment, recorded_through=each.sent_through))
 
     def _remove(self, each: Replicate) -> None:
         # The next attempt finds all that was kept.
@@ -315,9 +294,11 @@ class StackedSession:
         self._replicates.remove(each)
 
 
+def _separately(each: Replicate) -> tuple[Tensor, dict[str, Tensor]]:
+    return own_gradients(each.data, each.model, each.autocast, each.batch)
+
+
 def _why(error: Exception) -> str:
-    if isinstance(error, CannotStackError):
-        return error.reason
     if isinstance(error, DoesNotFitError) or is_out_of_memory(error):
         return "memory does not suffice"
     lines = str(error).strip().splitlines()

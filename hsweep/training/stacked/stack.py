@@ -2,16 +2,14 @@
 
 Every parameter of K models is one tensor with K rows, of which each model sees its own; so are the
 moments of their optimizers. Their losses and gradients are computed by ``torch.func.vmap`` of the
-task's loss, their updates by one optimizer for all that share a recipe. Nothing passes from one row
-to another: the gradient of a sum of losses is each loss's own, clipping is by row, and optimizers
-work number by number.
+task's loss, their updates by one optimizer. Nothing passes from one row to another: the gradient of
+a sum of losses is each loss's own, clipping is by row, and optimizers work number by number.
 """
 
 import functools
-import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,16 +17,29 @@ from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hsweep.training.batches import leaves, with_tensors
-from hsweep.training.memory import is_out_of_memory, release
+from hsweep.training.memory import is_out_of_memory
 from hsweep.training.micro_batches import Autocast
-from hsweep.training.stacked.updates import Block, CannotStackError, Member
+from hsweep.training.optimizers import step_at
 from tasks.base import Batch, TaskData
 
 _LEAST_NORM: Final = 1e-6
 """Added to a norm that is divided by, as ``torch.nn.utils.clip_grad_norm_`` does."""
 
+_STEP: Final = "step"
+"""The part of an optimizer's state that counts updates, the same for all rows."""
 
 _PLAIN_ATTENTION: Final = functools.partial(sdpa_kernel, SDPBackend.MATH)
+
+
+class CannotStackError(Exception):
+    """Trials have to be trained separately; the message says why."""
+
+
+class Member(NamedTuple):
+    """A model in training, on its device, and its optimizer (see ``build_optimizer``)."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
 
 
 class Stack:
@@ -38,7 +49,7 @@ class Stack:
     optimizer views of what is remembered of them.
 
     Args:
-        members: of one structure, after equally many updates; equal recipes next to one another.
+        members: of one structure and one recipe, after equally many updates.
         data: whose loss is that of all (see ``tasks.base.Stackable``).
         autocast: under which losses are computed.
 
@@ -47,31 +58,27 @@ class Stack:
     """
 
     def __init__(self, members: Sequence[Member], data: TaskData, autocast: Autocast) -> None:
-        # Of so many models losses and gradients are computed at once; fewer if memory is scarce.
-        self._at_once = len(members)
         self._members = list(members)
         self._autocast = autocast
-        self._data = data
         self._loss = _Loss(data, members[0].model)
-        self._device = next(members[0].model.parameters()).device
+        is_on_cpu = next(members[0].model.parameters()).device.type == "cpu"
         # The CPU's fused kernel cannot be asked for several models' attention at once.
-        self._attention = _PLAIN_ATTENTION if self._device.type == "cpu" else nullcontext
-        named = [dict(member.model.named_parameters()) for member in members]
-        _check_alike([_outline(each) for each in named])
-        self._trained: dict[str, Tensor] = {}
+        self._attention = _PLAIN_ATTENTION if is_on_cpu else nullcontext
+        self._named = [dict(member.model.named_parameters()) for member in members]
+        _check_alike(self._named)
+        self._trained: dict[str, nn.Parameter] = {}
         self._fixed: dict[str, Tensor] = {}
-        for name, first in named[0].items():
-            tensor = torch.stack([each[name].detach() for each in named])
-            (self._trained if first.requires_grad else self._fixed)[name] = tensor
-            for number, each in enumerate(named):
-                each[name].data = tensor[number]
+        for name, first in self._named[0].items():
+            rows = torch.stack([each[name].detach() for each in self._named])
+            if first.requires_grad:
+                self._trained[name] = nn.Parameter(rows)
+            else:
+                self._fixed[name] = rows
+            for number, each in enumerate(self._named):
+                each[name].data = rows[number]
         self._common: dict[str, Tensor] = {}
         self._stack_buffers()
-        self._gradients: dict[str, Tensor | None] = {}
-        self._blocks: list[Block] = []
-        for _, alike in itertools.groupby(self._members, key=lambda member: member.recipe):
-            row = self._blocks[-1].rows.stop if self._blocks else 0
-            self._blocks.append(Block(list(alike), row, self._trained))
+        self._optimizer = self._joint_optimizer()
 
     @property
     def buffers(self) -> list[Tensor]:
@@ -79,119 +86,96 @@ class Stack:
         return [*self._common.values(), *self._fixed.values()]
 
     def gradients(self, batches: Sequence[Batch]) -> Tensor:
-        """Compute every model's gradient, and return their losses, (K,).
-
-        Args:
-            batches: one for each model, or one for all.
+        """Compute every model's gradient, and return their losses, (K,), from a batch of each.
 
         Raises:
             CannotStackError: batches that differ in shape.
-            RuntimeError, MemoryError: not even one model at once fits, or whatever the loss raises.
+            RuntimeError, MemoryError: memory does not suffice, or whatever the loss raises.
         """
-        template, tensors = batches[0], _stacked(batches)
-        while True:
-            try:
-                return self._computed(template, tensors, is_shared=len(batches) == 1)
-            except (RuntimeError, MemoryError) as error:
-                if self._at_once == 1 or not is_out_of_memory(error):
-                    raise
-            # Here and not above, where the error's traceback still holds what was computed.
-            self.clear()
-            self._at_once = (self._at_once + 1) // 2
-            release(self._device)
-
-    def clip(self, most: float) -> None:
-        """Scale the gradient of every model whose norm is above ``most`` down to that norm."""
-        found = [gradient for gradient in self._gradients.values() if gradient is not None]
-        if not found:
-            return
-        count = len(self._members)
-        norms = torch.stack([gradient.view(count, -1).norm(dim=1) for gradient in found])
-        factors = (most / (norms.norm(dim=0) + _LEAST_NORM)).clamp(max=1.0)
-        for gradient in found:
-            gradient.mul_(factors.view(-1, *[1] * (gradient.ndim - 1)))
-
-    def update(self, step: int, num_steps: int) -> None:
-        """Update every model by its gradient, at its recipe's learning rate.
-
-        Args:
-            step: the update's number, from 0.
-            num_steps: updates of the whole training.
-        """
-        for block in self._blocks:
-            block.update(self._gradients, step, num_steps)
-
-    def clear(self) -> None:
-        """Drop the gradients."""
-        self._gradients = {}
-        for block in self._blocks:
-            block.clear()
-
-    def gradient_of(self, number: int) -> dict[str, Tensor]:
-        """Return the gradient of one model by parameter, without those that take no part."""
-        return {
-            name: gradient[number]
-            for name, gradient in self._gradients.items()
-            if gradient is not None
-        }
-
-    def share_state(self) -> None:
-        """Let the members' optimizers remember what they would after separate updates."""
-        for block in self._blocks:
-            block.share_state()
-
-    def _computed(self, template: Batch, tensors: list[Tensor], *, is_shared: bool) -> Tensor:
-        losses, gradients = [], []
-        for start in range(0, len(self._members), self._at_once):
-            rows = slice(start, start + self._at_once)
-            part = tensors if is_shared else [each[rows] for each in tensors]
-            found = self._part(rows, template, part, is_shared=is_shared)
-            losses.append(found[0])
-            gradients.append(found[1])
-        parts = zip(self._trained, zip(*gradients, strict=True), strict=True)
-        self._gradients = {name: _joined(each) for name, each in parts}
-        return torch.cat(losses)
-
-    def _part(
-        self, rows: slice, template: Batch, tensors: list[Tensor], *, is_shared: bool
-    ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-        """Return the losses and gradients of the models of some rows."""
-        trained = {name: each[rows].requires_grad_() for name, each in self._trained.items()}
-        fixed = {name: each[rows] for name, each in self._fixed.items()}
 
         def loss_of(weights: dict[str, Tensor], tensors: list[Tensor]) -> Tensor:
             named = {f"model.{name}": each for name, each in (weights | self._common).items()}
-            found: Tensor = functional_call(self._loss, named, (with_tensors(template, tensors),))
+            found: Tensor = functional_call(self._loss, named, (with_tensors(batches[0], tensors),))
             return found
 
-        every = vmap(loss_of, in_dims=(0, None if is_shared else 0), randomness="error")
+        self.clear()
+        tensors = _stacked(batches)
         with self._attention(), self._autocast:
-            losses = every(trained | fixed, tensors)
-        found = torch.autograd.grad(losses.sum(), list(trained.values()), allow_unused=True)
-        return losses.detach(), found
+            losses = vmap(loss_of, randomness="error")(self._trained | self._fixed, tensors)
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        return losses.detach()
+
+    def clip(self, most: float) -> None:
+        """Scale the gradient of every model whose norm is above ``most`` down to that norm."""
+        found = [rows.grad for rows in self._trained.values() if rows.grad is not None]
+        norms = [gradient.reshape(len(self._members), -1).norm(dim=1) for gradient in found]
+        factors = (most / (torch.stack(norms).norm(dim=0) + _LEAST_NORM)).clamp(max=1.0)
+        for gradient in found:
+            gradient.mul_(factors.view(-1, *[1] * (gradient.ndim - 1)))
+
+    def update(self, lr: float) -> None:
+        step_at(self._optimizer, lr)
+
+    def clear(self) -> None:
+        for rows in self._trained.values():
+            rows.grad = None
+
+    def gradient_of(self, number: int) -> dict[str, Tensor]:
+        """Return the gradient of one model by parameter, without those that take no part."""
+        pairs = ((name, rows.grad) for name, rows in self._trained.items())
+        return {name: gradient[number] for name, gradient in pairs if gradient is not None}
+
+    def share_state(self) -> None:
+        """Let the members' optimizers remember what they would after separate updates."""
+        for number, (member, named) in enumerate(zip(self._members, self._named, strict=True)):
+            for name, rows in self._trained.items():
+                state = self._optimizer.state.get(rows, {})
+                if state:
+                    own = {part: v if part == _STEP else v[number] for part, v in state.items()}
+                    member.optimizer.state[named[name]] = own
+            groups = zip(member.optimizer.param_groups, self._optimizer.param_groups, strict=True)
+            for group, common in groups:
+                group["lr"] = common["lr"]
 
     def _stack_buffers(self) -> None:
         """Stack what models hold beside parameters, but for what is the same in all."""
         named = [dict(member.model.named_buffers()) for member in self._members]
-        _check_alike([_outline(each) for each in named])
+        _check_alike(named)
         for name, first in named[0].items():
             if all(torch.equal(first, each[name]) for each in named[1:]):
                 self._common[name] = first.clone()
             else:
                 self._fixed[name] = torch.stack([each[name] for each in named])
 
+    def _joint_optimizer(self) -> torch.optim.Optimizer:
+        """Return one optimizer for the rows, which goes on from the members' states."""
+        first = self._members[0].optimizer
+        rows = {id(self._named[0][name]): common for name, common in self._trained.items()}
+        kind: Any = type(first)
+        joint: torch.optim.Optimizer = kind(
+            [
+                {**group, "params": [rows[id(own)] for own in group["params"]]}
+                for group in first.param_groups
+            ]
+        )
+        for name, common in self._trained.items():
+            pairs = zip(self._members, self._named, strict=True)
+            states = [member.optimizer.state.get(named[name], {}) for member, named in pairs]
+            if any(state.keys() != states[0].keys() for state in states):
+                raise CannotStackError("some of them were updated and others not")
+            if states[0]:
+                joint.state[common] = {
+                    part: value if part == _STEP else torch.stack([each[part] for each in states])
+                    for part, value in states[0].items()
+                }
+        return joint
+
 
 def _stacked(batches: Sequence[Batch]) -> list[Tensor]:
-    """Return the tensors of batches of one structure, each (K, ...); of a single batch its own.
-
-    Raises:
-        CannotStackError: they differ in more than the values of their tensors.
-    """
-    if len(batches) == 1:
-        return [each for each in leaves(batches[0]) if isinstance(each, Tensor)]
+    """Return the tensors of batches of one structure, each (K, ...)."""
     columns = []
     try:
-        for each in zip(*(leaves(batch) for batch in batches), strict=True):
+        for each in zip(*map(leaves, batches), strict=True):
             if isinstance(each[0], Tensor):
                 columns.append(torch.stack(each))
             elif any(other != each[0] for other in each):
@@ -224,23 +208,13 @@ class _Loss(nn.Module):
         self._data = data
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the loss, a scalar."""
         return self._data.loss(self.model, batch)
 
 
-def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Return a gradient of all models, None for what takes no part."""
-    found = [part for part in parts if part is not None]
-    if len(found) < len(parts):
-        return None
-    # Fused optimizers read numbers as they lie in memory.
-    return torch.cat(found) if len(found) > 1 else found[0].contiguous()
-
-
-def _outline(named: dict[str, Any]) -> dict[str, Any]:
-    return {name: (each.shape, each.dtype, each.requires_grad) for name, each in named.items()}
-
-
-def _check_alike(outlines: Sequence[dict[str, Any]]) -> None:
+def _check_alike(models: Sequence[Mapping[str, Tensor]]) -> None:
+    outlines = [
+        {name: (each.shape, each.dtype, each.requires_grad) for name, each in named.items()}
+        for named in models
+    ]
     if any(outline != outlines[0] for outline in outlines):
         raise CannotStackError("their models are of different structure")
