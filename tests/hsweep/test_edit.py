@@ -289,7 +289,6 @@ class TestChangedParts:
         assert study.manifest.question["x"] == "width"
 
 
-
 def test_a_study_finds_the_users_models_again_from_another_folder(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

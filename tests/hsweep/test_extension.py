@@ -14,7 +14,7 @@ from tiny_runs import status_log
 from tiny_studies import finish, new_study, recording
 
 from hsweep import grid, zipped
-from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.coordinator import Coordinator, planned_row
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.early_stopping import Asha
 from hsweep.design.trial import TrialStatus
