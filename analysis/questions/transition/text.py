@@ -223,7 +223,6 @@ def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> di
     unit = y_unit(result.scale)
     x, by = result.x, result.by
     flat = reading.h_T
-    d_eff = reading.d_eff
     numbers = {
         "verdict": reading.verdict.replace("_", " "),
         f"{x} where the drop ends": number_text(reading.h_star),
@@ -259,7 +258,9 @@ def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> di
             ", ".join(f"{number_text(t)}: {number_text(h)}" for t, h in reading.per_T.items())
             or NONE
         )
-    if d_eff is not None:
+    # A reading without it has the row all the same, as the other one may have it.
+    numbers["effective retrieval dimension"] = NONE
+    if (d_eff := reading.d_eff) is not None:
         guess = f", a conjecture for {d_eff.layers} layers" if d_eff.conjecture else ""
         numbers["effective retrieval dimension"] = dimension_text(d_eff) + guess
     return numbers
