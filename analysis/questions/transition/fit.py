@@ -22,7 +22,7 @@ from analysis.questions.transition.coverage import (
     trials_to_repeat,
 )
 from analysis.questions.transition.pruning import examine
-from analysis.questions.transition.reading import Context, read
+from analysis.questions.transition.reading import read
 from analysis.questions.transition.result import (
     CLAIMS,
     MissingTrials,
@@ -34,7 +34,7 @@ from analysis.questions.transition.result import (
     TransitionSettings,
 )
 from analysis.questions.transition.table import RunTable, canonical
-from analysis.questions.transition.verdict import Limits
+from analysis.questions.transition.verdict import Context
 from analysis.runs.columns import RunColumns
 from analysis.runs.scale import THRESHOLDS
 from analysis.runs.table import Runs
@@ -94,20 +94,15 @@ def fit(
         )
     if layers < 1:
         raise UserError(f"layers must be at least 1, not {layers!r}")
-    settings = _filled(settings, table.scale)
+    names = ("delta_T", "min_drop", "min_excess", "d_min", "head_sd")
+    # A seed sd that the user states is taken for known, the scale's own is not.
+    given = {name: value for name in names if (value := getattr(settings, name)) is not None}
+    limits = replace(THRESHOLDS[table.scale], **given)
+    settings = replace(settings, **{name: getattr(limits, name) for name in names})
     coverage = audit(table.frame, settings.min_cell_share, table.x, table.by)
     grid = build_grid(table.frame)
-    context = Context(
-        settings=settings,
-        limits=_limits(settings, table.scale),
-        d_min=_given(settings.d_min),
-        head_sd=_given(settings.head_sd),
-        layers=layers,
-        counts_heads="head" in table.x,
-        has_by=table.by is not None,
-        coverage=coverage,
-    )
-    noise = seed_noise(grid, THRESHOLDS[table.scale], settings.assumed_sd)
+    context = Context(settings, limits, layers, "head" in table.x, table.by is not None, coverage)
+    noise = seed_noise(grid, limits, settings.assumed_sd)
     typical, needs_lengths = read(read_cells(grid, noise, None), context)
     attainable: TransitionReading | None = None
     best_of = 0 if coverage.pruned_inside else _smallest_count(grid)
@@ -121,8 +116,8 @@ def fit(
         result = fit(other, layers=layers, settings=same)
         return Refit(result.verdict, result.h_star)
 
-    given = leading.verdict != "inconclusive"
-    answer = Refit(leading.verdict, leading.h_star) if given else None
+    is_given = leading.verdict != "inconclusive"
+    answer = Refit(leading.verdict, leading.h_star) if is_given else None
     pruning, notes = examine(table, answer, refit)
     qualifications = [
         *_noise_notes(leading, noise.words(context.limits.unit)),
@@ -169,37 +164,6 @@ def common_dimension(dimensions: Sequence[RetrievalDimension]) -> RetrievalDimen
         hi,
         max(dimension.layers for dimension in dimensions),
         any(dimension.conjecture for dimension in dimensions),
-    )
-
-
-def _filled(settings: TransitionSettings, scale: Scale) -> TransitionSettings:
-    """Return the settings with the scale's thresholds where none were given.
-
-    The seed sd is left alone: one that the user states is taken for known, the scale's own is not.
-    """
-    defaults = THRESHOLDS[scale]
-    missing = {
-        name: getattr(defaults, name)
-        for name in ("delta_T", "min_drop", "min_excess", "d_min", "head_sd")
-        if getattr(settings, name) is None
-    }
-    return replace(settings, **missing)
-
-
-def _given(value: float | None) -> float:
-    assert value is not None
-    return value
-
-
-def _limits(settings: TransitionSettings, scale: Scale) -> Limits:
-    return Limits(
-        alpha=settings.alpha,
-        min_drop=_given(settings.min_drop),
-        min_excess=_given(settings.min_excess),
-        delta_T=_given(settings.delta_T),
-        threshold_width=settings.threshold_width,
-        rho=settings.rho,
-        unit=THRESHOLDS[scale].unit,
     )
 
 

@@ -6,7 +6,7 @@ the error, log10 of 1 - accuracy, or nats of a loss.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from analysis.runs.losses import Losses
@@ -253,9 +253,9 @@ class LengthIndependence:
         hi: smallest h reached from the largest while the upper bound stays within delta_T.
     """
 
-    point: Number | None
-    lo: Number | None
-    hi: Number | None
+    point: Number | None = None
+    lo: Number | None = None
+    hi: Number | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ class RetrievalDimension:
     conjecture: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionReading(Jsonable):
     """The transition analysis of one reading of the seeds (typical: median, attainable: best of m).
 
@@ -315,39 +315,39 @@ class TransitionReading(Jsonable):
         per_T: h_star located at each T alone.
     """
 
-    verdict: Verdict
-    reason: str
-    none_kind: NoneKind | None
+    verdict: Verdict = "inconclusive"
+    reason: str = ""
+    none_kind: NoneKind | None = None
     noise_gap: str
     reading: ReadingName
-    h_star: Number | None
-    bracket: tuple[Number, Number] | None
-    h_peak: Number | None
-    width: int | None
+    h_star: Number | None = None
+    bracket: tuple[Number, Number] | None = None
+    h_peak: Number | None = None
+    width: int | None = None
     h_set: tuple[Number, ...]
-    p_h: dict[Number, float]
-    p_abrupt: float | None
-    abrupt_testable: bool
-    drop: float | None
-    excess: float | None
-    later_fall: float | None
-    drops: tuple[DropStep, ...]
-    gamma: dict[Number, Interval]
-    gamma_below: Interval | None
-    gamma_above: Interval | None
-    h_T: LengthIndependence  # noqa: N815
-    law_weights: dict[str, float]
-    level: dict[Number, Estimate]
+    p_h: dict[Number, float] = field(default_factory=dict)
+    p_abrupt: float | None = None
+    abrupt_testable: bool = False
+    drop: float | None = None
+    excess: float | None = None
+    later_fall: float | None = None
+    drops: tuple[DropStep, ...] = ()
+    gamma: dict[Number, Interval] = field(default_factory=dict)
+    gamma_below: Interval | None = None
+    gamma_above: Interval | None = None
+    h_T: LengthIndependence = LengthIndependence()  # noqa: N815
+    law_weights: dict[str, float] = field(default_factory=dict)
+    level: dict[Number, Estimate] = field(default_factory=dict)
     seed_sd: dict[Number, float]
-    phi: float
+    phi: float = 1.0
     cells: tuple[CellValue, ...]
-    success: dict[Number, Interval]
-    h_50: Number | None
-    d_eff: RetrievalDimension | None
-    per_T: dict[Number, Number]  # noqa: N815
+    success: dict[Number, Interval] = field(default_factory=dict)
+    h_50: Number | None = None
+    d_eff: RetrievalDimension | None = None
+    per_T: dict[Number, Number] = field(default_factory=dict)  # noqa: N815
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionResult(TransitionReading):
     """The leading reading's fields, both readings in full, and what they rest on.
 
@@ -356,10 +356,6 @@ class TransitionResult(TransitionReading):
         attainable: the analysis of the best of m seeds; None with fewer than two per cell.
         x: name of the searched axis.
         by: name of the modulating axis, or None.
-        metric: name of the metric column.
-        goal: whether the metric is minimised or maximised.
-        scale: how the metric became y.
-        runs: every full-budget run.
         counts: how the trials of every cell ended.
         missing: trials that would settle an open verdict.
         n1_assumed_sd: the seed sd that stands in where the cells do not measure one; else None.
