@@ -178,8 +178,6 @@ class StudyRuns:
     """A study whose record is read once for all kinds.
 
     Attributes:
-        manifest: what the study was begun with.
-        tables: its record.
         shared: what kinds read from the runs for each other, by name.
     """
 
@@ -217,10 +215,7 @@ class Kind(ABC):
     """A kind of question.
 
     Attributes:
-        name: what ``--kind`` calls it.
-        about: what it asks, in one line.
         options: what only this kind (or some kinds) asks of a table.
-        settings: the dataclass of its choices, which ``--setting NAME=VALUE`` fills.
         result: what its files hold.
         question: the type of a sweep's question that it answers; empty for none.
         study_options: options that may be given for a study too; None where a study answers with

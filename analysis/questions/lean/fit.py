@@ -145,9 +145,6 @@ def fit(
         table: one row a run, or `Runs`, which carry the metric and the columns.
         baseline: axis values that pick exactly one shape.
         margin: how much worse still counts as equal, in the metric's own unit, above 0.
-        config: columns that name a shape.
-        metric: column of the result.
-        goal: whether it is minimised or maximised.
         costs: columns to save; the first decides what is cheaper.
         nuisance: columns of settings (a learning rate) of which each shape stands at its best.
         settings: error rate, interval level, crash screening, what a constant predictor scores.

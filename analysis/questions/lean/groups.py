@@ -28,7 +28,6 @@ class LeanGroups(Jsonable):
     """The comparisons of a study, one a value of an axis.
 
     Attributes:
-        within: the axis.
         found: the comparison at each value that has one, by the value in words.
         problems: why there is none, at the others.
         fronts: the front at each value, where the study learns more than one task, so that one
@@ -72,18 +71,10 @@ def fit_groups(
     """Compare the shapes at each value of ``within`` with the baseline there.
 
     Args:
-        runs: one row a run.
-        within: the axis whose values part the study.
         baseline: axis values that pick exactly one shape at each value of ``within``.
-        margin: how much worse still counts as equal, in the metric's own unit.
-        axes: columns that may tell shapes apart.
-        goal: whether it is minimised or maximised.
-        costs: columns to save; the first decides what is cheaper.
-        nuisance: columns of settings of which each shape stands at its best.
         settings: as in ``lean.fit``; ``alpha`` is the error rate of the whole study.
         chances: what a constant predictor scores, by the value of ``within`` in words, where that
             is known.
-        first_report: as in ``lean.fit``.
         with_fronts: whether each value gets a front of its own.
 
     Raises:

@@ -37,12 +37,10 @@ _VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
 
 
 def lean_badge(result: LeanResult) -> tuple[str, Tone]:
-    """Return the verdict's name as a reader sees it and the tone it is shown in."""
     return _VERDICTS[result.verdict]
 
 
 def lean_sentence(result: LeanResult) -> str:
-    """Return what one comparison found, in a few sentences."""
     headline = _LEAN_SENTENCES[result.verdict](result)
     doubt = f" {sentence(result.doubt)}" if result.doubt and result.table else ""
     return f"{headline}{doubt}{_settings_at_edge(result)}{_baseline_losses(result)}"
@@ -195,7 +193,6 @@ def _baseline_losses(result: LeanResult) -> str:
 
 
 def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
-    """Return what the comparisons come to, and the tone it is shown in."""
     established, every = len(groups.established), len(groups.found) + len(groups.problems)
     if not groups.found:
         return "no verdict", "unknown"
@@ -215,7 +212,6 @@ def groups_sentence(groups: LeanGroups) -> str:
 
 
 def groups_sentences(groups: LeanGroups) -> list[str]:
-    """Return in how many comparisons a leaner shape was found, and what each of them found."""
     found = {value: lean_sentence(result) for value, result in groups.found.items()}
     found |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
     parts = []
@@ -235,7 +231,6 @@ def groups_sentences(groups: LeanGroups) -> list[str]:
 
 
 def chosen_row(result: LeanResult) -> LeanRow | None:
-    """Return the row of the chosen shape, or None where there is none."""
     return next((row for row in result.table if row.label == result.choice), None)
 
 
@@ -249,7 +244,6 @@ def established_first(result: LeanResult) -> LeanResult:
 
 
 def lean_table(result: LeanResult) -> Table:
-    """Return every candidate with its difference, p values and savings."""
     header = (
         "shape",
         f"difference in {result.metric}",
@@ -326,7 +320,6 @@ def missing_runs_table(results: Mapping[str, LeanResult], within: str = "") -> T
 
 
 def group_candidates_table(groups: LeanGroups) -> Table:
-    """Return the candidates of every comparison, one below the other."""
     tables = {value: lean_table(result) for value, result in groups.found.items()}
     header = max((table.header for table in tables.values()), key=len, default=())
     rows = tuple((value, *row) for value, table in tables.items() for row in table.rows)
@@ -334,7 +327,6 @@ def group_candidates_table(groups: LeanGroups) -> Table:
 
 
 def group_baselines_table(groups: LeanGroups) -> Table:
-    """Return the baseline of every comparison, its seeds' scatter and what they can show."""
     header = (
         *(groups.within, "baseline", "mean", "runs", "seed standard deviation"),
         *("margin in these", "what the seeds can show"),

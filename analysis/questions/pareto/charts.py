@@ -46,7 +46,6 @@ def front_charts(
     """Return a front's charts, leaving out costs that no shape has.
 
     Args:
-        pareto: the front.
         trials: one row a trial, where the runs of a shape are looked up.
         role_of: whether a shape is the ``baseline`` or the ``chosen`` one; empty for neither.
     """

@@ -28,7 +28,6 @@ CLASS_NAMES: Final[dict[FrontClass, str]] = {
 
 
 def pareto_badge(result: ParetoResult) -> tuple[str, Tone]:
-    """Return how far the front is decided, and the tone that is shown in."""
     if not result.table:
         return "nothing to compare", "unknown"
     if any(row.class_ == "undecided" for row in result.table):
@@ -37,7 +36,6 @@ def pareto_badge(result: ParetoResult) -> tuple[str, Tone]:
 
 
 def pareto_sentence(result: ParetoResult) -> str:
-    """Return how many shapes lie on the front, and which lost runs."""
     counted = {
         name: sum(row.class_ == name for row in result.table) for name in ("on", "undecided", "off")
     }
@@ -65,7 +63,6 @@ def _shapes_with_losses(result: ParetoResult) -> str:
 
 
 def pareto_table(result: ParetoResult) -> Table:
-    """Return every shape with its mean, interval, costs and place on the front."""
     header = (
         "shape",
         f"{result.metric} (mean)",

@@ -95,16 +95,11 @@ def plan_transition(
     """Return the power of a sweep's design and of others at jumps of the given sizes.
 
     Args:
-        heads: values of the searched axis.
-        lengths: values of the modulating axis.
         seeds: runs of every cell.
         x, by: names of the axes; ``by`` None for a sweep at one length.
-        scale: of the metric.
-        noise: None takes the default of the scale.
         h_star: where the jump is put; None: in the middle of the grid, never before its third
             value, since a break at the second cannot be told from diminishing returns.
         jumps: sizes; None: 0.4, 0.8 and 1.5 decades (a tenth of them in nats for losses).
-        settings: number of sweeps, draws, target.
         fit_settings: of the analysis; draws and seed are taken from ``settings``.
         progressed: called with the number of sweeps done and of all.
 
@@ -180,12 +175,9 @@ def plan_lean(
     """Return the power to establish an exactly equal candidate.
 
     Args:
-        margin: how much worse still counts as equal.
         candidates: cheaper shapes that will be tested.
-        seeds: of every shape, as planned.
         alpha: family-wise error rate; divided already where several comparisons share it.
         seen: a study's result, for its seed sd and its number of candidates.
-        target: the power that is asked for.
 
     Raises:
         UserError: no candidate.

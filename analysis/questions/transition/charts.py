@@ -66,7 +66,6 @@ def transition_charts(result: TransitionResult, trials: pd.DataFrame) -> list[Ch
 
 
 def error_of(y: float, scale: Scale) -> float:
-    """Return the error that stands for ``y``: undoes the logarithm, leaves nats as they are."""
     return y if scale == "loss" else 10.0**y
 
 
@@ -144,7 +143,6 @@ def _error_chart(result: TransitionResult, axis: GridAxis, trials: pd.DataFrame)
 def _run_picks(
     result: TransitionResult, runs: list[RunValue], trials: pd.DataFrame
 ) -> tuple[Pick, ...]:
-    """Return what each drawn run stands for, in the order in which they are drawn."""
     names = [result.x, *([result.by] if result.by is not None else [])]
     found = runs_by_values(trials, [*names, "seed"])
     picks = []

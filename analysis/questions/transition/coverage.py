@@ -19,14 +19,10 @@ class Coverage:
     """How much of a sweep reached its full budget.
 
     Attributes:
-        counts: per cell that the table names.
         lacking: cells of the h x T grid without a full-budget run, named by the table or not.
         refusal: why no verdict may be given; empty when one may.
         pruned_out: refused because early stopping emptied cells, so what is left is selected.
         pruned_inside: some cell holds runs stopped early beside its full-budget runs.
-        equal_starts: every cell with a full-budget run started as many trials.
-        qualifications: what of it limits an answer.
-        warnings: what else a reader has to know about it.
     """
 
     counts: tuple[CellCounts, ...]
@@ -114,7 +110,6 @@ def _cell_name(cell: CellCounts, x: str, by: str | None) -> str:
 
 
 def trials_to_fill(coverage: Coverage) -> tuple[MissingTrials, ...]:
-    """Return the full-budget runs that every empty cell needs, as many as other cells hold."""
     usual = _usual_seeds(coverage)
     return tuple(MissingTrials(x, by, usual, "no full-budget run") for x, by in coverage.lacking)
 
@@ -153,7 +148,6 @@ def trials_below(coverage: Coverage) -> tuple[MissingTrials, ...]:
 
 
 def trials_for_more_heads(coverage: Coverage, needed: int) -> tuple[MissingTrials, ...]:
-    """Return trials at ``needed`` further head counts above the largest, at every T."""
     xs = sorted({cell.x for cell in coverage.counts})
     step = xs[-1] - xs[-2] if len(xs) > 1 else 1
     return _cross(
@@ -190,7 +184,6 @@ def _lengths(coverage: Coverage) -> list[Number | None]:
 
 
 def _counts(frame: pd.DataFrame) -> tuple[CellCounts, ...]:
-    """Return how the trials of every cell ended, by x and then by."""
     cells: dict[tuple[float, float | None], Counter[str]] = {}
     counted = frame.groupby(["x", "by", "status"], sort=False, dropna=False).size()
     for (x, by, status), number_of in zip(counted.index.tolist(), counted.tolist(), strict=True):

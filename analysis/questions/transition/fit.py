@@ -65,10 +65,8 @@ def fit(
     Args:
         table: one row a run; or `Runs`, which carry metric and columns; or a `RunTable`, which
             carries the arguments up to ``history``.
-        metric: column of the result.
         x: ordered axis that is searched.
         by: modulating axis, or None for a sweep at one length.
-        goal: min or max.
         scale: error, accuracy or loss (see `analysis.runs.scale`).
         eval_size: evaluation examples behind an accuracy.
         nuisance: axes whose settings compete within a cell.
@@ -76,7 +74,6 @@ def fit(
             only it knows, and tells how runs were stopped (see `pruning`).
         layers: attention layers of the models, for the retrieval dimension.
         settings: levels, thresholds, draws and the seed.
-        columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
         UserError: a table that cannot be used, with what to change.

@@ -32,11 +32,6 @@ def read_history(
     Args:
         history: one row a report: the run's columns, or a column that names the run in both
             tables, with the budget and the metric.
-        table: one row a run.
-        x: searched axis.
-        by: modulating axis, or None.
-        metric: the result.
-        replicate: column that tells the runs of a cell apart.
         budget_column: how far the run had got.
 
     Raises:

@@ -238,7 +238,6 @@ def _dimension(
 
 
 def _stars_alone(cells: Cells, context: Context) -> dict[Number, Number]:
-    """Return h* located at each T alone."""
     heads = cells.grid.heads
     stars: dict[Number, Number] = {}
     for j, length in enumerate(cells.grid.lengths):

@@ -44,9 +44,7 @@ class Rung:
     """A budget at which runs were stopped.
 
     Attributes:
-        budget: in the unit of the budget column.
         reached: runs known to have got that far.
-        stopped: runs that ended there.
         improvement: G_b, the largest fall of y from there to the full budget among full-budget
             runs; None where none of them has a record so early.
     """
@@ -62,10 +60,6 @@ class Bound:
     """A stopped run: its y at the full budget lies in [low, high], never at its last value.
 
     Attributes:
-        x: of its cell.
-        by: of its cell.
-        replicate: of the run.
-        budget: where it stopped.
         low: high less the largest improvement seen from there on; None where none was seen.
         high: y when it was stopped.
     """
@@ -119,7 +113,6 @@ class TransitionSettings(Jsonable):
     What is left at None takes the default of the metric's scale (`analysis.runs.scale`).
 
     Attributes:
-        alpha: level of every test.
         rho: h* moves up past the largest drop while the next step still drops by this share of it.
         delta_T: largest slope of y in log10 T that still counts as "does not grow with T".
         min_drop: smallest drop that counts as a transition.
@@ -128,7 +121,6 @@ class TransitionSettings(Jsonable):
         threshold_width: most steps that the collapse of a threshold may take.
         B: draws for the confidence set of h*.
         n_mc: draws of the null of the abruptness test.
-        rng_seed: seed of every random step.
         set_mass: probability that the confidence set of h* must hold.
         min_cell_share: share of cells that must have a full-budget run.
         head_sd: how much single head counts scatter about a smooth decline for reasons that no seed
@@ -218,7 +210,6 @@ class CellCounts:
 
     @property
     def losses(self) -> Losses:
-        """Its runs without a number."""
         return Losses(self.started, self.diverged, self.failed, self.too_large)
 
 
@@ -282,37 +273,31 @@ class TransitionReading(Jsonable):
         verdict: transition, jump_only or threshold (a collapse is there); plateau (the error falls
             to the second head count and no further, so a collapse cannot be told from diminishing
             returns); suggested (a collapse or plateau that seeds do not test); none; inconclusive.
-        reason: the verdict in words with its numbers.
         none_kind: whether h* lies above or below the swept range, when that shows.
         noise_gap: why the seed noise counts as not measured; empty where it is measured or stated.
         reading: which value of a cell's seeds was taken.
         h_star: first head count of the plateau.
         bracket: (last h before it, h_star]; on a coarse grid only the bracket is known.
         h_peak: head count of the largest single drop.
-        width: steps that the collapse takes; 1 is sharp.
         h_set: smallest set of head counts that holds ``set_mass`` of ``p_h``; all that were tried
             where the seed noise is not measured.
         p_h: share of draws that locate h* at each head count; empty without measured noise.
         p_abrupt: p value of the test against diminishing returns; descriptive with a noise_gap.
         abrupt_testable: whether the grid allows that test.
-        drop: the largest drop.
         excess: the part of it that the earlier decline per head does not explain.
         later_fall: upper one-sided 1 - alpha bound of how much further the error falls at any
             larger head count; None where h_star is the largest.
-        drops: every step of the grid.
         gamma: slope of z in log10 T at each h, with its 1 - alpha interval.
         gamma_below: pooled slope for h < h_star.
         gamma_above: pooled slope for h >= h_star.
         h_T: smallest h from which the growth with T is gone.
         law_weights: AICc weights of growth in logT, T and 1/T below h_star (descriptive).
         level: mean z at each h with its standard error.
-        seed_sd: seed standard deviation of y at each h.
+        seed_sd: of y, at each h.
         phi: over-dispersion of the cells about their lines in log10 T, at least 1.
         cells: z of every cell with a full-budget run.
         success: share of runs below the mid-level of the collapse, Jeffreys interval.
         h_50: first h whose isotonic success rate reaches one half.
-        d_eff: effective retrieval dimension.
-        per_T: h_star located at each T alone.
     """
 
     verdict: Verdict = "inconclusive"
@@ -354,14 +339,8 @@ class TransitionResult(TransitionReading):
     Attributes:
         typical: the analysis of cell medians; None when no cell could be read.
         attainable: the analysis of the best of m seeds; None with fewer than two per cell.
-        x: name of the searched axis.
-        by: name of the modulating axis, or None.
-        counts: how the trials of every cell ended.
-        missing: trials that would settle an open verdict.
         n1_assumed_sd: the seed sd that stands in where the cells do not measure one; else None.
-        settings: every choice made, thresholds filled in.
         qualifications: the warnings that limit the answer, to be read with it.
-        warnings: all that a reader has to know besides.
         pruning: what rung histories say of the runs that were stopped early; None without any.
     """
 

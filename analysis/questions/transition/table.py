@@ -24,12 +24,7 @@ class RunTable:
             ``replicate`` (str), ``value`` (float, NaN unless known), ``y`` (float, NaN unless
             complete), ``status`` (one of `analysis.runs.statuses.STATUSES`), ``complete`` (bool),
             ``reached`` and ``budget`` (float, NaN if unknown).
-        x: name of the searched axis.
-        by: name of the modulating axis, or None.
-        metric: name of the metric column.
-        goal: min or max.
         scale: how ``value`` became ``y``.
-        warnings: choices made on the way.
         history: one row a report (columns ``x``, ``by``, ``replicate``, ``reached``, ``value``,
             ``y``), or None.
     """
@@ -58,11 +53,7 @@ def canonical(
     """Check a table of runs and bring it into canonical form.
 
     Args:
-        runs: one row a run.
-        x: ordered axis that is searched.
         by: modulating axis, positive numbers, or None.
-        goal: min or max.
-        scale: error, accuracy or loss.
         eval_size: evaluation examples behind an accuracy.
         nuisance: axes (a learning rate, say) whose settings compete within a cell: of the settings
             with the most full-budget runs the one with the best median is kept.

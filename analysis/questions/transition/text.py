@@ -37,12 +37,10 @@ _VERDICTS: Final[dict[Verdict, tuple[str, Tone]]] = {
 
 
 def transition_badge(result: TransitionResult) -> tuple[str, Tone]:
-    """Return the verdict's name as a reader sees it and the tone it is shown in."""
     return _VERDICTS[result.verdict]
 
 
 def transition_sentence(result: TransitionResult) -> str:
-    """Return what was found in a few sentences, and which cells lost runs."""
     return f"{_verdict_sentence(result)}{_cells_with_losses(result)}"
 
 
@@ -168,7 +166,6 @@ def _cells_with_losses(result: TransitionResult) -> str:
 
 
 def cell_name(cell: CellCounts, result: TransitionResult) -> str:
-    """Return a cell in words: ``heads=3, seq_len=16``."""
     by = f", {result.by}={number_text(cell.by)}" if cell.by is not None else ""
     return f"{result.x}={number_text(cell.x)}{by}"
 
@@ -290,7 +287,6 @@ def set_text(reading: TransitionReading) -> str:
 
 
 def dimension_text(dimension: RetrievalDimension) -> str:
-    """Return an effective retrieval dimension in words: a value, a range or a bound."""
     lo, hi = dimension.lo, dimension.hi
     if hi is None:
         return f"> {lo - 1}"
@@ -300,7 +296,6 @@ def dimension_text(dimension: RetrievalDimension) -> str:
 
 
 def missing_table(result: TransitionResult) -> Table:
-    """Return the trials that would settle an open transition."""
     names = (result.x,) if result.by is None else (result.x, result.by)
     rows = tuple(
         (
@@ -330,7 +325,6 @@ def cells_table(result: TransitionResult) -> Table:
 
 
 def head_rows(result: TransitionResult) -> pd.DataFrame:
-    """Return the numbers at each head count, one row each."""
     return pd.DataFrame([_head_row(result, head) for head in result.level])
 
 
