@@ -189,7 +189,6 @@ _DERIVED: Final[Mapping[str, Callable[[Point, Tasks], dict[str, Any]]]] = {
 
 @cache
 def printed_counts() -> tuple[PrintedCount, ...]:
-    """Return every printed parameter count, table 4 first."""
     return tuple(
         PrintedCount(**{**row, "settings": MappingProxyType(_tuples(row["settings"]))})
         for row in _content("parameter_counts")["rows"]
@@ -198,7 +197,6 @@ def printed_counts() -> tuple[PrintedCount, ...]:
 
 @cache
 def setups() -> tuple[Setup, ...]:
-    """Return every group of published results."""
     return tuple(map(_setup, _content("results")["groups"]))
 
 

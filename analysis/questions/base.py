@@ -76,8 +76,8 @@ class Finding(ABC):
     """Whether its sentence is the answer of a sweep that asks no question."""
     counts_unfinished: ClassVar[bool] = False
     """Whether its qualifications say that trials have not ended yet."""
-    result: Jsonable
-    """What was found, as a frozen value."""
+    result: Any
+    """What was found, a frozen `Jsonable` value, with ``settings`` and perhaps ``warnings``."""
 
     @property
     @abstractmethod
@@ -107,7 +107,8 @@ class Finding(ABC):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader has to know besides."""
-        return ()
+        found: tuple[str, ...] = getattr(self.result, "warnings", ())
+        return found
 
     @abstractmethod
     def page_tables(self, *, beside: bool) -> list[Section]:
@@ -152,9 +153,9 @@ class Finding(ABC):
         return None
 
     @property
-    @abstractmethod
     def settings(self) -> Mapping[str, Any]:
         """Every choice made, a dataclass by the name of the analysis that made them."""
+        return {self.kind: self.result.settings}
 
     @property
     def saved(self) -> "Finding | None":
@@ -163,7 +164,8 @@ class Finding(ABC):
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as plain JSON content."""
-        return self.result.to_json()
+        content: dict[str, Any] = self.result.to_json()
+        return content
 
     def rows(self) -> pd.DataFrame:
         """Return the rows that stand for it in a parquet file; by default those of its table."""
@@ -187,7 +189,6 @@ class StudyRuns:
 
     @property
     def goal(self) -> Goal:
-        """Whether the metric is minimised or maximised."""
         return "max" if self.manifest.goal == "max" else "min"
 
     @property
@@ -197,7 +198,6 @@ class StudyRuns:
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """One row a trial, as recorded."""
         return self.tables.trials_frame()
 
     @cached_property

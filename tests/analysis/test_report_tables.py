@@ -14,7 +14,8 @@ from analysis.charts.axes import GridAxis, log_ticks
 from analysis.charts.chart import Point
 from analysis.charts.learning_curves import MAX_LINES, MAX_POINTS, learning_curves
 from analysis.charts.picks import query_text, varying_axes
-from analysis.questions.lean.charts import MAX_FOREST_ROWS, Comparison, forest_rows, roles_in
+from analysis.questions.lean.charts import MAX_FOREST_ROWS, forest_rows, roles_in
+from analysis.questions.lean.groups import Comparison
 from analysis.questions.lean.text import group_baselines_table, group_candidates_table, lean_table
 from analysis.questions.pareto.charts import front_charts, mean_front, side_by_side
 from analysis.questions.pareto.text import pareto_table

@@ -79,6 +79,7 @@ class LeanRow:
             establish it with the power asked for if the two were equal; None if over 50, or without
             a variance.
         saving: share of the baseline's cost saved, per cost (0.25 is a quarter less).
+        crash_share: screened, failed, diverged and too large runs among all that ended.
         lost: its runs that are in no mean; it is that of those left.
         setting: its best setting of the nuisance axes; None without such axes.
     """

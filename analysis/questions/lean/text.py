@@ -206,11 +206,6 @@ def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
     return f"leaner equivalent in {established} of {every}{rest}", tone
 
 
-def groups_sentence(groups: LeanGroups) -> str:
-    """Return what the comparisons found, in a few sentences."""
-    return " ".join(groups_sentences(groups))
-
-
 def groups_sentences(groups: LeanGroups) -> list[str]:
     found = {value: lean_sentence(result) for value, result in groups.found.items()}
     found |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}

@@ -138,7 +138,6 @@ def _hover(row: ParetoRow, role: str, runs: list[dict[str, Any]], metric: str) -
 
 
 def file_part(name: str) -> str:
-    """Return a name that is safe in a file's name."""
     return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
 
 
@@ -174,7 +173,6 @@ def side_by_side(costs: Sequence[float]) -> list[float]:
 
 
 def _attainment_chart(pareto: ParetoResult) -> Chart | None:
-    """Draw the surfaces that the seeds' fronts attain, None where there is nothing to draw."""
     costs = [point[1] for surface in pareto.attainment for point in surface.points]
     # With one shape on every seed's front there is no line.
     if not costs or (len(set(costs)) == 1 and len(pareto.costs) == 1):

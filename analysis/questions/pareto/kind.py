@@ -46,10 +46,6 @@ class ParetoFinding(Finding):
     def problem(self) -> str | None:
         return self.not_compared or None
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return self.result.warnings
-
     def page_tables(self, *, beside: bool) -> list[Section]:
         return [Section("Shapes", pareto_table(likeliest_first(self.result)))]
 

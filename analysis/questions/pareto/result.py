@@ -122,9 +122,7 @@ class ParetoResult(Jsonable):
 
     @property
     def p_front(self) -> dict[str, float]:
-        """P_front of each configuration by its label."""
         return {row.label: row.p_front for row in self.table}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields, and ``p_front`` by label."""
         return Jsonable.to_json(self) | {"p_front": encode(self.p_front)}

@@ -49,7 +49,6 @@ Progressed = Callable[[int, int], None]
 
 
 def default_noise(scale: Scale) -> Noise:
-    """Return the noise that is assumed before anything has been run."""
     unit = _unit(scale)
     return Noise(0.1 * unit, 0.05 * unit, 0.04 * unit, "assumed: nothing has been run yet")
 
@@ -271,7 +270,6 @@ def _row(
 
 
 def _table(design: Design, y: FloatArray, x: str, by: str | None, scale: Scale) -> RunTable:
-    """Return simulated runs as the table that a study's own runs become."""
     shape = y.shape
     heads, lengths, seeds = (index.ravel() for index in np.indices(shape))
     length_values = np.array(

@@ -80,7 +80,6 @@ class Design(Jsonable):
 
     @property
     def trials(self) -> int:
-        """How many trials it takes."""
         return len(self.heads) * len(self.lengths) * self.seeds
 
 
