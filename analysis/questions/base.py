@@ -6,10 +6,10 @@ and know no kind by name: a new kind is a folder and a line in `analysis.ask`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import pandas as pd
 
@@ -17,11 +17,13 @@ from analysis.charts.chart import Chart
 from analysis.questions.settings import Option
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
-from analysis.text.tables import Table
+from analysis.text.tables import MAX_ROWS, Table
 from analysis.values import AxisValue, Jsonable
 from hsweep.design.question import Goal
 from hsweep.record.manifest import Manifest
 from hsweep.record.reading import StudyTables
+
+Row = TypeVar("Row")
 
 NO_VALUE = "none"
 """What stands for an axis that only part of a space has."""
@@ -33,6 +35,11 @@ class Section(NamedTuple):
     title: str
     table: Table
     in_columns: bool = False
+
+
+def ranked(rows: tuple[Row, ...], key: Callable[[Row], float]) -> tuple[Row, ...]:
+    """Return the rows, by ``key`` where they are too many to show them all."""
+    return rows if len(rows) <= MAX_ROWS else tuple(sorted(rows, key=key))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,13 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from analysis.charts.chart import Chart
-from analysis.questions.base import Confirmation, Finding, Kind, Missing, Section, StudyRuns
+from analysis.questions.base import Confirmation, Finding, Kind, Missing, Section, StudyRuns, ranked
 from analysis.questions.lean.charts import forest_chart, roles_in
 from analysis.questions.lean.confirm import confirmation
 from analysis.questions.lean.fit import fit
 from analysis.questions.lean.groups import Comparison, LeanGroups, fit_groups
 from analysis.questions.lean.result import LeanResult, LeanSettings
 from analysis.questions.lean.text import (
-    established_first,
     group_baselines_table,
     group_candidates_table,
     groups_badge,
@@ -29,9 +28,9 @@ from analysis.questions.lean.text import (
 )
 from analysis.questions.pareto.charts import front_charts
 from analysis.questions.pareto.fit import fit as fit_front
-from analysis.questions.pareto.kind import ParetoFinding
+from analysis.questions.pareto.kind import ParetoFinding, likeliest_first
 from analysis.questions.pareto.result import ParetoResult
-from analysis.questions.pareto.text import likeliest_first, pareto_table
+from analysis.questions.pareto.text import pareto_table
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import (
     BASELINE,
@@ -162,7 +161,8 @@ class LeanFinding(_Comparisons):
         return lean_badge(self.result)
 
     def _candidates(self) -> list[Section]:
-        return [Section("Candidates", lean_table(established_first(self.result)))]
+        rows = ranked(self.result.table, lambda row: not row.accepted)
+        return [Section("Candidates", lean_table(replace(self.result, table=rows)))]
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
         return [

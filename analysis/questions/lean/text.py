@@ -1,8 +1,7 @@
 """What lean comparisons say in words: sentences and tables."""
 
-import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from analysis.questions.lean.groups import LeanGroups
@@ -24,7 +23,7 @@ from analysis.text.numbers import (
     setting_header,
     setting_text,
 )
-from analysis.text.tables import MAX_ROWS, Table
+from analysis.text.tables import Table
 
 _VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
     "found": ("leaner equivalent found", "found"),
@@ -34,6 +33,11 @@ _VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
     "no_candidates": ("no cheaper shape", "unknown"),
     "unsupported": ("unsupported", "unknown"),
 }
+_NO_ANSWERS: Final[dict[LeanVerdict, str]] = {
+    "untrained": "No answer",
+    "no_candidates": "Nothing to compare",
+    "unsupported": "Unsupported",
+}
 
 
 def lean_badge(result: LeanResult) -> tuple[str, Tone]:
@@ -41,12 +45,19 @@ def lean_badge(result: LeanResult) -> tuple[str, Tone]:
 
 
 def lean_sentence(result: LeanResult) -> str:
-    headline = _LEAN_SENTENCES[result.verdict](result)
+    if result.verdict in _NO_ANSWERS:
+        # The reason stands alone in JSON, where it names the verdict itself.
+        reason = result.reason.strip().rstrip(".").removeprefix("unsupported: ")
+        headline = f"{_NO_ANSWERS[result.verdict]}: {reason}."
+    else:
+        found, excluded = result.verdict == "found", result.verdict == "excluded"
+        write = _found if found else _excluded if excluded else _undecided
+        headline = write(result)
     doubt = f" {sentence(result.doubt)}" if result.doubt and result.table else ""
     return f"{headline}{doubt}{_settings_at_edge(result)}{_baseline_losses(result)}"
 
 
-def _found_sentence(result: LeanResult) -> str:
+def _found(result: LeanResult) -> str:
     chosen = chosen_row(result)
     assert chosen is not None
     savings = ", ".join(
@@ -64,7 +75,7 @@ def _found_sentence(result: LeanResult) -> str:
     )
 
 
-def _excluded_sentence(result: LeanResult) -> str:
+def _excluded(result: LeanResult) -> str:
     worst = p_text(max(row.p_worse or 0.0 for row in result.table))
     one = len(result.table) == 1
     return (
@@ -74,7 +85,7 @@ def _excluded_sentence(result: LeanResult) -> str:
     )
 
 
-def _undecided_sentence(result: LeanResult) -> str:
+def _undecided(result: LeanResult) -> str:
     excluded = sum(row.outcome == "excluded" for row in result.table)
     parts = [f"{excluded} {'is' if excluded == 1 else 'are'} worse by more"] if excluded else []
     if result.undecided and (excluded or result.stopped):
@@ -126,33 +137,6 @@ def _what_it_takes(result: LeanResult) -> str:
         f"To establish an equal shape with a power of {power} takes {span} seeds of each{rest}; "
         f"there are {have}."
     )
-
-
-def _unsupported_sentence(result: LeanResult) -> str:
-    # The reason stands alone in JSON, where it names the verdict itself.
-    return f"Unsupported: {_plain_reason(result).removeprefix('unsupported: ')}."
-
-
-def _untrained_sentence(result: LeanResult) -> str:
-    return f"No answer: {_plain_reason(result)}."
-
-
-def _no_candidates_sentence(result: LeanResult) -> str:
-    return f"Nothing to compare: {_plain_reason(result)}."
-
-
-_LEAN_SENTENCES: Final[dict[LeanVerdict, Callable[[LeanResult], str]]] = {
-    "found": _found_sentence,
-    "excluded": _excluded_sentence,
-    "undecided": _undecided_sentence,
-    "untrained": _untrained_sentence,
-    "no_candidates": _no_candidates_sentence,
-    "unsupported": _unsupported_sentence,
-}
-
-
-def _plain_reason(result: LeanResult) -> str:
-    return result.reason.strip().rstrip(".")
 
 
 def _margin(result: LeanResult) -> str:
@@ -227,15 +211,6 @@ def groups_sentences(groups: LeanGroups) -> list[str]:
 
 def chosen_row(result: LeanResult) -> LeanRow | None:
     return next((row for row in result.table if row.label == result.choice), None)
-
-
-def established_first(result: LeanResult) -> LeanResult:
-    """Return the comparison with what it established first where candidates are too many."""
-    if len(result.table) <= MAX_ROWS:
-        return result
-    return dataclasses.replace(
-        result, table=tuple(sorted(result.table, key=lambda row: not row.accepted))
-    )
 
 
 def lean_table(result: LeanResult) -> Table:
