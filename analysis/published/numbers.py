@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from analysis.values import AxisValue, Jsonable
@@ -189,14 +188,16 @@ _DERIVED: Final[Mapping[str, Callable[[Point, Tasks], dict[str, Any]]]] = {
 
 @cache
 def printed_counts() -> tuple[PrintedCount, ...]:
+    """Return every printed parameter count, table 4 first."""
     return tuple(
-        PrintedCount(**{**row, "settings": MappingProxyType(_tuples(row["settings"]))})
+        PrintedCount(**{**row, "settings": _tuples(row["settings"])})
         for row in _content("parameter_counts")["rows"]
     )
 
 
 @cache
 def setups() -> tuple[Setup, ...]:
+    """Return every group of published results."""
     return tuple(map(_setup, _content("results")["groups"]))
 
 

@@ -11,8 +11,6 @@ from analysis.values import Config, Jsonable
 from hsweep.design.question import Goal
 
 LeanVerdict = Literal["found", "excluded", "undecided", "untrained", "no_candidates", "unsupported"]
-
-
 LeanOutcome = Literal["established", "excluded", "undecided"]
 
 

@@ -6,6 +6,7 @@ questions the power of Holm's first step is known in closed form and is tabulate
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -135,20 +136,19 @@ def plan_transition(
             "one run a cell measures no seed noise: such a design can only suggest a collapse"
         )
     noise = noise or default_noise(scale)
-    designs = _designs(heads, tuple(lengths), seeds, by)
     fit_settings = replace(fit_settings or TransitionSettings(), B=settings.B, n_mc=settings.n_mc)
-    total = len(designs) * len(jumps) * settings.sweeps
+    designs = _designs(heads, tuple(lengths), seeds, by)
+    asked = [(design, float(jump)) for design in designs for jump in jumps]
     table: list[PowerRow] = []
-
-    def tell(done: int) -> None:
-        if progressed is not None:
-            progressed(len(table) * settings.sweeps + done, total)
-
-    for design in designs:
-        for jump in jumps:
-            table.append(
-                _row(design, float(jump), truth, noise, x, by, scale, settings, fit_settings, tell)
-            )
+    for design, jump in asked:
+        found: list[TransitionResult] = []
+        for sweep in range(settings.sweeps):
+            y = simulate(design, jump, truth, noise, (settings.rng_seed, sweep))
+            found.append(transition.fit(_table(design, y, x, by, scale), settings=fit_settings))
+            if progressed is not None:
+                done = len(table) * settings.sweeps + sweep + 1
+                progressed(done, len(asked) * settings.sweeps)
+        table.append(_row(design, jump, truth, found))
     return PowerResult(
         x=x,
         by=by,
@@ -239,33 +239,18 @@ def simulate(
 
 
 def _row(
-    design: Design,
-    jump: float,
-    truth: Collapse,
-    noise: Noise,
-    x: str,
-    by: str | None,
-    scale: Scale,
-    settings: PowerSettings,
-    fit_settings: TransitionSettings,
-    done: Callable[[int], None],
+    design: Design, jump: float, truth: Collapse, found: Sequence[TransitionResult]
 ) -> PowerRow:
-    verdicts: dict[str, int] = {}
-    located = 0
-    for sweep in range(settings.sweeps):
-        y = simulate(design, jump, truth, noise, (settings.rng_seed, sweep))
-        found = transition.fit(_table(design, y, x, by, scale), settings=fit_settings)
-        verdicts[found.verdict] = verdicts.get(found.verdict, 0) + 1
-        located += found.verdict == "transition" and found.h_star == truth.h_star
-        done(sweep + 1)
-    hits = verdicts.get("transition", 0)
+    verdicts = Counter(str(each.verdict) for each in found)
+    hits = verdicts["transition"]
+    located = sum(each.verdict == "transition" and each.h_star == truth.h_star for each in found)
     return PowerRow(
         design=design,
         trials=design.trials,
         jump=jump,
-        power=_share(hits, settings.sweeps),
+        power=_share(hits, len(found)),
         located=located / hits if hits else None,
-        verdicts={name: count / settings.sweeps for name, count in sorted(verdicts.items())},
+        verdicts={name: count / len(found) for name, count in sorted(verdicts.items())},
     )
 
 
@@ -343,8 +328,3 @@ def _smallest(table: Sequence[PowerRow], jump: float, settings: PowerSettings) -
 
 def _unit(scale: Scale) -> float:
     return THRESHOLDS[scale].min_drop / _DECADES_OF_MIN_DROP
-
-
-def scaled(noise: Noise, factor: float) -> Noise:
-    """Return ``factor`` times the seed noise, to see what a noisier task would need."""
-    return replace(noise, seed_sd=factor * noise.seed_sd, source=f"{factor:g} x {noise.source}")

@@ -45,7 +45,7 @@ def critical_sentence(row: CriticalHeads) -> str:
     printed = f"The paper sees the transition at about {number_text(row.printed.value)} heads"
     if row.h_star is None:
         return f"{printed}; the study establishes none ({row.verdict.replace('_', ' ')})."
-    listed = ", ".join(number_text(h) for h in row.h_set)
+    listed = ", ".join(map(number_text, row.h_set))
     joint = "and" if row.agrees else "but"
     return f"{printed}, {joint} the study at {number_text(row.h_star)} (95% set {{{listed}}})."
 

@@ -30,14 +30,11 @@ class Coverage:
     refusal: str
     pruned_out: bool
     pruned_inside: bool
-    equal_starts: bool
     qualifications: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
-def audit(
-    frame: pd.DataFrame, min_cell_share: float, x: str = "x", by: str | None = "by"
-) -> Coverage:
+def audit(frame: pd.DataFrame, min_cell_share: float, x: str, by: str | None) -> Coverage:
     """Return what the canonical ``frame`` covers (see `table.RunTable`).
 
     ``x`` and ``by`` are what messages call its axes.
@@ -64,7 +61,6 @@ def audit(
             refusal += ", none at " + ", ".join(f"{x:g}" for x in empty_heads)
     pruned_out = bool(refusal) and any(cell.pruned > 0 for cell in unfinished)
     pruned_inside = any(cell.pruned > 0 for cell in done)
-    equal_starts = len({cell.started for cell in done}) <= 1
     qualifications, warnings = [], []
     absent = len(xs) * len(bys) - len(counts)
     if absent:
@@ -79,7 +75,7 @@ def audit(
             "runs were stopped early inside cells: survivors are the better ones, so the typical"
             " reading is optimistic and the attainable reading leads"
         )
-        if not equal_starts:
+        if len({cell.started for cell in done}) > 1:
             qualifications.append(
                 "cells started different numbers of runs, so their best runs are not comparable"
             )
@@ -99,7 +95,6 @@ def audit(
         refusal=refusal,
         pruned_out=pruned_out,
         pruned_inside=pruned_inside,
-        equal_starts=equal_starts,
         qualifications=tuple(qualifications),
         warnings=tuple(warnings),
     )

@@ -25,6 +25,7 @@ from analysis.questions.transition.pruning import examine
 from analysis.questions.transition.reading import read
 from analysis.questions.transition.result import (
     CLAIMS,
+    LIMITS,
     MissingTrials,
     Refit,
     RetrievalDimension,
@@ -36,7 +37,6 @@ from analysis.questions.transition.result import (
 from analysis.questions.transition.table import RunTable, canonical
 from analysis.questions.transition.verdict import Context
 from analysis.runs.columns import RunColumns
-from analysis.runs.scale import THRESHOLDS
 from analysis.runs.table import Runs
 from analysis.values import number
 from hsweep.design.question import Goal, Scale
@@ -91,11 +91,8 @@ def fit(
         )
     if layers < 1:
         raise UserError(f"layers must be at least 1, not {layers!r}")
-    names = ("delta_T", "min_drop", "min_excess", "d_min", "head_sd")
-    # A seed sd that the user states is taken for known, the scale's own is not.
-    given = {name: value for name in names if (value := getattr(settings, name)) is not None}
-    limits = replace(THRESHOLDS[table.scale], **given)
-    settings = replace(settings, **{name: getattr(limits, name) for name in names})
+    limits = settings.limits(table.scale)
+    settings = replace(settings, **{name: getattr(limits, name) for name in LIMITS})
     coverage = audit(table.frame, settings.min_cell_share, table.x, table.by)
     grid = build_grid(table.frame)
     context = Context(settings, limits, layers, "head" in table.x, table.by is not None, coverage)
@@ -199,18 +196,10 @@ def _stuck_share(reading: TransitionReading, grid: Grid, context: Context) -> fl
 
 def _run_values(frame: pd.DataFrame) -> tuple[RunValue, ...]:
     done = frame.loc[frame["complete"]]
-    x, by = done["x"].tolist(), done["by"].tolist()
-    plain = {value: number(value) for value in {*x, *by} if value == value}
+    columns = (done[name].tolist() for name in ("x", "by", "replicate", "value", "y"))
     return tuple(
-        RunValue(plain[at], plain.get(length), seed, value, y)
-        for at, length, seed, value, y in zip(
-            x,
-            by,
-            done["replicate"].astype(str).tolist(),
-            done["value"].astype(np.float64).tolist(),
-            done["y"].astype(np.float64).tolist(),
-            strict=True,
-        )
+        RunValue(number(x), None if np.isnan(by) else number(by), str(replicate), value, y)
+        for x, by, replicate, value, y in zip(*columns, strict=True)
     )
 
 

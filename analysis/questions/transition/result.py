@@ -6,10 +6,11 @@ the error, log10 of 1 - accuracy, or nats of a loss.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
 from analysis.runs.losses import Losses
+from analysis.runs.scale import THRESHOLDS, Thresholds
 from analysis.statistics.values import Interval
 from analysis.values import Jsonable, Number
 from hsweep.design.question import Goal, Scale
@@ -17,16 +18,13 @@ from hsweep.design.question import Goal, Scale
 Verdict = Literal[
     "transition", "jump_only", "threshold", "plateau", "suggested", "none", "inconclusive"
 ]
-
-
 NoneKind = Literal["above_range", "below_range"]
-
-
 ReadingName = Literal["typical", "attainable"]
-
-
+Competition = Literal["within_cells", "across_x", "unclear"]
 CLAIMS: Final[tuple[Verdict, ...]] = ("transition", "jump_only", "threshold")
 """The verdicts that say a collapse is there."""
+LIMITS: Final = ("delta_T", "min_drop", "min_excess", "d_min", "head_sd")
+"""The settings that default to the thresholds of the metric's scale."""
 
 
 class Estimate(NamedTuple):
@@ -34,9 +32,6 @@ class Estimate(NamedTuple):
 
     estimate: float
     se: float
-
-
-Competition = Literal["within_cells", "across_x", "unclear"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +143,15 @@ class TransitionSettings(Jsonable):
     stuck_share: float = 0.08
     reading: Literal["auto", "typical", "attainable"] = "auto"
 
+    def limits(self, scale: Scale) -> Thresholds:
+        """Return what decides on a scale: its thresholds, where the settings give none.
+
+        The seed sd is left alone: one that the user states is taken for known, the scale's is not.
+        """
+        given = {name: getattr(self, name) for name in LIMITS}
+        known = {name: value for name, value in given.items() if value is not None}
+        return replace(THRESHOLDS[scale], **known)
+
     def __post_init__(self) -> None:
         for name in ("alpha", "set_mass", "min_cell_share"):
             value = getattr(self, name)
@@ -161,7 +165,7 @@ class TransitionSettings(Jsonable):
             raise ValueError(f"rho must lie from 0 to 1, not {self.rho!r}")
         if self.rng_seed < 0:
             raise ValueError(f"rng_seed must not be negative, not {self.rng_seed!r}")
-        for name in ("delta_T", "min_drop", "min_excess", "d_min", "head_sd", "assumed_sd"):
+        for name in (*LIMITS, "assumed_sd"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise ValueError(f"{name} must be a number from 0, not {value!r}")
@@ -359,6 +363,10 @@ class TransitionResult(TransitionReading):
     qualifications: tuple[str, ...]
     warnings: tuple[str, ...]
     pruning: Pruning | None = None
+
+    @property
+    def limits(self) -> Thresholds:
+        return self.settings.limits(self.scale)
 
     @property
     def stated_sd(self) -> float | None:

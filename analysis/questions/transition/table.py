@@ -70,17 +70,8 @@ def canonical(
     if history is not None:
         if nuisance:
             raise UserError("a history cannot be matched with runs of competing settings")
-        budget_column = runs.columns.get("budget_column")
-        reports = read_history(
-            history,
-            runs.frame,
-            x=x,
-            by=by,
-            metric=metric,
-            replicate=runs.replicate,
-            budget_column=budget_column,
-        )
-        if budget_column not in runs.frame.columns:
+        reports = read_history(history, runs, x, by)
+        if runs.columns.get("budget_column") not in runs.frame.columns:
             runs = Runs(runs.frame, metric, {**runs.columns, "budget_column": None})
     rows, warnings = runs.rows([*axes, *nuisance])
     rows = rows.rename(columns={x: "x"} if by is None else {x: "x", by: "by"})
