@@ -188,6 +188,17 @@ def test_accuracies_are_drawn_as_errors_and_losses_as_they_are() -> None:
         assert (point.x, point.y) == (1, drawn)
 
 
+def test_a_dimension_that_one_reading_lacks_is_told_of_the_other() -> None:
+    known = examples.transition_result()
+    unknown = examples.transition_result(d_eff=None)
+    for typical, attainable, shown in (
+        (known, unknown, ("4", "\N{EN DASH}")),
+        (unknown, known, ("\N{EN DASH}", "4")),
+    ):
+        table = reading_table(examples.transition_result(typical=typical, attainable=attainable))
+        assert ("effective retrieval dimension", *shown) in table.rows
+
+
 def test_ten_thousand_runs_are_thinned_within_every_length() -> None:
     runs = tuple(RunValue(1 + n % 5, 8 * (1 + n % 2), str(n), 0.1, -1.0) for n in range(10_000))
     series = drawn_runs(examples.transition_result(runs=runs, cells=()))

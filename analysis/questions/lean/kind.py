@@ -12,9 +12,8 @@ import pandas as pd
 from analysis.charts.chart import Chart
 from analysis.questions.base import Confirmation, Finding, Kind, Missing, Section, StudyRuns, ranked
 from analysis.questions.lean.charts import forest_chart, roles_in
-from analysis.questions.lean.confirm import confirmation
 from analysis.questions.lean.fit import fit
-from analysis.questions.lean.groups import Comparison, LeanGroups, fit_groups
+from analysis.questions.lean.groups import Comparison, LeanGroups, confirmation, fit_groups
 from analysis.questions.lean.result import LeanResult, LeanSettings
 from analysis.questions.lean.text import (
     group_baselines_table,
