@@ -9,7 +9,6 @@ from math import comb
 import numpy as np
 import pandas as pd
 
-from analysis.questions.transition.result import ReadingName
 from analysis.runs.scale import Thresholds
 from analysis.statistics.values import FloatArray
 
@@ -89,10 +88,6 @@ class Cells:
     z: FloatArray
     variance: FloatArray
     noise: SeedNoise
-
-    @property
-    def reading(self) -> ReadingName:
-        return "typical" if self.best_of is None else "attainable"
 
 
 def build_grid(frame: pd.DataFrame) -> Grid:

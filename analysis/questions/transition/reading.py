@@ -122,7 +122,7 @@ def _blank(cells: Cells, context: Context) -> TransitionReading:
     heads, lengths = cells.grid.heads, cells.grid.lengths
     return TransitionReading(
         noise_gap=cells.noise.gap,
-        reading=cells.reading,
+        reading="typical" if cells.best_of is None else "attainable",
         h_set=tuple(sorted({cell.x for cell in context.coverage.counts})),
         seed_sd={number(head): float(sd) for head, sd in zip(heads, cells.noise.sd, strict=True)},
         cells=tuple(
