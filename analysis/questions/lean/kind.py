@@ -13,7 +13,7 @@ from analysis.charts.chart import Chart
 from analysis.questions.base import Confirmation, Finding, Kind, Missing, Section, StudyRuns, ranked
 from analysis.questions.lean.charts import forest_chart, roles_in
 from analysis.questions.lean.fit import fit
-from analysis.questions.lean.groups import Comparison, LeanGroups, confirmation, fit_groups
+from analysis.questions.lean.groups import Comparison, LeanGroups, fit_groups
 from analysis.questions.lean.result import LeanResult, LeanSettings
 from analysis.questions.lean.text import (
     group_baselines_table,
@@ -42,6 +42,7 @@ from analysis.questions.shapes import (
 )
 from analysis.runs.chance import study_chance
 from analysis.runs.table import Runs
+from analysis.statistics.noninferiority import confirming_seeds
 from analysis.text.numbers import Tone
 from analysis.text.tables import varying_columns
 from hsweep.errors import UserError
@@ -127,7 +128,7 @@ class _Comparisons(Finding):
 
     @property
     def confirmation(self) -> Confirmation | None:
-        return confirmation(self.comparisons)
+        return _confirmation(self.comparisons)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -227,6 +228,38 @@ class LeanGroupsFinding(_Comparisons):
     @property
     def saved(self) -> Finding | None:
         return None if self.front is None else ParetoFinding(self.front)
+
+
+def _confirmation(comparisons: Sequence[Comparison]) -> Confirmation | None:
+    """Return the runs that confirm what a study chose, None where it had no choice.
+
+    The choice was the cheapest of several that passed, which inflates its estimate; seeds that no
+    part of the study has seen tell whether it holds. Every chosen shape and its baseline is run
+    with the seeds that find an equal shape nine times in ten (the most that any comparison needs).
+    """
+    usable = [
+        each
+        for each in comparisons
+        if each.result.choice_config is not None and each.result.confirm
+    ]
+    if not usable:
+        return None
+    # Alone a comparison is tested at the error rate that the whole study had.
+    alpha = 0.05 if usable[0].at else usable[0].result.settings.alpha
+    at, seeds = [], 0
+    for each in usable:
+        result = each.result
+        assert result.choice_config is not None
+        wanted = confirming_seeds(result.margin_over_sd or 0.0, alpha / len(usable))
+        seeds = max(seeds, wanted)
+        chosen = next(row for row in result.table if row.label == result.choice)
+        for config, setting in (
+            (result.baseline, result.baseline_setting),
+            (result.choice_config, chosen.setting),
+        ):
+            # What is confirmed is the shape at the setting that stands for it.
+            at.append({**each.at, **config, **(setting.values if setting is not None else {})})
+    return Confirmation(tuple(at), seeds)
 
 
 def _headed(chart: Chart, heading: str) -> Chart:
