@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from analysis.values import AxisValue, Jsonable
@@ -30,11 +29,8 @@ class PrintedCount:
 
     Attributes:
         table: ``T1`` to ``T5``, or ``Fig3`` for the text beside figure 3.
-        source: the same as a citation.
         row: the model and its (depth, heads), as a reader finds it in the table.
         model: the preset function of ``models`` that builds its family.
-        settings: what to pass to it.
-        printed: the parameter count as printed.
         batch_size: examples a device holds at once in the paper's set-up.
         memory: training memory as printed; None where it is not at hand.
         metric: what ``score`` is, by the name it has here.
@@ -70,12 +66,9 @@ class PrintedValue(Jsonable):
         paper: H, Q, L or N.
         source: table, figure or passage.
         settings: what distinguishes it from the others.
-        metric: what it is a value of.
-        value: the value, or the lower end of a range.
         upper: the upper end of a range.
         reading: printed, read off a figure (digitised, 1 to 2 % off), or approximate: an order of
             magnitude, or a marker that another one hides.
-        note: what to know before comparing.
     """
 
     paper: str
@@ -94,10 +87,8 @@ class Setup:
 
     Attributes:
         name: what a user calls it.
-        title: paper and subject.
         sweeps: names of the sweeps that are about it.
         tasks: classes of tasks that are about nothing else.
-        values: what was published.
         fixed: what holds for all of these results and is not among their settings.
         defaults: what a result without this setting has, and a study without such an axis.
         families: a study's family to the published model.
@@ -199,7 +190,7 @@ _DERIVED: Final[Mapping[str, Callable[[Point, Tasks], dict[str, Any]]]] = {
 def printed_counts() -> tuple[PrintedCount, ...]:
     """Return every printed parameter count, table 4 first."""
     return tuple(
-        PrintedCount(**{**row, "settings": MappingProxyType(_tuples(row["settings"]))})
+        PrintedCount(**{**row, "settings": _tuples(row["settings"])})
         for row in _content("parameter_counts")["rows"]
     )
 

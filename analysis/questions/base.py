@@ -6,10 +6,10 @@ and know no kind by name: a new kind is a folder and a line in `analysis.ask`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import pandas as pd
 
@@ -17,11 +17,13 @@ from analysis.charts.chart import Chart
 from analysis.questions.settings import Option
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
-from analysis.text.tables import Table
+from analysis.text.tables import MAX_ROWS, Table
 from analysis.values import AxisValue, Jsonable
 from hsweep.design.question import Goal
 from hsweep.record.manifest import Manifest
 from hsweep.record.reading import StudyTables
+
+Row = TypeVar("Row")
 
 NO_VALUE = "none"
 """What stands for an axis that only part of a space has."""
@@ -33,6 +35,11 @@ class Section(NamedTuple):
     title: str
     table: Table
     in_columns: bool = False
+
+
+def ranked(rows: tuple[Row, ...], key: Callable[[Row], float]) -> tuple[Row, ...]:
+    """Return the rows, by ``key`` where they are too many to show them all."""
+    return rows if len(rows) <= MAX_ROWS else tuple(sorted(rows, key=key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +83,8 @@ class Finding(ABC):
     """Whether its sentence is the answer of a sweep that asks no question."""
     counts_unfinished: ClassVar[bool] = False
     """Whether its qualifications say that trials have not ended yet."""
-    result: Jsonable
-    """What was found, as a frozen value."""
+    result: Any
+    """What was found, a frozen `Jsonable` value, with ``settings`` and perhaps ``warnings``."""
 
     @property
     @abstractmethod
@@ -107,7 +114,8 @@ class Finding(ABC):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader has to know besides."""
-        return ()
+        found: tuple[str, ...] = getattr(self.result, "warnings", ())
+        return found
 
     @abstractmethod
     def page_tables(self, *, beside: bool) -> list[Section]:
@@ -152,9 +160,9 @@ class Finding(ABC):
         return None
 
     @property
-    @abstractmethod
     def settings(self) -> Mapping[str, Any]:
         """Every choice made, a dataclass by the name of the analysis that made them."""
+        return {self.kind: self.result.settings}
 
     @property
     def saved(self) -> "Finding | None":
@@ -163,7 +171,8 @@ class Finding(ABC):
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as plain JSON content."""
-        return self.result.to_json()
+        content: dict[str, Any] = self.result.to_json()
+        return content
 
     def rows(self) -> pd.DataFrame:
         """Return the rows that stand for it in a parquet file; by default those of its table."""
@@ -178,8 +187,6 @@ class StudyRuns:
     """A study whose record is read once for all kinds.
 
     Attributes:
-        manifest: what the study was begun with.
-        tables: its record.
         shared: what kinds read from the runs for each other, by name.
     """
 
@@ -189,7 +196,6 @@ class StudyRuns:
 
     @property
     def goal(self) -> Goal:
-        """Whether the metric is minimised or maximised."""
         return "max" if self.manifest.goal == "max" else "min"
 
     @property
@@ -199,7 +205,6 @@ class StudyRuns:
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """One row a trial, as recorded."""
         return self.tables.trials_frame()
 
     @cached_property
@@ -217,10 +222,7 @@ class Kind(ABC):
     """A kind of question.
 
     Attributes:
-        name: what ``--kind`` calls it.
-        about: what it asks, in one line.
         options: what only this kind (or some kinds) asks of a table.
-        settings: the dataclass of its choices, which ``--setting NAME=VALUE`` fills.
         result: what its files hold.
         question: the type of a sweep's question that it answers; empty for none.
         study_options: options that may be given for a study too; None where a study answers with

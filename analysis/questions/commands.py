@@ -62,7 +62,6 @@ def _confirm_command(study: Study, confirmation: Confirmation) -> str | None:
 
 
 def _points(study: Study, confirmation: Confirmation) -> list[dict[str, Any]] | None:
-    """Return the axis values of what is confirmed, as the sweep's space has them."""
     with study.journal() as journal:
         recorded = list(journal.points())
     found: list[dict[str, Any]] = []

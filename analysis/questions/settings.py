@@ -34,7 +34,6 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The option as it is written on the command line."""
         return f"--{self.name.replace('_', '-')}"
 
 

@@ -26,7 +26,6 @@ _BOOKKEEPING: Final = frozenset(trials_columns())
 
 
 def columns_text(frame: pd.DataFrame) -> str:
-    """Return what columns a table has, for messages."""
     return f"the table has: {', '.join(map(str, frame.columns))}"
 
 

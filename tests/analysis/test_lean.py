@@ -196,11 +196,6 @@ def test_bad_questions_are_named(changes, message):
         run(lean_sweep("null", 0), **changes)
 
 
-def test_a_margin_must_be_given():
-    with pytest.raises(TypeError, match="margin"):
-        fit(lean_sweep("null", 0), baseline={"shape": "s08"}, **SHAPE_OPTIONS)
-
-
 def test_a_shape_that_lost_a_run_to_early_stopping_is_not_compared_but_counts_as_tried():
     frame = lean_sweep("equal", 0).assign(status="finished")
     smallest = frame["shape"].min()

@@ -13,7 +13,8 @@ from simulated_shapes import analysed
 from analysis.questions.conditioning import fit as conditioning
 from analysis.questions.effects import fit as effects
 from analysis.questions.lean import fit as lean
-from analysis.questions.lean.charts import Comparison, forest_chart
+from analysis.questions.lean.charts import forest_chart
+from analysis.questions.lean.groups import Comparison
 from analysis.questions.lean.text import lean_table
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.charts import front_charts

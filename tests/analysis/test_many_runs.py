@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from analysis.charts.picks import config_key, runs_by_values
 from analysis.questions.pareto.result import ParetoSettings
-from analysis.questions.transition.cells import Cells, Grid, SeedNoise, cell_values, resampled_cells
 from analysis.questions.transition.result import RunValue
 from analysis.statistics import pair_differences
 from analysis.statistics.pair_differences import median_difference
@@ -50,24 +49,6 @@ def test_the_median_difference_of_millions_of_pairs() -> None:
     pairs = [np.abs(run[:, None] - run)[np.triu_indices(run.size, 1)] for run in runs]
     assert sum(map(len, pairs)) > pair_differences._ALL_PAIRS
     assert median_difference(runs) == np.median(np.concatenate(pairs))
-
-
-@pytest.mark.parametrize("best_of", [None, 0, 1, 7, 60])
-@pytest.mark.parametrize("size", [5, 51, 60, 61])
-def test_resampled_cells_are_the_values_of_the_resampled_runs(
-    size: int, best_of: int | None
-) -> None:
-    rng = np.random.default_rng(3)
-    runs = np.sort(rng.standard_normal(size).round(1))
-    grid = Grid(np.array([1.0]), np.array([8.0]), ((runs,),))
-    noise = SeedNoise(np.array([0.2]), np.array([float(size - 1)]), None, "")
-    cells = Cells(grid, "typical", best_of, np.zeros((1, 1)), np.zeros((1, 1)), noise)
-    found = resampled_cells(cells, 40, np.random.default_rng(5))[:, 0, 0]
-    again = np.random.default_rng(5)
-    picks = runs[again.integers(0, size, size=(40, size))]
-    extra = again.standard_t(size - 1, 40)
-    expected = cell_values(picks, best_of) + 0.2 / np.sqrt(size * (size - 1)) * extra
-    assert np.array_equal(found, expected)
 
 
 class Fewer(int):

@@ -22,7 +22,7 @@ from analysis.questions.published.text import (
     published_table,
 )
 from analysis.report import build_report
-from analysis.statistics.printed import best_of_normal, printed_difference
+from analysis.statistics.printed import PrintedDifference, best_of_normal, printed_difference
 from hsweep.errors import UserError
 
 BY_NAME = {setup.name: setup for setup in setups()}
@@ -210,6 +210,21 @@ class TestMatching:
             beside(bad)
 
 
+def differing(
+    y: Any,
+    sd: float,
+    df: float,
+    printed: float,
+    best_of: int = 1,
+    goal: str = "min",
+    **changes: Any,
+) -> PrintedDifference:
+    chosen = {"high": printed, "reading_sd": 0.0, "alpha": 0.05, "best_of": best_of} | changes
+    return printed_difference(
+        np.array(y), sd, df, low=printed, higher_is_better=goal == "max", **chosen
+    )
+
+
 class TestNumbers:
     def test_equal_values_are_not_told_apart_and_larger_errors_are_worse(self) -> None:
         rows = beside(retrieval()).rows
@@ -240,11 +255,7 @@ class TestNumbers:
     def test_the_difference_is_in_its_own_standard_errors(
         self, n: int, printed: float, sd: float, goal: Any, best_of: int
     ) -> None:
-        y = np.linspace(-1, 1, n)
-        found = printed_difference(
-            y, sd, 10, low=printed, high=printed, best_of=best_of, higher_is_better=goal == "max",
-            reading_sd=0.0, alpha=0.05,
-        )  # fmt: skip
+        found = differing(np.linspace(-1, 1, n), sd, 10, printed, best_of, goal)
         assert found.se is not None
         assert found.in_se == pytest.approx(found.difference / found.se)
         assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference / found.se), 10))
@@ -254,17 +265,10 @@ class TestNumbers:
             assert (found.outcome == "better") == ((found.difference > 0) == (goal == "max"))
 
     def test_a_range_is_met_anywhere_in_it(self) -> None:
-        def standing(value: float) -> str:
-            chosen: dict[str, Any] = {
-                "best_of": 1,
-                "higher_is_better": True,
-                "reading_sd": 0,
-                "alpha": 0.05,
-            }
-            y = np.array([value, value + 0.002])
-            return printed_difference(y, 0.002, 20, low=0.90, high=0.95, **chosen).outcome
-
-        found = {value: standing(value) for value in (0.85, 0.899, 0.93, 0.97)}
+        found = {
+            value: differing([value, value + 0.002], 0.002, 20, 0.9, goal="max", high=0.95).outcome
+            for value in (0.85, 0.899, 0.93, 0.97)
+        }
         assert found == {0.85: "worse", 0.899: "alike", 0.93: "alike", 0.97: "better"}
 
     @pytest.mark.parametrize("best_of", [1, 3, 5])
@@ -272,17 +276,13 @@ class TestNumbers:
         self, best_of: int
     ) -> None:
         source = np.random.default_rng(best_of)
-        differing = 0
+        told_apart = 0
         for _ in range(2000):
             y = source.normal(size=5)
             printed = source.normal(size=best_of).min()
             sd = math.sqrt(source.chisquare(30) / 30)
-            found = printed_difference(
-                y, sd, 30, low=printed, high=printed, best_of=best_of, higher_is_better=False,
-                reading_sd=0.0, alpha=0.05,
-            )  # fmt: skip
-            differing += found.outcome != "alike"
-        assert 0.03 <= differing / 2000 <= 0.075
+            told_apart += differing(y, sd, 30, printed, best_of).outcome != "alike"
+        assert 0.03 <= told_apart / 2000 <= 0.075
 
     def test_without_two_runs_anywhere_nothing_is_tested(self) -> None:
         found = beside(retrieval().query("seed == 0"))
@@ -290,12 +290,7 @@ class TestNumbers:
         assert "seed noise is unknown" in found.rows[0].note
 
     def test_a_value_read_off_a_figure_is_less_exact(self) -> None:
-        y = np.array([0.0, 0.1])
-        chosen: dict[str, Any] = {"low": 0.0, "high": 0.0, "best_of": 1, "higher_is_better": False}
-        exact, read = (
-            printed_difference(y, 0.01, 9, reading_sd=sd, alpha=0.05, **chosen)
-            for sd in (0.0, 0.05)
-        )
+        exact, read = (differing([0.0, 0.1], 0.01, 9, 0.0, reading_sd=sd) for sd in (0.0, 0.05))
         assert exact.se is not None
         assert read.se is not None
         assert read.se == pytest.approx(math.hypot(exact.se, 0.05))

@@ -14,7 +14,8 @@ from analysis.charts.axes import GridAxis, log_ticks
 from analysis.charts.chart import Point
 from analysis.charts.learning_curves import MAX_LINES, MAX_POINTS, learning_curves
 from analysis.charts.picks import query_text, varying_axes
-from analysis.questions.lean.charts import MAX_FOREST_ROWS, Comparison, forest_rows, roles_in
+from analysis.questions.lean.charts import MAX_FOREST_ROWS, forest_rows, roles_in
+from analysis.questions.lean.groups import Comparison
 from analysis.questions.lean.text import group_baselines_table, group_candidates_table, lean_table
 from analysis.questions.pareto.charts import front_charts, mean_front, side_by_side
 from analysis.questions.pareto.text import pareto_table
@@ -185,6 +186,17 @@ def test_accuracies_are_drawn_as_errors_and_losses_as_they_are() -> None:
         result = examples.transition_result(scale=scale, runs=runs, cells=())
         ((point,),) = drawn_runs(result)
         assert (point.x, point.y) == (1, drawn)
+
+
+def test_a_dimension_that_one_reading_lacks_is_told_of_the_other() -> None:
+    known = examples.transition_result()
+    unknown = examples.transition_result(d_eff=None)
+    for typical, attainable, shown in (
+        (known, unknown, ("4", "\N{EN DASH}")),
+        (unknown, known, ("\N{EN DASH}", "4")),
+    ):
+        table = reading_table(examples.transition_result(typical=typical, attainable=attainable))
+        assert ("effective retrieval dimension", *shown) in table.rows
 
 
 def test_ten_thousand_runs_are_thinned_within_every_length() -> None:

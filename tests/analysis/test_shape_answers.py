@@ -95,18 +95,6 @@ def test_the_report_and_the_figures_have_them(
     assert {"effects", "interaction", "equal-cost", "surrogate", "left-out"} <= written
 
 
-def test_names_from_data_stay_text(frame: pd.DataFrame, tmp_path: Path) -> None:
-    attack = "<img src=x onerror=alert(1)>$x$"
-    renamed = frame.rename(columns={"heads": attack, "score": f"{attack} score"})
-    asked = {"config": [attack, "depth"], "metric": f"{attack} score"}
-    shown = report_input(
-        effects=analysed(effects.fit, renamed, **asked),
-        surrogate=analysed(surrogate.fit, renamed, **asked, settings=QUICK),
-    )
-    assert "<img" not in build_report(shown)
-    assert save_figures(report_charts(shown), tmp_path, ["svg"])
-
-
 def analyse(path: Path, *more: str) -> Any:
     arguments = ["analyze", "--table", str(path), "--metric", "score", *more, "--json"]
     result = CliRunner().invoke(main, arguments)

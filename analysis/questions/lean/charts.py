@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from analysis.charts import palette
@@ -18,6 +17,7 @@ from analysis.charts.chart import (
     by_look,
 )
 from analysis.charts.picks import config_key, query_text, short_label, unique_names, varying_axes
+from analysis.questions.lean.groups import Comparison
 from analysis.questions.lean.result import LeanOutcome, LeanResult, LeanRow
 from analysis.text.numbers import (
     cost_title,
@@ -35,26 +35,6 @@ _LOOKS: Final[dict[LeanOutcome, Series]] = {
     "undecided": Series((), palette.GREY, "undecided", is_open=True, interval="x"),
     "excluded": Series((), palette.GREY, "excluded", symbol="x-thin", interval="x"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One lean comparison of a study.
-
-    Attributes:
-        result: what it found.
-        within: the axis that parts the study's comparisons; None where there is only one.
-        value: this comparison's value of that axis, in words.
-    """
-
-    result: LeanResult
-    within: str | None = None
-    value: str = ""
-
-    @property
-    def heading(self) -> str:
-        """Which comparison this is; empty where there is only one."""
-        return "" if self.within is None else f"{self.within} = {self.value}"
 
 
 def roles_in(compared: Sequence[Comparison]) -> Callable[[Config], str]:
@@ -162,7 +142,6 @@ def _forest_range(margin: float, points: Sequence[Point]) -> tuple[float, float]
 
 
 def _forest_caption(lean: LeanResult, axes: str, tried: int, left_out: int) -> str:
-    """Return how to read the forest; ``axes`` names the shapes of the only comparison."""
     shape = f" ({axes})" if axes else ""
     whose = "the baseline" if axes else "the baseline of its group"
     over = f"over {tried} candidates" if axes else "within each group"

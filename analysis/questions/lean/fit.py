@@ -35,7 +35,7 @@ from analysis.runs.configurations import (
 )
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
-from analysis.statistics.bounds import Span, clipped, difference_span
+from analysis.statistics.bounds import clipped, difference_span
 from analysis.statistics.moderated import Moderated
 from analysis.statistics.noninferiority import (
     MOST_SEEDS,
@@ -55,7 +55,7 @@ _FEWEST_SEEDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Comparison:
+class _Compared:
     """A candidate against the baseline; ``diff`` is positive where the candidate is better.
 
     ``sds`` are those of one run of the candidate and of the baseline, ``p`` and ``p_worse`` the
@@ -64,11 +64,65 @@ class _Comparison:
 
     item: Configuration
     diff: float
-    se: float
-    df: float
     sds: tuple[float, float]
-    p: float | None
-    p_worse: float | None
+    se: float = math.nan
+    df: float = math.nan
+    p: float | None = None
+    p_worse: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is compared.
+
+    Attributes:
+        found: the shapes, cheapest first.
+        stopped: the cheaper ones that early stopping dropped: they were tried as well.
+        at: index of the baseline.
+        sign: 1 where higher is better, else -1.
+        spread: the seed sd of every shape.
+    """
+
+    found: list[Configuration]
+    stopped: list[StoppedShape]
+    at: int
+    sign: float
+    margin: float
+    metric: str
+    costs: tuple[str, ...]
+    spread: Moderated
+    settings: LeanSettings
+
+    @property
+    def base(self) -> Configuration:
+        return self.found[self.at]
+
+    @property
+    def sd(self) -> float | None:
+        """The baseline's seed sd; None with one run."""
+        return float(self.spread.sd[self.at]) if self.base.values.size > 1 else None
+
+    def variance_of_mean(self, k: int) -> float:
+        item = self.found[k]
+        return float(item.inflation * self.spread.sd[k] ** 2 / item.values.size)
+
+    def compare(self, k: int, margin: float) -> _Compared:
+        item, base, spread = self.found[k], self.base, self.spread
+        means = float(item.values.mean()), float(base.values.mean())
+        # The same values in another order may add up to a last digit of difference.
+        same = math.isclose(*means, rel_tol=1e-12)
+        diff = 0.0 if same else self.sign * (means[0] - means[1])
+        sd, base_sd = (
+            float(spread.sd[i]) * math.sqrt(self.found[i].inflation) for i in (k, self.at)
+        )
+        if item.values.size < 2 or base.values.size < 2:
+            return _Compared(item, diff, (sd, base_sd))
+        own, ref = self.variance_of_mean(k), self.variance_of_mean(self.at)
+        se = math.sqrt(own + ref)
+        df = float((own + ref) ** 2 / (own**2 / spread.df[k] + ref**2 / spread.df[self.at]))
+        t = (diff + margin) / se
+        p, p_worse = float(stats.t.sf(t, df)), float(stats.t.cdf(t, df))
+        return _Compared(item, diff, (sd, base_sd), se, df, p, p_worse)
 
 
 def fit(
@@ -91,9 +145,6 @@ def fit(
         table: one row a run, or `Runs`, which carry the metric and the columns.
         baseline: axis values that pick exactly one shape.
         margin: how much worse still counts as equal, in the metric's own unit, above 0.
-        config: columns that name a shape.
-        metric: column of the result.
-        goal: whether it is minimised or maximised.
         costs: columns to save; the first decides what is cheaper.
         nuisance: columns of settings (a learning rate) of which each shape stands at its best.
         settings: error rate, interval level, crash screening, what a constant predictor scores.
@@ -121,22 +172,24 @@ def fit(
     )
     found, warnings = grouped.found, grouped.warnings
     at = _find_baseline(grouped, baseline, config)
-    base = found[at]
+    base, first = found[at], costs[0]
     sign = 1.0 if goal == "max" else -1.0
-    spread = seed_spread(found, sign, settings.max_prior_df)
-    first = costs[0]
-    compared = [
-        _compare(found, spread, k, at, sign, margin)
-        for k, item in enumerate(found)
-        if item.costs[first] < base.costs[first]
-    ]
-    # A cheaper shape that early stopping dropped was tried as well.
-    stopped = [each for each in grouped.stopped if each.costs[first] < base.costs[first]]
-    tested = sum(comparison.p is not None for comparison in compared)
-    tried = tested + len(stopped)
-    untaught = _untaught(base, spread, at, sign, margin, runs.metric, settings) if tested else ""
-    bounds = metric_span(np.concatenate([item.values for item in found]), goal, None)
-    rows = _rows(compared, stopped, base, costs, margin, spread, bounds, settings, untaught)
+    asked = _Asked(
+        found=found,
+        stopped=[each for each in grouped.stopped if each.costs[first] < base.costs[first]],
+        at=at,
+        sign=sign,
+        margin=float(margin),
+        metric=runs.metric,
+        costs=tuple(costs),
+        spread=seed_spread(found, sign, settings.max_prior_df),
+        settings=settings,
+    )
+    cheaper = [k for k, item in enumerate(found) if item.costs[first] < base.costs[first]]
+    compared = [asked.compare(k, asked.margin) for k in cheaper]
+    tested = sum(each.p is not None for each in compared)
+    untaught = _untaught(asked) if tested else ""
+    rows = _rows(asked, compared, goal, untaught)
     accepted = [row for row in rows if row.accepted]
     choice = min(accepted, key=lambda row: (row.costs[first], -row.diff)) if accepted else None
     if len(compared) > tested > 0:
@@ -146,8 +199,7 @@ def fit(
             f"seeds were added after an earlier look at the answer, so the family-wise"
             f" error of this one is {settings.level:g} instead of {settings.alpha:g}"
         )
-    sd = float(spread.sd[at]) if base.values.size > 1 else None
-    verdict = _verdict(rows, stopped, tested, choice, untaught)
+    verdict = _verdict(asked, rows, choice, untaught)
     if choice is not None and choice.crash_share > 0:
         warnings.append(
             f"{choice.crash_share:.0%} of the runs of {choice.label} crashed or failed and are left"
@@ -158,29 +210,29 @@ def fit(
         own = np.logical_and.reduce([frame[name] == value for name, value in base.config.items()])
         scores = frame.loc[own, [runs.metric, first_report]].dropna()
         gains = sign * (scores[runs.metric] - scores[first_report]).to_numpy(float)
-        doubt = _doubt(found, spread, at, sign, gains, settings)
+        doubt = _doubt(asked, gains)
     return LeanResult(
         verdict=verdict,
-        reason=untaught or _reason(verdict, rows, stopped, base, margin, settings, choice, first),
+        reason=untaught or _reason(asked, verdict, rows, choice),
         baseline=base.config,
         baseline_label=base.label,
         baseline_mean=float(base.values.mean()),
         baseline_values=tuple(float(value) for value in base.values),
         baseline_n=base.values.size,
         baseline_costs=base.costs,
-        margin=float(margin),
-        sd=sd,
-        margin_over_sd=margin / sd if sd else None,
+        margin=asked.margin,
+        sd=asked.sd,
+        margin_over_sd=margin / asked.sd if asked.sd else None,
         table=rows,
-        stopped=tuple(each.label for each in stopped),
-        missing=_missing(verdict, rows, stopped, base, settings),
+        stopped=tuple(each.label for each in asked.stopped),
+        missing=_missing(asked, verdict, rows),
         choice=choice.label if choice else None,
         choice_config=choice.config if choice else None,
-        power_note=_power_note(base, spread, sd, margin, tried if tested else 0, settings),
-        confirm=_confirm(choice, base, sd, margin, settings.alpha, len(rows) + len(stopped)),
+        power_note=_power_note(asked, tested),
+        confirm=_confirm(asked, rows, choice),
         metric=runs.metric,
         goal=goal,
-        costs=tuple(costs),
+        costs=asked.costs,
         settings=settings,
         warnings=tuple(warnings),
         baseline_lost=base.lost,
@@ -218,52 +270,25 @@ def _is_at(config: Mapping[str, AxisValue], values: Mapping[str, AxisValue]) -> 
     return all(config[name] == value for name, value in values.items())
 
 
-def _compare(
-    found: list[Configuration], spread: Moderated, k: int, at: int, sign: float, margin: float
-) -> _Comparison:
-    item, base = found[k], found[at]
-    means = float(item.values.mean()), float(base.values.mean())
-    # The same values in another order may add up to a last digit of difference.
-    diff = 0.0 if math.isclose(*means, rel_tol=1e-12) else sign * (means[0] - means[1])
-    own, ref = (_variance_of_mean(found[i], spread, i) for i in (k, at))
-    se = math.sqrt(own + ref) if math.isfinite(own + ref) else math.nan
-    sds = tuple(float(spread.sd[i]) * math.sqrt(found[i].inflation) for i in (k, at))
-    sds = (sds[0], sds[1])
-    if item.values.size < 2 or base.values.size < 2:
-        return _Comparison(item, diff, math.nan, math.nan, sds, None, None)
-    df = float((own + ref) ** 2 / (own**2 / spread.df[k] + ref**2 / spread.df[at]))
-    t = (diff + margin) / se
-    return _Comparison(item, diff, se, df, sds, float(stats.t.sf(t, df)), float(stats.t.cdf(t, df)))
-
-
-def _variance_of_mean(item: Configuration, spread: Moderated, at: int) -> float:
-    return float(item.inflation * spread.sd[at] ** 2 / item.values.size)
-
-
 def _rows(
-    compared: Sequence[_Comparison],
-    stopped: Sequence[StoppedShape],
-    base: Configuration,
-    costs: Sequence[str],
-    margin: float,
-    spread: Moderated,
-    bounds: Span,
-    settings: LeanSettings,
-    untaught: str,
+    asked: _Asked, compared: Sequence[_Compared], goal: Goal, untaught: str
 ) -> tuple[LeanRow, ...]:
-    p_holm = holm([comparison.p for comparison in compared], len(stopped))
-    p_worse = holm([comparison.p_worse for comparison in compared])
-    candidates = sum(comparison.p is not None for comparison in compared) + len(stopped)
+    base, settings = asked.base, asked.settings
+    bounds = metric_span(np.concatenate([item.values for item in asked.found]), goal, None)
+    p_holm = holm([each.p for each in compared], len(asked.stopped))
+    p_worse = holm([each.p_worse for each in compared])
+    tried = sum(each.p is not None for each in compared) + len(asked.stopped)
     rows = []
-    for comparison, accept, exclude in zip(compared, p_holm, p_worse, strict=True):
-        item = comparison.item
+    for each, accept, exclude in zip(compared, p_holm, p_worse, strict=True):
+        item = each.item
         outcome: LeanOutcome = "undecided"
         if not untaught and accept is not None and accept <= settings.level:
             outcome = "established"
         elif not untaught and exclude is not None and exclude <= settings.level:
             outcome = "excluded"
-        reach = comparison.se * float(stats.t.ppf((1 + settings.confidence) / 2, comparison.df))
-        interval = Interval(comparison.diff, comparison.diff - reach, comparison.diff + reach)
+        is_open = outcome == "undecided" and not untaught
+        reach = each.se * float(stats.t.ppf((1 + settings.confidence) / 2, each.df))
+        interval = Interval(each.diff, each.diff - reach, each.diff + reach)
         rows.append(
             LeanRow(
                 config=item.config,
@@ -271,19 +296,17 @@ def _rows(
                 mean=float(item.values.mean()),
                 n=item.values.size,
                 values=tuple(float(value) for value in item.values),
-                sd_eb=comparison.sds[0],
-                diff=comparison.diff,
+                sd_eb=each.sds[0],
+                diff=each.diff,
                 ci=clipped(interval, difference_span(bounds)),
-                df=comparison.df if comparison.p is not None else None,
-                p_raw=comparison.p,
+                df=each.df if each.p is not None else None,
+                p_raw=each.p,
                 p_holm=accept,
                 p_worse=exclude,
                 outcome=outcome,
-                seeds_needed=_seeds_needed(comparison, margin, candidates, spread, settings)
-                if outcome == "undecided" and not untaught
-                else None,
+                seeds_needed=_seeds_needed(asked, each, tried) if is_open else None,
                 costs=item.costs,
-                saving={name: 1 - item.costs[name] / base.costs[name] for name in costs},
+                saving={name: 1 - item.costs[name] / base.costs[name] for name in asked.costs},
                 crash_share=item.crash_share,
                 lost=item.lost,
                 setting=item.tuned.setting if item.tuned else None,
@@ -292,46 +315,32 @@ def _rows(
     return tuple(rows)
 
 
-def _seeds_needed(
-    comparison: _Comparison,
-    margin: float,
-    candidates: int,
-    spread: Moderated,
-    settings: LeanSettings,
-) -> int | None:
+def _seeds_needed(asked: _Asked, compared: _Compared, tried: int) -> int | None:
     """Return the seeds of both that would establish the candidate if it equalled the baseline."""
-    if not all(math.isfinite(sd) and sd > 0 for sd in comparison.sds):
+    if not all(math.isfinite(sd) and sd > 0 for sd in compared.sds):
         return None
     # They would be added after this look, and the next one has half its error rate.
-    alpha = settings.level / 2
-    return pair_seeds(
-        margin, comparison.sds, max(candidates, 1), alpha, settings.power, spread.prior_df or 0.0
-    )
+    alpha, prior_df = asked.settings.level / 2, asked.spread.prior_df or 0.0
+    power = asked.settings.power
+    return pair_seeds(asked.margin, compared.sds, max(tried, 1), alpha, power, prior_df)
 
 
-def _untaught(
-    base: Configuration,
-    spread: Moderated,
-    at: int,
-    sign: float,
-    margin: float,
-    metric: str,
-    settings: LeanSettings,
-) -> str:
+def _untaught(asked: _Asked) -> str:
     """Return why the baseline cannot be compared with: it is not shown to be better than a constant
     predictor, or not by more than the margin. Empty where it is, or where that is not known."""
-    if settings.chance is None:
+    chance, alpha, margin = asked.settings.chance, asked.settings.alpha, asked.margin
+    if chance is None:
         return ""
-    mean = float(base.values.mean())
-    gain = sign * (mean - settings.chance)
-    se = math.sqrt(_variance_of_mean(base, spread, at))
+    mean = float(asked.base.values.mean())
+    gain = asked.sign * (mean - chance)
+    se = math.sqrt(asked.variance_of_mean(asked.at))
     beyond, by_more = (
-        float(stats.t.sf((gain - least) / se, spread.df[at])) for least in (0.0, margin)
+        float(stats.t.sf((gain - least) / se, asked.spread.df[asked.at])) for least in (0.0, margin)
     )
-    numbers = f"{metric} {mean:.3g}, chance {settings.chance:.3g}"
-    if beyond > settings.alpha:
+    numbers = f"{asked.metric} {mean:.3g}, chance {chance:.3g}"
+    if beyond > alpha:
         return f"the baseline has not learned more than a constant predictor ({numbers})"
-    if by_more > settings.alpha:
+    if by_more > alpha:
         return (
             "the baseline is not shown to be better than a constant predictor by more than the"
             f" margin ({numbers}, margin {margin:g}), so a shape that has learned nothing would"
@@ -340,24 +349,19 @@ def _untaught(
     return ""
 
 
-def _doubt(
-    found: Sequence[Configuration],
-    spread: Moderated,
-    at: int,
-    sign: float,
-    gains: FloatArray,
-    settings: LeanSettings,
-) -> str:
+def _doubt(asked: _Asked, gains: FloatArray) -> str:
     """Return why the baseline may have learned nothing, where a constant predictor's score is not
     known: it is no better than the worst shape tried, nor than at its own first report.
 
     ``gains`` are what its runs gained between their first and their last report.
     """
-    if gains.size < 2 or len(found) < 2 or _p_above_zero(gains) <= settings.alpha:
+    found, alpha = asked.found, asked.settings.alpha
+    if gains.size < 2 or len(found) < 2 or _p_above_zero(gains) <= alpha:
         return ""
-    worst = min((k for k in range(len(found)) if k != at), key=lambda k: sign * _mean(found[k]))
-    against = _compare(list(found), spread, worst, at, sign, 0.0)
-    if against.p_worse is None or against.p_worse <= settings.alpha:
+    others = (k for k in range(len(found)) if k != asked.at)
+    worst = min(others, key=lambda k: asked.sign * float(found[k].values.mean()))
+    p_worse = asked.compare(worst, 0.0).p_worse
+    if p_worse is None or p_worse <= alpha:
         return ""
     return (
         "it is not known whether the baseline has learned anything: it is no better than the worst"
@@ -373,39 +377,25 @@ def _p_above_zero(gains: FloatArray) -> float:
     return float(stats.t.sf(gains.mean() / (spread / math.sqrt(gains.size)), gains.size - 1))
 
 
-def _mean(item: Configuration) -> float:
-    return float(item.values.mean())
-
-
 def _verdict(
-    rows: Sequence[LeanRow],
-    stopped: Sequence[StoppedShape],
-    tested: int,
-    choice: LeanRow | None,
-    untaught: str,
+    asked: _Asked, rows: Sequence[LeanRow], choice: LeanRow | None, untaught: str
 ) -> LeanVerdict:
     if not rows:
-        return "undecided" if stopped else "no_candidates"
-    if not tested:
+        return "undecided" if asked.stopped else "no_candidates"
+    if all(row.p_raw is None for row in rows):
         return "unsupported"
     if untaught:
         return "untrained"
     if choice is not None:
         return "found"
-    is_excluded = not stopped and all(row.outcome == "excluded" for row in rows)
+    is_excluded = not asked.stopped and all(row.outcome == "excluded" for row in rows)
     return "excluded" if is_excluded else "undecided"
 
 
 def _reason(
-    verdict: LeanVerdict,
-    rows: Sequence[LeanRow],
-    stopped: Sequence[StoppedShape],
-    base: Configuration,
-    margin: float,
-    settings: LeanSettings,
-    choice: LeanRow | None,
-    first: str,
+    asked: _Asked, verdict: LeanVerdict, rows: Sequence[LeanRow], choice: LeanRow | None
 ) -> str:
+    base, margin, first = asked.base, asked.margin, asked.costs[0]
     if verdict == "no_candidates":
         return f"no shape has a {first} below the baseline's {base.costs[first]:g}"
     if verdict == "unsupported":
@@ -414,7 +404,7 @@ def _reason(
             " seeds, so no shape can be called equivalent"
         )
     tested = sum(row.p_raw is not None for row in rows)
-    family = f"{tested} candidates tested, family-wise error {settings.level:g}"
+    family = f"{tested} candidates tested, family-wise error {asked.settings.level:g}"
     if choice is not None:
         return (
             f"{choice.label} saves {choice.saving[first]:.0%} of {first} and is no worse than"
@@ -423,7 +413,7 @@ def _reason(
     if verdict == "excluded":
         return f"every candidate is worse than the baseline by more than {margin:g} ({family})"
     excluded = sum(row.outcome == "excluded" for row in rows)
-    dropped = f", {len(stopped)} were stopped early" if stopped else ""
+    dropped = f", {len(asked.stopped)} were stopped early" if asked.stopped else ""
     return (
         f"no candidate is established as no worse than the baseline by {margin:g}: {excluded} are"
         f" worse by more, {len(rows) - excluded} are undecided{dropped} ({family})"
@@ -431,11 +421,7 @@ def _reason(
 
 
 def _missing(
-    verdict: LeanVerdict,
-    rows: Sequence[LeanRow],
-    stopped: Sequence[StoppedShape],
-    base: Configuration,
-    settings: LeanSettings,
+    asked: _Asked, verdict: LeanVerdict, rows: Sequence[LeanRow]
 ) -> tuple[MissingRuns, ...]:
     """Return the runs that would settle what is open: an equal shape would then be established.
 
@@ -443,6 +429,7 @@ def _missing(
     """
     if verdict not in ("undecided", "unsupported"):
         return ()
+    base, have = asked.base, asked.base.values.size
     found: list[MissingRuns] = []
     most = 0
     for row in rows:
@@ -450,66 +437,56 @@ def _missing(
             continue
         # Without any two runs of a shape nothing is known of the seeds.
         needed = _FEWEST_SEEDS if verdict == "unsupported" else row.seeds_needed
-        if needed is not None:
-            most = max(most, needed)
-            if needed > row.n:
-                why = "an equal shape would be established with probability "
-                why += f"{settings.power:g} by {needed} seeds"
-                if verdict == "unsupported":
-                    why = f"a test needs seeds; {needed} show how much they differ"
-                found.append(MissingRuns(row.config, row.label, needed - row.n, why))
+        if needed is None:
+            continue
+        most = max(most, needed)
+        if needed > row.n:
+            why = (
+                f"a test needs seeds; {needed} show how much they differ"
+                if verdict == "unsupported"
+                else "an equal shape would be established with probability "
+                f"{asked.settings.power:g} by {needed} seeds"
+            )
+            found.append(MissingRuns(row.config, row.label, needed - row.n, why))
     found += [
         MissingRuns(each.config, each.label, each.runs, "stopped early, so not compared")
-        for each in stopped
+        for each in asked.stopped
     ]
-    if most > base.values.size:
+    if most > have:
         why = "the baseline needs as many seeds as what is compared with it"
-        found.insert(0, MissingRuns(base.config, base.label, most - base.values.size, why))
+        found.insert(0, MissingRuns(base.config, base.label, most - have, why))
     return tuple(found)
 
 
-def _power_note(
-    base: Configuration,
-    spread: Moderated,
-    sd: float | None,
-    margin: float,
-    tested: int,
-    settings: LeanSettings,
-) -> str:
-    if sd is None:
+def _power_note(asked: _Asked, tested: int) -> str:
+    if asked.sd is None:
         return "with one run of the baseline there is no seed sd; run at least 3 seeds, better 5"
     if not tested:
         return "nothing was tested"
-    n = base.values.size
-    prior_df = 0.0 if spread.prior_df is None else spread.prior_df
-    chance = power(margin / sd, n, tested, settings.level, prior_df)
-    tried = "one candidate" if tested == 1 else f"{tested} candidates"
+    settings, ratio, n = asked.settings, asked.margin / asked.sd, asked.base.values.size
+    tried = tested + len(asked.stopped)
+    prior_df = asked.spread.prior_df or 0.0
+    chance = power(ratio, n, tried, settings.level, prior_df)
+    words = "one candidate" if tried == 1 else f"{tried} candidates"
     note = (
-        f"margin = {margin / sd:.2g} seed sd; with {n} seeds and {tried} an exactly"
+        f"margin = {ratio:.2g} seed sd; with {n} seeds and {words} an exactly"
         f" equal shape is found with probability {chance:.2f}"
     )
     if chance >= settings.power:
         return note
-    enough = seeds_for(margin / sd, tested, settings.level, settings.power, prior_df)
-    asked = f"{settings.power:.2f}"
+    enough = seeds_for(ratio, tried, settings.level, settings.power, prior_df)
+    wanted = f"{settings.power:.2f}"
     if enough is None:
-        return f"{note}; over {MOST_SEEDS} seeds would be needed for {asked}, so widen the margin"
-    return f"{note}; {enough} seeds would give {asked}"
+        return f"{note}; over {MOST_SEEDS} seeds would be needed for {wanted}, so widen the margin"
+    return f"{note}; {enough} seeds would give {wanted}"
 
 
-def _confirm(
-    choice: LeanRow | None,
-    base: Configuration,
-    sd: float | None,
-    margin: float,
-    alpha: float,
-    tried: int,
-) -> str:
+def _confirm(asked: _Asked, rows: Sequence[LeanRow], choice: LeanRow | None) -> str:
     """Return what to run to confirm the choice; nothing where there was no choice to make."""
-    if choice is None or sd is None or tried < 2:
+    if choice is None or asked.sd is None or len(rows) + len(asked.stopped) < 2:
         return ""
-    seeds = confirming_seeds(margin / sd, alpha)
+    seeds = confirming_seeds(asked.margin / asked.sd, asked.settings.alpha)
     return (
-        f"run {choice.label} and {base.label} with {seeds} fresh seeds each and test these alone:"
-        " the choice was made among several, which inflates its estimate"
+        f"run {choice.label} and {asked.base.label} with {seeds} fresh seeds each and test these"
+        " alone: the choice was made among several, which inflates its estimate"
     )

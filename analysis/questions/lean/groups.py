@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pandas as pd
-
 from analysis.questions.lean import fit as lean
 from analysis.questions.lean.result import LeanResult, LeanSettings, LeanVerdict
 from analysis.questions.pareto import fit as pareto
@@ -23,12 +21,35 @@ from hsweep.design.question import Goal
 from hsweep.errors import UserError
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One lean comparison of a study.
+
+    Attributes:
+        result: what it found.
+        within: the axis that parts the study's comparisons; None where there is only one.
+        value: this comparison's value of that axis, in words.
+    """
+
+    result: LeanResult
+    within: str | None = None
+    value: str = ""
+
+    @property
+    def heading(self) -> str:
+        return "" if self.within is None else f"{self.within} = {self.value}"
+
+    @property
+    def at(self) -> dict[str, AxisValue]:
+        """The axis value that tells it from the others."""
+        return {} if self.within is None else {self.within: self.value}
+
+
 @dataclass(frozen=True)
 class LeanGroups(Jsonable):
     """The comparisons of a study, one a value of an axis.
 
     Attributes:
-        within: the axis.
         found: the comparison at each value that has one, by the value in words.
         problems: why there is none, at the others.
         fronts: the front at each value, where the study learns more than one task, so that one
@@ -72,18 +93,10 @@ def fit_groups(
     """Compare the shapes at each value of ``within`` with the baseline there.
 
     Args:
-        runs: one row a run.
-        within: the axis whose values part the study.
         baseline: axis values that pick exactly one shape at each value of ``within``.
-        margin: how much worse still counts as equal, in the metric's own unit.
-        axes: columns that may tell shapes apart.
-        goal: whether it is minimised or maximised.
-        costs: columns to save; the first decides what is cheaper.
-        nuisance: columns of settings of which each shape stands at its best.
         settings: as in ``lean.fit``; ``alpha`` is the error rate of the whole study.
         chances: what a constant predictor scores, by the value of ``within`` in words, where that
             is known.
-        first_report: as in ``lean.fit``.
         with_fronts: whether each value gets a front of its own.
 
     Raises:
@@ -98,37 +111,31 @@ def fit_groups(
     problems: dict[str, str] = {}
     fronts: dict[str, ParetoResult] = {}
     for value, rows in groups.items():
-        config = [
-            name
-            for name in axes
-            if name not in nuisance and (name in baseline or _varies(rows[name]))
-        ]
+        asked: dict[str, Any] = {
+            "config": [
+                name
+                for name in axes
+                if name not in nuisance
+                and (name in baseline or rows[name].nunique(dropna=False) > 1)
+            ],
+            "goal": goal,
+            "costs": costs,
+            "nuisance": nuisance,
+        }
         part = Runs(rows, runs.metric, runs.columns)
+        chance = (chances or {}).get(str(value), whole.chance)
         try:
             if with_fronts:
-                fronts[str(value)] = pareto.fit(
-                    part,
-                    config=config,
-                    goal=goal,
-                    costs=costs,
-                    nuisance=nuisance,
-                )
+                fronts[str(value)] = pareto.fit(part, **asked)
             found[str(value)] = lean.fit(
                 part,
                 baseline=baseline,
                 margin=margin,
-                config=config,
-                goal=goal,
-                costs=costs,
-                nuisance=nuisance,
-                settings=replace(shared, chance=(chances or {}).get(str(value), whole.chance)),
+                settings=replace(shared, chance=chance),
                 first_report=first_report,
+                **asked,
             )
         except UserError as error:
             # Typically the baseline has not finished; the other comparisons stand without it.
             problems[str(value)] = str(error)
     return LeanGroups(within, found, problems, fronts)
-
-
-def _varies(column: "pd.Series[Any]") -> bool:
-    return column.nunique(dropna=False) > 1

@@ -10,14 +10,12 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from analysis.charts.chart import Chart
-from analysis.questions.base import Confirmation, Finding, Kind, Missing, Section, StudyRuns
-from analysis.questions.lean.charts import Comparison, forest_chart, roles_in
-from analysis.questions.lean.confirm import confirmation
+from analysis.questions.base import Confirmation, Finding, Kind, Missing, Section, StudyRuns, ranked
+from analysis.questions.lean.charts import forest_chart, roles_in
 from analysis.questions.lean.fit import fit
-from analysis.questions.lean.groups import LeanGroups, fit_groups
+from analysis.questions.lean.groups import Comparison, LeanGroups, fit_groups
 from analysis.questions.lean.result import LeanResult, LeanSettings
 from analysis.questions.lean.text import (
-    established_first,
     group_baselines_table,
     group_candidates_table,
     groups_badge,
@@ -29,9 +27,9 @@ from analysis.questions.lean.text import (
 )
 from analysis.questions.pareto.charts import front_charts
 from analysis.questions.pareto.fit import fit as fit_front
-from analysis.questions.pareto.kind import ParetoFinding
+from analysis.questions.pareto.kind import ParetoFinding, likeliest_first
 from analysis.questions.pareto.result import ParetoResult
-from analysis.questions.pareto.text import likeliest_first, pareto_table
+from analysis.questions.pareto.text import pareto_table
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import (
     BASELINE,
@@ -44,9 +42,9 @@ from analysis.questions.shapes import (
 )
 from analysis.runs.chance import study_chance
 from analysis.runs.table import Runs
+from analysis.statistics.noninferiority import confirming_seeds
 from analysis.text.numbers import Tone
 from analysis.text.tables import varying_columns
-from analysis.values import AxisValue
 from hsweep.errors import UserError
 from hsweep.record.manifest import NEW_SEED
 from hsweep.record.tables import frame
@@ -55,8 +53,12 @@ _FIRST_REPORT = "score at the first report"
 """Column of what the baseline's trials scored at their first of several reports."""
 
 
+@dataclass(frozen=True)
 class _Comparisons(Finding):
-    """Lean comparisons with the fronts beside them."""
+    """Lean comparisons; ``front`` is over the same shapes, where they learn one task."""
+
+    result: Any
+    front: ParetoResult | None = None
 
     answers: ClassVar[bool] = True
 
@@ -66,9 +68,9 @@ class _Comparisons(Finding):
         """Each comparison with what tells it from the others."""
 
     @property
-    @abstractmethod
     def fronts(self) -> list[tuple[str, ParetoResult]]:
         """The fronts, each with its heading."""
+        return [("", self.front)] if self.front is not None else []
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -81,6 +83,26 @@ class _Comparisons(Finding):
         found = {each.value: each.result for each in self.comparisons}
         table = missing_runs_table(found, within or "")
         return [Section(title, table)] if table.rows else []
+
+    def _shapes(self, title: str, *, most_likely: bool = False) -> list[Section]:
+        return [
+            Section(
+                f"{title}, {heading}" if heading else title,
+                pareto_table(likeliest_first(front) if most_likely else front),
+            )
+            for heading, front in self.fronts
+        ]
+
+    def page_tables(self, *, beside: bool) -> list[Section]:
+        return [
+            *self._candidates(),
+            *self._missing_section("Trials that would settle it"),
+            *self._shapes("Shapes", most_likely=True),
+        ]
+
+    @abstractmethod
+    def _candidates(self) -> list[Section]:
+        """Return what the page shows of the shapes that were compared."""
 
     def charts(self, trials: pd.DataFrame) -> list[Chart]:
         roles = roles_in(self.comparisons)
@@ -99,32 +121,36 @@ class _Comparisons(Finding):
     @property
     def missing(self) -> tuple[Missing, ...]:
         return tuple(
-            Missing({**_at(each), **run.config}, run.trials, run.why)
+            Missing({**each.at, **run.config}, run.trials, run.why)
             for each in self.comparisons
             for run in each.result.missing
         )
 
     @property
     def confirmation(self) -> Confirmation | None:
-        return confirmation([(each.result, _at(each)) for each in self.comparisons])
+        return _confirmation(self.comparisons)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        fronts = self.fronts
+        return {"front": fronts[0][1].settings} if fronts else {}
+
+    def to_json(self) -> dict[str, Any]:
+        front = {} if self.front is None else {"pareto": self.front.to_json()}
+        return {**self.result.to_json(), **front}
 
 
 @dataclass(frozen=True)
 class LeanFinding(_Comparisons):
-    """One comparison; ``front`` is over the same shapes, where it was asked for."""
+    """One comparison."""
 
     result: LeanResult
-    front: ParetoResult | None = None
 
     kind: ClassVar[str] = "lean"
 
     @property
     def comparisons(self) -> list[Comparison]:
         return [Comparison(self.result)]
-
-    @property
-    def fronts(self) -> list[tuple[str, ParetoResult]]:
-        return [("", self.front)] if self.front is not None else []
 
     @property
     def sentences(self) -> list[str]:
@@ -134,35 +160,27 @@ class LeanFinding(_Comparisons):
     def badge(self) -> tuple[str, Tone]:
         return lean_badge(self.result)
 
-    def page_tables(self, *, beside: bool) -> list[Section]:
-        return [
-            Section("Candidates", lean_table(established_first(self.result))),
-            *self._missing_section("Trials that would settle it"),
-            *_shapes(self.fronts, "Shapes", most_likely=True),
-        ]
+    def _candidates(self) -> list[Section]:
+        rows = ranked(self.result.table, lambda row: not row.accepted)
+        return [Section("Candidates", lean_table(replace(self.result, table=rows)))]
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
         return [
             Section("candidates", lean_table(self.result)),
             *self._missing_section("trials that would settle it"),
-            *_shapes(self.fronts, "shapes"),
+            *self._shapes("shapes"),
         ]
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        front = {} if self.front is None else {"front": self.front.settings}
-        return {**front, "lean": self.result.settings}
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self.result.to_json(), **_front_json(self.front)}
+        return {**super().settings, "lean": self.result.settings}
 
 
 @dataclass(frozen=True)
 class LeanGroupsFinding(_Comparisons):
-    """Several comparisons; ``front`` is over all shapes, where they learn one task."""
+    """Several comparisons, with a front each where they learn different tasks."""
 
     result: LeanGroups
-    front: ParetoResult | None = None
 
     kind: ClassVar[str] = "lean_groups"
 
@@ -173,10 +191,9 @@ class LeanGroupsFinding(_Comparisons):
 
     @property
     def fronts(self) -> list[tuple[str, ParetoResult]]:
-        if self.front is not None:
-            return [("", self.front)]
-        within = self.result.within
-        return [(f"{within} = {value}", front) for value, front in self.result.fronts.items()]
+        within, fronts = self.result.within, self.result.fronts
+        own = [(f"{within} = {value}", front) for value, front in fronts.items()]
+        return super().fronts or own
 
     def trials_of(self, heading: str, trials: pd.DataFrame) -> pd.DataFrame:
         if not heading:
@@ -192,12 +209,10 @@ class LeanGroupsFinding(_Comparisons):
     def badge(self) -> tuple[str, Tone]:
         return groups_badge(self.result)
 
-    def page_tables(self, *, beside: bool) -> list[Section]:
+    def _candidates(self) -> list[Section]:
         return [
             Section("Candidates", group_candidates_table(self.result)),
             Section("Baselines", group_baselines_table(self.result)),
-            *self._missing_section("Trials that would settle it"),
-            *_shapes(self.fronts, "Shapes", most_likely=True),
         ]
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
@@ -207,20 +222,44 @@ class LeanGroupsFinding(_Comparisons):
                 Section(f"candidates, {each.heading}", lean_table(each.result))
                 for each in self.comparisons
             ),
-            *_shapes(self.fronts, "shapes"),
+            *self._shapes("shapes"),
         ]
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        fronts = [front for _, front in self.fronts]
-        return {"front": fronts[0].settings} if fronts else {}
 
     @property
     def saved(self) -> Finding | None:
         return None if self.front is None else ParetoFinding(self.front)
 
-    def to_json(self) -> dict[str, Any]:
-        return {**self.result.to_json(), **_front_json(self.front)}
+
+def _confirmation(comparisons: Sequence[Comparison]) -> Confirmation | None:
+    """Return the runs that confirm what a study chose, None where it had no choice.
+
+    The choice was the cheapest of several that passed, which inflates its estimate; seeds that no
+    part of the study has seen tell whether it holds. Every chosen shape and its baseline is run
+    with the seeds that find an equal shape nine times in ten (the most that any comparison needs).
+    """
+    usable = [
+        each
+        for each in comparisons
+        if each.result.choice_config is not None and each.result.confirm
+    ]
+    if not usable:
+        return None
+    # Alone a comparison is tested at the error rate that the whole study had.
+    alpha = 0.05 if usable[0].at else usable[0].result.settings.alpha
+    at, seeds = [], 0
+    for each in usable:
+        result = each.result
+        assert result.choice_config is not None
+        wanted = confirming_seeds(result.margin_over_sd or 0.0, alpha / len(usable))
+        seeds = max(seeds, wanted)
+        chosen = next(row for row in result.table if row.label == result.choice)
+        for config, setting in (
+            (result.baseline, result.baseline_setting),
+            (result.choice_config, chosen.setting),
+        ):
+            # What is confirmed is the shape at the setting that stands for it.
+            at.append({**each.at, **config, **(setting.values if setting is not None else {})})
+    return Confirmation(tuple(at), seeds)
 
 
 def _headed(chart: Chart, heading: str) -> Chart:
@@ -229,27 +268,6 @@ def _headed(chart: Chart, heading: str) -> Chart:
         return chart
     own = re.sub(r"\W+", "-", heading).strip("-")
     return replace(chart, name=f"{chart.name}-{own}", title=f"{chart.title}, {heading}")
-
-
-def _at(comparison: Comparison) -> dict[str, AxisValue]:
-    """Return the axis value that tells a comparison from the others."""
-    return {} if comparison.within is None else {comparison.within: comparison.value}
-
-
-def _shapes(
-    fronts: Sequence[tuple[str, ParetoResult]], title: str, *, most_likely: bool = False
-) -> list[Section]:
-    return [
-        Section(
-            f"{title}, {heading}" if heading else title,
-            pareto_table(likeliest_first(front) if most_likely else front),
-        )
-        for heading, front in fronts
-    ]
-
-
-def _front_json(front: ParetoResult | None) -> dict[str, Any]:
-    return {} if front is None else {"pareto": front.to_json()}
 
 
 class LeanKind(Kind):

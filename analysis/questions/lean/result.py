@@ -11,8 +11,6 @@ from analysis.values import Config, Jsonable
 from hsweep.design.question import Goal
 
 LeanVerdict = Literal["found", "excluded", "undecided", "untrained", "no_candidates", "unsupported"]
-
-
 LeanOutcome = Literal["established", "excluded", "undecided"]
 
 
@@ -64,14 +62,10 @@ class LeanRow:
     """One configuration cheaper than the baseline, tested for being no worse than the margin.
 
     Attributes:
-        config: axis values.
         label: the same in words, unique within the result.
         mean: mean metric over full-budget runs, in the metric's unit.
-        n: runs behind it.
-        values: those runs.
         sd_eb: empirical-Bayes seed sd.
         diff: how much better than the baseline (positive is better, whatever the goal).
-        ci: interval of diff.
         df: Satterthwaite degrees of freedom; None without a variance.
         p_raw: one-sided p value of "worse by the margin or more"; None without a variance.
         p_holm: the same after Holm over all candidates.
@@ -82,7 +76,6 @@ class LeanRow:
         seeds_needed: of an undecided candidate, the seeds of it and of the baseline that would
             establish it with the power asked for if the two were equal; None if over 50, or without
             a variance.
-        costs: each cost's mean.
         saving: share of the baseline's cost saved, per cost (0.25 is a quarter less).
         crash_share: screened, failed, diverged and too large runs among all that ended.
         lost: its runs that are in no mean; it is that of those left.
@@ -134,29 +127,15 @@ class LeanResult(Jsonable):
             margin); undecided; untrained (the baseline has learned no more than a constant
             predictor, or no more than the margin beyond it); no_candidates (none is cheaper);
             unsupported (a single run a configuration proves nothing).
-        reason: the verdict in words.
-        baseline: axis values of the baseline.
-        baseline_label: the same in words.
-        baseline_mean: its mean metric.
-        baseline_values: its full-budget runs.
-        baseline_n: their number.
-        baseline_costs: its costs.
         baseline_lost: its runs that are in no mean.
-        margin: the margin in the metric's unit, as the user stated it.
+        margin: in the metric's unit.
         sd: the baseline's seed sd (empirical Bayes); None with one run.
-        margin_over_sd: margin / sd.
-        table: one row a candidate, cheapest first.
         stopped: labels of the cheaper configurations that early stopping dropped.
         missing: runs that would settle what is undecided, as far as they can be counted.
         choice: label of the cheapest accepted candidate.
-        choice_config: its axis values.
         power_note: what this number of seeds could have found.
         confirm: what to run to confirm the choice; empty where only one candidate was tried.
-        metric: name of the metric column.
-        goal: whether it is minimised or maximised.
         costs: names of the cost columns, the first one orders the table.
-        settings: every choice made.
-        warnings: what a reader has to know besides.
         nuisance: axes of whose settings every configuration stands at its best.
         baseline_setting: that of the baseline; None without such axes.
         doubt: why it is not known whether the baseline has learned anything; empty where it has.
@@ -192,7 +171,6 @@ class LeanResult(Jsonable):
 
     @property
     def undecided(self) -> tuple[LeanRow, ...]:
-        """The candidates that are neither established nor excluded, cheapest first."""
         return tuple(row for row in self.table if row.outcome == "undecided")
 
     @property
@@ -201,5 +179,4 @@ class LeanResult(Jsonable):
         return tuple(row.label for row in self.table if row.accepted)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields, and ``accepted`` by label."""
         return Jsonable.to_json(self) | {"accepted": list(self.accepted)}

@@ -1,8 +1,7 @@
 """What lean comparisons say in words: sentences and tables."""
 
-import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from analysis.questions.lean.groups import LeanGroups
@@ -24,7 +23,7 @@ from analysis.text.numbers import (
     setting_header,
     setting_text,
 )
-from analysis.text.tables import MAX_ROWS, Table
+from analysis.text.tables import Table
 
 _VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
     "found": ("leaner equivalent found", "found"),
@@ -34,21 +33,31 @@ _VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
     "no_candidates": ("no cheaper shape", "unknown"),
     "unsupported": ("unsupported", "unknown"),
 }
+_NO_ANSWERS: Final[dict[LeanVerdict, str]] = {
+    "untrained": "No answer",
+    "no_candidates": "Nothing to compare",
+    "unsupported": "Unsupported",
+}
 
 
 def lean_badge(result: LeanResult) -> tuple[str, Tone]:
-    """Return the verdict's name as a reader sees it and the tone it is shown in."""
     return _VERDICTS[result.verdict]
 
 
 def lean_sentence(result: LeanResult) -> str:
-    """Return what one comparison found, in a few sentences."""
-    headline = _LEAN_SENTENCES[result.verdict](result)
+    if result.verdict in _NO_ANSWERS:
+        # The reason stands alone in JSON, where it names the verdict itself.
+        reason = result.reason.strip().rstrip(".").removeprefix("unsupported: ")
+        headline = f"{_NO_ANSWERS[result.verdict]}: {reason}."
+    else:
+        found, excluded = result.verdict == "found", result.verdict == "excluded"
+        write = _found if found else _excluded if excluded else _undecided
+        headline = write(result)
     doubt = f" {sentence(result.doubt)}" if result.doubt and result.table else ""
     return f"{headline}{doubt}{_settings_at_edge(result)}{_baseline_losses(result)}"
 
 
-def _found_sentence(result: LeanResult) -> str:
+def _found(result: LeanResult) -> str:
     chosen = chosen_row(result)
     assert chosen is not None
     savings = ", ".join(
@@ -66,7 +75,7 @@ def _found_sentence(result: LeanResult) -> str:
     )
 
 
-def _excluded_sentence(result: LeanResult) -> str:
+def _excluded(result: LeanResult) -> str:
     worst = p_text(max(row.p_worse or 0.0 for row in result.table))
     one = len(result.table) == 1
     return (
@@ -76,7 +85,7 @@ def _excluded_sentence(result: LeanResult) -> str:
     )
 
 
-def _undecided_sentence(result: LeanResult) -> str:
+def _undecided(result: LeanResult) -> str:
     excluded = sum(row.outcome == "excluded" for row in result.table)
     parts = [f"{excluded} {'is' if excluded == 1 else 'are'} worse by more"] if excluded else []
     if result.undecided and (excluded or result.stopped):
@@ -130,33 +139,6 @@ def _what_it_takes(result: LeanResult) -> str:
     )
 
 
-def _unsupported_sentence(result: LeanResult) -> str:
-    # The reason stands alone in JSON, where it names the verdict itself.
-    return f"Unsupported: {_plain_reason(result).removeprefix('unsupported: ')}."
-
-
-def _untrained_sentence(result: LeanResult) -> str:
-    return f"No answer: {_plain_reason(result)}."
-
-
-def _no_candidates_sentence(result: LeanResult) -> str:
-    return f"Nothing to compare: {_plain_reason(result)}."
-
-
-_LEAN_SENTENCES: Final[dict[LeanVerdict, Callable[[LeanResult], str]]] = {
-    "found": _found_sentence,
-    "excluded": _excluded_sentence,
-    "undecided": _undecided_sentence,
-    "untrained": _untrained_sentence,
-    "no_candidates": _no_candidates_sentence,
-    "unsupported": _unsupported_sentence,
-}
-
-
-def _plain_reason(result: LeanResult) -> str:
-    return result.reason.strip().rstrip(".")
-
-
 def _margin(result: LeanResult) -> str:
     return f"{number_text(result.margin)} in {result.metric}"
 
@@ -195,7 +177,6 @@ def _baseline_losses(result: LeanResult) -> str:
 
 
 def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
-    """Return what the comparisons come to, and the tone it is shown in."""
     established, every = len(groups.established), len(groups.found) + len(groups.problems)
     if not groups.found:
         return "no verdict", "unknown"
@@ -209,13 +190,7 @@ def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
     return f"leaner equivalent in {established} of {every}{rest}", tone
 
 
-def groups_sentence(groups: LeanGroups) -> str:
-    """Return what the comparisons found, in a few sentences."""
-    return " ".join(groups_sentences(groups))
-
-
 def groups_sentences(groups: LeanGroups) -> list[str]:
-    """Return in how many comparisons a leaner shape was found, and what each of them found."""
     found = {value: lean_sentence(result) for value, result in groups.found.items()}
     found |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
     parts = []
@@ -235,21 +210,10 @@ def groups_sentences(groups: LeanGroups) -> list[str]:
 
 
 def chosen_row(result: LeanResult) -> LeanRow | None:
-    """Return the row of the chosen shape, or None where there is none."""
     return next((row for row in result.table if row.label == result.choice), None)
 
 
-def established_first(result: LeanResult) -> LeanResult:
-    """Return the comparison with what it established first where candidates are too many."""
-    if len(result.table) <= MAX_ROWS:
-        return result
-    return dataclasses.replace(
-        result, table=tuple(sorted(result.table, key=lambda row: not row.accepted))
-    )
-
-
 def lean_table(result: LeanResult) -> Table:
-    """Return every candidate with its difference, p values and savings."""
     header = (
         "shape",
         f"difference in {result.metric}",
@@ -326,7 +290,6 @@ def missing_runs_table(results: Mapping[str, LeanResult], within: str = "") -> T
 
 
 def group_candidates_table(groups: LeanGroups) -> Table:
-    """Return the candidates of every comparison, one below the other."""
     tables = {value: lean_table(result) for value, result in groups.found.items()}
     header = max((table.header for table in tables.values()), key=len, default=())
     rows = tuple((value, *row) for value, table in tables.items() for row in table.rows)
@@ -334,7 +297,6 @@ def group_candidates_table(groups: LeanGroups) -> Table:
 
 
 def group_baselines_table(groups: LeanGroups) -> Table:
-    """Return the baseline of every comparison, its seeds' scatter and what they can show."""
     header = (
         *(groups.within, "baseline", "mean", "runs", "seed standard deviation"),
         *("margin in these", "what the seeds can show"),

@@ -30,8 +30,6 @@ def attainment(
 
     Args:
         found: the shapes, with the outcome of every full-budget run.
-        goal: whether the metric is minimised or maximised.
-        num_costs: costs beside the metric.
     """
     if num_costs > _MOST_COSTS:
         return (), f"the spread of single runs is drawn for up to {_MOST_COSTS} costs"

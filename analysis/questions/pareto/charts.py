@@ -46,7 +46,6 @@ def front_charts(
     """Return a front's charts, leaving out costs that no shape has.
 
     Args:
-        pareto: the front.
         trials: one row a trial, where the runs of a shape are looked up.
         role_of: whether a shape is the ``baseline`` or the ``chosen`` one; empty for neither.
     """
@@ -139,7 +138,6 @@ def _hover(row: ParetoRow, role: str, runs: list[dict[str, Any]], metric: str) -
 
 
 def file_part(name: str) -> str:
-    """Return a name that is safe in a file's name."""
     return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
 
 
@@ -175,7 +173,6 @@ def side_by_side(costs: Sequence[float]) -> list[float]:
 
 
 def _attainment_chart(pareto: ParetoResult) -> Chart | None:
-    """Draw the surfaces that the seeds' fronts attain, None where there is nothing to draw."""
     costs = [point[1] for surface in pareto.attainment for point in surface.points]
     # With one shape on every seed's front there is no line.
     if not costs or (len(set(costs)) == 1 and len(pareto.costs) == 1):

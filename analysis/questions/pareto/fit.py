@@ -46,14 +46,10 @@ def fit(
 
     Args:
         table: one row a run, or `Runs`, which carry the metric and the columns.
-        config: columns that name a shape.
-        metric: column of the result.
-        goal: whether it is minimised or maximised.
         costs: columns to keep small. A cost that varies between the runs of a shape (latency, wall
             time) is drawn like the metric, on a logarithmic axis where it is positive; the others
             are exact.
         nuisance: columns of settings (a learning rate) of which each shape stands at its best.
-        settings: draws, seed, class limits, epsilon.
         columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:

@@ -1,18 +1,18 @@
 """The front: which shapes does no other beat in both metric and cost?"""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pandas as pd
 
 from analysis.charts.chart import Chart
-from analysis.questions.base import Finding, Kind, Section
+from analysis.questions.base import Finding, Kind, Section, ranked
 from analysis.questions.pareto.charts import front_charts
 from analysis.questions.pareto.fit import fit
 from analysis.questions.pareto.result import ParetoResult, ParetoSettings
 from analysis.questions.pareto.text import (
-    likeliest_first,
     pareto_badge,
     pareto_sentence,
     pareto_table,
@@ -21,6 +21,11 @@ from analysis.questions.settings import with_settings
 from analysis.questions.shapes import CONFIG, COSTS, NUISANCE, front_question
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
+
+
+def likeliest_first(front: ParetoResult) -> ParetoResult:
+    rows = ranked(front.table, lambda row: -row.p_front if math.isfinite(row.p_front) else 1.0)
+    return replace(front, table=rows)
 
 
 @dataclass(frozen=True)
@@ -45,10 +50,6 @@ class ParetoFinding(Finding):
     @property
     def problem(self) -> str | None:
         return self.not_compared or None
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return self.result.warnings
 
     def page_tables(self, *, beside: bool) -> list[Section]:
         return [Section("Shapes", pareto_table(likeliest_first(self.result)))]

@@ -17,12 +17,9 @@ class ParetoSettings(Jsonable):
     """Every choice the Pareto analysis makes.
 
     Attributes:
-        draws: draws of the configuration means.
-        rng_seed: seed of the draws.
         on: P_front from which a configuration is called on the front.
         off: P_front up to which it is called off the front.
         epsilon: metric difference that the epsilon front counts as none, in the metric's unit.
-        confidence: level of every interval.
         crash_sd: runs this many pooled robust sd below their configuration's median are screened.
     """
 
@@ -48,13 +45,8 @@ class ParetoRow:
     """One configuration on or off the front.
 
     Attributes:
-        config: axis values.
         label: the same in words, unique within the result.
         mean: mean metric over screened full-budget runs, in the metric's unit.
-        se_eb: its standard error with the empirical-Bayes seed sd.
-        ci: interval of the mean.
-        n: runs behind the mean.
-        values: those runs.
         crash_share: screened, failed, diverged and too large runs among all that ended.
         costs: each cost's mean over the runs.
         p_front: share of draws in which nothing dominates it.
@@ -103,18 +95,11 @@ class ParetoResult(Jsonable):
     """The front of metric against costs, with what the seeds can and cannot tell.
 
     Attributes:
-        table: one row a configuration, cheapest first.
         hv: hypervolume of the front of seed means, with the interval over draws; each objective is
             scaled to [0, 1] over the configurations' means.
         hv_note: how it was computed, or why it was not.
-        epsilon: the epsilon of the epsilon front.
-        metric: name of the metric column.
-        goal: whether it is minimised or maximised.
-        costs: names of the cost columns.
         prior_sd: empirical-Bayes prior seed sd s0, or None when no variance could be estimated.
         prior_df: its degrees of freedom d0 (null in JSON when infinite).
-        settings: every choice made.
-        warnings: what a reader has to know besides.
         attainment: how far single runs scatter (see ``statistics.attainment``); no estimate.
         attainment_note: what it is, or why there is none.
         nuisance: axes of whose settings every shape stands at its best.
@@ -137,9 +122,7 @@ class ParetoResult(Jsonable):
 
     @property
     def p_front(self) -> dict[str, float]:
-        """P_front of each configuration by its label."""
         return {row.label: row.p_front for row in self.table}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields, and ``p_front`` by label."""
         return Jsonable.to_json(self) | {"p_front": encode(self.p_front)}

@@ -1,7 +1,5 @@
 """What a front says in words: sentence and tables."""
 
-import dataclasses
-import math
 from typing import Final
 
 from analysis.questions.pareto.result import FrontClass, ParetoResult
@@ -18,7 +16,7 @@ from analysis.text.numbers import (
     setting_header,
     setting_text,
 )
-from analysis.text.tables import MAX_ROWS, Table
+from analysis.text.tables import Table
 
 CLASS_NAMES: Final[dict[FrontClass, str]] = {
     "on": "on the front",
@@ -28,7 +26,6 @@ CLASS_NAMES: Final[dict[FrontClass, str]] = {
 
 
 def pareto_badge(result: ParetoResult) -> tuple[str, Tone]:
-    """Return how far the front is decided, and the tone that is shown in."""
     if not result.table:
         return "nothing to compare", "unknown"
     if any(row.class_ == "undecided" for row in result.table):
@@ -37,7 +34,6 @@ def pareto_badge(result: ParetoResult) -> tuple[str, Tone]:
 
 
 def pareto_sentence(result: ParetoResult) -> str:
-    """Return how many shapes lie on the front, and which lost runs."""
     counted = {
         name: sum(row.class_ == name for row in result.table) for name in ("on", "undecided", "off")
     }
@@ -65,7 +61,6 @@ def _shapes_with_losses(result: ParetoResult) -> str:
 
 
 def pareto_table(result: ParetoResult) -> Table:
-    """Return every shape with its mean, interval, costs and place on the front."""
     header = (
         "shape",
         f"{result.metric} (mean)",
@@ -97,13 +92,3 @@ def pareto_table(result: ParetoResult) -> Table:
         else ""
     )
     return Table(header, rows, (volume + sentence(result.hv_note)).strip())
-
-
-def likeliest_first(result: ParetoResult) -> ParetoResult:
-    """Return the front with its likeliest shapes first where they are too many to show them all."""
-    if len(result.table) <= MAX_ROWS:
-        return result
-    ordered = sorted(
-        result.table, key=lambda row: -row.p_front if math.isfinite(row.p_front) else 1.0
-    )
-    return dataclasses.replace(result, table=tuple(ordered))

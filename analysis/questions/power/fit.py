@@ -6,6 +6,7 @@ questions the power of Holm's first step is known in closed form and is tabulate
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -49,7 +50,6 @@ Progressed = Callable[[int, int], None]
 
 
 def default_noise(scale: Scale) -> Noise:
-    """Return the noise that is assumed before anything has been run."""
     unit = _unit(scale)
     return Noise(0.1 * unit, 0.05 * unit, 0.04 * unit, "assumed: nothing has been run yet")
 
@@ -95,16 +95,11 @@ def plan_transition(
     """Return the power of a sweep's design and of others at jumps of the given sizes.
 
     Args:
-        heads: values of the searched axis.
-        lengths: values of the modulating axis.
         seeds: runs of every cell.
         x, by: names of the axes; ``by`` None for a sweep at one length.
-        scale: of the metric.
-        noise: None takes the default of the scale.
         h_star: where the jump is put; None: in the middle of the grid, never before its third
             value, since a break at the second cannot be told from diminishing returns.
         jumps: sizes; None: 0.4, 0.8 and 1.5 decades (a tenth of them in nats for losses).
-        settings: number of sweeps, draws, target.
         fit_settings: of the analysis; draws and seed are taken from ``settings``.
         progressed: called with the number of sweeps done and of all.
 
@@ -141,20 +136,19 @@ def plan_transition(
             "one run a cell measures no seed noise: such a design can only suggest a collapse"
         )
     noise = noise or default_noise(scale)
-    designs = _designs(heads, tuple(lengths), seeds, by)
     fit_settings = replace(fit_settings or TransitionSettings(), B=settings.B, n_mc=settings.n_mc)
-    total = len(designs) * len(jumps) * settings.sweeps
+    designs = _designs(heads, tuple(lengths), seeds, by)
+    asked = [(design, float(jump)) for design in designs for jump in jumps]
     table: list[PowerRow] = []
-
-    def tell(done: int) -> None:
-        if progressed is not None:
-            progressed(len(table) * settings.sweeps + done, total)
-
-    for design in designs:
-        for jump in jumps:
-            table.append(
-                _row(design, float(jump), truth, noise, x, by, scale, settings, fit_settings, tell)
-            )
+    for design, jump in asked:
+        found: list[TransitionResult] = []
+        for sweep in range(settings.sweeps):
+            y = simulate(design, jump, truth, noise, (settings.rng_seed, sweep))
+            found.append(transition.fit(_table(design, y, x, by, scale), settings=fit_settings))
+            if progressed is not None:
+                done = len(table) * settings.sweeps + sweep + 1
+                progressed(done, len(asked) * settings.sweeps)
+        table.append(_row(design, jump, truth, found))
     return PowerResult(
         x=x,
         by=by,
@@ -180,12 +174,9 @@ def plan_lean(
     """Return the power to establish an exactly equal candidate.
 
     Args:
-        margin: how much worse still counts as equal.
         candidates: cheaper shapes that will be tested.
-        seeds: of every shape, as planned.
         alpha: family-wise error rate; divided already where several comparisons share it.
         seen: a study's result, for its seed sd and its number of candidates.
-        target: the power that is asked for.
 
     Raises:
         UserError: no candidate.
@@ -248,38 +239,22 @@ def simulate(
 
 
 def _row(
-    design: Design,
-    jump: float,
-    truth: Collapse,
-    noise: Noise,
-    x: str,
-    by: str | None,
-    scale: Scale,
-    settings: PowerSettings,
-    fit_settings: TransitionSettings,
-    done: Callable[[int], None],
+    design: Design, jump: float, truth: Collapse, found: Sequence[TransitionResult]
 ) -> PowerRow:
-    verdicts: dict[str, int] = {}
-    located = 0
-    for sweep in range(settings.sweeps):
-        y = simulate(design, jump, truth, noise, (settings.rng_seed, sweep))
-        found = transition.fit(_table(design, y, x, by, scale), settings=fit_settings)
-        verdicts[found.verdict] = verdicts.get(found.verdict, 0) + 1
-        located += found.verdict == "transition" and found.h_star == truth.h_star
-        done(sweep + 1)
-    hits = verdicts.get("transition", 0)
+    verdicts = Counter(str(each.verdict) for each in found)
+    hits = verdicts["transition"]
+    located = sum(each.verdict == "transition" and each.h_star == truth.h_star for each in found)
     return PowerRow(
         design=design,
         trials=design.trials,
         jump=jump,
-        power=_share(hits, settings.sweeps),
+        power=_share(hits, len(found)),
         located=located / hits if hits else None,
-        verdicts={name: count / settings.sweeps for name, count in sorted(verdicts.items())},
+        verdicts={name: count / len(found) for name, count in sorted(verdicts.items())},
     )
 
 
 def _table(design: Design, y: FloatArray, x: str, by: str | None, scale: Scale) -> RunTable:
-    """Return simulated runs as the table that a study's own runs become."""
     shape = y.shape
     heads, lengths, seeds = (index.ravel() for index in np.indices(shape))
     length_values = np.array(
@@ -353,8 +328,3 @@ def _smallest(table: Sequence[PowerRow], jump: float, settings: PowerSettings) -
 
 def _unit(scale: Scale) -> float:
     return THRESHOLDS[scale].min_drop / _DECADES_OF_MIN_DROP
-
-
-def scaled(noise: Noise, factor: float) -> Noise:
-    """Return ``factor`` times the seed noise, to see what a noisier task would need."""
-    return replace(noise, seed_sd=factor * noise.seed_sd, source=f"{factor:g} x {noise.source}")

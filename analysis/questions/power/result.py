@@ -12,11 +12,9 @@ class PowerSettings(Jsonable):
     """Every choice the power table makes.
 
     Attributes:
-        sweeps: simulated for every design and jump.
         n_mc: draws of the null of the abruptness test in each fit.
         B: draws for the confidence set in each fit; no verdict depends on it.
         target: the power a recommended design has to reach.
-        rng_seed: seed of every random step.
     """
 
     sweeps: int = 40
@@ -41,7 +39,6 @@ class Noise(Jsonable):
         seed_sd: between the seeds of a cell.
         cell_sd: of whole cells about the line in log10 T that their head count follows.
         head_sd: of whole head counts about a smooth decline.
-        source: where these come from.
     """
 
     seed_sd: float
@@ -58,8 +55,6 @@ class Collapse(Jsonable):
         decline: how far y falls from one value of the searched axis to the next before the jump,
             on average over the grid.
         slope_below: growth of y per tenfold T before the jump.
-        slope_above: the same from there on.
-        h_star: where the jump is.
     """
 
     decline: float
@@ -76,7 +71,6 @@ class Design(Jsonable):
         heads: values of the searched axis, ascending.
         lengths: values of the modulating axis, ascending; one None where there is none.
         seeds: runs of every cell.
-        is_own: the sweep's own design.
     """
 
     heads: tuple[Number, ...]
@@ -86,7 +80,6 @@ class Design(Jsonable):
 
     @property
     def trials(self) -> int:
-        """How many trials it takes."""
         return len(self.heads) * len(self.lengths) * self.seeds
 
 
@@ -116,7 +109,6 @@ class PowerResult(Jsonable):
     Attributes:
         recommended: by jump, the index in ``table`` of the smallest design that reaches the
             target; -1 where none does.
-        warnings: what a reader has to know besides.
     """
 
     x: str

@@ -6,7 +6,6 @@ from analysis.text.tables import Table
 
 
 def power_sentence(result: PowerResult) -> str:
-    """Return the recommendation in a sentence a jump."""
     sentences = []
     for jump, index in result.recommended.items():
         size = f"a jump of {number_text(jump)} {result.unit}"
@@ -31,7 +30,6 @@ def power_sentence(result: PowerResult) -> str:
 
 
 def power_table(result: PowerResult) -> Table:
-    """Return the share of simulated sweeps with the verdict transition, a row a design."""
     jumps = list(result.recommended)
     header = (
         "design",
@@ -62,7 +60,6 @@ def power_table(result: PowerResult) -> Table:
 
 
 def lean_power_sentence(result: LeanPowerResult) -> str:
-    """Return how many seeds are enough."""
     if result.sd is None:
         return (
             f"How many seeds the margin of {number_text(result.margin)} needs depends on the seed "
@@ -83,7 +80,6 @@ def lean_power_sentence(result: LeanPowerResult) -> str:
 
 
 def lean_power_table(result: LeanPowerResult) -> Table:
-    """Return the power by number of seeds, a row a ratio of margin to seed sd."""
     seeds = list(next(iter(result.power.values())))
     header = (
         "margin / seed sd",

@@ -76,14 +76,10 @@ def fit(
     """Lay a study's table of trials beside the results of a setup.
 
     Args:
-        frame: one row a trial.
         setup: what was published, and how a study's axes name it.
         axes: columns that name a point; those the table does not have are left out.
-        tasks: the study's tasks as recorded, for what is no axis.
         transition: the study's own answer, where it asks for one.
         budget: how long its trials train, in words.
-        replicate: column of the seeds.
-        settings: every choice.
 
     Raises:
         UserError: a bad table (see `analysis.runs.table.Runs.rows`).
@@ -249,7 +245,6 @@ def _row(
 
 
 def _why_not(setup: Setup, wanted: Sequence[Wanted], cells: Sequence[_Cell]) -> str:
-    """Say why no published value has a counterpart among the cells."""
     if any(not cell.differs(each) for each in wanted for cell in cells):
         return "no run with a published setting has reached its full budget yet"
     parts: dict[str, str] = {}

@@ -80,7 +80,6 @@ def beside_published(
     """Lay a study beside the published results that it repeats; None if it repeats none.
 
     Args:
-        study: what was run.
         found: its own findings.
         setup_name: which results; None finds them by the sweep's name or the task.
         same_data: the user vouches that the data are those of the paper.

@@ -38,27 +38,18 @@ class PublishedRow:
     """A published value and the study's cell of the same settings.
 
     Attributes:
-        printed: what is published.
         label: the cell in the study's own axes.
-        metric: the study's column.
         scale: error (differences in decades), accuracy or loss (in the metric's unit).
-        goal: whether it is minimised or maximised.
-        n: full-budget runs of the cell.
-        values: those runs.
         lost: runs of the cell that were stopped early, or gave no number.
         mean: their mean; of errors the geometric one.
         seed_sd: empirical-Bayes seed sd, in decades or the metric's unit; None where no cell of the
             study has two runs.
-        df: its degrees of freedom.
         best_of: seeds that the printed value is taken to be the best of; 1 is a single run.
         expected: what the study's seeds would give when printed by the paper's rule.
         difference: expected minus printed, in decades or the metric's unit; 0 inside a range.
         se: its standard error: that of the mean, and the scatter of a value printed by that rule.
-        in_se: difference / se.
-        p: two-sided.
         factor: expected over printed, for errors.
         standing: alike (not told apart), better, worse, or untested.
-        note: why it is untested, or what to know; may be empty.
     """
 
     printed: PrintedValue
@@ -88,7 +79,6 @@ class CriticalHeads:
     """Where the paper sees its transition, and where the study does.
 
     Attributes:
-        printed: what is published.
         verdict: the study's verdict; empty where it has no transition analysis.
         h_star: where the study's collapse ends, if its verdict establishes one.
         h_set: its 95 % set then.
@@ -107,10 +97,7 @@ class PublishedResult(Jsonable):
     """A study beside the published results that it repeats.
 
     Attributes:
-        setup: name of the group of results.
-        title: paper and subject.
         comparable: whether any published value has the settings of a cell of the study.
-        reason: why not; empty if it is.
         rows: published values that the study has run, in the paper's order.
         critical: published places of a transition.
         missing: published values that it has not.

@@ -17,7 +17,6 @@ _OUTCOMES: Final[dict[Outcome, str]] = {
 
 
 def published_sentence(result: PublishedResult) -> str:
-    """Return how the study stands to what was published, in a few sentences."""
     if not result.comparable:
         refusal = f"Not comparable with {result.title}: {result.reason}."
         return " ".join([refusal, *map(critical_sentence, _placed(result))])
@@ -43,24 +42,21 @@ def _placed(result: PublishedResult) -> list[CriticalHeads]:
 
 
 def critical_sentence(row: CriticalHeads) -> str:
-    """Return where paper and study see the transition."""
     printed = f"The paper sees the transition at about {number_text(row.printed.value)} heads"
     if row.h_star is None:
         return f"{printed}; the study establishes none ({row.verdict.replace('_', ' ')})."
-    listed = ", ".join(number_text(h) for h in row.h_set)
+    listed = ", ".join(map(number_text, row.h_set))
     joint = "and" if row.agrees else "but"
     return f"{printed}, {joint} the study at {number_text(row.h_star)} (95% set {{{listed}}})."
 
 
 def printed_text(value: PrintedValue) -> str:
-    """Return a printed value as it may be read: a range, an approximate one."""
     mark = {"approximate": "~", "digitised": "\N{ALMOST EQUAL TO}"}.get(value.reading, "")
     upper = "" if value.upper is None else f" to {number_text(value.upper)}"
     return f"{mark}{number_text(value.value)}{upper}"
 
 
 def settings_text(value: PrintedValue) -> str:
-    """Return what distinguishes a printed value."""
     return ", ".join(f"{name}={setting}" for name, setting in value.settings.items())
 
 
@@ -92,7 +88,6 @@ def published_table(result: PublishedResult) -> Table:
 
 
 def brief_table(result: PublishedResult) -> Table:
-    """Return every comparison in as many columns as a terminal has room for."""
     whole = published_table(result)
     kept = [at for at, name in enumerate(whole.header) if name not in ("by the paper's rule", "p")]
     metrics = {row.printed.metric for row in result.rows}

@@ -4,14 +4,11 @@ Arrays are indexed [h, T]; a cell without a full-budget run is NaN.
 """
 
 from dataclasses import dataclass
-from functools import cache
 from math import comb
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from analysis.questions.transition.result import ReadingName
 from analysis.runs.scale import Thresholds
 from analysis.statistics.values import FloatArray
 
@@ -22,10 +19,6 @@ _MEDIAN_VARIANCE = 1.57
 _PSEUDO_DF = 2.0
 _PAIRS_OF = 200
 """Runs of a cell up to which every pair is looked at."""
-_FEW = 50
-"""Runs of a cell up to which its values are sorted as they are."""
-
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +77,13 @@ class Cells:
     """A grid under one reading.
 
     Attributes:
-        grid: the runs.
-        reading: typical (median) or attainable (best of m).
-        best_of: m; None for the median, 0 for the plain minimum.
+        best_of: m of the attainable reading; None for the median, 0 for the plain minimum.
         z: cell values, shape [K, J].
         variance: seed variance of z, shape [K, J].
         noise: seed noise of y.
     """
 
     grid: Grid
-    reading: ReadingName
     best_of: int | None
     z: FloatArray
     variance: FloatArray
@@ -101,7 +91,7 @@ class Cells:
 
 
 def build_grid(frame: pd.DataFrame) -> Grid:
-    """Return the grid of the complete runs of a canonical frame (`load.RunTable`)."""
+    """Return the complete runs of a canonical frame (`table.RunTable`) cell by cell."""
     done = frame.loc[frame["complete"]]
     heads = np.unique(done["x"].to_numpy(np.float64))
     lengths = np.unique(done["by"].to_numpy(np.float64))
@@ -158,7 +148,7 @@ def seed_noise(grid: Grid, thresholds: Thresholds, stated_sd: float | None) -> S
 
 
 def _thinned(cell: FloatArray) -> FloatArray:
-    """Return evenly spaced order statistics of a large sorted cell, whose pairs are too many."""
+    # The pairs of a large cell are too many.
     if cell.size <= _PAIRS_OF:
         return cell
     return cell[np.linspace(0, cell.size - 1, _PAIRS_OF).round().astype(np.int64)]
@@ -178,8 +168,7 @@ def read_cells(grid: Grid, noise: SeedNoise, best_of: int | None) -> Cells:
     behind = np.minimum(counts, 1) if best_of == 0 else counts
     with np.errstate(divide="ignore"):
         variance = np.where(counts > 0, inflation * noise.sd[:, None] ** 2 / behind, np.nan)
-    reading: ReadingName = "typical" if best_of is None else "attainable"
-    return Cells(grid, reading, best_of, z, variance, noise)
+    return Cells(grid, best_of, z, variance, noise)
 
 
 def cell_values(samples: FloatArray, best_of: int | None) -> FloatArray:
@@ -193,33 +182,9 @@ def cell_values(samples: FloatArray, best_of: int | None) -> FloatArray:
     if best_of == 0:
         return np.asarray(samples.min(axis=1), dtype=np.float64)
     n = samples.shape[1]
-    weights = np.array(_best_weights(n, min(best_of, n)))
+    m = min(best_of, n)
+    weights = np.array([comb(n - rank, m - 1) / comb(n, m) for rank in range(1, n + 1)])
     return np.asarray(np.sort(samples, axis=1) @ weights, dtype=np.float64)
-
-
-@cache
-def _best_weights(n: int, m: int) -> tuple[float, ...]:
-    """Return how much each of ``n`` ordered runs counts in the expected best of ``m``."""
-    whole = comb(n, m)
-    return tuple(comb(n - rank, m - 1) / whole for rank in range(1, n + 1))
-
-
-def _picked_values(cell: FloatArray, picks: IntArray, best_of: int | None) -> FloatArray:
-    """Return ``cell_values(cell[picks], best_of)``, given that ``cell`` is sorted.
-
-    Places are sorted instead of the values: whole numbers of few bits sort faster.
-    """
-    n = cell.size
-    if n <= _FEW or n > np.iinfo(np.uint16).max:
-        return cell_values(cell[picks], best_of)
-    if best_of == 0:
-        return np.asarray(cell[picks.min(axis=1)], dtype=np.float64)
-    places = np.sort(picks.astype(np.uint16), axis=1, kind="stable")
-    if best_of is None:
-        middle = places[:, (n - 1) // 2 : n // 2 + 1]
-        return np.asarray(cell[middle].mean(axis=1), dtype=np.float64)
-    weights = np.array(_best_weights(n, min(best_of, n)))
-    return np.asarray(cell[places] @ weights, dtype=np.float64)
 
 
 def resampled_cells(cells: Cells, draws: int, rng: np.random.Generator) -> FloatArray:
@@ -238,5 +203,5 @@ def resampled_cells(cells: Cells, draws: int, rng: np.random.Generator) -> Float
             picks = rng.integers(0, n, size=(draws, n))
             scale = cells.noise.sd[k] / np.sqrt(max(n * (n - 1), 1))
             extra = rng.standard_t(df, draws) if df > 0 else rng.standard_normal(draws)
-            z[:, k, j] = _picked_values(cell, picks, cells.best_of) + scale * extra
+            z[:, k, j] = cell_values(cell[picks], cells.best_of) + scale * extra
     return z

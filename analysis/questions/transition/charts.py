@@ -23,7 +23,7 @@ from analysis.charts.chart import (
 )
 from analysis.charts.picks import config_key, query_text, run_links, runs_by_values, value_text
 from analysis.questions.transition.result import CLAIMS, RunValue, TransitionResult
-from analysis.questions.transition.text import abruptness_text
+from analysis.questions.transition.text import abruptness_text, bracket_text
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (
     interval_text,
@@ -66,7 +66,6 @@ def transition_charts(result: TransitionResult, trials: pd.DataFrame) -> list[Ch
 
 
 def error_of(y: float, scale: Scale) -> float:
-    """Return the error that stands for ``y``: undoes the logarithm, leaves nats as they are."""
     return y if scale == "loss" else 10.0**y
 
 
@@ -144,7 +143,6 @@ def _error_chart(result: TransitionResult, axis: GridAxis, trials: pd.DataFrame)
 def _run_picks(
     result: TransitionResult, runs: list[RunValue], trials: pd.DataFrame
 ) -> tuple[Pick, ...]:
-    """Return what each drawn run stands for, in the order in which they are drawn."""
     names = [result.x, *([result.by] if result.by is not None else [])]
     found = runs_by_values(trials, [*names, "seed"])
     picks = []
@@ -167,7 +165,7 @@ def _bracket(result: TransitionResult, axis: GridAxis) -> tuple[list[Band], str]
     left = axis.at(low) if low > 0 or not axis.is_log else axis.positions[0] - axis.step
     is_tested = result.verdict != "suggested"
     band = Band(left, axis.at(high), palette.BLUE, is_framed=not is_tested)
-    bracket = f"({number_text(low)}, {number_text(high)}]"
+    bracket = bracket_text(result.bracket)
     if is_tested:
         return [band], f"; the shaded band is the bracket {bracket} of the drop"
     return [band], (
@@ -177,31 +175,27 @@ def _bracket(result: TransitionResult, axis: GridAxis) -> tuple[list[Band], str]
 
 def _slope_chart(result: TransitionResult, axis: GridAxis) -> Chart:
     unit = f"{y_unit(result.scale)} per tenfold {result.by}"
-    tolerated = result.settings.delta_T
-    layers: list[Layer] = [Reference("y", 0.0, palette.AXIS)]
-    limit = ""
-    if tolerated is not None:
-        label = f"tolerated\n{number_text(tolerated)}"
-        layers.append(Reference("y", tolerated, is_dashed=True, label=label))
-        limit = (
-            "; blue intervals stay below the dashed line (no growth that matters), orange-red "
-            "ones lie above it, grey ones leave it open"
-        )
+    tolerated = result.limits.delta_T
+    label = f"tolerated\n{number_text(tolerated)}"
     looks = {shade: Series((), shade) for shade in _SLOPE_SHADES}
     points = (
         (_slope_shade(result, slope), _at_value(result, axis, x, slope, interval_text(slope), unit))
         for x, slope in result.gamma.items()
         if math.isfinite(slope.estimate)
     )
-    layers += by_look(looks, points)
     return Chart(
         "slopes",
         f"Growth with {result.by}",
         f"How fast the error grows with {result.by} at each value of {result.x}, with 95% intervals"
-        f"{limit}.",
+        "; blue intervals stay below the dashed line (no growth that matters), orange-red ones lie "
+        "above it, grey ones leave it open.",
         axis.axis(result.x),
         Axis(unit),
-        tuple(layers),
+        (
+            Reference("y", 0.0, palette.AXIS),
+            Reference("y", tolerated, is_dashed=True, label=label),
+            *by_look(looks, points),
+        ),
         panel_of=_PANEL,
     )
 
@@ -210,7 +204,7 @@ def _slope_shade(result: TransitionResult, slope: Interval) -> palette.Shade:
     """Return blue for growth that does not matter, vermillion for growth, grey if it is open."""
     if result.noise_gap:
         return palette.GREY
-    limit = math.inf if result.settings.delta_T is None else result.settings.delta_T
+    limit = result.limits.delta_T
     if slope.high <= limit:
         return palette.BLUE
     return palette.VERMILLION if slope.low > limit else palette.GREY
@@ -240,11 +234,8 @@ def _drop_chart(result: TransitionResult) -> Chart:
         tuple(f"{name}: {number_text(y)} {unit}" for name, y in zip(names, heights, strict=True)),
         notes=tuple(note if here else "" for here in is_peak),
     )
-    layers: list[Layer] = [bars, Reference("y", 0.0, palette.AXIS)]
-    needed = result.settings.min_drop
-    if needed is not None:
-        label = f"needed\n{number_text(needed)}"
-        layers.append(Reference("y", needed, is_dashed=True, label=label))
+    needed = result.limits.min_drop
+    label = f"needed\n{number_text(needed)}"
     known = [height for height in heights if math.isfinite(height)]
     low, high = min([0.0, *known]), max([0.0, *known])
     tested = abruptness_text(result) if result.abrupt_testable else "not testable on this grid"
@@ -259,7 +250,11 @@ def _drop_chart(result: TransitionResult) -> Chart:
         f"it: {excess}.",
         named_axis(f"step in {result.x}", names),
         Axis(f"drop ({unit})", range=ends),
-        tuple(layers),
+        (
+            bars,
+            Reference("y", 0.0, palette.AXIS),
+            Reference("y", needed, is_dashed=True, label=label),
+        ),
         panel_of=_PANEL,
     )
 

@@ -19,14 +19,10 @@ class Coverage:
     """How much of a sweep reached its full budget.
 
     Attributes:
-        counts: per cell that the table names.
         lacking: cells of the h x T grid without a full-budget run, named by the table or not.
         refusal: why no verdict may be given; empty when one may.
         pruned_out: refused because early stopping emptied cells, so what is left is selected.
         pruned_inside: some cell holds runs stopped early beside its full-budget runs.
-        equal_starts: every cell with a full-budget run started as many trials.
-        qualifications: what of it limits an answer.
-        warnings: what else a reader has to know about it.
     """
 
     counts: tuple[CellCounts, ...]
@@ -34,14 +30,11 @@ class Coverage:
     refusal: str
     pruned_out: bool
     pruned_inside: bool
-    equal_starts: bool
     qualifications: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
-def audit(
-    frame: pd.DataFrame, min_cell_share: float, x: str = "x", by: str | None = "by"
-) -> Coverage:
+def audit(frame: pd.DataFrame, min_cell_share: float, x: str, by: str | None) -> Coverage:
     """Return what the canonical ``frame`` covers (see `table.RunTable`).
 
     ``x`` and ``by`` are what messages call its axes.
@@ -68,7 +61,6 @@ def audit(
             refusal += ", none at " + ", ".join(f"{x:g}" for x in empty_heads)
     pruned_out = bool(refusal) and any(cell.pruned > 0 for cell in unfinished)
     pruned_inside = any(cell.pruned > 0 for cell in done)
-    equal_starts = len({cell.started for cell in done}) <= 1
     qualifications, warnings = [], []
     absent = len(xs) * len(bys) - len(counts)
     if absent:
@@ -83,7 +75,7 @@ def audit(
             "runs were stopped early inside cells: survivors are the better ones, so the typical"
             " reading is optimistic and the attainable reading leads"
         )
-        if not equal_starts:
+        if len({cell.started for cell in done}) > 1:
             qualifications.append(
                 "cells started different numbers of runs, so their best runs are not comparable"
             )
@@ -103,7 +95,6 @@ def audit(
         refusal=refusal,
         pruned_out=pruned_out,
         pruned_inside=pruned_inside,
-        equal_starts=equal_starts,
         qualifications=tuple(qualifications),
         warnings=tuple(warnings),
     )
@@ -114,7 +105,6 @@ def _cell_name(cell: CellCounts, x: str, by: str | None) -> str:
 
 
 def trials_to_fill(coverage: Coverage) -> tuple[MissingTrials, ...]:
-    """Return the full-budget runs that every empty cell needs, as many as other cells hold."""
     usual = _usual_seeds(coverage)
     return tuple(MissingTrials(x, by, usual, "no full-budget run") for x, by in coverage.lacking)
 
@@ -153,7 +143,6 @@ def trials_below(coverage: Coverage) -> tuple[MissingTrials, ...]:
 
 
 def trials_for_more_heads(coverage: Coverage, needed: int) -> tuple[MissingTrials, ...]:
-    """Return trials at ``needed`` further head counts above the largest, at every T."""
     xs = sorted({cell.x for cell in coverage.counts})
     step = xs[-1] - xs[-2] if len(xs) > 1 else 1
     return _cross(
@@ -190,7 +179,6 @@ def _lengths(coverage: Coverage) -> list[Number | None]:
 
 
 def _counts(frame: pd.DataFrame) -> tuple[CellCounts, ...]:
-    """Return how the trials of every cell ended, by x and then by."""
     cells: dict[tuple[float, float | None], Counter[str]] = {}
     counted = frame.groupby(["x", "by", "status"], sort=False, dropna=False).size()
     for (x, by, status), number_of in zip(counted.index.tolist(), counted.tolist(), strict=True):

@@ -22,9 +22,10 @@ from analysis.questions.transition.coverage import (
     trials_to_repeat,
 )
 from analysis.questions.transition.pruning import examine
-from analysis.questions.transition.reading import Context, read
+from analysis.questions.transition.reading import read
 from analysis.questions.transition.result import (
     CLAIMS,
+    LIMITS,
     MissingTrials,
     Refit,
     RetrievalDimension,
@@ -34,9 +35,8 @@ from analysis.questions.transition.result import (
     TransitionSettings,
 )
 from analysis.questions.transition.table import RunTable, canonical
-from analysis.questions.transition.verdict import Limits
+from analysis.questions.transition.verdict import Context
 from analysis.runs.columns import RunColumns
-from analysis.runs.scale import THRESHOLDS
 from analysis.runs.table import Runs
 from analysis.values import number
 from hsweep.design.question import Goal, Scale
@@ -65,10 +65,8 @@ def fit(
     Args:
         table: one row a run; or `Runs`, which carry metric and columns; or a `RunTable`, which
             carries the arguments up to ``history``.
-        metric: column of the result.
         x: ordered axis that is searched.
         by: modulating axis, or None for a sweep at one length.
-        goal: min or max.
         scale: error, accuracy or loss (see `analysis.runs.scale`).
         eval_size: evaluation examples behind an accuracy.
         nuisance: axes whose settings compete within a cell.
@@ -76,7 +74,6 @@ def fit(
             only it knows, and tells how runs were stopped (see `pruning`).
         layers: attention layers of the models, for the retrieval dimension.
         settings: levels, thresholds, draws and the seed.
-        columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
         UserError: a table that cannot be used, with what to change.
@@ -94,20 +91,12 @@ def fit(
         )
     if layers < 1:
         raise UserError(f"layers must be at least 1, not {layers!r}")
-    settings = _filled(settings, table.scale)
+    limits = settings.limits(table.scale)
+    settings = replace(settings, **{name: getattr(limits, name) for name in LIMITS})
     coverage = audit(table.frame, settings.min_cell_share, table.x, table.by)
     grid = build_grid(table.frame)
-    context = Context(
-        settings=settings,
-        limits=_limits(settings, table.scale),
-        d_min=_given(settings.d_min),
-        head_sd=_given(settings.head_sd),
-        layers=layers,
-        counts_heads="head" in table.x,
-        has_by=table.by is not None,
-        coverage=coverage,
-    )
-    noise = seed_noise(grid, THRESHOLDS[table.scale], settings.assumed_sd)
+    context = Context(settings, limits, layers, "head" in table.x, table.by is not None, coverage)
+    noise = seed_noise(grid, limits, settings.assumed_sd)
     typical, needs_lengths = read(read_cells(grid, noise, None), context)
     attainable: TransitionReading | None = None
     best_of = 0 if coverage.pruned_inside else _smallest_count(grid)
@@ -121,8 +110,8 @@ def fit(
         result = fit(other, layers=layers, settings=same)
         return Refit(result.verdict, result.h_star)
 
-    given = leading.verdict != "inconclusive"
-    answer = Refit(leading.verdict, leading.h_star) if given else None
+    is_given = leading.verdict != "inconclusive"
+    answer = Refit(leading.verdict, leading.h_star) if is_given else None
     pruning, notes = examine(table, answer, refit)
     qualifications = [
         *_noise_notes(leading, noise.words(context.limits.unit)),
@@ -172,37 +161,6 @@ def common_dimension(dimensions: Sequence[RetrievalDimension]) -> RetrievalDimen
     )
 
 
-def _filled(settings: TransitionSettings, scale: Scale) -> TransitionSettings:
-    """Return the settings with the scale's thresholds where none were given.
-
-    The seed sd is left alone: one that the user states is taken for known, the scale's own is not.
-    """
-    defaults = THRESHOLDS[scale]
-    missing = {
-        name: getattr(defaults, name)
-        for name in ("delta_T", "min_drop", "min_excess", "d_min", "head_sd")
-        if getattr(settings, name) is None
-    }
-    return replace(settings, **missing)
-
-
-def _given(value: float | None) -> float:
-    assert value is not None
-    return value
-
-
-def _limits(settings: TransitionSettings, scale: Scale) -> Limits:
-    return Limits(
-        alpha=settings.alpha,
-        min_drop=_given(settings.min_drop),
-        min_excess=_given(settings.min_excess),
-        delta_T=_given(settings.delta_T),
-        threshold_width=settings.threshold_width,
-        rho=settings.rho,
-        unit=THRESHOLDS[scale].unit,
-    )
-
-
 def _smallest_count(grid: Grid) -> int:
     counts = grid.counts
     return int(counts[counts > 0].min()) if (counts > 0).any() else 0
@@ -238,18 +196,10 @@ def _stuck_share(reading: TransitionReading, grid: Grid, context: Context) -> fl
 
 def _run_values(frame: pd.DataFrame) -> tuple[RunValue, ...]:
     done = frame.loc[frame["complete"]]
-    x, by = done["x"].tolist(), done["by"].tolist()
-    plain = {value: number(value) for value in {*x, *by} if value == value}
+    columns = (done[name].tolist() for name in ("x", "by", "replicate", "value", "y"))
     return tuple(
-        RunValue(plain[at], plain.get(length), seed, value, y)
-        for at, length, seed, value, y in zip(
-            x,
-            by,
-            done["replicate"].astype(str).tolist(),
-            done["value"].astype(np.float64).tolist(),
-            done["y"].astype(np.float64).tolist(),
-            strict=True,
-        )
+        RunValue(number(x), None if np.isnan(by) else number(by), str(replicate), value, y)
+        for x, by, replicate, value, y in zip(*columns, strict=True)
     )
 
 

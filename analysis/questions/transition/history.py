@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.runs.columns import as_numbers, replicate_words, require
+from analysis.runs.table import Runs
 from hsweep.errors import UserError
 
 KEYS: Final = ["x", "by", "replicate"]
@@ -17,31 +18,21 @@ UNIT: Final = "unit"
 """Column of a study's reports: how far the trial had got."""
 
 
-def read_history(
-    history: pd.DataFrame,
-    table: pd.DataFrame,
-    *,
-    x: str,
-    by: str | None,
-    metric: str,
-    replicate: str | None,
-    budget_column: str | None,
-) -> pd.DataFrame:
+def read_history(history: pd.DataFrame, runs: Runs, x: str, by: str | None) -> pd.DataFrame:
     """Return the reports in canonical form: columns x, by, replicate, reached and value.
 
     Args:
         history: one row a report: the run's columns, or a column that names the run in both
             tables, with the budget and the metric.
-        table: one row a run.
+        runs: one row a run.
         x: searched axis.
         by: modulating axis, or None.
-        metric: the result.
-        replicate: column that tells the runs of a cell apart.
-        budget_column: how far the run had got.
 
     Raises:
         UserError: a history that cannot be matched with the runs.
     """
+    metric, replicate = runs.metric, runs.replicate
+    budget_column = runs.columns.get("budget_column")
     if history.empty:
         raise UserError("the history is empty: it has no rows")
     if budget_column is None:
@@ -53,7 +44,7 @@ def read_history(
     names = [x, *([] if by is None else [by]), replicate]
     require(history, [budget_column, metric], "history")
     if any(name not in history.columns for name in names):
-        history = _named(history, table, names)
+        history = _named(history, runs.frame, names)
     reports = pd.DataFrame(
         {
             "x": as_numbers(history[x], x),

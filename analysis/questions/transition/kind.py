@@ -52,14 +52,11 @@ class TransitionFinding(Finding):
     def qualifications(self) -> tuple[str, ...]:
         return self.result.qualifications
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return self.result.warnings
-
     def page_tables(self, *, beside: bool) -> list[Section]:
-        missing = Section("Trials that would settle it", missing_table(self.result))
         numbers = Section("Numbers of the transition", reading_table(self.result), in_columns=True)
-        return [numbers, *([missing] if missing.table.rows else [])]
+        missing = missing_table(self.result)
+        settling = [Section("Trials that would settle it", missing)] if missing.rows else []
+        return [numbers, *settling]
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
         return [
@@ -75,9 +72,7 @@ class TransitionFinding(Finding):
         found = self.result
         return tuple(
             Missing(
-                {found.x: cell.x}
-                if found.by is None or cell.by is None
-                else {found.x: cell.x, found.by: cell.by},
+                {found.x: cell.x, **({found.by: cell.by} if found.by and cell.by else {})},
                 cell.trials,
                 cell.why,
             )
@@ -90,10 +85,6 @@ class TransitionFinding(Finding):
 
     def cells(self) -> Table | None:
         return cells_table(self.result) if self.result.counts else None
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return {"transition": self.result.settings}
 
     def rows(self) -> pd.DataFrame:
         return head_rows(self.result)

@@ -32,12 +32,13 @@ class Slopes:
     t_df: float
 
     def quantile(self, probability: float) -> float:
-        """Return the t quantile for intervals."""
-        return (
-            float(stats.t.ppf(probability, self.t_df))
-            if np.isfinite(self.t_df)
-            else float(stats.norm.ppf(probability))
-        )
+        known = np.isfinite(self.t_df)
+        return float(stats.t.ppf(probability, self.t_df) if known else stats.norm.ppf(probability))
+
+    def interval(self, estimate: float, se: float, alpha: float) -> Interval:
+        """Return the two-sided 1 - alpha interval of a slope."""
+        reach = self.quantile(1 - alpha / 2) * se
+        return Interval(estimate, estimate - reach, estimate + reach)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,6 @@ class PooledSlope:
 
 
 def fit_slopes(cells: Cells) -> Slopes:
-    """Return the slope of z in log10 T at each head count."""
     x_all = np.log10(cells.grid.lengths)
     num_heads = len(cells.grid.heads)
     estimate, se = np.full(num_heads, np.nan), np.full(num_heads, np.nan)
@@ -110,12 +110,6 @@ def pool_slopes(slopes: Slopes, which: Mask) -> PooledSlope | None:
     tau2 = max(0.0, excess / scale) if len(estimate) > 1 else 0.0
     weight = 1 / (variance + tau2)
     return PooledSlope(float(weight @ estimate / weight.sum()), float(weight.sum() ** -0.5))
-
-
-def interval(estimate: float, se: float, slopes: Slopes, alpha: float) -> Interval:
-    """Return the two-sided 1 - alpha interval of a slope."""
-    reach = slopes.quantile(1 - alpha / 2) * se
-    return Interval(estimate, estimate - reach, estimate + reach)
 
 
 def independence(slopes: Slopes, delta: float, alpha: float) -> tuple[int | None, int | None]:

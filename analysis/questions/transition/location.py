@@ -24,7 +24,6 @@ class Location:
 
     @property
     def drop(self) -> float:
-        """The largest single drop."""
         return float(self.drops[self.peak - 1])
 
 

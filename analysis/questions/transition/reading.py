@@ -1,17 +1,15 @@
 """One reading of a sweep: from cell values to a verdict with everything a picture needs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy import optimize, stats
 
 from analysis.questions.transition.cells import Cells, Grid
-from analysis.questions.transition.coverage import Coverage
 from analysis.questions.transition.lengths import (
     Slopes,
     fit_slopes,
     independence,
-    interval,
     law_weights,
     mean_levels,
     pool_slopes,
@@ -30,37 +28,11 @@ from analysis.questions.transition.result import (
     LengthIndependence,
     RetrievalDimension,
     TransitionReading,
-    TransitionSettings,
 )
-from analysis.questions.transition.verdict import Decision, Evidence, Limits, decide
+from analysis.questions.transition.verdict import Context, Decision, Growth, decide
 from analysis.statistics.abruptness import abruptness_p
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import Number, number
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What a reading needs besides its cells.
-
-    Attributes:
-        settings: with every threshold filled in.
-        limits: the thresholds that decide.
-        d_min: smallest next drop that can move h* up.
-        head_sd: scatter of single head counts that no seed shows.
-        layers: attention layers of the models.
-        counts_heads: the searched axis counts heads, so a retrieval dimension makes sense.
-        has_by: the sweep has a modulating axis.
-        coverage: which trials ended how.
-    """
-
-    settings: TransitionSettings
-    limits: Limits
-    d_min: float
-    head_sd: float
-    layers: int
-    counts_heads: bool
-    has_by: bool
-    coverage: Coverage
 
 
 def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
@@ -75,130 +47,84 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
         return replace(blank, reason=reason), False
     settings, limits = context.settings, context.limits
     rng = np.random.default_rng([settings.rng_seed, 0 if cells.best_of is None else 1])
-    location = find_location(cells.z, settings.rho, context.d_min)
+    location = find_location(cells.z, settings.rho, limits.d_min)
     if location is None:
         return replace(blank, reason="no two neighbouring head counts share a length"), False
+    peak, star = location.peak, location.star
     slopes = fit_slopes(cells)
     level, variance = mean_levels(cells, slopes)
-    gap = cells.noise.gap_beside(location.peak, heads)
+    gap = cells.noise.gap_beside(peak, heads)
+    p_h, h_set = {}, blank.h_set
     # Draws by a noise that nobody has measured would look like knowledge of the place.
-    p_h = None
     if not gap:
-        p_h = star_probabilities(cells, settings.rho, context.d_min, settings.B, rng)
-    testable = len(heads) >= 4 and location.peak >= 2
+        shares = star_probabilities(cells, settings.rho, limits.d_min, settings.B, rng)
+        p_h = {number(head): float(share) for head, share in zip(heads, shares, strict=True)}
+        h_set = tuple(number(heads[k]) for k in smallest_set(shares, settings.set_mass))
+    testable = len(heads) >= 4 and peak >= 2
     p_abrupt = None
     if testable:
-        p_abrupt = abruptness_p(
-            heads,
-            level,
-            variance + context.head_sd**2,
-            cells.noise.df,
-            slopes.df,
-            settings.n_mc,
-            rng,
-        )
+        noise = variance + limits.head_sd**2
+        p_abrupt = abruptness_p(heads, level, noise, cells.noise.df, slopes.df, settings.n_mc, rng)
     index = np.arange(len(heads))
-    below = pool_slopes(slopes, index < location.star)
-    above = pool_slopes(slopes, index >= location.star)
-    excess = _excess(heads, location)
-    later_fall = _later_fall(level, variance, location.star, slopes, context)
-    evidence = Evidence(
-        h_star=f"{heads[location.star]:g}",
-        star=location.star,
-        noise_gap=gap,
-        noise_words=cells.noise.words(limits.unit),
-        drop=location.drop,
-        width=location.star - location.peak + 1,
-        excess=excess,
-        later_fall=later_fall,
-        p_abrupt=p_abrupt,
-        below=below,
-        above=above,
-        slopes=slopes,
-        asks_about_growth=context.has_by,
-        num_lengths=len(cells.grid.lengths),
-    )
-    decision = decide(evidence, limits)
-    if refusal:
-        decision = Decision("inconclusive", refusal)
-    elif len(heads) < 3:
-        decision = Decision("inconclusive", "two head counts cannot tell a collapse from a decline")
+    below, above = (pool_slopes(slopes, side) for side in (index < star, index >= star))
     success, h_50 = _success(cells.grid, level, location)
-    star, before = heads[location.star], heads[location.star - 1]
-    return replace(
+    found = replace(
         blank,
-        verdict=decision.verdict,
-        reason=decision.reason,
-        none_kind=decision.none_kind,
         noise_gap=gap,
-        h_star=number(star),
-        bracket=(number(before), number(star)),
-        h_peak=number(heads[location.peak]),
-        width=location.star - location.peak + 1,
-        h_set=blank.h_set
-        if p_h is None
-        else tuple(number(heads[k]) for k in smallest_set(p_h, settings.set_mass)),
-        p_h={}
-        if p_h is None
-        else {number(head): float(share) for head, share in zip(heads, p_h, strict=True)},
+        h_star=number(heads[star]),
+        bracket=(number(heads[star - 1]), number(heads[star])),
+        h_peak=number(heads[peak]),
+        width=star - peak + 1,
+        h_set=h_set,
+        p_h=p_h,
         p_abrupt=p_abrupt,
         abrupt_testable=testable,
         drop=location.drop,
-        excess=excess,
-        later_fall=later_fall,
+        excess=_excess(heads, location),
+        later_fall=_later_fall(level, variance, star, slopes, context),
         drops=_drop_steps(cells, location),
         gamma={
-            number(heads[k]): interval(
-                float(slopes.estimate[k]), float(slopes.se[k]), slopes, settings.alpha
+            number(heads[k]): slopes.interval(
+                float(slopes.estimate[k]), float(slopes.se[k]), settings.alpha
             )
             for k in index
             if np.isfinite(slopes.estimate[k])
         },
-        gamma_below=interval(below.estimate, below.se, slopes, settings.alpha) if below else None,
-        gamma_above=interval(above.estimate, above.se, slopes, settings.alpha) if above else None,
-        h_T=_length_independence(heads, slopes, limits),
-        law_weights=law_weights(cells, index < location.star),
+        gamma_below=slopes.interval(below.estimate, below.se, settings.alpha) if below else None,
+        gamma_above=slopes.interval(above.estimate, above.se, settings.alpha) if above else None,
+        h_T=_length_independence(heads, slopes, context),
+        law_weights=law_weights(cells, index < star),
         level={
             number(heads[k]): Estimate(float(level[k]), float(np.sqrt(variance[k]))) for k in index
         },
         phi=slopes.phi,
         success=success,
         h_50=h_50,
-        d_eff=_dimension(decision, before, star, heads, context),
         per_T=_stars_alone(cells, context),
+    )
+    growth = Growth(slopes, below, above, len(cells.grid.lengths))
+    decision = decide(found, growth, cells.noise.words(limits.unit), context)
+    if refusal:
+        decision = Decision("inconclusive", refusal)
+    elif len(heads) < 3:
+        decision = Decision("inconclusive", "two head counts cannot tell a collapse from a decline")
+    return replace(
+        found,
+        verdict=decision.verdict,
+        reason=decision.reason,
+        none_kind=decision.none_kind,
+        d_eff=_dimension(decision, heads[star - 1], heads[star], heads, context),
     ), decision.needs_lengths
 
 
 def _blank(cells: Cells, context: Context) -> TransitionReading:
     """Return a reading that says nothing: no head count of the sweep is excluded."""
-    swept = sorted({cell.x for cell in context.coverage.counts})
     heads, lengths = cells.grid.heads, cells.grid.lengths
     return TransitionReading(
-        verdict="inconclusive",
-        reason="",
-        none_kind=None,
         noise_gap=cells.noise.gap,
-        reading=cells.reading,
-        h_star=None,
-        bracket=None,
-        h_peak=None,
-        width=None,
-        h_set=tuple(swept),
-        p_h={},
-        p_abrupt=None,
-        abrupt_testable=False,
-        drop=None,
-        excess=None,
-        later_fall=None,
-        drops=(),
-        gamma={},
-        gamma_below=None,
-        gamma_above=None,
-        h_T=LengthIndependence(None, None, None),
-        law_weights={},
-        level={},
+        reading="typical" if cells.best_of is None else "attainable",
+        h_set=tuple(sorted({cell.x for cell in context.coverage.counts})),
         seed_sd={number(head): float(sd) for head, sd in zip(heads, cells.noise.sd, strict=True)},
-        phi=1.0,
         cells=tuple(
             CellValue(
                 number(heads[k]),
@@ -210,10 +136,6 @@ def _blank(cells: Cells, context: Context) -> TransitionReading:
             for j in range(len(lengths))
             if cells.grid.runs[k][j].size
         ),
-        success={},
-        h_50=None,
-        d_eff=None,
-        per_T={},
     )
 
 
@@ -237,7 +159,7 @@ def _later_fall(
     """
     if star + 1 >= len(level):
         return None
-    se = np.sqrt(variance[star] + variance[star + 1 :] + 2 * context.head_sd**2)
+    se = np.sqrt(variance[star] + variance[star + 1 :] + 2 * context.limits.head_sd**2)
     reach = slopes.quantile(1 - context.settings.alpha) * se
     return float(np.max(level[star] - level[star + 1 :] + reach))
 
@@ -264,10 +186,10 @@ def _drop_steps(cells: Cells, location: Location) -> tuple[DropStep, ...]:
     return tuple(steps)
 
 
-def _length_independence(heads: FloatArray, slopes: Slopes, limits: Limits) -> LengthIndependence:
-    lo, hi = independence(slopes, limits.delta_T, limits.alpha)
+def _length_independence(heads: FloatArray, slopes: Slopes, context: Context) -> LengthIndependence:
+    lo, hi = independence(slopes, context.limits.delta_T, context.settings.alpha)
     if lo is None or hi is None:
-        return LengthIndependence(None, None, None)
+        return LengthIndependence()
     return LengthIndependence(number(heads[hi]), number(heads[lo]), number(heads[hi]))
 
 
@@ -316,12 +238,12 @@ def _dimension(
 
 
 def _stars_alone(cells: Cells, context: Context) -> dict[Number, Number]:
-    """Return h* located at each T alone."""
     heads = cells.grid.heads
     stars: dict[Number, Number] = {}
     for j, length in enumerate(cells.grid.lengths):
         present = ~np.isnan(cells.z[:, j])
-        alone = find_location(cells.z[present, j][:, None], context.settings.rho, context.d_min)
+        column = cells.z[present, j][:, None]
+        alone = find_location(column, context.settings.rho, context.limits.d_min)
         if alone is not None and np.isfinite(length):
             stars[number(length)] = number(heads[present][alone.star])
     return stars

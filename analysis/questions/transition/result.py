@@ -6,10 +6,11 @@ the error, log10 of 1 - accuracy, or nats of a loss.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
 from analysis.runs.losses import Losses
+from analysis.runs.scale import THRESHOLDS, Thresholds
 from analysis.statistics.values import Interval
 from analysis.values import Jsonable, Number
 from hsweep.design.question import Goal, Scale
@@ -17,16 +18,13 @@ from hsweep.design.question import Goal, Scale
 Verdict = Literal[
     "transition", "jump_only", "threshold", "plateau", "suggested", "none", "inconclusive"
 ]
-
-
 NoneKind = Literal["above_range", "below_range"]
-
-
 ReadingName = Literal["typical", "attainable"]
-
-
+Competition = Literal["within_cells", "across_x", "unclear"]
 CLAIMS: Final[tuple[Verdict, ...]] = ("transition", "jump_only", "threshold")
 """The verdicts that say a collapse is there."""
+LIMITS: Final = ("delta_T", "min_drop", "min_excess", "d_min", "head_sd")
+"""The settings that default to the thresholds of the metric's scale."""
 
 
 class Estimate(NamedTuple):
@@ -36,17 +34,12 @@ class Estimate(NamedTuple):
     se: float
 
 
-Competition = Literal["within_cells", "across_x", "unclear"]
-
-
 @dataclass(frozen=True, slots=True)
 class Rung:
     """A budget at which runs were stopped.
 
     Attributes:
-        budget: in the unit of the budget column.
         reached: runs known to have got that far.
-        stopped: runs that ended there.
         improvement: G_b, the largest fall of y from there to the full budget among full-budget
             runs; None where none of them has a record so early.
     """
@@ -62,10 +55,6 @@ class Bound:
     """A stopped run: its y at the full budget lies in [low, high], never at its last value.
 
     Attributes:
-        x: of its cell.
-        by: of its cell.
-        replicate: of the run.
-        budget: where it stopped.
         low: high less the largest improvement seen from there on; None where none was seen.
         high: y when it was stopped.
     """
@@ -119,7 +108,6 @@ class TransitionSettings(Jsonable):
     What is left at None takes the default of the metric's scale (`analysis.runs.scale`).
 
     Attributes:
-        alpha: level of every test.
         rho: h* moves up past the largest drop while the next step still drops by this share of it.
         delta_T: largest slope of y in log10 T that still counts as "does not grow with T".
         min_drop: smallest drop that counts as a transition.
@@ -128,7 +116,6 @@ class TransitionSettings(Jsonable):
         threshold_width: most steps that the collapse of a threshold may take.
         B: draws for the confidence set of h*.
         n_mc: draws of the null of the abruptness test.
-        rng_seed: seed of every random step.
         set_mass: probability that the confidence set of h* must hold.
         min_cell_share: share of cells that must have a full-budget run.
         head_sd: how much single head counts scatter about a smooth decline for reasons that no seed
@@ -156,6 +143,15 @@ class TransitionSettings(Jsonable):
     stuck_share: float = 0.08
     reading: Literal["auto", "typical", "attainable"] = "auto"
 
+    def limits(self, scale: Scale) -> Thresholds:
+        """Return what decides on a scale: its thresholds, where the settings give none.
+
+        The seed sd is left alone: one that the user states is taken for known, the scale's is not.
+        """
+        given = {name: getattr(self, name) for name in LIMITS}
+        known = {name: value for name, value in given.items() if value is not None}
+        return replace(THRESHOLDS[scale], **known)
+
     def __post_init__(self) -> None:
         for name in ("alpha", "set_mass", "min_cell_share"):
             value = getattr(self, name)
@@ -169,7 +165,7 @@ class TransitionSettings(Jsonable):
             raise ValueError(f"rho must lie from 0 to 1, not {self.rho!r}")
         if self.rng_seed < 0:
             raise ValueError(f"rng_seed must not be negative, not {self.rng_seed!r}")
-        for name in ("delta_T", "min_drop", "min_excess", "d_min", "head_sd", "assumed_sd"):
+        for name in (*LIMITS, "assumed_sd"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise ValueError(f"{name} must be a number from 0, not {value!r}")
@@ -218,7 +214,6 @@ class CellCounts:
 
     @property
     def losses(self) -> Losses:
-        """Its runs without a number."""
         return Losses(self.started, self.diverged, self.failed, self.too_large)
 
 
@@ -253,9 +248,9 @@ class LengthIndependence:
         hi: smallest h reached from the largest while the upper bound stays within delta_T.
     """
 
-    point: Number | None
-    lo: Number | None
-    hi: Number | None
+    point: Number | None = None
+    lo: Number | None = None
+    hi: Number | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +267,7 @@ class RetrievalDimension:
     conjecture: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionReading(Jsonable):
     """The transition analysis of one reading of the seeds (typical: median, attainable: best of m).
 
@@ -282,90 +277,74 @@ class TransitionReading(Jsonable):
         verdict: transition, jump_only or threshold (a collapse is there); plateau (the error falls
             to the second head count and no further, so a collapse cannot be told from diminishing
             returns); suggested (a collapse or plateau that seeds do not test); none; inconclusive.
-        reason: the verdict in words with its numbers.
         none_kind: whether h* lies above or below the swept range, when that shows.
         noise_gap: why the seed noise counts as not measured; empty where it is measured or stated.
         reading: which value of a cell's seeds was taken.
         h_star: first head count of the plateau.
         bracket: (last h before it, h_star]; on a coarse grid only the bracket is known.
         h_peak: head count of the largest single drop.
-        width: steps that the collapse takes; 1 is sharp.
         h_set: smallest set of head counts that holds ``set_mass`` of ``p_h``; all that were tried
             where the seed noise is not measured.
         p_h: share of draws that locate h* at each head count; empty without measured noise.
         p_abrupt: p value of the test against diminishing returns; descriptive with a noise_gap.
         abrupt_testable: whether the grid allows that test.
-        drop: the largest drop.
         excess: the part of it that the earlier decline per head does not explain.
         later_fall: upper one-sided 1 - alpha bound of how much further the error falls at any
             larger head count; None where h_star is the largest.
-        drops: every step of the grid.
         gamma: slope of z in log10 T at each h, with its 1 - alpha interval.
         gamma_below: pooled slope for h < h_star.
         gamma_above: pooled slope for h >= h_star.
         h_T: smallest h from which the growth with T is gone.
         law_weights: AICc weights of growth in logT, T and 1/T below h_star (descriptive).
         level: mean z at each h with its standard error.
-        seed_sd: seed standard deviation of y at each h.
+        seed_sd: of y, at each h.
         phi: over-dispersion of the cells about their lines in log10 T, at least 1.
         cells: z of every cell with a full-budget run.
         success: share of runs below the mid-level of the collapse, Jeffreys interval.
         h_50: first h whose isotonic success rate reaches one half.
-        d_eff: effective retrieval dimension.
-        per_T: h_star located at each T alone.
     """
 
-    verdict: Verdict
-    reason: str
-    none_kind: NoneKind | None
+    verdict: Verdict = "inconclusive"
+    reason: str = ""
+    none_kind: NoneKind | None = None
     noise_gap: str
     reading: ReadingName
-    h_star: Number | None
-    bracket: tuple[Number, Number] | None
-    h_peak: Number | None
-    width: int | None
+    h_star: Number | None = None
+    bracket: tuple[Number, Number] | None = None
+    h_peak: Number | None = None
+    width: int | None = None
     h_set: tuple[Number, ...]
-    p_h: dict[Number, float]
-    p_abrupt: float | None
-    abrupt_testable: bool
-    drop: float | None
-    excess: float | None
-    later_fall: float | None
-    drops: tuple[DropStep, ...]
-    gamma: dict[Number, Interval]
-    gamma_below: Interval | None
-    gamma_above: Interval | None
-    h_T: LengthIndependence  # noqa: N815
-    law_weights: dict[str, float]
-    level: dict[Number, Estimate]
+    p_h: dict[Number, float] = field(default_factory=dict)
+    p_abrupt: float | None = None
+    abrupt_testable: bool = False
+    drop: float | None = None
+    excess: float | None = None
+    later_fall: float | None = None
+    drops: tuple[DropStep, ...] = ()
+    gamma: dict[Number, Interval] = field(default_factory=dict)
+    gamma_below: Interval | None = None
+    gamma_above: Interval | None = None
+    h_T: LengthIndependence = LengthIndependence()  # noqa: N815
+    law_weights: dict[str, float] = field(default_factory=dict)
+    level: dict[Number, Estimate] = field(default_factory=dict)
     seed_sd: dict[Number, float]
-    phi: float
+    phi: float = 1.0
     cells: tuple[CellValue, ...]
-    success: dict[Number, Interval]
-    h_50: Number | None
-    d_eff: RetrievalDimension | None
-    per_T: dict[Number, Number]  # noqa: N815
+    success: dict[Number, Interval] = field(default_factory=dict)
+    h_50: Number | None = None
+    d_eff: RetrievalDimension | None = None
+    per_T: dict[Number, Number] = field(default_factory=dict)  # noqa: N815
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionResult(TransitionReading):
     """The leading reading's fields, both readings in full, and what they rest on.
 
     Attributes:
         typical: the analysis of cell medians; None when no cell could be read.
         attainable: the analysis of the best of m seeds; None with fewer than two per cell.
-        x: name of the searched axis.
-        by: name of the modulating axis, or None.
-        metric: name of the metric column.
-        goal: whether the metric is minimised or maximised.
-        scale: how the metric became y.
-        runs: every full-budget run.
-        counts: how the trials of every cell ended.
-        missing: trials that would settle an open verdict.
         n1_assumed_sd: the seed sd that stands in where the cells do not measure one; else None.
-        settings: every choice made, thresholds filled in.
         qualifications: the warnings that limit the answer, to be read with it.
-        warnings: all that a reader has to know besides.
         pruning: what rung histories say of the runs that were stopped early; None without any.
     """
 
@@ -384,6 +363,10 @@ class TransitionResult(TransitionReading):
     qualifications: tuple[str, ...]
     warnings: tuple[str, ...]
     pruning: Pruning | None = None
+
+    @property
+    def limits(self) -> Thresholds:
+        return self.settings.limits(self.scale)
 
     @property
     def stated_sd(self) -> float | None:

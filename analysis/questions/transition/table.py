@@ -24,12 +24,7 @@ class RunTable:
             ``replicate`` (str), ``value`` (float, NaN unless known), ``y`` (float, NaN unless
             complete), ``status`` (one of `analysis.runs.statuses.STATUSES`), ``complete`` (bool),
             ``reached`` and ``budget`` (float, NaN if unknown).
-        x: name of the searched axis.
-        by: name of the modulating axis, or None.
-        metric: name of the metric column.
-        goal: min or max.
         scale: how ``value`` became ``y``.
-        warnings: choices made on the way.
         history: one row a report (columns ``x``, ``by``, ``replicate``, ``reached``, ``value``,
             ``y``), or None.
     """
@@ -58,11 +53,7 @@ def canonical(
     """Check a table of runs and bring it into canonical form.
 
     Args:
-        runs: one row a run.
-        x: ordered axis that is searched.
         by: modulating axis, positive numbers, or None.
-        goal: min or max.
-        scale: error, accuracy or loss.
         eval_size: evaluation examples behind an accuracy.
         nuisance: axes (a learning rate, say) whose settings compete within a cell: of the settings
             with the most full-budget runs the one with the best median is kept.
@@ -79,17 +70,8 @@ def canonical(
     if history is not None:
         if nuisance:
             raise UserError("a history cannot be matched with runs of competing settings")
-        budget_column = runs.columns.get("budget_column")
-        reports = read_history(
-            history,
-            runs.frame,
-            x=x,
-            by=by,
-            metric=metric,
-            replicate=runs.replicate,
-            budget_column=budget_column,
-        )
-        if budget_column not in runs.frame.columns:
+        reports = read_history(history, runs, x, by)
+        if runs.columns.get("budget_column") not in runs.frame.columns:
             runs = Runs(runs.frame, metric, {**runs.columns, "budget_column": None})
     rows, warnings = runs.rows([*axes, *nuisance])
     rows = rows.rename(columns={x: "x"} if by is None else {x: "x", by: "by"})

@@ -1,7 +1,7 @@
 """What a transition says in words: sentence and tables."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 
@@ -24,6 +24,7 @@ from analysis.text.numbers import (
     y_unit,
 )
 from analysis.text.tables import Table
+from analysis.values import Number
 
 _VERDICTS: Final[dict[Verdict, tuple[str, Tone]]] = {
     "transition": ("transition", "found"),
@@ -36,13 +37,15 @@ _VERDICTS: Final[dict[Verdict, tuple[str, Tone]]] = {
 }
 
 
+_SLOPE: Final = ("slope", "slope_low", "slope_high")
+_SUCCESS: Final = ("success", "success_low", "success_high")
+
+
 def transition_badge(result: TransitionResult) -> tuple[str, Tone]:
-    """Return the verdict's name as a reader sees it and the tone it is shown in."""
     return _VERDICTS[result.verdict]
 
 
 def transition_sentence(result: TransitionResult) -> str:
-    """Return what was found in a few sentences, and which cells lost runs."""
     return f"{_verdict_sentence(result)}{_cells_with_losses(result)}"
 
 
@@ -80,12 +83,9 @@ def _plateau_sentence(result: TransitionResult) -> str:
     later = number_text(max(result.later_fall or 0.0, 0.0))
     confidence = percent_text(1 - result.settings.alpha)
     growth = result.gamma_above
-    delta = result.settings.delta_T
-    grows = (
-        f"; there it still grows with {result.by} (slope {interval_text(growth)})"
-        if result.by is not None and growth is not None and delta is not None and growth.low > delta
-        else ""
-    )
+    grows = ""
+    if result.by is not None and growth is not None and growth.low > result.limits.delta_T:
+        grows = f"; there it still grows with {result.by} (slope {interval_text(growth)})"
     return (
         f"A plateau from {high} on: the error drops by {number_text(result.drop)} {unit} from "
         f"{low}, and larger values lower it by no more than {later} {unit} ({confidence} "
@@ -168,7 +168,6 @@ def _cells_with_losses(result: TransitionResult) -> str:
 
 
 def cell_name(cell: CellCounts, result: TransitionResult) -> str:
-    """Return a cell in words: ``heads=3, seq_len=16``."""
     by = f", {result.by}={number_text(cell.by)}" if cell.by is not None else ""
     return f"{result.x}={number_text(cell.x)}{by}"
 
@@ -177,12 +176,16 @@ def _where(result: TransitionResult) -> str:
     place = f"{result.x} = {number_text(result.h_star)}"
     details = []
     if result.h_set:
-        listed = ", ".join(number_text(value) for value in result.h_set)
-        details.append(f"{percent_text(result.settings.set_mass)} set {{{listed}}}")
+        mass = percent_text(result.settings.set_mass)
+        details.append(f"{mass} set {{{_listed(result.h_set)}}}")
     if result.bracket is not None:
-        low, high = result.bracket
-        details.append(f"bracket ({number_text(low)}, {number_text(high)}]")
+        details.append(f"bracket {bracket_text(result.bracket)}")
     return f"{place} ({'; '.join(details)})" if details else place
+
+
+def bracket_text(bracket: tuple[Number, Number]) -> str:
+    low, high = bracket
+    return f"({number_text(low)}, {number_text(high)}]"
 
 
 def _growth_above(result: TransitionResult, joint: str) -> str:
@@ -191,8 +194,7 @@ def _growth_above(result: TransitionResult, joint: str) -> str:
     slope = f"slope {interval_text(result.gamma_above)}"
     if result.verdict == "jump_only":
         return f", {joint} above it the error still grows with {result.by} ({slope})"
-    delta = result.settings.delta_T
-    vanishes = delta is not None and result.gamma_above.high <= delta
+    vanishes = result.gamma_above.high <= result.limits.delta_T
     if result.verdict == "threshold" or vanishes:
         return f", {joint} from there on it no longer grows with {result.by} ({slope})"
     # A transition only needs that growth is not shown to persist, which is less than its absence.
@@ -223,15 +225,10 @@ def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> di
     unit = y_unit(result.scale)
     x, by = result.x, result.by
     flat = reading.h_T
-    d_eff = reading.d_eff
     numbers = {
         "verdict": reading.verdict.replace("_", " "),
         f"{x} where the drop ends": number_text(reading.h_star),
-        "bracket": (
-            f"({number_text(reading.bracket[0])}, {number_text(reading.bracket[1])}]"
-            if reading.bracket
-            else NONE
-        ),
+        "bracket": bracket_text(reading.bracket) if reading.bracket else NONE,
         f"{percent_text(result.settings.set_mass)} set": set_text(reading),
         "steps the drop takes": number_text(reading.width),
         f"largest drop ({unit})": number_text(reading.drop),
@@ -241,11 +238,9 @@ def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> di
         "over-dispersion of the cells": number_text(reading.phi),
     }
     if by is not None:
-        for label, slope in (
-            (f"slope in {by} below", reading.gamma_below),
-            (f"slope in {by} from there on", reading.gamma_above),
-        ):
-            numbers[label] = interval_text(slope) if slope is not None else NONE
+        below, above = reading.gamma_below, reading.gamma_above
+        numbers[f"slope in {by} below"] = interval_text(below) if below else NONE
+        numbers[f"slope in {by} from there on"] = interval_text(above) if above else NONE
         numbers[f"no growth with {by} from {x}"] = number_text(flat.point) + (
             f", perhaps from {number_text(flat.lo)}"
             if flat.lo is not None and flat.lo != flat.point
@@ -259,7 +254,9 @@ def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> di
             ", ".join(f"{number_text(t)}: {number_text(h)}" for t, h in reading.per_T.items())
             or NONE
         )
-    if d_eff is not None:
+    # A reading without it has the row all the same, as the other one may have it.
+    numbers["effective retrieval dimension"] = NONE
+    if (d_eff := reading.d_eff) is not None:
         guess = f", a conjecture for {d_eff.layers} layers" if d_eff.conjecture else ""
         numbers["effective retrieval dimension"] = dimension_text(d_eff) + guess
     return numbers
@@ -285,11 +282,10 @@ def set_text(reading: TransitionReading) -> str:
         return f"none: {reading.noise_gap}"
     if not reading.h_set:
         return NONE
-    return "{" + ", ".join(number_text(value) for value in reading.h_set) + "}"
+    return f"{{{_listed(reading.h_set)}}}"
 
 
 def dimension_text(dimension: RetrievalDimension) -> str:
-    """Return an effective retrieval dimension in words: a value, a range or a bound."""
     lo, hi = dimension.lo, dimension.hi
     if hi is None:
         return f"> {lo - 1}"
@@ -299,15 +295,9 @@ def dimension_text(dimension: RetrievalDimension) -> str:
 
 
 def missing_table(result: TransitionResult) -> Table:
-    """Return the trials that would settle an open transition."""
     names = (result.x,) if result.by is None else (result.x, result.by)
     rows = tuple(
-        (
-            number_text(cell.x),
-            *(() if result.by is None else (number_text(cell.by),)),
-            str(cell.trials),
-            cell.why,
-        )
+        (*map(number_text, (cell.x, cell.by)[: len(names)]), str(cell.trials), cell.why)
         for cell in result.missing
     )
     return Table((*names, "trials to add", "why"), rows)
@@ -319,37 +309,29 @@ def cells_table(result: TransitionResult) -> Table:
     has_too_large = any(cell.too_large for cell in result.counts)
     rows = []
     for cell in sorted(result.counts, key=lambda cell: (cell.x, cell.by or 0)):
-        values = (cell.x,) if cell.by is None else (cell.x, cell.by)
         ended = [cell.started, cell.complete, cell.pruned, cell.failed, cell.diverged]
         ended += [cell.too_large] if has_too_large else []
-        rows.append((*map(number_text, values[: len(names)]), *map(str, ended)))
+        rows.append((*map(number_text, (cell.x, cell.by)[: len(names)]), *map(str, ended)))
     endings = ["started", "complete", "stopped early", "failed", "diverged"]
     endings += ["too large"] if has_too_large else []
     return Table((*names, *endings), tuple(rows))
 
 
 def head_rows(result: TransitionResult) -> pd.DataFrame:
-    """Return the numbers at each head count, one row each."""
-    return pd.DataFrame([_head_row(result, head) for head in result.level])
-
-
-def _head_row(result: TransitionResult, head: float) -> dict[str, Any]:
-    level = result.level[head]
-    slope = result.gamma.get(head, (None, None, None))
-    success = result.success.get(head, (None, None, None))
     drops = {step.x_to: step.drop for step in result.drops}
-    return {
-        result.x: head,
-        "level": level.estimate,
-        "level_se": level.se,
-        "drop": drops.get(head),
-        "p_h": result.p_h.get(head),
-        "slope": slope[0],
-        "slope_low": slope[1],
-        "slope_high": slope[2],
-        "success": success[0],
-        "success_low": success[1],
-        "success_high": success[2],
-        "seed_sd": result.seed_sd.get(head),
-        "is_h_star": head == result.h_star,
-    }
+    unknown = (None, None, None)
+    rows = [
+        {
+            result.x: head,
+            "level": level.estimate,
+            "level_se": level.se,
+            "drop": drops.get(head),
+            "p_h": result.p_h.get(head),
+            **dict(zip(_SLOPE, result.gamma.get(head, unknown), strict=True)),
+            **dict(zip(_SUCCESS, result.success.get(head, unknown), strict=True)),
+            "seed_sd": result.seed_sd.get(head),
+            "is_h_star": head == result.h_star,
+        }
+        for head, level in result.level.items()
+    ]
+    return pd.DataFrame(rows)

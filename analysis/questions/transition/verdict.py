@@ -4,57 +4,53 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.questions.transition.coverage import Coverage
 from analysis.questions.transition.lengths import PooledSlope, Slopes
-from analysis.questions.transition.result import CLAIMS, NoneKind, Verdict
+from analysis.questions.transition.result import (
+    CLAIMS,
+    NoneKind,
+    TransitionReading,
+    TransitionSettings,
+    Verdict,
+)
+from analysis.runs.scale import Thresholds
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The thresholds that decide, filled in for the metric's scale."""
-
-    alpha: float
-    min_drop: float
-    min_excess: float
-    delta_T: float  # noqa: N815
-    threshold_width: int
-    rho: float
-    unit: str
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What a verdict rests on.
+class Context:
+    """What a reading is judged by, besides its cells.
 
     Attributes:
-        h_star: the candidate head count, in words.
-        star: index of that head count.
-        noise_gap: why the seed noise counts as not measured; empty where it does not.
-        noise_words: what stands in for it.
-        drop: largest single drop.
-        width: steps that the collapse takes.
-        later_fall: upper bound of how much further y falls after h*; None where nothing follows.
-        excess: part of it that the earlier decline does not explain.
-        p_abrupt: p value against diminishing returns; None when it cannot be tested.
-        below: pooled slope for h < h*; None without two lengths.
-        above: pooled slope for h >= h*.
-        slopes: slope per head count.
-        asks_about_growth: the sweep has a modulating axis.
+        settings: with every threshold filled in.
+        limits: the thresholds that decide: those of the scale where the settings give none.
+        layers: attention layers of the models.
+        counts_heads: the searched axis counts heads, so a retrieval dimension makes sense.
+        has_by: the sweep has a modulating axis.
+        coverage: which trials ended how.
+    """
+
+    settings: TransitionSettings
+    limits: Thresholds
+    layers: int
+    counts_heads: bool
+    has_by: bool
+    coverage: Coverage
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Growth with T, on which a verdict rests besides the drop.
+
+    Attributes:
+        slopes: per head count.
+        below: pooled for h < h*; None without two lengths.
+        above: pooled for h >= h*.
         num_lengths: distinct T.
     """
 
-    h_star: str
-    star: int
-    noise_gap: str
-    noise_words: str
-    drop: float
-    width: int
-    excess: float
-    later_fall: float | None
-    p_abrupt: float | None
+    slopes: Slopes
     below: PooledSlope | None
     above: PooledSlope | None
-    slopes: Slopes
-    asks_about_growth: bool
     num_lengths: int
 
 
@@ -68,25 +64,27 @@ class Decision:
     needs_lengths: bool = False
 
 
-def decide(evidence: Evidence, limits: Limits) -> Decision:
-    """Return the verdict.
+def decide(
+    reading: TransitionReading, growth: Growth, noise_words: str, context: Context
+) -> Decision:
+    """Return the verdict on a reading that has all of its numbers.
 
     Without measured seed noise nothing is claimed: what would be a verdict with the noise that
     stands in is ``suggested``, and no place outside the range is named.
     """
-    decision = _decide_as_measured(evidence, limits)
-    if not evidence.noise_gap:
+    decision = _decide_as_measured(reading, growth, context)
+    if not reading.noise_gap:
         return decision
     if decision.verdict in (*CLAIMS, "plateau"):
         reason = (
-            f"{evidence.noise_gap}, so the noise between seeds is not measured and nothing is"
-            f" tested; going by {evidence.noise_words}, {decision.reason}"
+            f"{reading.noise_gap}, so the noise between seeds is not measured and nothing is"
+            f" tested; going by {noise_words}, {decision.reason}"
         )
         return Decision("suggested", reason)
     return decision
 
 
-def _decide_as_measured(evidence: Evidence, limits: Limits) -> Decision:
+def _decide_as_measured(reading: TransitionReading, growth: Growth, context: Context) -> Decision:
     """Return the verdict, taking the seed noise for known.
 
     ``transition``: abrupt beyond diminishing returns, a large drop with a large unexplained part,
@@ -98,20 +96,24 @@ def _decide_as_measured(evidence: Evidence, limits: Limits) -> Decision:
     diminishing returns, and shown not to fall further from there. Else ``none``. A jump whose
     growth with T was asked about but seen at one length only is ``inconclusive``.
     """
-    t = evidence.slopes.quantile(1 - limits.alpha)
-    large = evidence.drop >= limits.min_drop
-    abrupt = evidence.p_abrupt is not None and evidence.p_abrupt <= limits.alpha
-    above, below = evidence.above, evidence.below
-    drop_words = f"y falls by {evidence.drop:.2f} {limits.unit} on the way to {evidence.h_star}"
+    settings, limits = context.settings, context.limits
+    above, below, drop, excess = growth.above, growth.below, reading.drop, reading.excess
+    assert drop is not None
+    assert excess is not None
+    assert reading.width is not None
+    t = growth.slopes.quantile(1 - settings.alpha)
+    large = drop >= limits.min_drop
+    abrupt = reading.p_abrupt is not None and reading.p_abrupt <= settings.alpha
+    drop_words = f"y falls by {drop:.2f} {limits.unit} on the way to {reading.h_star:g}"
     p_words = (
         "abruptness cannot be tested on this grid"
-        if evidence.p_abrupt is None
-        else f"p = {evidence.p_abrupt:.3g} against diminishing returns"
+        if reading.p_abrupt is None
+        else f"p = {reading.p_abrupt:.3g} against diminishing returns"
     )
-    if abrupt and large and evidence.excess >= limits.min_excess:
-        words = f"{drop_words}, {evidence.excess:.2f} more than the decline before it ({p_words})"
+    if abrupt and large and excess >= limits.min_excess:
+        words = f"{drop_words}, {excess:.2f} more than the decline before it ({p_words})"
         if above is None:
-            if evidence.asks_about_growth and evidence.num_lengths < 2:
+            if context.has_by and growth.num_lengths < 2:
                 return Decision(
                     "inconclusive",
                     f"{words}; with one length only, growth with T cannot be judged",
@@ -128,69 +130,63 @@ def _decide_as_measured(evidence: Evidence, limits: Limits) -> Decision:
         change = below.estimate - above.estimate
         surely = change - t * float(np.hypot(below.se, above.se))
         if (
-            evidence.width <= limits.threshold_width
+            reading.width <= settings.threshold_width
             and below.estimate > 0
             and above.estimate + t * above.se <= limits.delta_T
             and surely > (0 if below.estimate > limits.delta_T else limits.delta_T)
         ):
             return Decision(
                 "threshold",
-                f"growth with T vanishes at {evidence.h_star} (slope {below.estimate:+.2f} before,"
+                f"growth with T vanishes at {reading.h_star:g} (slope {below.estimate:+.2f} before,"
                 f" {above.estimate:+.2f} from there on) and {drop_words}, but not abruptly:"
                 f" {p_words}",
             )
     # Flat: less than would have moved h* up.
-    flat = min(limits.min_drop, limits.rho * evidence.drop)
-    if large and evidence.star == 1 and _falls_no_more_than(flat, evidence):
-        assert evidence.later_fall is not None
+    flat = min(limits.min_drop, settings.rho * drop)
+    if large and reading.h_star == list(reading.level)[1] and _falls_no_more_than(flat, reading):
+        assert reading.later_fall is not None
         return Decision(
             "plateau",
             f"{drop_words}, and no further from there (by at most"
-            f" {max(evidence.later_fall, 0.0):.2f} {limits.unit}); one head count below it cannot"
+            f" {max(reading.later_fall, 0.0):.2f} {limits.unit}); one head count below it cannot"
             " tell a collapse from diminishing returns",
         )
-    return _none(evidence, limits, large, abrupt, drop_words, p_words, t)
+    return _none(reading, growth, context, abrupt, drop_words, p_words)
 
 
-def _falls_no_more_than(limit: float, evidence: Evidence) -> bool:
+def _falls_no_more_than(limit: float, reading: TransitionReading) -> bool:
     """Whether y is shown to fall by no more than ``limit`` after h*."""
-    return evidence.later_fall is not None and evidence.later_fall <= limit
+    return reading.later_fall is not None and reading.later_fall <= limit
 
 
 def _none(
-    evidence: Evidence,
-    limits: Limits,
-    large: bool,
+    reading: TransitionReading,
+    growth: Growth,
+    context: Context,
     abrupt: bool,
     drop_words: str,
     p_words: str,
-    t: float,
 ) -> Decision:
-    slopes = evidence.slopes
-    lower = slopes.estimate - t * slopes.se
+    limits, slopes, drop = context.limits, growth.slopes, reading.drop
+    assert drop is not None
+    large = drop >= limits.min_drop
+    lower = slopes.estimate - slopes.quantile(1 - context.settings.alpha) * slopes.se
     kind: NoneKind | None = None
     # After a large drop, growth with T that is left where y falls no more says nothing of a
     # collapse above.
-    is_over = large and _falls_no_more_than(limits.min_drop, evidence)
-    if evidence.noise_gap:
-        kind = None
-    elif np.isfinite(lower[-1]) and lower[-1] > limits.delta_T and not is_over:
-        kind = "above_range"
-    elif (
-        np.isfinite(lower).any()
-        and not np.any(lower[np.isfinite(lower)] > limits.delta_T)
-        and not large
-    ):
-        kind = "below_range"
+    is_over = large and _falls_no_more_than(limits.min_drop, reading)
+    if not reading.noise_gap:
+        if lower[-1] > limits.delta_T and not is_over:
+            kind = "above_range"
+        elif np.isfinite(lower).any() and not (lower > limits.delta_T).any() and not large:
+            kind = "below_range"
     if not large:
-        reason = (
-            f"the largest drop is {evidence.drop:.2f} {limits.unit}, less than {limits.min_drop:g}"
-        )
+        reason = f"the largest drop is {drop:.2f} {limits.unit}, less than {limits.min_drop:g}"
     elif not abrupt:
         reason = f"{drop_words}, which diminishing returns may explain ({p_words})"
     else:
         reason = (
-            f"{drop_words}, of which only {evidence.excess:.2f} exceed the decline before it"
+            f"{drop_words}, of which only {reading.excess:.2f} exceed the decline before it"
             f" (needs {limits.min_excess:g})"
         )
     if kind == "above_range":
