@@ -2,15 +2,18 @@
 
 The user's ``models/tiny.py`` is imported as ``models.tiny``, beside the modules that are here. The
 packages themselves stay this project's: a module that both have is an error, and the user's
-``models/__init__.py`` is not run.
+``models/__init__.py`` is run when a name is asked for that the package here does not have.
 """
 
 import contextlib
+import importlib.util
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Final
+from types import ModuleType
+from typing import Any, Final
 
 from hsweep.errors import ROOT, UserError
 
@@ -37,6 +40,7 @@ def let_in(folders: Iterable[Path]) -> None:
             places = [ROOT / name, *_packages_of_user(name)]
             _forget_others(name, places)
             sys.modules[name].__path__ = [*map(str, places)]
+            vars(sys.modules[name])["__getattr__"] = _finder(name)
 
 
 def folders() -> list[Path]:
@@ -83,24 +87,61 @@ def refuse_doubles() -> None:
                     )
 
 
-def hint_at_init(error: BaseException) -> str:
-    """Return what helps where something was imported that the user's ``__init__.py`` may define;
-    empty where it is not that."""
-    of_module = getattr(getattr(error, "obj", None), "__name__", None)
-    name = error.name if isinstance(error, ImportError) else of_module
-    for package in _packages_of_user(name) if name in SHARED else ():
-        if (file := package / "__init__.py").is_file():
-            return (
-                f"; the package {name!r} is hsweep's, to which only your modules are added, "
-                f"so {file} is not run: import from the module that defines it"
-            )
-    return ""
+def inits_of_user(name: str) -> list[ModuleSpec]:
+    """Return the ``__init__.py`` files of the user's packages of this name, as modules of it."""
+    files = [package / "__init__.py" for package in _packages_of_user(name)]
+    specs = [
+        importlib.util.spec_from_file_location(f"{name}.__init__{number or ''}", file)
+        for number, file in enumerate(files)
+        if file.is_file()
+    ]
+    return [spec for spec in specs if spec is not None]
 
 
 def is_of_user(module: str, file: Path) -> bool:
     """Whether a module of one of the shared packages is the user's."""
     top = module.split(".")[0]
     return top in SHARED and not file.resolve().is_relative_to(ROOT / top)
+
+
+def _finder(package: str) -> Callable[[str], Any]:
+    """Return a ``__getattr__`` for a package that looks in the user's ``__init__.py`` files."""
+
+    def find(attribute: str) -> Any:
+        if not attribute.startswith("__") and attribute not in _modules_in(ROOT / package):
+            for spec in inits_of_user(package):
+                defined = vars(_run_once(package, spec))
+                if attribute in defined:
+                    return defined[attribute]
+        raise AttributeError(f"module {package!r} has no attribute {attribute!r}")
+
+    return find
+
+
+def _run_once(package: str, spec: ModuleSpec) -> ModuleType:
+    """Return the module of a user's ``__init__.py``; while it is run, as far as it has come.
+
+    Raises:
+        UserError: it defines a name that is a module of the package here.
+    """
+    known = sys.modules.get(spec.name)
+    if known is not None and known.__file__ == spec.origin:
+        return known
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    try:
+        assert spec.loader is not None
+        spec.loader.exec_module(module)
+        for name in _modules_in(ROOT / package).keys() & vars(module).keys():
+            if vars(module)[name] is not sys.modules.get(f"{package}.{name}"):
+                raise UserError(
+                    f"{spec.origin} defines {name!r}, which is also hsweep's module "
+                    f"{package}.{name}; rename it"
+                )
+    except BaseException:
+        # Asked again, it fails again: with the reason, not with a name that is missing.
+        del sys.modules[spec.name]
+        raise
+    return module
 
 
 def _packages_of_user(name: str) -> list[Path]:

@@ -26,7 +26,6 @@ from hsweep.own_packages import (
     SWEEP_FILE_PREFIX,
     default_folders,
     folders,
-    hint_at_init,
     is_of_user,
     let_in,
     refuse_doubles,
@@ -185,7 +184,7 @@ def _import_file(path: Path) -> ModuleType:
         at = f"{path}, line {line}" if line else f"{path}"
         if isinstance(error, UserError):
             raise UserError(f"{at}: {error}") from error
-        raise UserError(f"{at} fails: {told(error)}{hint_at_init(error)}") from error
+        raise UserError(f"{at} fails: {told(error)}") from error
 
 
 def _executed(name: str, path: Path, places: list[str] | None = None) -> ModuleType:

@@ -24,7 +24,7 @@ from types import FunctionType
 from typing import Any, Final
 
 from hsweep.errors import UserError, is_installed
-from hsweep.own_packages import PACKAGES, SWEEP_FILE_PREFIX
+from hsweep.own_packages import PACKAGES, SHARED, SWEEP_FILE_PREFIX, inits_of_user
 from hsweep.planning.source import source_of, source_of_part
 
 SWEEP_FILE: Final = "the sweep file"
@@ -180,6 +180,11 @@ class _Closure:
             found = self._spec(name)
             if found is not None:
                 queue += self._entered(name, found)
+            elif name.count(".") == 1 and name.split(".")[0] in SHARED:
+                # No module: the user's packages of that name may define it.
+                for init in inits_of_user(name.split(".")[0]):
+                    self._seen.add(init.name)
+                    queue += self._entered(init.name, init)
 
     def visit_sweep(self, module: str, definitions: set[str]) -> None:
         """Add what of a sweep file trials can reach, and what that imports."""
@@ -199,6 +204,8 @@ class _Closure:
             return []
         is_package = spec.submodule_search_locations is not None
         label = f"{name.replace('.', '/')}{'/__init__' if is_package else ''}{path.suffix}"
+        if name.rpartition(".")[2].startswith("__init__"):
+            label += " of yours"
         if path.suffix != ".py":
             self._files[label] = _digest(path.read_bytes())
             return []

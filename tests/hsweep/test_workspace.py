@@ -276,18 +276,49 @@ class TestPackagesOfTheUsers:
 
         assert list(models.__path__) == [str(ROOT / "models")]
 
-    @pytest.mark.parametrize("importing", ["from models import Net", "import models\nmodels.Net"])
-    def test_its_init_file_is_not_run_and_what_needs_it_is_told_so(
-        self, tmp_path: Path, importing: str
+    def test_its_init_file_is_run_when_it_is_needed_and_what_it_defines_is_found(
+        self, tmp_path: Path
     ) -> None:
-        init = written(tmp_path / "models", "from models.net import Net", "__init__.py")
-        written(tmp_path / "models", OWN_NET, "net.py")
-        with pytest.raises(UserError, match="import from the module that defines it") as error:
-            load_sweep(self.sweep(tmp_path, importing))
-        assert str(init) in str(error.value)
+        init = "from dataclasses import dataclass\nfrom .wide_net import Net as Wide\nKNOWN = {}\n"
+        own = f"{OWN_NET}class Base:\n    pass\n"
+        written(tmp_path / "models", f"{init}{own}", "__init__.py")
+        written(tmp_path / "models", f"import models\n{OWN_NET}", "wide_net.py")
+        loaded = load_sweep(self.sweep(tmp_path, "from models import KNOWN, Net, Wide"))
+        assert vars(loaded.module)["KNOWN"] == {}
+        (first, *_) = make_plan(loaded.sweep, preset="quick", study_seed=0).trials
+        assert type(first.model).__name__ == "Net"
+        names = {module.__name__ for module in loaded.own_modules()}
+        assert {"models.__init__", "models.wide_net"} <= names
+        files = code_of(first.model).files
+        assert {"models/__init__.py of yours", "models/wide_net.py"} <= files.keys()
+
+    def test_what_uses_a_name_of_the_init_file_has_it_in_its_key(self, tmp_path: Path) -> None:
+        written(tmp_path / "models", "from .widths import WIDTH", "__init__.py")
+        written(tmp_path / "models", "WIDTH = 3", "widths.py")
+        written(tmp_path / "models", f"from models import WIDTH\n{OWN_NET}", "net.py")
         loaded = load_sweep(self.sweep(tmp_path, "from models.net import Net"))
         (first, *_) = make_plan(loaded.sweep, preset="quick", study_seed=0).trials
-        assert "models/net.py" in code_of(first.model).files
+        assert {
+            "models/net.py",
+            "models/__init__.py of yours",
+            "models/widths.py",
+        } <= code_of(first.model).files.keys()
+
+    @pytest.mark.parametrize(
+        ("init", "message"),
+        [
+            ("raise RuntimeError('mine is broken')", "mine is broken"),
+            ("def vit():\n    pass", "is also hsweep's module models.vit"),
+        ],
+    )
+    def test_an_init_file_that_fails_says_so_each_time_and_only_when_asked(
+        self, tmp_path: Path, init: str, message: str
+    ) -> None:
+        written(tmp_path / "models", init, "__init__.py")
+        load_sweep(written(tmp_path))
+        for _ in range(2):
+            with pytest.raises(UserError, match=message):
+                load_sweep(self.sweep(tmp_path, "from models import Net"))
 
     def test_a_bare_script_has_them_from_its_folder_and_the_working_directory(
         self, tmp_path: Path
@@ -310,6 +341,7 @@ class TestPackagesOfTheUsers:
     ) -> None:
         project = tmp_path / "project"
         written(project / "models", "VALUE = 3", "of_project.py")
+        written(project / "models", "KNOWN = 4", "__init__.py")
         written(tmp_path / "models", "", "base.py")  # where the worker starts: not asked
         load_sweep(written(project))
         for name, value in worker_environment(project).items():
@@ -318,7 +350,7 @@ class TestPackagesOfTheUsers:
             "from hsweep.workspace import set_up_worker\n"
             "set_up_worker()\n"
             "import models, models.of_project\n"
-            "print(models.__file__, models.of_project.VALUE)",
+            "print(models.__file__, models.of_project.VALUE, models.KNOWN)",
             tmp_path,
         )
-        assert done.stdout.split() == [str(ROOT / "models" / "__init__.py"), "3"], done.stderr
+        assert done.stdout.split() == [str(ROOT / "models" / "__init__.py"), "3", "4"], done.stderr
