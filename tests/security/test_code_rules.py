@@ -145,12 +145,14 @@ def test_pages_escape_and_nothing_else_makes_html() -> None:
 
 def test_a_local_ray_names_the_address_of_its_dashboard() -> None:
     for file in ("hsweep/ray_tune/runner.py", "hsweep/ray_tune/probe.py"):
-        dictionaries = [
-            ast.literal_eval(node)
+        hosts = [
+            ast.unparse(value)
             for node in ast.walk(TREES[file])
-            if isinstance(node, ast.Dict) and "dashboard_host" in ast.unparse(node)
+            if isinstance(node, ast.Dict)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if isinstance(key, ast.Constant) and key.value == "dashboard_host"
         ]
-        assert [each["dashboard_host"] for each in dictionaries] == ["127.0.0.1"], file
+        assert hosts == ["'127.0.0.1'"], file
 
 
 class _Planted:
