@@ -302,8 +302,8 @@ def _success_chart(result: TransitionResult, axis: GridAxis) -> Chart:
     return Chart(
         "success",
         "Success rate",
-        "Share of runs whose error lies below the middle of the largest drop, with Jeffreys "
-        f"intervals{reached}.",
+        "Share of runs whose error lies below the middle of the bracket's two levels, with "
+        f"Jeffreys intervals{reached}.",
         axis.axis(result.x),
         Axis("share of runs that succeed", form="percent", range=(-0.04, 1.04)),
         (

@@ -104,7 +104,7 @@ def _decide_as_measured(reading: TransitionReading, growth: Growth, context: Con
     t = growth.slopes.quantile(1 - settings.alpha)
     large = drop >= limits.min_drop
     abrupt = reading.p_abrupt is not None and reading.p_abrupt <= settings.alpha
-    drop_words = f"y falls by {drop:.2f} {limits.unit} on the way to {reading.h_star:g}"
+    drop_words = f"the error falls by {drop:.2f} {limits.unit} on the way to {reading.h_star:g}"
     p_words = (
         "abruptness cannot be tested on this grid"
         if reading.p_abrupt is None
