@@ -27,7 +27,6 @@ Look = TypeVar("Look", bound=Hashable)
 
 
 def symbol_of(index: int) -> Symbol:
-    """Return the symbol of a group by its number."""
     return SYMBOLS[index % len(SYMBOLS)]
 
 
@@ -140,7 +139,6 @@ class Series:
 
     @property
     def is_outlined(self) -> bool:
-        """Whether symbols are drawn by their outlines alone."""
         return self.is_open or self.symbol == "x-thin"
 
 
@@ -238,12 +236,10 @@ class Chart:
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """The layers that are series."""
         return tuple(layer for layer in self.layers if isinstance(layer, Series))
 
     @property
     def cells(self) -> Cells | None:
-        """Its heat map."""
         return next((layer for layer in self.layers if isinstance(layer, Cells)), None)
 
     @property

@@ -126,7 +126,6 @@ def _point(unit: float, value: float, pick: int, size: float) -> Point:
 
 
 def _group_name(column: str | None, group: object) -> str:
-    """Return a group of curves as the legend names it."""
     if column in (None, "stratum"):
         return str(group)
     return f"{column} = {number_text(group) if isinstance(group, int | float) else group}"

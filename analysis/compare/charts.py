@@ -25,7 +25,6 @@ _MANY = 60
 
 
 def comparison_charts(comparison: Comparison) -> list[Chart]:
-    """Return the curves, the places of the collapse and one chart of fronts a cost."""
     charts: list[Chart] = []
     if comparison.apart:  # in one frame they would look as if they could be ranked
         return charts

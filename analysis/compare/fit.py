@@ -114,7 +114,6 @@ def compare_studies(
 
 
 def _front(answer: Answer) -> ParetoResult | None:
-    """Return the front over all shapes of a study."""
     for finding in answer.findings:
         if isinstance(finding, LeanFinding | LeanGroupsFinding):
             return finding.front

@@ -40,7 +40,6 @@ class RunColumns(TypedDict, total=False):
 
 
 def require(frame: pd.DataFrame, names: Sequence[str], what: str) -> None:
-    """Refuse a frame that lacks one of the columns ``names``."""
     missing = [name for name in names if name not in frame.columns]
     if missing:
         present = ", ".join(str(name) for name in frame.columns)

@@ -215,7 +215,6 @@ class _Group:
 
 
 def _groups(runs: pd.DataFrame, config: Sequence[str], costs: Sequence[str]) -> list[_Group]:
-    """Return the runs shape by shape, sorted by their axis values."""
     number = runs.groupby(list(config), sort=True).ngroup().to_numpy()
     order = np.argsort(number, kind="stable")
     starts = np.flatnonzero(np.diff(number[order], prepend=-1))

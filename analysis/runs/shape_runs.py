@@ -46,7 +46,6 @@ class Shape:
 
     @property
     def mean(self) -> float:
-        """Mean quality over the replicates."""
         return float(np.mean(list(self.quality.values())))
 
 
@@ -80,12 +79,10 @@ class ShapeRuns:
 
     @property
     def usable(self) -> tuple[Shape, ...]:
-        """The shapes that can be compared."""
         return tuple(shape for shape in self.shapes if not shape.lost)
 
     @property
     def span(self) -> Span:
-        """The range of the metric."""
         seen = [q for shape in self.shapes for q in shape.quality.values()]
         return metric_span(
             [to_metric(q, self.goal, self.scale) for q in seen], self.goal, self.scale
@@ -97,7 +94,6 @@ class ShapeRuns:
         return difference_span(self.span) if self.scale in (None, "loss") else ANYWHERE
 
     def values(self, axis: str) -> list[float]:
-        """Return the numbers that ``axis`` takes, ascending."""
         return sorted({float(shape.config[axis]) for shape in self.shapes})
 
 
@@ -187,7 +183,6 @@ def read_shapes(
 
 
 def to_metric(quality: float, goal: Goal, scale: Scale | None) -> float:
-    """Return the metric that stands for ``quality``."""
     if scale == "error":
         return float(10.0**-quality)
     if scale == "accuracy":

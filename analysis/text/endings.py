@@ -50,7 +50,6 @@ def endings_table(
 
 
 def revisions_table(revisions: Sequence[Mapping[str, Any]]) -> Table:
-    """Return when the study's sweep was edited, and what that made of its trials."""
     rows = [
         (
             time.strftime("%Y-%m-%d %H:%M", time.localtime(float(each.get("time", 0)))),

@@ -46,7 +46,6 @@ NO_VALUE: Final = "none"
 
 
 def has_probe(frame: pd.DataFrame) -> bool:
-    """Return whether a table of runs holds condition numbers."""
     return CONDITION in frame.columns and bool(frame[CONDITION].notna().any())
 
 

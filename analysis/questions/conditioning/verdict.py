@@ -92,7 +92,6 @@ def _explained(values: FloatArray, given: FloatArray) -> float:
 def judge(
     found: Correlations, settings: ConditioningSettings, metric: str, size: str | None
 ) -> tuple[ConditioningVerdict, Leading | None, str]:
-    """Return the verdict on "better conditioned, therefore better", what decides it, and why."""
     if found.num_shapes < settings.fewest_shapes:
         return (
             "undecided",
@@ -166,7 +165,6 @@ def _leading(
 
 
 def correlation_text(test: RankTest) -> str:
-    """Return a rank correlation with its uncertainty in words."""
     interval = (
         f", 95% interval {number_text(test.interval.low, 2)} to "
         f"{number_text(test.interval.high, 2)}"

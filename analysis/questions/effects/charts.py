@@ -42,7 +42,6 @@ _GROUP_LOOKS: Final = {
 
 
 def effect_charts(result: EffectsResult) -> list[Chart]:
-    """Return the charts, leaving out what has nothing to show."""
     found = []
     if rows := effect_rows(result):
         found.append(_gain_chart(result, rows))

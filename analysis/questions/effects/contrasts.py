@@ -37,7 +37,6 @@ class Unit:
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """All of its shapes."""
         return (*self.plus, *self.minus)
 
     def lost(self, matched: bool) -> str:
@@ -48,12 +47,10 @@ class Unit:
         return NO_SHARED_SEED if matched and len(self.seeds()) < 2 else ""
 
     def seeds(self) -> list[str]:
-        """Return the replicates that every one of its shapes has."""
         common = set.intersection(*(set(shape.quality) for shape in self.shapes))
         return sorted(common)
 
     def differences(self) -> dict[str, float]:
-        """Return the difference in each common replicate."""
         return {
             seed: sum(shape.quality[seed] for shape in self.plus)
             - sum(shape.quality[seed] for shape in self.minus)
@@ -61,7 +58,6 @@ class Unit:
         }
 
     def estimate(self, matched: bool) -> float:
-        """Return the mean difference."""
         if matched:
             return float(np.mean(list(self.differences().values())))
         return sum(shape.mean for shape in self.plus) - sum(shape.mean for shape in self.minus)
@@ -85,7 +81,6 @@ class Contrast:
         return float(2 * stats.t.sf(abs(self.estimate) / self.se, self.df))
 
     def interval(self, confidence: float) -> Interval:
-        """Return the estimate with its two-sided interval."""
         if not math.isfinite(self.se):
             return Interval(self.estimate, math.nan, math.nan)
         reach = self.se * float(stats.t.ppf((1 + confidence) / 2, self.df))

@@ -24,14 +24,12 @@ _MOST_NAMED = 3
 
 
 def gain_unit(metric: str, scale: Scale | None) -> str:
-    """Return what a gain is counted in."""
     if scale in ("error", "accuracy"):
         return f"decades of {metric_title(metric, scale)}"
     return "nats" if scale == "loss" else metric
 
 
 def effects_sentence(result: EffectsResult) -> str:
-    """Return what each axis does, whether two of them interact, and the best at equal cost."""
     parts = [axis_sentence(axis, result) for axis in result.axes if axis.verdict != "answered"]
     if answered := [axis.axis for axis in result.axes if axis.verdict == "answered"]:
         parts.append(
@@ -45,7 +43,6 @@ def effects_sentence(result: EffectsResult) -> str:
 
 
 def axis_sentence(axis: AxisEffect, result: EffectsResult) -> str:
-    """Return what one axis does, in a sentence."""
     listed = ", ".join(number_text(value) for value in axis.values)
     where = f"{axis.axis} ({listed})"
     if axis.verdict == "untested":
@@ -79,7 +76,6 @@ def axis_sentence(axis: AxisEffect, result: EffectsResult) -> str:
 
 
 def interaction_sentence(found: Interaction, result: EffectsResult) -> str:
-    """Return whether two axes change each other's effect."""
     both = f"{found.first} and {found.second}"
     if found.verdict == "untested":
         return f"Whether {both} change each other's effect could not be tested."
@@ -101,7 +97,6 @@ def interaction_sentence(found: Interaction, result: EffectsResult) -> str:
 
 
 def equal_cost_sentence(result: EffectsResult) -> str:
-    """Return in which groups of equal cost one shape is established over another."""
     cost = cost_title(result.cost or "cost")
     tolerance = percent_text(result.settings.tolerance)
     count = len(result.equal_cost)
@@ -135,7 +130,6 @@ def _reasons(lost: dict[str, int]) -> str:
 
 
 def effects_table(result: EffectsResult) -> Table:
-    """Return every axis with its steps."""
     header = (
         "axis",
         "step",
@@ -192,7 +186,6 @@ def _numbers(interval: Interval, p: float | None, p_holm: float | None) -> tuple
 
 
 def interaction_table(result: EffectsResult) -> Table:
-    """Return every pair of axes with its difference of differences."""
     rows = tuple(
         (
             f"{found.first} and {found.second}",
@@ -220,7 +213,6 @@ def interaction_table(result: EffectsResult) -> Table:
 
 
 def equal_cost_table(result: EffectsResult) -> Table:
-    """Return the shapes of equal cost, best first in each group."""
     cost = result.cost or "cost"
     rows = [
         (

@@ -45,7 +45,6 @@ class SurrogateModel:
 
     @cached_property
     def space(self) -> ShapeSpace:
-        """The shapes as points."""
         return ShapeSpace.of(self.axes, self.names, [shape.config for shape in self.shapes])
 
     @cached_property
@@ -63,12 +62,10 @@ class SurrogateModel:
 
     @cached_property
     def groups(self) -> list[tuple[str, ...]]:
-        """The names of each shape."""
         return [self._named(shape.config) for shape in self.shapes]
 
     @cached_property
     def reference_shape(self) -> TriedShape:
-        """The shape that others are compared with."""
         return next(shape for shape in self.shapes if shape.label == self.reference)
 
     @cached_property
@@ -93,7 +90,6 @@ class SurrogateModel:
         return np.array([[float(c[axis]) for axis in self.axes] for c in configs])
 
     def label(self, config: Mapping[str, AxisValue]) -> str:
-        """Return the axes that vary, in words."""
         return describe({name: config[name] for name in (*self.axes, *self.names)})
 
     def cost(self, config: Mapping[str, AxisValue]) -> float | None:
@@ -108,7 +104,6 @@ class SurrogateModel:
         return float(round(cost)) if model.error < _EXACT else cost
 
     def predictions(self, configs: Sequence[Config]) -> tuple[Prediction, ...]:
-        """Return what to expect of ``configs``, each with a value for every axis."""
         if not configs:
             return ()
         features = self.space.features(configs)
@@ -157,7 +152,6 @@ class SurrogateModel:
 
     @cached_property
     def span(self) -> Span:
-        """The range of the metric."""
         return metric_span((shape.metric for shape in self.shapes), self.goal, self.scale)
 
     @property
