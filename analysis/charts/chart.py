@@ -32,11 +32,8 @@ def symbol_of(index: int) -> Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """What a point stands for, shown when it is clicked.
-
-    ``query`` finds its trials in the table of trials, ``links`` are names and addresses of its
-    runs' pages.
-    """
+    """What a point stands for, shown when it is clicked: ``query`` finds its trials in the table
+    of trials, ``links`` are names and addresses of its runs' pages."""
 
     title: str
     query: str
@@ -212,10 +209,8 @@ class Chart:
 
     Attributes:
         name: identifier on the page and name of its files.
-        caption: plain sentences that say how to read it.
         layers: what is drawn, the lowest first.
         is_wide: whether it takes the page's full width.
-        picks: what its points stand for.
         key: how its labels read, in few words; stands above the chart in print, which has no
             caption.
         legend: where print puts the legend; a chart of rows has none there.

@@ -1,6 +1,7 @@
 """The chart of learning curves: which trials, in which groups, at which points."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -30,14 +31,8 @@ _ENDING_LOOKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One trial's metric over its budget.
-
-    Attributes:
-        group: the value that colours the line.
-        pick: the trial.
-        status: how it ended.
-        points: budget units done and the metric there; NaN where a report lacks it.
-    """
+    """One trial's metric over its budget: units done and the metric there, NaN where a report
+    lacks it."""
 
     group: object
     pick: Pick
@@ -51,8 +46,6 @@ class LearningCurves:
 
     Attributes:
         grouped_by: name of the column that colours the lines; None when nothing tells them apart.
-        groups: its values, ordered.
-        curves: the drawn curves, ordered by group.
         total: trials with at least one report.
         is_log: whether all drawn values allow a logarithmic axis.
     """
@@ -222,16 +215,11 @@ def _sort_key(value: object) -> tuple[int, float, str]:
 
 def _spread(groups: list[list[int]], limit: int) -> list[list[int]]:
     """Take turns between the groups until ``limit`` is reached, evenly within each."""
-    quota = [0] * len(groups)
-    left = limit
-    while left > 0 and any(count < len(group) for count, group in zip(quota, groups, strict=True)):
-        for index, group in enumerate(groups):
-            if left > 0 and quota[index] < len(group):
-                quota[index] += 1
-                left -= 1
+    turns = sorted((turn, at) for at, group in enumerate(groups) for turn in range(len(group)))
+    quota = Counter(at for _, at in turns[:limit])
     return [
-        [group[position] for position in _evenly(len(group), count)]
-        for group, count in zip(groups, quota, strict=True)
+        [group[position] for position in _evenly(len(group), quota[at])]
+        for at, group in enumerate(groups)
     ]
 
 

@@ -29,21 +29,12 @@ class ReportInput:
     """Everything a report shows.
 
     Attributes:
-        study: the study's name.
-        sweep: the sweep file.
-        preset: the preset that was run.
         question: the sweep file's docstring, plain text in paragraphs.
-        answer: what every kind of question found.
-        metric: the metric column of ``trials`` and ``reports``.
-        goal: whether it is minimised or maximised.
-        scale: how it is put on an axis.
-        axes: the swept axes, columns of ``trials``.
+        metric, axes: columns of ``trials``.
         trials: one row a trial: ``key``, axes, ``seed``, ``stratum``, ``status``, ``reason``,
             ``reached``, ``budget``, metrics, costs, ``mlflow_url``; any of them may be missing.
         reports: one row a report: ``key``, ``unit``, ``step``, ``wall_seconds``, metrics.
         provenance: versions, hashes, machine; nested mappings are allowed.
-        repeat_command: the command lines that repeat the study.
-        warnings: what a reader has to know besides.
         budget_unit: what ``unit`` counts: epochs or steps.
         orphaned: how many trials are no longer part of the study, by the reason.
         revisions: how the study's sweep was edited while it ran (see ``hsweep.running.edit``).

@@ -26,14 +26,11 @@ class Configuration:
     """One model shape with its full-budget runs.
 
     Attributes:
-        config: axis values.
-        label: the same in words.
         values: metric of every full-budget run that did not crash, in the table's order.
         costs: mean of each cost over the runs that have it.
         cost_values: each cost, run by run, as long as ``values``.
         crash_share: screened, failed, diverged and too large runs among all that ended.
         outcomes: (metric, costs...) of every full-budget run, crashed ones too, by replicate.
-        lost: runs that are in no mean.
         tuned: its settings of a nuisance axis; None without such an axis.
     """
 
@@ -84,27 +81,17 @@ def seed_spread(
 ) -> Moderated:
     """Return the moderated seed sd of each shape, in the metric's unit.
 
-    Args:
-        found: the shapes.
-        sign: 1 where higher is better, else -1.
-        max_prior_df: see `analysis.statistics.moderated.moderate`.
+    ``sign`` is 1 where higher is better, else -1; for ``max_prior_df`` see `moderate`.
     """
-    if all(item.tuned is None or item.tuned.fit is None for item in found):
-        return moderate([sign * item.values for item in found], max_prior_df)
     fits = [item.tuned.fit if item.tuned is not None else None for item in found]
-    df = np.array(
-        [
-            float(fit.df if fit else max(item.values.size - 1, 0))
-            for item, fit in zip(found, fits, strict=True)
-        ]
-    )
-    variance = np.array(
-        [
-            fit.variance if fit else item.values.var(ddof=1) if item.values.size > 1 else math.nan
-            for item, fit in zip(found, fits, strict=True)
-        ]
-    )
-    return moderate_variances(variance, df, max_prior_df)
+    if not any(fits):
+        return moderate([sign * item.values for item in found], max_prior_df)
+    df, variance = [], []
+    for item, fit in zip(found, fits, strict=True):
+        own = item.values.var(ddof=1) if item.values.size > 1 else math.nan
+        df.append(float(fit.df if fit else max(item.values.size - 1, 0)))
+        variance.append(fit.variance if fit else own)
+    return moderate_variances(np.array(variance), np.array(df), max_prior_df)
 
 
 def group_configurations(

@@ -74,11 +74,7 @@ class Contrast:
     @property
     def p(self) -> float | None:
         """Two-sided p value of "the average is zero"."""
-        if not math.isfinite(self.se):
-            return None
-        if self.se == 0:  # replicates that do not differ at all say nothing of chance
-            return None
-        return float(2 * stats.t.sf(abs(self.estimate) / self.se, self.df))
+        return p_values([self])[0]
 
     def interval(self, confidence: float) -> Interval:
         if not math.isfinite(self.se):
@@ -88,7 +84,7 @@ class Contrast:
 
 
 def p_values(contrasts: Sequence[Contrast]) -> list[float | None]:
-    """Return the p value of each contrast, in one call."""
+    """Return the p value of each contrast; None where replicates cannot tell or do not differ."""
     known = [at for at, each in enumerate(contrasts) if math.isfinite(each.se) and each.se != 0]
     found: list[float | None] = [None] * len(contrasts)
     scores = np.array([abs(contrasts[at].estimate) / contrasts[at].se for at in known])
