@@ -112,26 +112,19 @@ def lean_table(comparison: Comparison) -> Table:
     rows = []
     for side in comparison.studies:
         for label, result in _lean_results(side):
-            row = chosen_row(result)
-            rows.append(
-                (
-                    label,
-                    result.baseline_label,
-                    row.label if row is not None else result.verdict.replace("_", " "),
-                    f"{interval_text(row.ci, result.settings.confidence)}{_losses(row, result)}"
-                    if row is not None
-                    else NONE,
-                    p_text(row.p_holm) if row is not None else NONE,
-                    number_text(result.margin),
-                    ", ".join(
-                        f"{percent_text(round(share, 3))} of {cost_title(cost)}"
-                        for cost, share in row.saving.items()
-                        if math.isfinite(share)
-                    )
-                    if row is not None
-                    else NONE,
-                )
+            row, margin = chosen_row(result), number_text(result.margin)
+            if row is None:
+                verdict = result.verdict.replace("_", " ")
+                rows.append((label, result.baseline_label, verdict, NONE, NONE, margin, NONE))
+                continue
+            ci = f"{interval_text(row.ci, result.settings.confidence)}{_losses(row, result)}"
+            saved = ", ".join(
+                f"{percent_text(round(share, 3))} of {cost_title(cost)}"
+                for cost, share in row.saving.items()
+                if math.isfinite(share)
             )
+            holm = p_text(row.p_holm)
+            rows.append((label, result.baseline_label, row.label, ci, holm, margin, saved))
     return Table(header, tuple(rows))
 
 

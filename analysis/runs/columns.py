@@ -80,6 +80,12 @@ def as_numbers(column: "pd.Series[Any]", name: str, *, infinite: bool = False) -
     return values
 
 
+def in_order(value: AxisValue) -> tuple[bool, float, str]:
+    """Return a key that sorts numbers before names."""
+    is_name = isinstance(value, str)
+    return is_name, 0.0 if is_name else float(value), str(value)
+
+
 def plain(value: object) -> AxisValue:
     """Return an axis value as int, float or text."""
     if isinstance(value, np.generic):
