@@ -134,6 +134,7 @@ def group_configurations(
     stopped = [group for group in groups if group.is_stopped]
     whole = [group for group in groups if not group.is_stopped]
     usable = [group for group in whole if group.complete.any()]
+    unusable = [group for group in whole if not group.complete.any()]
     if not usable and stopped:
         raise UserError(
             f"no configuration has all its runs at full budget with a {metric}: "
@@ -146,8 +147,12 @@ def group_configurations(
             f"{len(stopped)} configurations lost runs to early stopping and are not compared: the"
             " runs they kept are those that did well"
         )
-    if len(usable) < len(whole):
-        warnings.append(_unusable([group for group in whole if not group.complete.any()]))
+    if unusable:
+        lost = [(_label(group.config), Losses.of(group.status)) for group in unusable]
+        named = losses_named(lost)
+        warnings.append(
+            f"{len(unusable)} configurations have no full-budget run{f': {named}' if named else ''}"
+        )
     crashed = screen_crashes([sign * group.value[group.complete] for group in usable], crash_sd)
     found = [
         _configuration(group, bad, tuned.get(tuple(group.config.values())))
@@ -155,8 +160,7 @@ def group_configurations(
     ]
     if named := losses_named([(item.label, item.lost) for item in found]):
         warnings.append(f"some means are those of the runs that were left: {named}")
-    screened = sum(int(bad.sum()) for bad in crashed)
-    if screened:
+    if screened := sum(int(bad.sum()) for bad in crashed):
         warnings.append(
             f"{screened} crashed runs (over {crash_sd:g} seed sd below their configuration's"
             " median) are left out of the means and shown as crash share"
@@ -263,19 +267,11 @@ def _mean(values: FloatArray) -> float:
     return float(np.nansum(values)) / known if known else math.nan
 
 
-def _unusable(groups: Sequence[_Group]) -> str:
-    """Return that these shapes have no full-budget run, and what became of their runs."""
-    named = losses_named([(_label(group.config), Losses.of(group.status)) for group in groups])
-    return f"{len(groups)} configurations have no full-budget run{f': {named}' if named else ''}"
-
-
 def _label(axis_values: Config) -> str:
-    return _own_name(axis_values) or describe(axis_values)
-
-
-def _own_name(axis_values: Config) -> str | None:
-    """Return the name of a shape that has one: a word, or the entry of a column called config."""
-    if len(axis_values) != 1:
-        return None
-    ((column, value),) = axis_values.items()
-    return str(value) if column == "config" or isinstance(value, str) else None
+    """Return the name of a shape that has one, a word or the entry of a column called config, else
+    its axis values in words."""
+    if len(axis_values) == 1:
+        ((column, value),) = axis_values.items()
+        if column == "config" or isinstance(value, str):
+            return str(value)
+    return describe(axis_values)
