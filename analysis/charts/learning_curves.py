@@ -139,10 +139,7 @@ def learning_curves(
     Args:
         trials: one row a trial.
         reports: one row a report (``key``, ``unit``, metrics).
-        metric: the metric to draw.
-        axes: the swept axes.
         prefer: the axis that should colour the lines, if there is one.
-        log: whether a logarithmic axis is wanted.
         reported: keys of the trials that have a report, where ``reports`` holds only those of the
             trials to draw (`drawn_keys`); None where it holds all.
     """

@@ -206,9 +206,7 @@ def _roles(
     if {"heads", "head_dim", "embed_dim"} <= set(ordered) and bool(
         (shapes["heads"] * shapes["head_dim"] == shapes["embed_dim"]).all()
     ):
-        fixed = [name for name in ("heads", "head_dim", "embed_dim") if shapes[name].nunique() == 1]
-        if not fixed:
-            follows["embed_dim"] = "heads and head_dim"
+        follows["embed_dim"] = "heads and head_dim"
     for first, second in combinations(ordered, 2):
         if first in follows or second in follows:
             continue

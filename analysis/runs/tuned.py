@@ -60,11 +60,8 @@ def tuned_runs(
     setting of their shape; the others are set aside and counted. A shape of which none competes is
     returned as it is.
 
-    Args:
-        runs: checked rows (`Runs.rows`), one a shape, setting and seed.
-        config: columns that name a shape.
-        nuisance: columns of the settings.
-        goal: whether the metric is minimised or maximised.
+    ``runs`` are checked rows (`Runs.rows`), one a shape, setting and seed; ``config`` and
+    ``nuisance`` the columns that name shapes and settings.
     """
     sign = 1.0 if goal == "max" else -1.0
     kept: list[int] = []

@@ -11,15 +11,9 @@ from hsweep.design.question import Scale
 
 Tone = Literal["found", "partial", "absent", "unknown"]
 """How a verdict is coloured: an established finding, part of one, none, or no verdict at all."""
-
-
 MINUS: Final = "\N{MINUS SIGN}"
-
-
 NONE: Final = "\N{EN DASH}"
 """What stands where there is no number."""
-
-
 _COST_TITLES: Final = {
     "num_params": "parameters",
     "flops_per_example": "FLOPs per example",
@@ -27,8 +21,6 @@ _COST_TITLES: Final = {
     "wall_seconds": "wall time",
     "latency_seconds": "latency",
 }
-
-
 _COST_UNITS: Final = {"train_memory_bytes": "B", "wall_seconds": "s", "latency_seconds": "s"}
 
 

@@ -100,7 +100,7 @@ def are_matched(units: Sequence[Unit]) -> bool:
 
 
 def average(units: Sequence[Unit], matched: bool, spread: "Spread") -> Contrast:
-    """Return the mean of ``units``, each counting once, none of them lost.
+    """Return the mean of ``units``, each counting once, none of them lost; NaN of none.
 
     Matched, the variance is that of the replicates' contrasts: with every unit in every replicate
     exactly the one-sample t test over replicates, with gaps its cluster-robust form, each unit's
@@ -108,6 +108,8 @@ def average(units: Sequence[Unit], matched: bool, spread: "Spread") -> Contrast:
     their harmonic mean. Unmatched, shapes are independent with moderated variances and
     Satterthwaite's degrees of freedom.
     """
+    if not units:
+        return Contrast(math.nan, math.nan, math.nan)
     estimate = float(np.mean([unit.estimate(matched) for unit in units]))
     if not matched:
         return spread.contrast(units, estimate)

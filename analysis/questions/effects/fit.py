@@ -134,9 +134,6 @@ def _verdict(contrast: Contrast, p_holm: float | None, alpha: float) -> EffectVe
     return "helps" if contrast.estimate > 0 else "hurts"
 
 
-_NOTHING = Contrast(math.nan, math.nan, math.nan)
-
-
 def _axes(
     grids: dict[str, dict[Step, list[tuple[str, Unit]]]],
     matched: bool,
@@ -155,7 +152,7 @@ def _axes(
     }
 
     def mean_of(axis: str, units: list[Unit]) -> Contrast:
-        found = average(units, matched, spread) if units else _NOTHING
+        found = average(units, matched, spread)
         # Of what the question tests itself, nothing that could pass for a test.
         return Contrast(found.estimate, math.nan, math.nan) if axis in answered else found
 
@@ -226,9 +223,8 @@ def _interactions(
         for pair, grid in grids.items()
     }
     means = {
-        pair: average(units, matched, spread) if units else _NOTHING
+        pair: average([unit for found in grid.values() for unit in found], matched, spread)
         for pair, grid in kept.items()
-        for units in [[unit for found in grid.values() for unit in found]]
     }
     adjusted = holm([contrast.p for contrast in means.values()])
     span = difference_span(runs.gain_span)
