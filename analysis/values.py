@@ -32,36 +32,24 @@ def encode(value: object) -> Any:
     Raises:
         TypeError: a type that JSON cannot carry.
     """
-    kind: type[Any] = type(value)
-    # Most of what a result of many runs holds, so it comes first.
-    if kind is float:
-        return value if math.isfinite(value) else None  # type: ignore[arg-type]
-    if kind is str or kind is int or value is None or kind is bool:
-        return value
-    if kind is tuple or kind is list:
-        return [encode(item) for item in value]  # type: ignore[attr-defined]
-    if names := _field_names(kind):  # type: ignore[arg-type]
-        return {shown: encode(getattr(value, name)) for name, shown in names}
-    if isinstance(value, str):
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, str | bool):
         return value
     if isinstance(value, int):
         return int(value)
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {}
-    if isinstance(value, dict):
-        return {_key(key): encode(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [encode(item) for item in value]
+    if isinstance(value, dict):
+        return {_key(key): encode(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {shown: encode(getattr(value, name)) for name, shown in _field_names(type(value))}
     raise TypeError(f"cannot write a {type(value).__name__} as JSON: {value!r}")
 
 
 @cache
 def _field_names(kind: type) -> tuple[tuple[str, str], ...]:
-    """Return the fields of a dataclass, each with its name in JSON; nothing for another type."""
-    if not dataclasses.is_dataclass(kind):
-        return ()
+    """Return the fields of a dataclass, each with its name in JSON."""
     return tuple((field.name, field.name.rstrip("_")) for field in dataclasses.fields(kind))
 
 

@@ -24,7 +24,7 @@ from analysis.questions.lean.kind import LeanFinding
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.transition import fit as transition
 from analysis.questions.transition.kind import TransitionFinding
-from analysis.report import ReportInput, build_report
+from analysis.report.build import ReportInput, build_report
 
 Kind = Literal["transition", "shapes"]
 KINDS: Final[tuple[Kind, ...]] = ("transition", "shapes")

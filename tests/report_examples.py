@@ -38,7 +38,7 @@ from analysis.questions.transition.result import (
     TransitionResult,
     TransitionSettings,
 )
-from analysis.report import ReportInput
+from analysis.report.build import ReportInput
 from analysis.statistics.values import Interval
 from analysis.values import Jsonable
 

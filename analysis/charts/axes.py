@@ -32,7 +32,6 @@ class GridAxis:
         return cls(grid, grows and grid[0] > 0 and grid[-1] >= 8 * grid[0])
 
     def at(self, value: Number) -> float:
-        """Return the position of ``value``."""
         return math.log2(value) if self.is_log else float(value)
 
     def beside(self, value: Number, index: int, count: int, apart: float = 0.1) -> float:
@@ -45,7 +44,6 @@ class GridAxis:
 
     @property
     def positions(self) -> list[float]:
-        """Positions of the grid values."""
         return [self.at(value) for value in self.values]
 
     @property
@@ -54,7 +52,6 @@ class GridAxis:
         return min((after - before for before, after in pairwise(self.positions)), default=1.0)
 
     def axis(self, title: str) -> Axis:
-        """Return the axis that names every value of the grid."""
         places = self.positions
         names = (number_text(value) for value in self.values)
         room = 0.45 * self.step
@@ -63,7 +60,6 @@ class GridAxis:
 
 
 def named_axis(title: str, names: Sequence[str]) -> Axis:
-    """Return a horizontal axis with a name at each whole position."""
     return Axis(title, "grid", ticks=tuple(enumerate(names)), range=(-0.5, len(names) - 0.5))
 
 

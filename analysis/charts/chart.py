@@ -27,17 +27,13 @@ Look = TypeVar("Look", bound=Hashable)
 
 
 def symbol_of(index: int) -> Symbol:
-    """Return the symbol of a group by its number."""
     return SYMBOLS[index % len(SYMBOLS)]
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """What a point stands for, shown when it is clicked.
-
-    ``query`` finds its trials in the table of trials, ``links`` are names and addresses of its
-    runs' pages.
-    """
+    """What a point stands for, shown when it is clicked: ``query`` finds its trials in the table
+    of trials, ``links`` are names and addresses of its runs' pages."""
 
     title: str
     query: str
@@ -140,7 +136,6 @@ class Series:
 
     @property
     def is_outlined(self) -> bool:
-        """Whether symbols are drawn by their outlines alone."""
         return self.is_open or self.symbol == "x-thin"
 
 
@@ -214,10 +209,8 @@ class Chart:
 
     Attributes:
         name: identifier on the page and name of its files.
-        caption: plain sentences that say how to read it.
         layers: what is drawn, the lowest first.
         is_wide: whether it takes the page's full width.
-        picks: what its points stand for.
         key: how its labels read, in few words; stands above the chart in print, which has no
             caption.
         legend: where print puts the legend; a chart of rows has none there.
@@ -238,12 +231,10 @@ class Chart:
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """The layers that are series."""
         return tuple(layer for layer in self.layers if isinstance(layer, Series))
 
     @property
     def cells(self) -> Cells | None:
-        """Its heat map."""
         return next((layer for layer in self.layers if isinstance(layer, Cells)), None)
 
     @property

@@ -1,6 +1,7 @@
 """The chart of learning curves: which trials, in which groups, at which points."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -30,14 +31,8 @@ _ENDING_LOOKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One trial's metric over its budget.
-
-    Attributes:
-        group: the value that colours the line.
-        pick: the trial.
-        status: how it ended.
-        points: budget units done and the metric there; NaN where a report lacks it.
-    """
+    """One trial's metric over its budget: units done and the metric there, NaN where a report
+    lacks it."""
 
     group: object
     pick: Pick
@@ -51,8 +46,6 @@ class LearningCurves:
 
     Attributes:
         grouped_by: name of the column that colours the lines; None when nothing tells them apart.
-        groups: its values, ordered.
-        curves: the drawn curves, ordered by group.
         total: trials with at least one report.
         is_log: whether all drawn values allow a logarithmic axis.
     """
@@ -126,7 +119,6 @@ def _point(unit: float, value: float, pick: int, size: float) -> Point:
 
 
 def _group_name(column: str | None, group: object) -> str:
-    """Return a group of curves as the legend names it."""
     if column in (None, "stratum"):
         return str(group)
     return f"{column} = {number_text(group) if isinstance(group, int | float) else group}"
@@ -147,10 +139,7 @@ def learning_curves(
     Args:
         trials: one row a trial.
         reports: one row a report (``key``, ``unit``, metrics).
-        metric: the metric to draw.
-        axes: the swept axes.
         prefer: the axis that should colour the lines, if there is one.
-        log: whether a logarithmic axis is wanted.
         reported: keys of the trials that have a report, where ``reports`` holds only those of the
             trials to draw (`drawn_keys`); None where it holds all.
     """
@@ -223,16 +212,11 @@ def _sort_key(value: object) -> tuple[int, float, str]:
 
 def _spread(groups: list[list[int]], limit: int) -> list[list[int]]:
     """Take turns between the groups until ``limit`` is reached, evenly within each."""
-    quota = [0] * len(groups)
-    left = limit
-    while left > 0 and any(count < len(group) for count, group in zip(quota, groups, strict=True)):
-        for index, group in enumerate(groups):
-            if left > 0 and quota[index] < len(group):
-                quota[index] += 1
-                left -= 1
+    turns = sorted((turn, at) for at, group in enumerate(groups) for turn in range(len(group)))
+    quota = Counter(at for _, at in turns[:limit])
     return [
-        [group[position] for position in _evenly(len(group), count)]
-        for group, count in zip(groups, quota, strict=True)
+        [group[position] for position in _evenly(len(group), quota[at])]
+        for at, group in enumerate(groups)
     ]
 
 

@@ -106,18 +106,10 @@ _LIGHT_CELL: Final = 0.45
 def save_figures(
     charts: Sequence[Chart], folder: Path, formats: Sequence[str] = FORMATS
 ) -> list[Path]:
-    """Draw every chart and write each in every format, as ``folder/NAME.FORMAT``.
-
-    Args:
-        charts: what to draw.
-        folder: made if it is not there.
-        formats: any of png, svg and pdf.
-
-    Returns:
-        The files written, in order; empty where nothing can be drawn.
+    """Write every chart in every format, as ``folder/NAME.FORMAT``, and return the files in order.
 
     Raises:
-        ValueError: an unknown format.
+        ValueError: a format other than png, svg and pdf.
     """
     for name in formats:
         if name not in FORMATS:
@@ -209,9 +201,6 @@ def _plain(text: str) -> str:
 
 def _short(text: str, longest: int = _LONGEST_LABEL) -> str:
     return _plain(shortened(text, longest))
-
-
-# --- layers ---------------------------------------------------------------------------------------
 
 
 def _add(axes: Axes, layer: Layer, order: float) -> None:
@@ -355,9 +344,6 @@ def _add_legend(axes: Axes, chart: Chart) -> None:
         axes.legend(handles=handles, borderaxespad=0.2)
 
 
-# --- axes -----------------------------------------------------------------------------------------
-
-
 def _set_axis(axes: Axes, chart: Chart, which: AxisName, width: float, height: float) -> None:
     axis, own = (chart.x, axes.xaxis) if which == "x" else (chart.y, axes.yaxis)
     if axis.range is not None and chart.cells is None:
@@ -368,7 +354,11 @@ def _set_axis(axes: Axes, chart: Chart, which: AxisName, width: float, height: f
         _set_log(axes, axis, which, int(1.5 * width) if which == "x" else min(7, int(3 * height)))
     elif axis.ticks:
         # As many names as have room.
-        room = len(axis.ticks) if which == "y" else 10.5 * width / _longest_tick(axis)
+        room = (
+            len(axis.ticks)
+            if which == "y"
+            else 10.5 * width / (1 + max(len(name) for _, name in axis.ticks))
+        )
         ticks = axis.ticks[:: math.ceil(len(axis.ticks) / max(1.0, room))]
         own.set_ticks([at for at, _ in ticks], labels=[_short(name) for _, name in ticks])
         for label, (at, _) in zip(own.get_ticklabels(), ticks, strict=True):
@@ -387,10 +377,6 @@ def _set_axis(axes: Axes, chart: Chart, which: AxisName, width: float, height: f
         axes.set_xlabel(_wrapped(axis.title, int(12.3 * width)))
     else:
         axes.set_ylabel(_short(axis.title, int((72 * height - 30) / 4.9)))
-
-
-def _longest_tick(axis: Axis) -> int:
-    return 1 + max(len(name) for _, name in axis.ticks)
 
 
 def _wrapped(text: str, longest: int) -> str:

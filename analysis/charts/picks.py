@@ -59,7 +59,6 @@ def runs_by_values(trials: pd.DataFrame, names: Sequence[str]) -> dict[Key, list
 
 
 def run_links(runs: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
-    """Return name and address of every run whose page is known."""
     return tuple(
         (f"seed {run['seed']}" if "seed" in run else run_id(run["mlflow_url"]), run["mlflow_url"])
         for run in runs
@@ -77,7 +76,6 @@ def _is_text(value: object) -> bool:
 
 
 def varying_axes(configs: Sequence[Config]) -> list[str]:
-    """Return the axes on which these shapes differ, in their own order."""
     names = list(dict.fromkeys(name for config in configs for name in config))
     return [
         name for name in names if len({value_text(config.get(name, "")) for config in configs}) > 1

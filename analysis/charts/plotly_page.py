@@ -47,13 +47,11 @@ _NO_EXTRA: Final = "<extra></extra>"
 
 
 def plotly_script() -> str:
-    """Return the library that draws the figures."""
     # HTML parsers turn CR LF into LF before hashing; the library is written with LF alone.
     return str(get_plotlyjs()).replace("\r\n", "\n")
 
 
 def figure_json(chart: Chart) -> dict[str, Any]:
-    """Return a chart's plotly figure as plain JSON content."""
     content: dict[str, Any] = json.loads(plotly_figure(chart).to_json())
     return content
 
@@ -239,7 +237,6 @@ def _add_series(figure: go.Figure, series: Series) -> None:
 
 
 def _shared(values: list[float]) -> float | list[float]:
-    """Return the one value that all have, or every value."""
     return values[0] if len(set(values)) == 1 else values
 
 

@@ -25,7 +25,6 @@ _MANY = 60
 
 
 def comparison_charts(comparison: Comparison) -> list[Chart]:
-    """Return the curves, the places of the collapse and one chart of fronts a cost."""
     charts: list[Chart] = []
     if comparison.apart:  # in one frame they would look as if they could be ranked
         return charts
@@ -89,20 +88,14 @@ def _place_chart(curves: list[tuple[int, str, TransitionResult]]) -> Chart:
     layers = []
     for rank, (at, label, found) in enumerate(curves):
         shift = (rank - (len(curves) - 1) / 2) * width
-        chances = [found.p_h.get(h, 0.0) for h in heads]
-        layers.append(
-            Bars(
-                tuple(place + shift for place in range(len(heads))),
-                tuple(chances),
-                (_shade(at),) * len(heads),
-                tuple(
-                    f"{label}\n{found.x} = {number_text(h)}: {percent_text(chance)}"
-                    for h, chance in zip(heads, chances, strict=True)
-                ),
-                name=label,
-                width=width,
-            )
+        chances = {h: found.p_h.get(h, 0.0) for h in heads}
+        places = tuple(place + shift for place in range(len(heads)))
+        texts = tuple(
+            f"{label}\n{found.x} = {number_text(h)}: {percent_text(chance)}"
+            for h, chance in chances.items()
         )
+        shades = (_shade(at),) * len(heads)
+        layers.append(Bars(places, tuple(chances.values()), shades, texts, name=label, width=width))
     return Chart(
         "places",
         "Place of the collapse",

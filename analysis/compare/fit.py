@@ -114,7 +114,6 @@ def compare_studies(
 
 
 def _front(answer: Answer) -> ParetoResult | None:
-    """Return the front over all shapes of a study."""
     for finding in answer.findings:
         if isinstance(finding, LeanFinding | LeanGroupsFinding):
             return finding.front
@@ -255,18 +254,11 @@ class _Fronts:
         self.costs = costs
         shapes: dict[int, list[Configuration]] = {}
         for at in chosen:
-            table, config, nuisance = _with_config(studies[at], tables[at])
-            runs = Runs(table, self.metric)
-            fitted: dict[str, Any] = {
-                "config": config,
-                "nuisance": nuisance,
-                "goal": self.goal,
-                "costs": costs,
-            }
+            runs, asked_for = _with_config(studies[at], tables[at])
+            fitted = {**asked_for, "goal": self.goal, "costs": costs}
+            chosen_settings = ParetoSettings(crash_sd=settings.crash_sd)
             try:
-                self.results[at] = pareto.fit(
-                    runs, settings=ParetoSettings(crash_sd=settings.crash_sd), **fitted
-                )
+                self.results[at] = pareto.fit(runs, settings=chosen_settings, **fitted)
                 shapes[at] = group_configurations(runs, crash_sd=settings.crash_sd, **fitted).found
             except UserError as error:
                 self.note = f"{studies[at].name} has no front: {error}"
@@ -292,7 +284,7 @@ class _Fronts:
         return VolumePair(labels[a], labels[b], difference, better)
 
 
-def _with_config(study: Study, table: pd.DataFrame) -> tuple[pd.DataFrame, list[str], list[str]]:
+def _with_config(study: Study, table: pd.DataFrame) -> tuple[Runs, dict[str, Any]]:
     """Return a study's trials, the axes that name its shapes, and those of competing settings."""
     manifest = study.manifest
     question = manifest.question or {}
@@ -307,7 +299,8 @@ def _with_config(study: Study, table: pd.DataFrame) -> tuple[pd.DataFrame, list[
         axis: table[axis].astype(object).where(table[axis].notna(), "none")
         for axis in (*config, *nuisance)
     }
-    return table.assign(**filled), config, nuisance
+    runs = Runs(table.assign(**filled), manifest.metric)
+    return runs, {"config": config, "nuisance": nuisance}
 
 
 def _shared(

@@ -2,47 +2,25 @@
 
 from pathlib import Path
 
-from markupsafe import Markup
-
-from analysis.charts.plotly_page import plotly_script
 from analysis.compare.charts import comparison_charts
 from analysis.compare.result import Comparison, StudySide
 from analysis.compare.text import comparison_sentences, comparison_tables
-from analysis.page import (
-    TEMPLATES,
-    content_policy,
-    embed,
-    environment,
-    figures_data,
-    write_page,
-)
 from analysis.questions.lean.text import groups_sentences
+from analysis.report.page import render, write_page
 
 
 def build_comparison_page(comparison: Comparison) -> str:
-    """Return the whole page as HTML."""
-    drawn = comparison_charts(comparison)
-    figures = figures_data(drawn)
-    script = (TEMPLATES / "report_figures.js").read_text("utf-8")
-    return (
-        environment()
-        .get_template("compare.html.j2")
-        .render(
-            title=", ".join(side.label for side in comparison.studies),
-            answers=[(side.label, _sentences(side)) for side in comparison.studies],
-            sentences=comparison_sentences(comparison),
-            charts=drawn,
-            figures=figures["figures"],
-            tables=comparison_tables(comparison),
-            source_diff=comparison.source_diff,
-            hv_note=comparison.hv_note,
-            warnings=comparison.warnings,
-            css=Markup((TEMPLATES / "report.css").read_text("utf-8")),
-            policy=content_policy(plotly_script(), script),
-            plotly_script=Markup(plotly_script()),
-            figures_script=Markup(script),
-            figures_json=embed(figures),
-        )
+    return render(
+        "compare.html.j2",
+        comparison_charts(comparison),
+        ("report_figures.js",),
+        title=", ".join(side.label for side in comparison.studies),
+        answers=[(side.label, _sentences(side)) for side in comparison.studies],
+        sentences=comparison_sentences(comparison),
+        tables=comparison_tables(comparison),
+        source_diff=comparison.source_diff,
+        hv_note=comparison.hv_note,
+        warnings=comparison.warnings,
     )
 
 

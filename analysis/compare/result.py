@@ -16,10 +16,9 @@ class CompareSettings(Jsonable):
     """Every choice the comparison makes.
 
     Attributes:
-        draws: draws of the fronts.
+        draws, rng_seed: draws of the fronts, and their seed.
         confidence: level of every interval.
         crash_sd: runs this many pooled robust sd below their shape's median are screened.
-        rng_seed: seed of the draws.
     """
 
     draws: int = 2000
@@ -34,11 +33,8 @@ class StudySide(Jsonable):
 
     Attributes:
         label: its name, made unique among those compared.
-        folder: where it lies.
-        trials, finished: how many trials it has, and how many ran to their end.
-        answer: its own answer in a sentence.
-        problem: why it has none; None if it has.
-        transition, lean, lean_groups: the results behind it.
+        finished: how many of its trials ran to their end.
+        answer, problem: its own answer in a sentence, or why it has none.
         pareto: its front, over the costs that are compared.
         hv: the hypervolume of that front, scaled and bounded as all of them are; None without one.
     """
@@ -63,7 +59,6 @@ class TransitionPair(Jsonable):
     """Where two studies place the collapse.
 
     Attributes:
-        both_claim: both verdicts say that there is a collapse.
         common_set: head counts in the confidence sets of both.
         p_lower, p_equal, p_higher: share of pairs of draws in which the first study's h* is lower
             than, equal to, higher than the second's.
@@ -126,13 +121,10 @@ class Comparison(Jsonable):
     """Two or more studies side by side.
 
     Attributes:
-        studies: in the order given.
         metric, goal, costs: what the fronts are made of; empty where there are none.
         hv_note: how the hypervolumes were computed, or why they were not.
-        transitions: every pair of studies that ask for a transition along the same axis.
-        volumes: every pair of fronts.
-        shared: every pair of studies.
-        differences: in sweep, preset, settings, code, data and machine.
+        transitions, volumes, shared: every pair of studies that ask along one axis, that have a
+            front, and that there is.
         source_diff: how each study's sweep file differs from the first one's, as a unified diff.
         apart: that the studies learn from other data, and how: then nothing is ranked and there are
             no pairs. Empty where they learn the same.

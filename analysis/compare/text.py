@@ -38,7 +38,6 @@ def comparison_tables(comparison: Comparison) -> list[tuple[str, Table]]:
 
 
 def studies_table(comparison: Comparison) -> Table:
-    """Return one row a study."""
     rows = tuple(
         (side.label, side.sweep, side.preset, f"{side.finished} of {side.trials}")
         for side in comparison.studies
@@ -47,7 +46,6 @@ def studies_table(comparison: Comparison) -> Table:
 
 
 def transitions_table(comparison: Comparison) -> Table:
-    """Return where each study places the collapse, and its verdict."""
     header = ("study", "verdict", "h*", "95% set", "bracket", "drop", "p (abrupt)", "reading")
     rows = []
     for side in comparison.studies:
@@ -72,7 +70,6 @@ def transitions_table(comparison: Comparison) -> Table:
 
 
 def agreement_table(comparison: Comparison) -> Table:
-    """Return, for each pair, whether the places of the collapse can be the same."""
     header = ("studies", "in both sets", "first lower", "equal", "first higher", "dimension")
     rows = []
     for pair in comparison.transitions:
@@ -111,43 +108,33 @@ def _lean_results(side: StudySide) -> list[tuple[str, LeanResult]]:
 
 
 def lean_table(comparison: Comparison) -> Table:
-    """Return what each study chose as the leanest equivalent."""
     header = ("study", "baseline", "choice", "difference", "Holm", "margin", "saves")
     rows = []
     for side in comparison.studies:
         for label, result in _lean_results(side):
-            row = chosen_row(result)
-            rows.append(
-                (
-                    label,
-                    result.baseline_label,
-                    row.label if row is not None else result.verdict.replace("_", " "),
-                    f"{interval_text(row.ci, result.settings.confidence)}{_losses(row, result)}"
-                    if row is not None
-                    else NONE,
-                    p_text(row.p_holm) if row is not None else NONE,
-                    number_text(result.margin),
-                    ", ".join(
-                        f"{percent_text(round(share, 3))} of {cost_title(cost)}"
-                        for cost, share in row.saving.items()
-                        if math.isfinite(share)
-                    )
-                    if row is not None
-                    else NONE,
-                )
+            row, margin = chosen_row(result), number_text(result.margin)
+            if row is None:
+                verdict = result.verdict.replace("_", " ")
+                rows.append((label, result.baseline_label, verdict, NONE, NONE, margin, NONE))
+                continue
+            ci = f"{interval_text(row.ci, result.settings.confidence)}{_losses(row, result)}"
+            saved = ", ".join(
+                f"{percent_text(round(share, 3))} of {cost_title(cost)}"
+                for cost, share in row.saving.items()
+                if math.isfinite(share)
             )
+            holm = p_text(row.p_holm)
+            rows.append((label, result.baseline_label, row.label, ci, holm, margin, saved))
     return Table(header, tuple(rows))
 
 
 def _losses(row: LeanRow, result: LeanResult) -> str:
-    """Return which runs are missing from a difference, in brackets."""
     pairs = ((row.label, row.lost), (result.baseline_label, result.baseline_lost))
     named = losses_named(pairs)
     return f" (of the runs left: {named})" if named else ""
 
 
 def volumes_table(comparison: Comparison) -> Table:
-    """Return the hypervolume of each front in the common frame."""
     rows = tuple(
         (side.label, _interval(side.hv, comparison.settings.confidence))
         for side in comparison.studies
@@ -158,7 +145,6 @@ def volumes_table(comparison: Comparison) -> Table:
 
 
 def volume_pairs_table(comparison: Comparison) -> Table:
-    """Return by how much one front dominates more than another."""
     rows = tuple(
         (
             f"{pair.first} minus {pair.second}",
@@ -171,7 +157,6 @@ def volume_pairs_table(comparison: Comparison) -> Table:
 
 
 def shared_table(comparison: Comparison) -> Table:
-    """Return how many trials each pair has in common."""
     header = ("studies", "trials of both", "same point and seed, other trial")
     rows = tuple(
         (f"{pair.first} and {pair.second}", str(pair.same), str(pair.changed))
@@ -185,13 +170,11 @@ def shared_table(comparison: Comparison) -> Table:
 
 
 def differences_table(comparison: Comparison) -> Table:
-    """Return what is recorded of the studies and not the same in all."""
     header = ("what", *(side.label for side in comparison.studies))
     return Table(header, tuple((row.what, *row.values) for row in comparison.differences))
 
 
 def comparison_sentences(comparison: Comparison) -> list[str]:
-    """Return what the comparison comes to."""
     if comparison.apart:
         return [comparison.apart]
     sentences = []

@@ -35,15 +35,7 @@ def volumes(
     draws: int,
     rng_seed: int,
 ) -> tuple[list[Volume], str]:
-    """Return the hypervolume of every front in the common frame, and how it was computed.
-
-    Args:
-        fronts: the shapes of each study.
-        goal: whether the metric is minimised or maximised.
-        costs: columns to keep small.
-        draws: draws of every front.
-        rng_seed: their seed.
-    """
+    """Return the hypervolume of every front in the common frame, and how it was computed."""
     library = moocore()
     if len(costs) > 1 and library is None:
         return [], "a hypervolume of three or more objectives needs the optional package moocore"

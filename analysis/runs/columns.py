@@ -40,7 +40,6 @@ class RunColumns(TypedDict, total=False):
 
 
 def require(frame: pd.DataFrame, names: Sequence[str], what: str) -> None:
-    """Refuse a frame that lacks one of the columns ``names``."""
     missing = [name for name in names if name not in frame.columns]
     if missing:
         present = ", ".join(str(name) for name in frame.columns)
@@ -79,6 +78,12 @@ def as_numbers(column: "pd.Series[Any]", name: str, *, infinite: bool = False) -
         row = int(np.flatnonzero(np.isinf(values))[0])
         raise UserError(f"column {name!r} holds an infinity in row {row}")
     return values
+
+
+def in_order(value: AxisValue) -> tuple[bool, float, str]:
+    """Return a key that sorts numbers before names."""
+    is_name = isinstance(value, str)
+    return is_name, 0.0 if is_name else float(value), str(value)
 
 
 def plain(value: object) -> AxisValue:

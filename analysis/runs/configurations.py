@@ -26,14 +26,11 @@ class Configuration:
     """One model shape with its full-budget runs.
 
     Attributes:
-        config: axis values.
-        label: the same in words.
         values: metric of every full-budget run that did not crash, in the table's order.
         costs: mean of each cost over the runs that have it.
         cost_values: each cost, run by run, as long as ``values``.
         crash_share: screened, failed, diverged and too large runs among all that ended.
         outcomes: (metric, costs...) of every full-budget run, crashed ones too, by replicate.
-        lost: runs that are in no mean.
         tuned: its settings of a nuisance axis; None without such an axis.
     """
 
@@ -84,27 +81,17 @@ def seed_spread(
 ) -> Moderated:
     """Return the moderated seed sd of each shape, in the metric's unit.
 
-    Args:
-        found: the shapes.
-        sign: 1 where higher is better, else -1.
-        max_prior_df: see `analysis.statistics.moderated.moderate`.
+    ``sign`` is 1 where higher is better, else -1; for ``max_prior_df`` see `moderate`.
     """
-    if all(item.tuned is None or item.tuned.fit is None for item in found):
-        return moderate([sign * item.values for item in found], max_prior_df)
     fits = [item.tuned.fit if item.tuned is not None else None for item in found]
-    df = np.array(
-        [
-            float(fit.df if fit else max(item.values.size - 1, 0))
-            for item, fit in zip(found, fits, strict=True)
-        ]
-    )
-    variance = np.array(
-        [
-            fit.variance if fit else item.values.var(ddof=1) if item.values.size > 1 else math.nan
-            for item, fit in zip(found, fits, strict=True)
-        ]
-    )
-    return moderate_variances(variance, df, max_prior_df)
+    if not any(fits):
+        return moderate([sign * item.values for item in found], max_prior_df)
+    df, variance = [], []
+    for item, fit in zip(found, fits, strict=True):
+        own = item.values.var(ddof=1) if item.values.size > 1 else math.nan
+        df.append(float(fit.df if fit else max(item.values.size - 1, 0)))
+        variance.append(fit.variance if fit else own)
+    return moderate_variances(np.array(variance), np.array(df), max_prior_df)
 
 
 def group_configurations(
@@ -147,6 +134,7 @@ def group_configurations(
     stopped = [group for group in groups if group.is_stopped]
     whole = [group for group in groups if not group.is_stopped]
     usable = [group for group in whole if group.complete.any()]
+    unusable = [group for group in whole if not group.complete.any()]
     if not usable and stopped:
         raise UserError(
             f"no configuration has all its runs at full budget with a {metric}: "
@@ -159,8 +147,12 @@ def group_configurations(
             f"{len(stopped)} configurations lost runs to early stopping and are not compared: the"
             " runs they kept are those that did well"
         )
-    if len(usable) < len(whole):
-        warnings.append(_unusable([group for group in whole if not group.complete.any()]))
+    if unusable:
+        lost = [(_label(group.config), Losses.of(group.status)) for group in unusable]
+        named = losses_named(lost)
+        warnings.append(
+            f"{len(unusable)} configurations have no full-budget run{f': {named}' if named else ''}"
+        )
     crashed = screen_crashes([sign * group.value[group.complete] for group in usable], crash_sd)
     found = [
         _configuration(group, bad, tuned.get(tuple(group.config.values())))
@@ -168,8 +160,7 @@ def group_configurations(
     ]
     if named := losses_named([(item.label, item.lost) for item in found]):
         warnings.append(f"some means are those of the runs that were left: {named}")
-    screened = sum(int(bad.sum()) for bad in crashed)
-    if screened:
+    if screened := sum(int(bad.sum()) for bad in crashed):
         warnings.append(
             f"{screened} crashed runs (over {crash_sd:g} seed sd below their configuration's"
             " median) are left out of the means and shown as crash share"
@@ -215,7 +206,6 @@ class _Group:
 
 
 def _groups(runs: pd.DataFrame, config: Sequence[str], costs: Sequence[str]) -> list[_Group]:
-    """Return the runs shape by shape, sorted by their axis values."""
     number = runs.groupby(list(config), sort=True).ngroup().to_numpy()
     order = np.argsort(number, kind="stable")
     starts = np.flatnonzero(np.diff(number[order], prepend=-1))
@@ -277,19 +267,11 @@ def _mean(values: FloatArray) -> float:
     return float(np.nansum(values)) / known if known else math.nan
 
 
-def _unusable(groups: Sequence[_Group]) -> str:
-    """Return that these shapes have no full-budget run, and what became of their runs."""
-    named = losses_named([(_label(group.config), Losses.of(group.status)) for group in groups])
-    return f"{len(groups)} configurations have no full-budget run{f': {named}' if named else ''}"
-
-
 def _label(axis_values: Config) -> str:
-    return _own_name(axis_values) or describe(axis_values)
-
-
-def _own_name(axis_values: Config) -> str | None:
-    """Return the name of a shape that has one: a word, or the entry of a column called config."""
-    if len(axis_values) != 1:
-        return None
-    ((column, value),) = axis_values.items()
-    return str(value) if column == "config" or isinstance(value, str) else None
+    """Return the name of a shape that has one, a word or the entry of a column called config, else
+    its axis values in words."""
+    if len(axis_values) == 1:
+        ((column, value),) = axis_values.items()
+        if column == "config" or isinstance(value, str):
+            return str(value)
+    return describe(axis_values)

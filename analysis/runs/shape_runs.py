@@ -9,12 +9,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 
-from analysis.runs.columns import RunColumns, plain
+from analysis.runs.columns import RunColumns, in_order, plain
 from analysis.runs.configurations import describe
 from analysis.runs.losses import Losses, losses_named
 from analysis.runs.scale import check_goal, metric_span, transform
@@ -46,7 +46,6 @@ class Shape:
 
     @property
     def mean(self) -> float:
-        """Mean quality over the replicates."""
         return float(np.mean(list(self.quality.values())))
 
 
@@ -59,11 +58,8 @@ class ShapeRuns:
         axes: axes that vary by themselves and hold numbers.
         names: axes that vary and hold names; shapes are compared within one value of each.
         follows: axis to the axes that determine it; it is no axis of its own.
-        metric: name of the metric column.
-        goal: min or max.
         scale: how the metric became quality; None is the metric's own unit.
         cost: name of the cost column, or None.
-        warnings: choices made on the way.
         are_replicates_named: whether runs of the same name in two shapes share their seed.
     """
 
@@ -80,12 +76,10 @@ class ShapeRuns:
 
     @property
     def usable(self) -> tuple[Shape, ...]:
-        """The shapes that can be compared."""
         return tuple(shape for shape in self.shapes if not shape.lost)
 
     @property
     def span(self) -> Span:
-        """The range of the metric."""
         seen = [q for shape in self.shapes for q in shape.quality.values()]
         return metric_span(
             [to_metric(q, self.goal, self.scale) for q in seen], self.goal, self.scale
@@ -97,7 +91,6 @@ class ShapeRuns:
         return difference_span(self.span) if self.scale in (None, "loss") else ANYWHERE
 
     def values(self, axis: str) -> list[float]:
-        """Return the numbers that ``axis`` takes, ascending."""
         return sorted({float(shape.config[axis]) for shape in self.shapes})
 
 
@@ -122,11 +115,9 @@ def read_shapes(
     """Return the shapes of a table.
 
     Args:
-        frame: one row a run.
         config: columns that name a shape. Numbers are axes, names are held; a column that follows
             others (a head width that is embed_dim / heads) is found and not held.
-        metric: column of the result.
-        goal: whether it is minimised or maximised.
+        metric, goal: column of the result, and whether it is minimised or maximised.
         scale: how it is put on an axis; None leaves it in its own unit.
         eval_size: evaluation examples behind an accuracy (scale ``accuracy``).
         costs: the first decides which shapes cost the same, and which are smaller.
@@ -156,9 +147,13 @@ def read_shapes(
     if not done.any():
         raise UserError(f"no run of the table reached its full budget with a {metric}")
     runs["quality"] = np.nan
-    found, notes = _quality(runs.loc[done, "value"].to_numpy(np.float64), goal, scale, eval_size)
-    runs.loc[done, "quality"] = found
-    warnings += [note.replace("{metric}", metric) for note in notes]
+    values = runs.loc[done, "value"].to_numpy(np.float64)
+    if scale is None:
+        runs.loc[done, "quality"] = values if goal == "max" else -values
+    else:
+        y, notes = transform(values, scale, eval_size, metric)
+        runs.loc[done, "quality"] = -y
+        warnings += notes
     columns = [name for name in config if runs[name].nunique() > 1]
     axes, names, follows = _roles(runs, columns)
     for axis in axes:
@@ -167,10 +162,9 @@ def read_shapes(
                 f"axis {axis!r} holds an infinite value; distances between shapes need finite "
                 "numbers: correct or remove these rows"
             )
-    if follows:
-        warnings += [
-            f"{name} moves with {by}; what {by} does includes it" for name, by in follows.items()
-        ]
+    warnings += [
+        f"{name} moves with {by}; what {by} does includes it" for name, by in follows.items()
+    ]
     shapes = _shapes(runs, config, [*axes, *names], cost, crash_sd, warnings)
     return ShapeRuns(
         tuple(shapes),
@@ -187,7 +181,6 @@ def read_shapes(
 
 
 def to_metric(quality: float, goal: Goal, scale: Scale | None) -> float:
-    """Return the metric that stands for ``quality``."""
     if scale == "error":
         return float(10.0**-quality)
     if scale == "accuracy":
@@ -203,18 +196,6 @@ def to_quality(metric: float, goal: Goal, scale: Scale | None) -> float:
     return metric if scale is None and goal == "max" else -metric
 
 
-def _quality(
-    values: "np.ndarray[tuple[int], np.dtype[np.float64]]",
-    goal: Goal,
-    scale: Scale | None,
-    eval_size: int | None,
-) -> "tuple[np.ndarray[tuple[int, ...], np.dtype[np.float64]], list[str]]":
-    if scale is None:
-        return (values if goal == "max" else -values), []
-    y, notes = transform(values, scale, eval_size, "{metric}")
-    return -y, notes
-
-
 def _roles(
     runs: pd.DataFrame, columns: list[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
@@ -225,9 +206,7 @@ def _roles(
     if {"heads", "head_dim", "embed_dim"} <= set(ordered) and bool(
         (shapes["heads"] * shapes["head_dim"] == shapes["embed_dim"]).all()
     ):
-        fixed = [name for name in ("heads", "head_dim", "embed_dim") if shapes[name].nunique() == 1]
-        if not fixed:
-            follows["embed_dim"] = "heads and head_dim"
+        follows["embed_dim"] = "heads and head_dim"
     for first, second in combinations(ordered, 2):
         if first in follows or second in follows:
             continue
@@ -256,16 +235,17 @@ def _shapes(
 ) -> list[Shape]:
     columns = [runs[name].tolist() for name in config]
     prices = runs[cost].tolist() if cost is not None else [math.nan] * len(runs)
-    groups: dict[tuple[AxisValue, ...], list[_Run]] = {}
+    groups: dict[tuple[AxisValue, ...], list[tuple[str, float, str, float]]] = {}
     for *values, replicate, quality, status, price in zip(
         *columns, runs["replicate"], runs["quality"], runs["status"], prices, strict=True
     ):
         key = tuple(plain(value) for value in values)
-        groups.setdefault(key, []).append(_Run(replicate, quality, status, price))
-    full = [
-        np.array([run.quality for run in rows if run.status == "finished"], dtype=np.float64)
+        groups.setdefault(key, []).append((replicate, quality, status, price))
+    done = [
+        [(replicate, quality) for replicate, quality, status, _ in rows if status == "finished"]
         for rows in groups.values()
     ]
+    full = [np.array([quality for _, quality in own], dtype=np.float64) for own in done]
     tested = iter(screen_crashes([values for values in full if values.size], crash_sd))
     crashed = [next(tested) if values.size else np.zeros(0, bool) for values in full]
     screened = sum(int(bad.sum()) for bad in crashed)
@@ -276,17 +256,16 @@ def _shapes(
         )
     shapes = []
     losses = []
-    for (key, rows), bad in zip(groups.items(), crashed, strict=True):
+    for (key, rows), own, bad in zip(groups.items(), done, crashed, strict=True):
         values_of = dict(zip(config, key, strict=True))
         label = describe({name: values_of[name] for name in shown} or values_of)
-        paid = [run.price for run in rows if not math.isnan(run.price)]
+        statuses = [status for *_, status, _ in rows]
+        paid = [price for *_, price in rows if not math.isnan(price)]
         if cost is not None and not paid:
             raise UserError(f"cost {cost!r} is missing for {label}")
-        stopped = any(run.status == "stopped_early" for run in rows)
-        done = [run for run in rows if run.status == "finished"]
-        kept = [run for run, is_bad in zip(done, bad, strict=True) if not is_bad]
-        quality = {run.replicate: run.quality for run in sorted(kept, key=lambda r: r.replicate)}
-        losses.append((label, Losses.of((run.status for run in rows), int(bad.sum()))))
+        stopped = "stopped_early" in statuses
+        quality = dict(sorted(run for run, is_bad in zip(own, bad, strict=True) if not is_bad))
+        losses.append((label, Losses.of(statuses, int(bad.sum()))))
         shapes.append(
             Shape(
                 values_of,
@@ -298,17 +277,4 @@ def _shapes(
         )
     if named := losses_named(losses):
         warnings.append(f"shapes are read from the runs that are left: {named}")
-    return sorted(shapes, key=lambda shape: [_order(shape.config[name]) for name in config])
-
-
-class _Run(NamedTuple):
-    replicate: str
-    quality: float
-    status: str
-    price: float
-
-
-def _order(value: AxisValue) -> tuple[bool, float, str]:
-    """Return a key that sorts numbers before names."""
-    is_name = isinstance(value, str)
-    return is_name, 0.0 if is_name else float(value), str(value)
+    return sorted(shapes, key=lambda shape: [in_order(shape.config[name]) for name in config])

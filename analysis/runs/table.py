@@ -104,9 +104,8 @@ class Runs:
         _refuse_duplicates(runs, list(keys), replicate)
         warnings = list(notes)
         blank = runs["status"].eq("finished") & runs["value"].isna()
-        if blank.any():
+        if count := int(blank.sum()):
             runs.loc[blank, "status"] = "failed"
-            count = int(blank.sum())
             warnings.append(f"{count} finished runs have no {self.metric}; counted as failed")
         runs["complete"] = runs["status"].eq("finished")
         return runs, warnings
@@ -141,8 +140,7 @@ class Runs:
                     "TERMINATED is also Ray Tune's word for a trial that its scheduler stopped;"
                     " name the column of the budget to tell the two apart",
                 )
-        runs["reached"] = np.nan
-        runs["budget"] = np.nan
+        runs["reached"] = runs["budget"] = np.nan
         if budget_column is not None:
             reached = as_numbers(frame[budget_column], budget_column)
             runs["reached"] = reached

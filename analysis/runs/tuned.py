@@ -11,7 +11,7 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
-from analysis.runs.columns import plain
+from analysis.runs.columns import in_order, plain
 from analysis.statistics.cross_fitting import CrossFit, cross_fit
 from analysis.values import AxisValue, Config
 from hsweep.design.question import Goal
@@ -60,11 +60,8 @@ def tuned_runs(
     setting of their shape; the others are set aside and counted. A shape of which none competes is
     returned as it is.
 
-    Args:
-        runs: checked rows (`Runs.rows`), one a shape, setting and seed.
-        config: columns that name a shape.
-        nuisance: columns of the settings.
-        goal: whether the metric is minimised or maximised.
+    ``runs`` are checked rows (`Runs.rows`), one a shape, setting and seed; ``config`` and
+    ``nuisance`` the columns that name shapes and settings.
     """
     sign = 1.0 if goal == "max" else -1.0
     kept: list[int] = []
@@ -112,16 +109,13 @@ def _by_values(
     rows = list(range(len(runs))) if at is None else list(at)
     values = [runs[name].tolist() for name in columns]
     keys = {row: tuple(plain(column[row]) for column in values) for row in rows}
-    order = {key: rank for rank, key in enumerate(sorted(set(keys.values()), key=_sortable))}
+    order = {key: rank for rank, key in enumerate(sorted(set(keys.values()), key=_in_order))}
     rows.sort(key=lambda row: order[keys[row]])
     return [(key, list(group)) for key, group in groupby(rows, key=keys.__getitem__)]
 
 
-def _sortable(key: Key) -> list[tuple[bool, float, str]]:
-    return [
-        (isinstance(value, str), 0.0 if isinstance(value, str) else float(value), str(value))
-        for value in key
-    ]
+def _in_order(key: Key) -> list[tuple[bool, float, str]]:
+    return [in_order(value) for value in key]
 
 
 def _competing(settings: Sequence[_Setting]) -> list[_Setting]:

@@ -28,6 +28,11 @@ def difference_span(span: Span, times: int = 1) -> Span:
     return -reach, reach
 
 
+def negated(interval: Interval) -> Interval:
+    """Return the interval of what has the opposite sign."""
+    return Interval(-interval.estimate, -interval.high, -interval.low)
+
+
 def clipped(interval: Interval, span: Span) -> Interval:
     """Return an interval and its estimate cut at the ends of a range; NaN stays NaN."""
     low, high = span

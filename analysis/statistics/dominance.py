@@ -23,8 +23,6 @@ def dominated(quality: FloatArray, cost: FloatArray, epsilon: float) -> Mask:
         cost: lower is better, shape [draws or 1, shapes, costs].
         epsilon: a cheaper shape also dominates if it is worse by no more than this; not negative.
     """
-    if cost.shape[2] == 1:
-        return _by_one_cost(quality, cost[:, :, 0], epsilon)
     if cost.shape[0] == 1:
         return _by_exact_costs(quality, cost[0], epsilon)
     return np.array(
@@ -47,41 +45,6 @@ def dominated_share(quality: FloatArray, cost: FloatArray, epsilon: float) -> Fl
     return np.asarray(counts / draws, dtype=np.float64)
 
 
-def _by_one_cost(quality: FloatArray, cost: FloatArray, epsilon: float) -> Mask:
-    """Sort by cost, best first among equals: the best of all cheaper ones decides."""
-    if cost.shape[0] == 1:
-        order = np.argsort(cost, axis=1, kind="stable")
-    else:
-        order = np.lexsort((-quality, cost), axis=1)
-    sorted_cost = np.take_along_axis(cost, order, axis=1)
-    begins = np.ones(sorted_cost.shape, dtype=bool)
-    begins[:, 1:] = sorted_cost[:, 1:] != sorted_cost[:, :-1]
-    # Of every place, the first one of the same cost.
-    places = np.arange(cost.shape[1])
-    first = np.maximum.accumulate(np.where(begins, places, 0), axis=1)
-    if cost.shape[0] == 1:
-        own = quality[:, order[0]]
-        starts = np.flatnonzero(begins[0])
-        equal = np.repeat(
-            np.maximum.reduceat(own, starts, axis=1),
-            np.diff(starts, append=own.shape[1]),
-            axis=1,
-        )
-    else:
-        own = np.take_along_axis(quality, order, axis=1)
-        equal = np.take_along_axis(own, first, axis=1)
-    best = np.full((own.shape[0], own.shape[1] + 1), -np.inf)
-    np.maximum.accumulate(own, axis=1, out=best[:, 1:])
-    cheaper = best[:, first[0]] if cost.shape[0] == 1 else np.take_along_axis(best, first, axis=1)
-    result = np.empty(quality.shape, dtype=bool)
-    beaten = (cheaper >= own - epsilon) | (equal > own)
-    if cost.shape[0] == 1:
-        result[:, order[0]] = beaten
-    else:
-        np.put_along_axis(result, order, beaten, axis=1)
-    return result
-
-
 def _by_exact_costs(quality: FloatArray, cost: FloatArray, epsilon: float) -> Mask:
     """Go from cheap to dear: the best of what is cheaper is that of the nearest ones below."""
     points, group = np.unique(cost, axis=0, return_inverse=True)
@@ -91,11 +54,14 @@ def _by_exact_costs(quality: FloatArray, cost: FloatArray, epsilon: float) -> Ma
     # Rows of draws, so that the best of a few shapes is read along memory.
     equal = np.maximum.reduceat(quality.T[order], starts, axis=0)
     cheaper = np.full(equal.shape, -np.inf)
-    reached = np.empty(equal.shape)
-    for at, point in enumerate(points):
-        if below := _nearest_below(points[:at], point):
-            np.maximum.reduce(reached[below], axis=0, out=cheaper[at])
-        np.maximum(cheaper[at], equal[at], out=reached[at])
+    if points.shape[1] == 1:
+        np.maximum.accumulate(equal[:-1], axis=0, out=cheaper[1:])
+    else:
+        reached = np.empty(equal.shape)
+        for at, point in enumerate(points):
+            if below := _nearest_below(points[:at], point):
+                np.maximum.reduce(reached[below], axis=0, out=cheaper[at])
+            np.maximum(cheaper[at], equal[at], out=reached[at])
     return np.asarray(
         (quality - epsilon <= cheaper[group].T) | (quality < equal[group].T), dtype=bool
     )

@@ -30,8 +30,7 @@ def endings_table(
     """Return what befell the trials besides training to the end; no row where nothing did.
 
     Args:
-        trials: one row a trial; of ``status``, ``reason``, ``failures``, ``micro_batch`` and
-            ``reused_from`` any may be missing.
+        trials: one row a trial; any column but the axes may be missing.
         reports: one row a report; ``key`` and ``note``, if there are notes.
         axes: the swept axes.
         orphaned: how many trials are no longer part of the study, by the reason.
@@ -50,7 +49,6 @@ def endings_table(
 
 
 def revisions_table(revisions: Sequence[Mapping[str, Any]]) -> Table:
-    """Return when the study's sweep was edited, and what that made of its trials."""
     rows = [
         (
             time.strftime("%Y-%m-%d %H:%M", time.localtime(float(each.get("time", 0)))),
@@ -109,11 +107,8 @@ def _column(trials: pd.DataFrame, name: str) -> list[Any]:
     """Return a column, None where nothing is recorded or there is no such column."""
     if name not in trials.columns:
         return [None] * len(trials)
-    column = trials[name]
-    return [
-        None if is_missing else value
-        for value, is_missing in zip(column.tolist(), column.isna().tolist(), strict=True)
-    ]
+    column = trials[name].astype(object)
+    return column.where(column.notna(), None).tolist()
 
 
 def _value(value: Any) -> str:

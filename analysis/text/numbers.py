@@ -11,15 +11,9 @@ from hsweep.design.question import Scale
 
 Tone = Literal["found", "partial", "absent", "unknown"]
 """How a verdict is coloured: an established finding, part of one, none, or no verdict at all."""
-
-
 MINUS: Final = "\N{MINUS SIGN}"
-
-
 NONE: Final = "\N{EN DASH}"
 """What stands where there is no number."""
-
-
 _COST_TITLES: Final = {
     "num_params": "parameters",
     "flops_per_example": "FLOPs per example",
@@ -27,8 +21,6 @@ _COST_TITLES: Final = {
     "wall_seconds": "wall time",
     "latency_seconds": "latency",
 }
-
-
 _COST_UNITS: Final = {"train_memory_bytes": "B", "wall_seconds": "s", "latency_seconds": "s"}
 
 
@@ -67,12 +59,10 @@ def p_text(p: float | None) -> str:
 
 
 def interval_text(interval: Interval, confidence: float = 0.95) -> str:
-    """Return an estimate with its interval in words."""
     return f"{number_text(interval.estimate)}, {ends_text(interval, confidence)}"
 
 
 def ends_text(interval: Interval, confidence: float = 0.95) -> str:
-    """Return the two ends of an interval in words."""
     return (
         f"{percent_text(confidence)} interval "
         f"{number_text(interval.low)} to {number_text(interval.high)}"
@@ -80,7 +70,6 @@ def ends_text(interval: Interval, confidence: float = 0.95) -> str:
 
 
 def percent_text(share: float) -> str:
-    """Return a share as a percentage with up to three digits."""
     return f"{number_text(100 * share)}%"
 
 
@@ -91,17 +80,14 @@ def sentence(text: str) -> str:
 
 
 def y_unit(scale: Scale) -> str:
-    """Return the unit of y on ``scale``."""
     return "nats" if scale == "loss" else "decades"
 
 
 def metric_title(metric: str, scale: Scale) -> str:
-    """Return the axis title of the error that ``scale`` makes of ``metric``."""
     return {"error": metric, "accuracy": f"1 {MINUS} {metric}", "loss": f"{metric} (nats)"}[scale]
 
 
 def cost_title(cost: str) -> str:
-    """Return a cost column's name in words."""
     return _COST_TITLES.get(cost, cost)
 
 
@@ -111,12 +97,10 @@ def cost_unit(cost: str) -> str:
 
 
 def cost_text(cost: str, value: float | None) -> str:
-    """Return a cost with its unit."""
     return si_text(value, cost_unit(cost))
 
 
 def axis_text(value: AxisValue) -> str:
-    """Return an axis value in words."""
     return value if isinstance(value, str) else f"{value:g}"
 
 

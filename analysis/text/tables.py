@@ -30,7 +30,6 @@ class Table:
 
 
 def varying_columns(trials: pd.DataFrame, axes: Sequence[str]) -> list[str]:
-    """Return the axes that take more than one value among the trials."""
     return [
         name for name in axes if name in trials.columns and trials[name].nunique(dropna=False) > 1
     ]

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os.path
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -86,20 +87,13 @@ def status_counts(trials: pd.DataFrame) -> list[StatusCount]:
 
     An unknown status is counted under its own name, never dropped.
     """
-    found = _value_counts(trials, "status")
+    found = Counter(map(str, trials["status"]) if "status" in trials.columns else ())
     names = [*STATUS_LABELS, *(name for name in found if name not in STATUS_LABELS)]
     return [
-        StatusCount(name, STATUS_LABELS.get(name, name), found.get(name, 0))
+        StatusCount(name, STATUS_LABELS.get(name, name), found[name])
         for name in names
-        if name in _ALWAYS_COUNTED or found.get(name, 0)
+        if name in _ALWAYS_COUNTED or found[name]
     ]
-
-
-def _value_counts(trials: pd.DataFrame, column: str) -> dict[str, int]:
-    if column not in trials.columns:
-        return {}
-    counted = trials[column].astype(str).value_counts()
-    return {str(name): int(count) for name, count in counted.items()}
 
 
 def trial_table(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> TrialTable:
@@ -119,7 +113,7 @@ def trial_table(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> Trial
     columns = []
     cells = []
     for name in ordered:
-        values = _plain_cells(trials[name].tolist())
+        values = [_plain_cell(value) for value in trials[name].tolist()]
         if name == "failures" and not any(values):
             continue
         distinct = set(values)
@@ -144,25 +138,9 @@ def _column_label(name: str) -> str:
     }.get(name, name)
 
 
-def _plain_cells(values: Sequence[Any]) -> list[str | float | int | None]:
-    """Return the cells of a column; a value that stands there often is looked at once."""
-    known: dict[Any, str | float | int | None] = {}
-    cells = []
-    for value in values:
-        kind = type(value)
-        if kind is str:
-            cells.append(value)
-        elif kind is int or kind is float:
-            # 1, 1.0 and True are the same to a dictionary, and 1 and 1.0 the same cell.
-            if value not in known:
-                known[value] = _plain_cell(value)
-            cells.append(known[value])
-        else:
-            cells.append(_plain_cell(value))
-    return cells
-
-
 def _plain_cell(value: Any) -> str | float | int | None:
+    if isinstance(value, str):
+        return value
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or value is pd.NaT or value is pd.NA:
@@ -206,17 +184,15 @@ def cell_table(trials: pd.DataFrame, axes: Sequence[str]) -> Table:
     cells: dict[tuple[Any, ...], dict[str, int]] = {}
     for index, count in zip(counts.index.tolist(), counts.tolist(), strict=True):
         cells.setdefault(tuple(map(_value_text, index[:-1])), {})[index[-1]] = count
-    rows = []
-    for key, numbers in cells.items():
-        started = sum(count for name, count in numbers.items() if name != "planned")
-        rows.append(
-            (
-                *key,
-                str(started),
-                *(str(numbers.get(name, 0)) for name in ways),
-            )
+    rows = tuple(
+        (
+            *key,
+            str(sum(count for name, count in numbers.items() if name != "planned")),
+            *(str(numbers.get(name, 0)) for name in ways),
         )
-    return Table((*names, *endings), tuple(rows))
+        for key, numbers in cells.items()
+    )
+    return Table((*names, *endings), rows)
 
 
 def _value_text(value: Any) -> str:

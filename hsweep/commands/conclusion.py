@@ -65,7 +65,7 @@ class Conclusion:
 def write_study_report(
     study: "Study", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
 ) -> Path:
-    from analysis.report import report_input, write_report
+    from analysis.report.build import report_input, write_report
     from hsweep.tracking.pages import run_urls
 
     urls = run_urls(study.paths.journal, target)

@@ -27,7 +27,7 @@ def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str 
         click.echo(str(write_study_report(study, answer, target, tables)))
         if figures is not None:
             from analysis.charts.matplotlib_print import save_figures
-            from analysis.report import report_charts, report_input
+            from analysis.report.build import report_charts, report_input
 
             charts = report_charts(report_input(study, answer, {}, tables))
             for path in save_figures(charts, figures):

@@ -28,7 +28,7 @@ from analysis.charts.chart import (
 )
 from analysis.charts.matplotlib_print import STYLE, print_figures
 from analysis.charts.plotly_page import figure_json, plotly_figure
-from analysis.report import report_charts
+from analysis.report.build import report_charts
 from analysis.statistics.values import Interval
 
 POINTS = (

@@ -23,7 +23,7 @@ from analysis.questions.conditioning.text import (
     shapes_table,
 )
 from analysis.questions.conditioning.trends import course
-from analysis.report import build_report, report_charts
+from analysis.report.build import build_report, report_charts
 from hsweep.cli import main
 from hsweep.errors import UserError
 

@@ -16,7 +16,7 @@ from analysis.answer import Answer
 from analysis.ask import answer_study
 from analysis.questions.lean.groups import LeanGroups, fit_groups
 from analysis.questions.lean.kind import LeanGroupsFinding
-from analysis.report import build_report, report_charts, report_input
+from analysis.report.build import build_report, report_charts, report_input
 from analysis.runs.table import Runs
 from analysis.terminal import show_answer
 from hsweep import Asha, Sweep, UserError, grid, lean

@@ -29,7 +29,7 @@ from analysis.charts.matplotlib_print import (
     print_figures,
     save_figures,
 )
-from analysis.report import report_charts
+from analysis.report.build import report_charts
 from hsweep.cli import main
 from hsweep.paths import Home
 
@@ -50,7 +50,7 @@ def settings():  # reading the backend itself would import pyplot
 before = settings()
 import report_examples
 from analysis.charts.matplotlib_print import save_figures
-from analysis.report import report_charts
+from analysis.report.build import report_charts
 lean, transition = (
     report_charts(made()) for made in (report_examples.lean_input, report_examples.report_input)
 )

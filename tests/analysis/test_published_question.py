@@ -21,7 +21,7 @@ from analysis.questions.published.text import (
     published_sentence,
     published_table,
 )
-from analysis.report import build_report
+from analysis.report.build import build_report
 from analysis.statistics.printed import PrintedDifference, best_of_normal, printed_difference
 from hsweep.errors import UserError
 

@@ -12,7 +12,7 @@ import pytest
 import report_examples as examples
 from browsing import open_browser, open_page, requested, wait_for
 
-from analysis.report import ReportInput, write_report
+from analysis.report.build import ReportInput, write_report
 from analysis.text.numbers import NONE
 
 Make = Callable[[], ReportInput]

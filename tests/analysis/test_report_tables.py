@@ -22,7 +22,7 @@ from analysis.questions.pareto.text import pareto_table
 from analysis.questions.transition.charts import MAX_RUN_POINTS, transition_charts
 from analysis.questions.transition.result import RunValue, TransitionResult
 from analysis.questions.transition.text import cells_table, missing_table, reading_table
-from analysis.report import settings_table
+from analysis.report.build import settings_table
 from analysis.text import tables
 from analysis.text import trials as trial_tables
 from analysis.text.numbers import NONE

@@ -17,7 +17,7 @@ from analysis.questions.lean.result import LeanResult
 from analysis.questions.transition.charts import transition_charts
 from analysis.questions.transition.result import MissingTrials, TransitionSettings
 from analysis.questions.transition.text import reading_table
-from analysis.report import build_report
+from analysis.report.build import build_report
 from analysis.runs.tuned import TunedSetting
 from analysis.statistics.values import Interval
 from analysis.terminal import show_answer

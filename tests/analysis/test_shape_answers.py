@@ -27,8 +27,8 @@ from analysis.questions.surrogate import fit as surrogate
 from analysis.questions.surrogate.charts import surrogate_charts
 from analysis.questions.surrogate.kind import SURROGATE
 from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
-from analysis.report import build_report, report_charts
-from analysis.report import report_input as study_report
+from analysis.report.build import build_report, report_charts
+from analysis.report.build import report_input as study_report
 from analysis.result_files import read_result, write_finding
 from hsweep.cli import main
 from hsweep.paths import Home

@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_shapes import additive, analysed, grid, interacting, nothing
 
-from analysis.questions.surrogate.fit import fit, predict
+from analysis.questions.surrogate.fit import fit
+from analysis.questions.surrogate.model import SurrogateModel
 from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
 from analysis.questions.surrogate.space import ShapeSpace
 from analysis.questions.surrogate.text import left_out_table, predictions_table, surrogate_sentence
+from analysis.runs.shape_runs import ShapeRuns
 from analysis.statistics.cost_model import CostModel
 from analysis.statistics.gaussian_process import GaussianProcess, Scales
 from hsweep.errors import UserError
@@ -30,8 +32,13 @@ def run(frame: pd.DataFrame, **changes: object) -> SurrogateResult:
     )
 
 
-def expect(result: SurrogateResult, **shape: object):
-    (found,) = predict(result, [shape])
+def learned(runs: ShapeRuns, *, settings: SurrogateSettings = QUICK) -> SurrogateModel:
+    return SurrogateModel(runs, None, settings)
+
+
+def expect(frame: pd.DataFrame, changes: dict[str, object] | None = None, **shape: object):
+    model = analysed(learned, frame, **{"config": SHAPE, "metric": "score", **(changes or {})})
+    (found,) = model.predictions([model.complete(shape)])
     return found
 
 
@@ -43,11 +50,12 @@ def undrawn(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_smooth_truth_is_predicted_where_nothing_was_tried():
-    result = run(grid(additive, 1, sd=0.1))
+    frame = grid(additive, 1, sd=0.1)
+    result = run(frame)
     assert result.verdict == "predicts"
     assert result.explained > 0.9
     assert result.error < 0.3 * result.error_of_mean
-    found = expect(result, heads=3, depth=3)
+    found = expect(frame, heads=3, depth=3)
     assert (found.extrapolates, found.tried) == (False, False)
     assert found.mean.low < np.log2(3) - 0.5 * np.log2(3) < found.mean.high
     assert found.mean.high - found.mean.low < 1
@@ -88,8 +96,8 @@ def test_intervals_of_untried_shapes_hold_the_truth(truth):
 def test_a_run_with_a_fresh_seed_lies_in_its_interval():
     inside = []
     for seed in range(20):
-        result = run(grid(additive, seed, sd=0.5), settings=INTERVALS)
-        found = expect(result, heads=3, depth=3).run
+        frame = grid(additive, seed, sd=0.5)
+        found = expect(frame, {"settings": INTERVALS}, heads=3, depth=3).run
         fresh = np.random.default_rng(seed).normal(additive(3, 3), 0.5, size=20)
         inside += list((found.low <= fresh) & (fresh <= found.high))
     assert np.mean(inside) >= 0.92
@@ -123,20 +131,19 @@ def test_leaving_a_point_out_is_what_the_other_points_say_of_it():
 def test_it_says_when_and_why_it_extrapolates():
     frame = grid(additive, 2, sd=0.1, heads=(1, 2, 4, 8))
     frame = frame[(frame["heads"] < 8) | (frame["depth"] == 1)]
-    result = run(frame)
-    assert not expect(result, heads=3, depth=3).extrapolates
-    assert expect(result, heads=16, depth=1).why == "heads = 16 lies outside 1 to 8"
-    assert expect(result, heads=2, depth=8).why == "depth = 8 lies outside 1 to 4"
-    assert expect(result, heads=7, depth=4).why == "outside the convex hull of the shapes tried"
-    tried = expect(result, heads=8, depth=1)
+    assert not expect(frame, heads=3, depth=3).extrapolates
+    assert expect(frame, heads=16, depth=1).why == "heads = 16 lies outside 1 to 8"
+    assert expect(frame, heads=2, depth=8).why == "depth = 8 lies outside 1 to 4"
+    assert expect(frame, heads=7, depth=4).why == "outside the convex hull of the shapes tried"
+    tried = expect(frame, heads=8, depth=1)
     assert (tried.tried, tried.extrapolates) == (True, False)
-    wide, near = expect(result, heads=64, depth=4).mean, expect(result, heads=3, depth=2).mean
+    wide, near = expect(frame, heads=64, depth=4).mean, expect(frame, heads=3, depth=2).mean
     assert wide.high - wide.low > 2 * (near.high - near.low)
 
 
 def test_a_gap_within_the_hull_is_an_extrapolation_too():
     corners = [{"heads": h, "depth": d} for h in (1, 2, 128, 256) for d in (1, 2)]
-    space = ShapeSpace.of(["heads", "depth"], [], corners)
+    space = ShapeSpace(["heads", "depth"], [], corners)
     assert "farther from every shape" in space.beyond({"heads": 16, "depth": 1})
     assert space.beyond({"heads": 2, "depth": 1}) == ""
 
@@ -145,7 +152,7 @@ def test_a_gap_within_the_hull_is_an_extrapolation_too():
 @given(st.integers(1, 64), st.integers(1, 64))
 def test_nothing_outside_the_range_tried_counts_as_known(heads, depth):
     configs = [{"heads": h, "depth": d} for h in (2, 4, 8) for d in (1, 2, 4)]
-    space = ShapeSpace.of(["heads", "depth"], [], configs)
+    space = ShapeSpace(["heads", "depth"], [], configs)
     inside = 2 <= heads <= 8 and 1 <= depth <= 4
     assert bool(space.beyond({"heads": heads, "depth": depth})) is not inside
 
@@ -203,14 +210,13 @@ def test_a_stopped_shape_teaches_nothing_and_is_not_suggested():
     assert run(frame, baseline={"heads": 4, "depth": 4}) == result
 
 
-def test_it_predicts_the_same_after_json_and_to_the_bit():
+def test_it_survives_json_and_repeats_to_the_bit():
     frame = grid(interacting, 5, sd=0.2)
     shapes = [{"heads": 3, "depth": 3}, {"heads": 16, "depth": 1}]
     result = run(frame, shapes=shapes)
     text = json.dumps(result.to_json(), allow_nan=False)
     again = SurrogateResult.from_json(json.loads(text))
     assert again == result
-    assert predict(again, shapes) == result.predictions
     assert json.dumps(run(frame, shapes=shapes).to_json()) == text
     other = run(frame, settings=SurrogateSettings(draws=256, permutations=99, rng_seed=1))
     assert other.explained != result.explained
@@ -222,16 +228,20 @@ def test_errors_stay_positive_on_a_logarithmic_scale():
     frame["score"] = 10.0 ** -frame["score"]
     result = run(frame, goal="min", scale="error")
     assert result.verdict == "predicts"
-    found = expect(result, heads=3, depth=2)
+    found = expect(frame, {"goal": "min", "scale": "error"}, heads=3, depth=2)
     assert 0 < found.mean.low < 10 ** -additive(3, 2) < found.mean.high
     assert all(point.mean.low > 0 for point in result.surface)
 
 
 def test_a_loss_and_its_mirror_are_predicted_alike():
     frame = grid(additive, 7, sd=0.2)
-    up, down = run(frame), run(frame.assign(score=-frame["score"]), goal="min")
+    mirror = frame.assign(score=-frame["score"])
+    up, down = run(frame), run(mirror, goal="min")
     assert up.explained == pytest.approx(down.explained)
-    one, other = expect(up, heads=3, depth=3), expect(down, heads=3, depth=3)
+    one, other = (
+        expect(frame, heads=3, depth=3),
+        expect(mirror, {"goal": "min"}, heads=3, depth=3),
+    )
     assert one.mean.estimate == pytest.approx(-other.mean.estimate)
     assert one.mean.low == pytest.approx(-other.mean.high)
     assert one.p_no_worse == pytest.approx(other.p_no_worse)
@@ -241,15 +251,16 @@ def test_tasks_of_different_level_are_predicted_within_each():
     near = grid(additive, 8, sd=0.2).assign(task="easy")
     far = grid(additive, 9, sd=0.2).assign(task="hard")
     far["score"] -= 1000
-    result = run(pd.concat([near, far]), config=[*SHAPE, "task"])
+    frame, tasks = pd.concat([near, far]), {"config": [*SHAPE, "task"]}
+    result = run(frame, **tasks)
     assert result.verdict == "predicts"
     assert result.error_of_mean < 3
-    easy = expect(result, heads=3, depth=3, task="easy")
-    hard = expect(result, heads=3, depth=3, task="hard")
+    easy = expect(frame, tasks, heads=3, depth=3, task="easy")
+    hard = expect(frame, tasks, heads=3, depth=3, task="hard")
     assert easy.mean.estimate - hard.mean.estimate == pytest.approx(1000, abs=1)
     assert easy.mean.high - easy.mean.low < 2
     assert np.isnan(hard.p_no_worse) or np.isnan(easy.p_no_worse)
-    unknown = expect(result, heads=3, depth=3, task="other")
+    unknown = expect(frame, tasks, heads=3, depth=3, task="other")
     assert unknown.why == "task = other was never tried"
 
 
@@ -264,18 +275,21 @@ def test_only_tasks_tell_apart_is_no_skill():
 def test_columns_that_never_varied_warn_when_a_prediction_changes_them():
     frame = grid(additive, 10, sd=0.1).assign(embed_dim=64)
     frame["head_dim"] = 64 // frame["heads"]
-    result = run(frame, config=[*SHAPE, "embed_dim", "head_dim"])
+    widths = {"config": [*SHAPE, "embed_dim", "head_dim"]}
+    result = run(frame, **widths)
     assert result.fixed == {"embed_dim": 64}
-    assert not expect(result, heads=4, depth=3, embed_dim=64, head_dim=16).extrapolates
-    assert expect(result, heads=4, depth=3, embed_dim=128).why == "embed_dim was 64 throughout"
-    assert "moved with heads" in expect(result, heads=4, depth=3, head_dim=8).why
+    assert not expect(frame, widths, heads=4, depth=3, embed_dim=64, head_dim=16).extrapolates
+    wide = expect(frame, widths, heads=4, depth=3, embed_dim=128)
+    assert wide.why == "embed_dim was 64 throughout"
+    assert "moved with heads" in expect(frame, widths, heads=4, depth=3, head_dim=8).why
 
 
 def test_single_runs_are_learned_from_with_the_noise_unknown():
-    result = run(grid(additive, 11, sd=0.05, seeds=1))
+    frame = grid(additive, 11, sd=0.05, seeds=1)
+    result = run(frame)
     assert result.seed_sd is None
     assert any("single runs" in warning for warning in result.warnings)
-    found = expect(result, heads=3, depth=3)
+    found = expect(frame, heads=3, depth=3)
     assert found.mean == found.run
 
 

@@ -19,7 +19,7 @@ from analysis.charts.matplotlib_print import save_figures
 from analysis.charts.palette import BLUE
 from analysis.questions.base import Finding, Kind, Section, StudyRuns
 from analysis.questions.settings import Option, with_settings
-from analysis.report import build_report, report_charts, report_input
+from analysis.report.build import build_report, report_charts, report_input
 from analysis.result_files import read_result
 from analysis.runs.table import Runs
 from analysis.text.tables import Table

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.report import build_report
+from analysis.report.build import build_report
 from benchmarks.report_page import BUDGET, KINDS, Kind, study
 
 

@@ -17,7 +17,7 @@ from analysis.compare.fit import compare_studies
 from analysis.compare.result import CompareSettings
 from analysis.questions.lean.groups import LeanGroups
 from analysis.questions.lean.kind import LeanFinding
-from analysis.report import build_report, report_input
+from analysis.report.build import build_report, report_input
 from analysis.runs.chance import study_chance
 from hsweep import Recipe, Sweep, grid, lean
 from hsweep.design.trial import TrialStatus

@@ -134,10 +134,10 @@ def test_no_library_may_run_code_that_lies_beside_data() -> None:
 
 def test_pages_escape_and_nothing_else_makes_html() -> None:
     makers = {file for file, tree in TREES.items() for name, _ in calls(tree) if name == "Markup"}
-    assert makers == {"analysis/page.py", "analysis/report.py", "analysis/compare/page.py"}
+    assert makers == {"analysis/report/page.py"}
     assert found(lambda name, call: keyword(call, "autoescape") not in (None, True)) == []
     assert len(found(lambda name, call: keyword(call, "autoescape") is True)) == 1
-    for template in (ROOT / "analysis/templates").iterdir():
+    for template in (ROOT / "analysis/report/templates").iterdir():
         text = template.read_text("utf-8")
         for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
             assert word not in text, (template.name, word)

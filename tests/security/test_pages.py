@@ -18,7 +18,7 @@ from analysis.answer import Answer
 from analysis.ask import KINDS, ask_table
 from analysis.charts.matplotlib_print import save_figures
 from analysis.charts.plotly_page import figure_json
-from analysis.report import ReportInput, build_report, report_charts, write_report
+from analysis.report.build import ReportInput, build_report, report_charts, write_report
 from hsweep.paths import Home
 from hsweep.tracking.pages import LOCAL_UI
 

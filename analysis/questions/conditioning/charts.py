@@ -17,7 +17,6 @@ MAX_LABELS: Final = 24
 
 
 def conditioning_charts(result: ConditioningResult) -> list[Chart]:
-    """Return both charts, leaving out what has nothing to show."""
     found = []
     if result.trends:
         found.append(_heads_chart(result))

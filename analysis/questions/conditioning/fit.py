@@ -13,7 +13,6 @@ of fixed width) better conditioned, so the correlation given the size decides.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Unpack
 
 import numpy as np
@@ -28,12 +27,12 @@ from analysis.questions.conditioning.result import (
 )
 from analysis.questions.conditioning.trends import heads_trends, theory_check
 from analysis.questions.conditioning.verdict import correlate, judge
-from analysis.runs.columns import RunColumns
+from analysis.runs.columns import RunColumns, plain
 from analysis.runs.configurations import describe
 from analysis.runs.losses import Losses, losses_named
 from analysis.runs.scale import transform
 from analysis.runs.table import Runs
-from analysis.values import AxisValue, Config, number
+from analysis.values import Config, number
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
 
@@ -46,7 +45,6 @@ NO_VALUE: Final = "none"
 
 
 def has_probe(frame: pd.DataFrame) -> bool:
-    """Return whether a table of runs holds condition numbers."""
     return CONDITION in frame.columns and bool(frame[CONDITION].notna().any())
 
 
@@ -108,10 +106,12 @@ def fit(
     runs, warnings = Runs(filled, metric, columns).rows(
         list(config), [condition, *dict.fromkeys(numbers)]
     )
-    measured = _Measured(x, metric, scale, condition, prediction, size, layers)
     groups = _usable(runs, list(config), condition, warnings)
     shapes = sorted(
-        (_shape(rows, lost, config, measured) for rows, lost in groups),
+        (
+            _shape(rows, lost, config, x, metric, scale, condition, prediction, size, layers)
+            for rows, lost in groups
+        ),
         key=lambda shape: (shape.x is None, shape.x or 0, shape.size or 0, shape.label),
     )
     shapes = _without_twins(shapes, x, warnings)
@@ -178,7 +178,7 @@ def _usable(
     losses = [Losses.of(rows["status"]) for rows in whole]
     pairs = list(zip(found, losses, strict=True))
     gone = [
-        (describe({name: _plain(rows[name].iloc[0]) for name in config}), lost)
+        (describe(_axes(rows, config)), lost)
         for rows, (left, lost) in zip(whole, pairs, strict=True)
         if left.empty
     ]
@@ -190,42 +190,44 @@ def _usable(
     return usable
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """What stands in which column."""
-
-    x: str
-    metric: str
-    scale: Scale
-    condition: str
-    prediction: str | None
-    size: str | None
-    layers: tuple[str, ...]
+def _axes(rows: pd.DataFrame, config: Sequence[str]) -> Config:
+    values = {name: plain(rows[name].iloc[0]) for name in config}
+    return {
+        name: number(value) if isinstance(value, float) else value for name, value in values.items()
+    }
 
 
 def _shape(
-    rows: pd.DataFrame, lost: Losses, config: Sequence[str], columns: _Measured
+    rows: pd.DataFrame,
+    lost: Losses,
+    config: Sequence[str],
+    x: str,
+    metric: str,
+    scale: Scale,
+    condition: str,
+    prediction: str | None,
+    size: str | None,
+    layers: Sequence[str],
 ) -> ConditionedShape:
-    axes: Config = {name: _plain(rows[name].iloc[0]) for name in config}
+    axes = _axes(rows, config)
     values = rows["value"].to_numpy(np.float64)
-    conditions = rows[columns.condition].to_numpy(np.float64)
-    is_error = columns.scale == "error"
-    y, _ = transform(values, "error" if is_error else "loss", None, columns.metric)
+    is_error = scale == "error"
+    y, _ = transform(values, "error" if is_error else "loss", None, metric)
     embed_dim = float(rows[EMBED_DIM].iloc[0]) if EMBED_DIM in rows.columns else math.nan
-    heads = axes.get(columns.x)
+    heads = axes.get(x)
     return ConditionedShape(
         config=axes,
         label=describe(axes),
-        series=_series(axes, columns.x, embed_dim),
+        series=_series(axes, x, embed_dim),
         x=number(heads) if isinstance(heads, int | float) else None,
         n=len(rows),
         metric=float(10 ** y.mean()) if is_error else float(y.mean()),
-        metric_values=tuple(float(value) for value in values),
-        condition=_geometric_mean(rows[columns.condition]),
-        condition_values=tuple(float(value) for value in conditions),
-        prediction=_mean(rows, columns.prediction),
-        layers=tuple(_geometric_mean(rows[name]) for name in columns.layers),
-        size=_mean(rows, columns.size),
+        metric_values=tuple(values.tolist()),
+        condition=_geometric_mean(rows[condition]),
+        condition_values=tuple(rows[condition].astype(float).tolist()),
+        prediction=_mean(rows, prediction),
+        layers=tuple(_geometric_mean(rows[name]) for name in layers),
+        size=_mean(rows, size),
         capped=_mean(rows, CAPPED if CAPPED in rows.columns else None),
         lost=lost,
     )
@@ -275,11 +277,3 @@ def _mean(rows: pd.DataFrame, column: str | None) -> float | None:
 def _geometric_mean(column: "pd.Series[Any]") -> float:
     known = column.dropna().to_numpy(np.float64)
     return float(np.exp(np.log(known).mean())) if known.size else math.nan
-
-
-def _plain(value: object) -> AxisValue:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value if isinstance(value, int | float | str) else str(value)

@@ -57,15 +57,11 @@ class ConditionedShape:
     """One shape, its seeds averaged.
 
     Attributes:
-        config: axis values.
-        label: the same in words.
         series: names of the curves it is a point of (coupled, head_dim = 64).
         x: its number of heads; None where the table has no such axis.
         n: full-budget runs behind it.
         metric: mean metric in its own unit; the geometric mean of errors.
-        metric_values: run by run.
         condition: geometric mean of the condition number.
-        condition_values: run by run.
         prediction: what the theory says; None without the column.
         layers: geometric means of the layers' condition numbers, in the columns' order; NaN where
             a layer was not measured.
@@ -97,12 +93,10 @@ class HeadsTrend:
     Attributes:
         series: its name; empty where there is but one.
         x: numbers of heads, ascending.
-        measured: geometric mean over the shapes at each.
-        predicted: the theory's values at each; empty without them.
-        course: how the measured values go.
-        predicted_course: how the predicted ones go; None without them.
-        change: the last measured value over the first.
-        predicted_change: the same of the prediction.
+        measured, predicted: geometric mean over the shapes at each, and the theory's values; empty
+            without them.
+        course, predicted_course: how these go.
+        change, predicted_change: the last value over the first.
         test: correlation of heads and condition number among shapes that differ in heads alone.
     """
 
@@ -138,9 +132,7 @@ class ConditioningResult(Jsonable):
     whatever its goal: the paper's story (better conditioned, therefore better) makes them negative.
 
     Attributes:
-        verdict: supported, contradicted or undecided.
-        reason: the verdict in words with its numbers.
-        leading: the test that decides it.
+        leading: the test that decides the verdict.
         raw: over all shapes.
         size_controlled: given the shapes' sizes; None where they are unknown or all alike.
         same_size: among shapes of about one size.
@@ -148,15 +140,9 @@ class ConditioningResult(Jsonable):
             what the condition number tells beyond them.
         size_share: share of the variance of the ranks that size accounts for, of the condition
             number's and of the metric's; None where sizes are unknown or all alike.
-        trends: condition number against heads, series by series.
-        theory: predicted beside measured; None without a prediction.
-        shapes: one row a shape.
-        layer_names: columns of the layers.
+        layer_names, condition, prediction, size: columns of the table.
         x: name of the axis of heads.
-        condition: column of the condition number.
-        prediction: column of the theory's value, or None.
-        scale: how seeds of it are averaged.
-        size: column of the size, or None.
+        scale: how seeds of the metric are averaged.
     """
 
     verdict: ConditioningVerdict

@@ -34,7 +34,6 @@ _CAUSES: Final = (
 
 
 def conditioning_badge(result: ConditioningResult) -> tuple[str, Tone]:
-    """Return the verdict's name as a reader sees it and the tone it is shown in."""
     held = result.same_heads
     if result.verdict == "supported" and held is not None and held.p > result.settings.alpha:
         return "in accord with the conditioning story, as with heads alone", "partial"
@@ -42,7 +41,6 @@ def conditioning_badge(result: ConditioningResult) -> tuple[str, Tone]:
 
 
 def conditioning_sentence(result: ConditioningResult) -> str:
-    """Return the verdict with its numbers, and how the condition number goes with heads."""
     name = {
         "supported": "Supported",
         "contradicted": "Contradicted",
@@ -60,7 +58,6 @@ def conditioning_sentence(result: ConditioningResult) -> str:
 
 
 def trend_sentence(trend: HeadsTrend, x: str) -> str:
-    """Return how the condition number goes along one series, beside its prediction."""
     held = f"heads {COUPLED}" if trend.series == COUPLED else trend.series
     where = f"With {held or f'more {x}'}"
     ends = f"from {number_text(trend.x[0])} to {number_text(trend.x[-1])} {x}"
@@ -91,7 +88,6 @@ def _course_text(course: Course, change: float) -> str:
 
 
 def correlations_table(result: ConditioningResult) -> Table:
-    """Return the correlations that bear on the verdict."""
     size = cost_title(result.size) if result.size else "size"
     listed: tuple[tuple[str, str, RankTest | None], ...] = (
         ("raw", "over all shapes", result.raw),
@@ -143,7 +139,6 @@ def _test_row(name: str, test: RankTest) -> tuple[str, ...]:
 
 
 def shapes_table(result: ConditioningResult) -> Table:
-    """Return every shape with its condition number, as a whole and layer by layer."""
     sizes = (cost_title(result.size),) if result.size else ()
     theory = ("theory", "measured / theory") if result.prediction else ()
     layers = tuple(f"layer {index}" for index in range(len(result.layer_names)))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,30 +39,25 @@ def correlate(
     """Correlate over shapes: all of them, given their sizes, and among those of about one size."""
     condition = np.array([math.log(shape.condition) for shape in shapes])
     good = (1.0 if goal == "max" else -1.0) * np.array([shape.metric for shape in shapes])
-    raw = rank_test(condition, good, rng=rng, draws=settings.draws)
+
+    def among(groups: Sequence[float] | None) -> RankTest | None:
+        return rank_test(condition, good, groups=groups, rng=rng, draws=settings.draws)
+
+    raw = among(None)
     heads = [shape.x for shape in shapes if shape.x is not None]
-    same_heads = None
-    if len(set(heads)) > 1 and len(heads) == len(shapes):
-        same_heads = rank_test(condition, good, groups=heads, rng=rng, draws=settings.draws)
+    has_heads = len(set(heads)) > 1 and len(heads) == len(shapes)
+    found = Correlations(len(shapes), raw, same_heads=among(heads) if has_heads else None)
     known = [shape.size for shape in shapes if shape.size is not None]
     if raw is None or len(known) < len(shapes):
-        return Correlations(len(shapes), raw, same_heads=same_heads)
+        return found
     classes = size_classes(np.array(known, dtype=np.float64), settings.same_size)
     if classes.max() == 0:
-        return Correlations(len(shapes), raw, same_heads=same_heads)
-    return Correlations(
-        len(shapes),
-        raw,
-        partial_rank_test(condition, good, classes, rng=rng, draws=settings.draws),
-        rank_test(
-            condition,
-            good,
-            groups=[int(each) for each in classes],
-            rng=rng,
-            draws=settings.draws,
-        ),
-        (_explained(condition, classes), _explained(good, classes)),
-        same_heads,
+        return found
+    return replace(
+        found,
+        size_controlled=partial_rank_test(condition, good, classes, rng=rng, draws=settings.draws),
+        same_size=among(classes.tolist()),
+        size_share=(_explained(condition, classes), _explained(good, classes)),
     )
 
 
@@ -92,7 +87,6 @@ def _explained(values: FloatArray, given: FloatArray) -> float:
 def judge(
     found: Correlations, settings: ConditioningSettings, metric: str, size: str | None
 ) -> tuple[ConditioningVerdict, Leading | None, str]:
-    """Return the verdict on "better conditioned, therefore better", what decides it, and why."""
     if found.num_shapes < settings.fewest_shapes:
         return (
             "undecided",
@@ -126,17 +120,12 @@ def judge(
     held = found.same_heads
     if held is None:
         return "supported", leading, reason
-    among = f"; among shapes of equally many heads {correlation_text(held)}"
+    reason += f"; among shapes of equally many heads {correlation_text(held)}"
     if held.p > settings.alpha:
-        return (
-            "supported",
-            leading,
-            f"{reason}{among}, so that the condition number is not told apart from the number of "
-            "heads itself",
-        )
-    if held.rho > 0:
-        return "undecided", leading, f"{reason}{among}, which is the contrary"
-    return "supported", leading, f"{reason}{among}"
+        reason += ", so that the condition number is not told apart from the number of heads itself"
+    elif held.rho > 0:
+        return "undecided", leading, f"{reason}, which is the contrary"
+    return "supported", leading, reason
 
 
 def _leading(
@@ -166,7 +155,6 @@ def _leading(
 
 
 def correlation_text(test: RankTest) -> str:
-    """Return a rank correlation with its uncertainty in words."""
     interval = (
         f", 95% interval {number_text(test.interval.low, 2)} to "
         f"{number_text(test.interval.high, 2)}"

@@ -18,6 +18,7 @@ from analysis.charts.chart import (
 )
 from analysis.questions.effects.result import EffectsResult, EqualCostShape, Interaction, PairGain
 from analysis.questions.effects.text import gain_unit, interaction_sentence
+from analysis.statistics.bounds import negated
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (
     cost_text,
@@ -42,7 +43,6 @@ _GROUP_LOOKS: Final = {
 
 
 def effect_charts(result: EffectsResult) -> list[Chart]:
-    """Return the charts, leaving out what has nothing to show."""
     found = []
     if rows := effect_rows(result):
         found.append(_gain_chart(result, rows))
@@ -183,8 +183,7 @@ def _equal_cost_chart(result: EffectsResult, rows: list[tuple[int, EqualCostShap
             best = Point(0.0, at, hover=text, size=12, label=shared, label_side="left")
             points.append(("best", best))
         else:
-            behind = shape.behind
-            gain = Interval(-behind.estimate, -behind.high, -behind.low)
+            gain = negated(shape.behind)
             text += f"\nHolm {p_text(shape.p_holm)}"
             look = "worse" if shape.established else "open"
             points.append((look, Point(gain.estimate, at, gain, hover=text)))

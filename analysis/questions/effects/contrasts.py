@@ -37,7 +37,6 @@ class Unit:
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """All of its shapes."""
         return (*self.plus, *self.minus)
 
     def lost(self, matched: bool) -> str:
@@ -48,12 +47,10 @@ class Unit:
         return NO_SHARED_SEED if matched and len(self.seeds()) < 2 else ""
 
     def seeds(self) -> list[str]:
-        """Return the replicates that every one of its shapes has."""
         common = set.intersection(*(set(shape.quality) for shape in self.shapes))
         return sorted(common)
 
     def differences(self) -> dict[str, float]:
-        """Return the difference in each common replicate."""
         return {
             seed: sum(shape.quality[seed] for shape in self.plus)
             - sum(shape.quality[seed] for shape in self.minus)
@@ -61,7 +58,6 @@ class Unit:
         }
 
     def estimate(self, matched: bool) -> float:
-        """Return the mean difference."""
         if matched:
             return float(np.mean(list(self.differences().values())))
         return sum(shape.mean for shape in self.plus) - sum(shape.mean for shape in self.minus)
@@ -78,14 +74,9 @@ class Contrast:
     @property
     def p(self) -> float | None:
         """Two-sided p value of "the average is zero"."""
-        if not math.isfinite(self.se):
-            return None
-        if self.se == 0:  # replicates that do not differ at all say nothing of chance
-            return None
-        return float(2 * stats.t.sf(abs(self.estimate) / self.se, self.df))
+        return p_values([self])[0]
 
     def interval(self, confidence: float) -> Interval:
-        """Return the estimate with its two-sided interval."""
         if not math.isfinite(self.se):
             return Interval(self.estimate, math.nan, math.nan)
         reach = self.se * float(stats.t.ppf((1 + confidence) / 2, self.df))
@@ -93,7 +84,7 @@ class Contrast:
 
 
 def p_values(contrasts: Sequence[Contrast]) -> list[float | None]:
-    """Return the p value of each contrast, in one call."""
+    """Return the p value of each contrast; None where replicates cannot tell or do not differ."""
     known = [at for at, each in enumerate(contrasts) if math.isfinite(each.se) and each.se != 0]
     found: list[float | None] = [None] * len(contrasts)
     scores = np.array([abs(contrasts[at].estimate) / contrasts[at].se for at in known])
@@ -109,7 +100,7 @@ def are_matched(units: Sequence[Unit]) -> bool:
 
 
 def average(units: Sequence[Unit], matched: bool, spread: "Spread") -> Contrast:
-    """Return the mean of ``units``, each counting once, none of them lost.
+    """Return the mean of ``units``, each counting once, none of them lost; NaN of none.
 
     Matched, the variance is that of the replicates' contrasts: with every unit in every replicate
     exactly the one-sample t test over replicates, with gaps its cluster-robust form, each unit's
@@ -117,6 +108,8 @@ def average(units: Sequence[Unit], matched: bool, spread: "Spread") -> Contrast:
     their harmonic mean. Unmatched, shapes are independent with moderated variances and
     Satterthwaite's degrees of freedom.
     """
+    if not units:
+        return Contrast(math.nan, math.nan, math.nan)
     estimate = float(np.mean([unit.estimate(matched) for unit in units]))
     if not matched:
         return spread.contrast(units, estimate)

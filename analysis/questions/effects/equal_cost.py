@@ -14,7 +14,7 @@ import numpy as np
 from analysis.questions.effects.contrasts import Contrast, Spread, Unit, lines, p_values
 from analysis.questions.effects.result import EffectsSettings, EqualCostGroup, EqualCostShape
 from analysis.runs.shape_runs import Shape, ShapeRuns, to_metric
-from analysis.statistics.bounds import Span, clipped
+from analysis.statistics.bounds import Span, clipped, negated
 from analysis.statistics.moderated import moderate
 from analysis.statistics.noninferiority import holm
 from analysis.statistics.values import FloatArray, Interval
@@ -108,7 +108,7 @@ def _group(
         contrast, p = table[(id(shape), id(best)) if is_turned else (id(best), id(shape))]
         interval = clipped(contrast.interval(level), span)
         if is_turned:
-            interval = Interval(-interval.estimate, -interval.high, -interval.low)
+            interval = negated(interval)
         established = p is not None and p <= settings.alpha and interval.estimate > 0
         rows.append(_row(runs, shape, interval, p, established))
     return EqualCostGroup(

@@ -134,9 +134,6 @@ def _verdict(contrast: Contrast, p_holm: float | None, alpha: float) -> EffectVe
     return "helps" if contrast.estimate > 0 else "hurts"
 
 
-_NOTHING = Contrast(math.nan, math.nan, math.nan)
-
-
 def _axes(
     grids: dict[str, dict[Step, list[tuple[str, Unit]]]],
     matched: bool,
@@ -147,27 +144,26 @@ def _axes(
 ) -> tuple[AxisEffect, ...]:
     kept = {
         axis: {
-            step: [(held, unit) for held, unit in found if not unit.lost(matched)]
+            step: units
             for step, found in grid.items()
+            if (units := [(held, unit) for held, unit in found if not unit.lost(matched)])
         }
         for axis, grid in grids.items()
     }
+
+    def mean_of(axis: str, units: list[Unit]) -> Contrast:
+        found = average(units, matched, spread)
+        # Of what the question tests itself, nothing that could pass for a test.
+        return Contrast(found.estimate, math.nan, math.nan) if axis in answered else found
+
     means = {
-        axis: _average([unit for found in grid.values() for _, unit in found], matched, spread)
+        axis: mean_of(axis, [unit for found in grid.values() for _, unit in found])
         for axis, grid in kept.items()
     }
     steps = {
-        (axis, step): _average([unit for _, unit in found], matched, spread)
+        (axis, step): mean_of(axis, [unit for _, unit in found])
         for axis, grid in kept.items()
         for step, found in grid.items()
-        if found
-    }
-    for axis in answered:
-        if axis in means:
-            means[axis] = _described(means[axis])
-    steps = {
-        (axis, step): _described(contrast) if axis in answered else contrast
-        for (axis, step), contrast in steps.items()
     }
     step_holm = dict(zip(steps, holm([contrast.p for contrast in steps.values()]), strict=True))
     axis_holm = holm([contrast.p for contrast in means.values()])
@@ -186,7 +182,6 @@ def _axes(
                 ),
             )
             for step, found in kept[axis].items()
-            if found
         )
         gains = [pair.gain for step in done for pair in step.pairs]
         effects.append(
@@ -209,15 +204,6 @@ def _axes(
     return tuple(effects)
 
 
-def _described(contrast: Contrast) -> Contrast:
-    """Return a contrast's estimate without anything that could pass for a test."""
-    return Contrast(contrast.estimate, math.nan, math.nan)
-
-
-def _average(units: list[Unit], matched: bool, spread: Spread) -> Contrast:
-    return average(units, matched, spread) if units else _NOTHING
-
-
 def _interactions(
     runs: ShapeRuns,
     matched: bool,
@@ -227,14 +213,17 @@ def _interactions(
 ) -> tuple[Interaction, ...]:
     asked = [pair for pair in combinations(runs.axes, 2) if not set(pair) <= set(answered)]
     ordered = sorted(asked, key=lambda pair: set(pair) != {"heads", "depth"})
-    grids = {pair: squares(runs, *pair) for pair in ordered}
-    grids = {pair: grid for pair, grid in grids.items() if grid}
+    grids = {pair: grid for pair in ordered if (grid := squares(runs, *pair))}
     kept = {
-        pair: {at: [unit for unit in found if not unit.lost(matched)] for at, found in grid.items()}
+        pair: {
+            at: units
+            for at, found in grid.items()
+            if (units := [unit for unit in found if not unit.lost(matched)])
+        }
         for pair, grid in grids.items()
     }
     means = {
-        pair: _average([unit for found in grid.values() for unit in found], matched, spread)
+        pair: average([unit for found in grid.values() for unit in found], matched, spread)
         for pair, grid in kept.items()
     }
     adjusted = holm([contrast.p for contrast in means.values()])
@@ -255,7 +244,6 @@ def _interactions(
                     len(found),
                 )
                 for at, found in kept[pair].items()
-                if found
             ),
             lost=_count(unit.lost(matched) for found in grids[pair].values() for unit in found),
             levels=_levels(runs, pair, spread, settings),
@@ -270,13 +258,16 @@ def _levels(
     """Return the mean metric of each combination over the settings that hold them all."""
     first, second = pair
     others = [name for name in (*runs.axes, *runs.names) if name not in pair]
+
+    def place(shape: Shape) -> tuple[float, float]:
+        return float(shape.config[first]), float(shape.config[second])
+
     cells: dict[tuple[float, float], list[Shape]] = {}
-    combined = {(float(s.config[first]), float(s.config[second])) for s in runs.usable}
+    combined = set(map(place, runs.usable))
     for plane in lines(runs.usable, others):
         if len(plane) == len(combined):
             for shape in plane:
-                key = (float(shape.config[first]), float(shape.config[second]))
-                cells.setdefault(key, []).append(shape)
+                cells.setdefault(place(shape), []).append(shape)
     found = []
     span = runs.span
     for (a, b), shapes in sorted(cells.items()):

@@ -42,13 +42,8 @@ class EffectsSettings(Jsonable):
 
 @dataclass(frozen=True, slots=True)
 class PairGain:
-    """One matched pair: two shapes that differ in one axis alone.
-
-    Attributes:
-        held: the other axes' values in words.
-        gain: mean gain of the step over the seeds that both shapes have.
-        seeds: their number.
-    """
+    """Two shapes that differ in one axis alone, the other axes' values ``held`` in words, and the
+    mean gain over the number of ``seeds`` that both have."""
 
     held: str
     gain: float
@@ -59,12 +54,8 @@ class PairGain:
 class StepEffect:
     """The gain of one step of an axis, averaged over its pairs.
 
-    Attributes:
-        low, high: the axis values of the step.
-        effect: mean gain with its interval.
-        p: two-sided p value; None where seeds cannot tell.
-        p_holm: the same after Holm over every step of every axis.
-        pairs: the matched pairs behind it.
+    p values are two-sided and None where seeds cannot tell; Holm's family is every step of every
+    axis.
     """
 
     low: Number
@@ -80,17 +71,13 @@ class AxisEffect:
     """What one axis does with all others held.
 
     Attributes:
-        values: what it takes in the table.
         effect: mean gain per step of the grid over all its pairs; NaN without a pair.
-        df: degrees of freedom of its t test.
-        p: two-sided p value; None where seeds cannot tell.
-        p_holm: the same after Holm over the axes.
+        df, p, p_holm: of its two-sided t test, None where seeds cannot tell; Holm's family is the
+            axes.
         verdict: helps or hurts (p_holm within alpha), unclear, untested, or answered: the study's
             own question tests the axis, so it is described by its means alone.
-        pairs: matched pairs used.
-        improved: those with a gain above 0.
+        pairs, improved: matched pairs used, and those with a gain above 0.
         lost: why the other pairs of tried shapes could not be used, with their number.
-        steps: each step by itself.
     """
 
     axis: str
@@ -133,10 +120,8 @@ class Interaction:
     Attributes:
         effect: how much more a step of one axis gains where the other stands one step higher,
             averaged over all squares.
-        p: two-sided p value; None where seeds cannot tell.
-        p_holm: the same after Holm over the pairs of axes.
+        p, p_holm: two-sided, None where seeds cannot tell; Holm's family is the pairs of axes.
         verdict: helps (each makes the other worth more), hurts, unclear or untested.
-        squares: each square by itself.
         lost: why other squares of tried shapes could not be used, with their number.
         levels: mean metric of each combination, for a chart; empty if no setting has them all.
     """
@@ -157,8 +142,6 @@ class EqualCostShape:
     """One shape among others of equal cost.
 
     Attributes:
-        metric: its mean.
-        n: runs behind it.
         behind: how much the best of the group is better, with an interval that holds for all
             comparisons together; None for the best itself.
         p_holm: p value of that difference after Holm over every pair of every group.
@@ -181,7 +164,6 @@ class EqualCostGroup:
 
     Attributes:
         shapes: best mean first.
-        best: label of the best mean.
         unbeaten: labels that are not established as worse than the best, the best included.
     """
 
@@ -195,14 +177,10 @@ class EffectsResult(Jsonable):
     """What each axis does, how two of them interact, and the best shape at equal cost.
 
     Attributes:
-        axes: one effect an axis.
         interactions: pairs of axes, but for those of the question's own; heads and depth first.
         equal_cost: groups of at least two shapes of equal cost, cheapest first.
         equal_cost_pairs: pairs compared in them, the size of Holm's family.
-        test: the test behind every p value, in words.
         matched: whether replicates of the same name were compared with each other.
-        replicates: different replicates among the shapes compared.
-        tried: shapes in the table.
         lost: why shapes cannot be compared, with their number.
         held: axes of names, held but not tested.
         follows: axes that move with others, and with which.

@@ -1,11 +1,14 @@
 """What single axes do, in words and tables."""
 
+import math
+
 from analysis.questions.effects.result import (
     AxisEffect,
     EffectsResult,
     EqualCostGroup,
     Interaction,
 )
+from analysis.statistics.bounds import negated
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (
     NONE,
@@ -24,14 +27,12 @@ _MOST_NAMED = 3
 
 
 def gain_unit(metric: str, scale: Scale | None) -> str:
-    """Return what a gain is counted in."""
     if scale in ("error", "accuracy"):
         return f"decades of {metric_title(metric, scale)}"
     return "nats" if scale == "loss" else metric
 
 
 def effects_sentence(result: EffectsResult) -> str:
-    """Return what each axis does, whether two of them interact, and the best at equal cost."""
     parts = [axis_sentence(axis, result) for axis in result.axes if axis.verdict != "answered"]
     if answered := [axis.axis for axis in result.axes if axis.verdict == "answered"]:
         parts.append(
@@ -45,7 +46,6 @@ def effects_sentence(result: EffectsResult) -> str:
 
 
 def axis_sentence(axis: AxisEffect, result: EffectsResult) -> str:
-    """Return what one axis does, in a sentence."""
     listed = ", ".join(number_text(value) for value in axis.values)
     where = f"{axis.axis} ({listed})"
     if axis.verdict == "untested":
@@ -70,7 +70,7 @@ def axis_sentence(axis: AxisEffect, result: EffectsResult) -> str:
             f" step, positive being better ({interval}; {details})."
         )
     better = axis.verdict == "helps"
-    size = axis.effect if better else _turned(axis.effect)
+    size = axis.effect if better else negated(axis.effect)
     return (
         f"One step up in {where} makes {result.metric} {'better' if better else 'worse'} by"
         f" {number_text(size.estimate)} {unit} ({ends_text(size, result.settings.confidence)};"
@@ -79,7 +79,6 @@ def axis_sentence(axis: AxisEffect, result: EffectsResult) -> str:
 
 
 def interaction_sentence(found: Interaction, result: EffectsResult) -> str:
-    """Return whether two axes change each other's effect."""
     both = f"{found.first} and {found.second}"
     if found.verdict == "untested":
         return f"Whether {both} change each other's effect could not be tested."
@@ -91,7 +90,7 @@ def interaction_sentence(found: Interaction, result: EffectsResult) -> str:
             f" {number_text(found.effect.estimate)} {unit}, {details})."
         )
     more = found.verdict == "helps"
-    size = found.effect if more else _turned(found.effect)
+    size = found.effect if more else negated(found.effect)
     details = f"{ends_text(size, result.settings.confidence)}; {p_text(found.p_holm)}"
     return (
         f"A step up in {found.first} gains {number_text(size.estimate)} {unit}"
@@ -101,7 +100,6 @@ def interaction_sentence(found: Interaction, result: EffectsResult) -> str:
 
 
 def equal_cost_sentence(result: EffectsResult) -> str:
-    """Return in which groups of equal cost one shape is established over another."""
     cost = cost_title(result.cost or "cost")
     tolerance = percent_text(result.settings.tolerance)
     count = len(result.equal_cost)
@@ -126,16 +124,11 @@ def _group_text(group: EqualCostGroup, result: EffectsResult) -> str:
     )
 
 
-def _turned(interval: Interval) -> Interval:
-    return Interval(-interval.estimate, -interval.high, -interval.low)
-
-
 def _reasons(lost: dict[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in lost.items())
 
 
 def effects_table(result: EffectsResult) -> Table:
-    """Return every axis with its steps."""
     header = (
         "axis",
         "step",
@@ -147,52 +140,32 @@ def effects_table(result: EffectsResult) -> Table:
         "improved",
         "lost",
     )
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for axis in result.axes:
-        rows.append(
-            (
-                axis.axis,
-                "mean of all",
-                *_numbers(axis.effect, axis.p, axis.p_holm),
-                str(axis.pairs),
-                str(axis.improved),
-                _reasons(axis.lost) or "0",
-            )
-        )
+        numbers = _numbers(axis.effect, axis.p, axis.p_holm)
+        counts = (str(axis.pairs), str(axis.improved), _reasons(axis.lost) or "0")
+        rows.append((axis.axis, "mean of all", *numbers, *counts))
         for step in axis.steps:
+            name = f"{number_text(step.low)} to {number_text(step.high)}"
             improved = sum(pair.gain > 0 for pair in step.pairs)
-            rows.append(
-                (
-                    axis.axis,
-                    f"{number_text(step.low)} to {number_text(step.high)}",
-                    *_numbers(step.effect, step.p, step.p_holm),
-                    str(len(step.pairs)),
-                    str(improved),
-                    "",
-                )
-            )
+            numbers = _numbers(step.effect, step.p, step.p_holm)
+            rows.append((axis.axis, name, *numbers, str(len(step.pairs)), str(improved), ""))
     note = "A gain above 0 is better. Pairs differ in one axis alone, neighbours on its grid"
     if any(axis.verdict != "answered" for axis in result.axes):
         note += f"; the test is a {result.test}. Holm runs over the axes, and over all steps apart"
     return Table(header, tuple(rows), f"{note}.")
 
 
-def _numbers(interval: Interval, p: float | None, p_holm: float | None) -> tuple[str, ...]:
-    ends = (
-        f"{number_text(interval.low)} to {number_text(interval.high)}"
-        if interval.low == interval.low
-        else NONE
-    )
+def _numbers(interval: Interval, *p_values: float | None) -> tuple[str, ...]:
+    ends = f"{number_text(interval.low)} to {number_text(interval.high)}"
     return (
         number_text(interval.estimate),
-        ends,
-        number_text(p, 2),
-        number_text(p_holm, 2),
+        NONE if math.isnan(interval.low) else ends,
+        *(number_text(p, 2) for p in p_values),
     )
 
 
 def interaction_table(result: EffectsResult) -> Table:
-    """Return every pair of axes with its difference of differences."""
     rows = tuple(
         (
             f"{found.first} and {found.second}",
@@ -220,7 +193,6 @@ def interaction_table(result: EffectsResult) -> Table:
 
 
 def equal_cost_table(result: EffectsResult) -> Table:
-    """Return the shapes of equal cost, best first in each group."""
     cost = result.cost or "cost"
     rows = [
         (
@@ -232,13 +204,7 @@ def equal_cost_table(result: EffectsResult) -> Table:
             *(
                 ("best", NONE, NONE)
                 if shape.behind is None
-                else (
-                    number_text(shape.behind.estimate),
-                    f"{number_text(shape.behind.low)} to {number_text(shape.behind.high)}"
-                    if shape.behind.low == shape.behind.low
-                    else NONE,
-                    number_text(shape.p_holm, 2),
-                )
+                else _numbers(shape.behind, shape.p_holm)
             ),
             "worse" if shape.established else "not told apart" if shape.behind else "",
         )

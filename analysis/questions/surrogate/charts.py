@@ -18,7 +18,6 @@ _LOOKS: Final = {
 
 
 def surrogate_charts(result: SurrogateResult) -> list[Chart]:
-    """Return the charts, leaving out what has nothing to show."""
     # There is no surface where fewer than two axes vary.
     return [*([_surface_chart(result)] if result.surface else []), _left_out_chart(result)]
 

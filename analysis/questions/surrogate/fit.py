@@ -9,25 +9,24 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, product
+from typing import TypeVar
 
 import numpy as np
 
 from analysis.questions.surrogate.model import SurrogateModel
 from analysis.questions.surrogate.result import (
     Prediction,
-    SkillVerdict,
     SurfacePoint,
     SurrogateResult,
     SurrogateSettings,
-    TriedShape,
 )
-from analysis.runs.configurations import describe
-from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, to_metric
+from analysis.runs.shape_runs import TASK_AXES, ShapeRuns
 from analysis.statistics.gaussian_process import group_means
-from analysis.statistics.moderated import moderate
-from analysis.statistics.values import FloatArray, Interval
+from analysis.statistics.values import FloatArray
 from analysis.values import AxisValue, Config, Number, number
 from hsweep.errors import UserError
+
+Item = TypeVar("Item")
 
 _DEFAULT_SETTINGS = SurrogateSettings()
 _FEWEST_SHAPES = 5
@@ -36,7 +35,6 @@ _MOST_CANDIDATES = 400
 _MOST_COMBINATIONS = 20_000
 _MOST_BETWEEN = 12
 _MOST_SURFACE = 12
-_UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def fit(
@@ -72,88 +70,10 @@ def fit(
         raise UserError(
             f"no two shapes agree in {', '.join(runs.names)}, so none can be predicted from another"
         )
-    tried, seed_sd = _learn(runs)
-    varying = {*runs.axes, *runs.names, *runs.follows}
-    model = SurrogateModel(
-        shapes=tried,
-        axes=runs.axes,
-        names=runs.names,
-        fixed={name: value for name, value in runs.shapes[0].config.items() if name not in varying},
-        follows=runs.follows,
-        reference=_reference(tried, baseline, runs),
-        seed_sd=seed_sd,
-        goal=runs.goal,
-        scale=runs.scale,
-        settings=settings,
-    )
-    return _result(model, runs, [model.complete(shape) for shape in shapes], within)
-
-
-def predict(
-    result: SurrogateResult, shapes: Sequence[Mapping[str, AxisValue]]
-) -> tuple[Prediction, ...]:
-    """Return what ``result``, fitted or read from JSON, expects of ``shapes``.
-
-    Raises:
-        UserError: a shape that lacks an axis or names an unknown one.
-    """
-    names = [field.name for field in dataclasses.fields(SurrogateModel)]
-    model = SurrogateModel(**{name: getattr(result, name) for name in names})
-    return model.predictions([model.complete(shape) for shape in shapes])
-
-
-def _learn(runs: ShapeRuns) -> tuple[tuple[TriedShape, ...], float | None]:
-    groups: list[FloatArray] = [np.array(list(shape.quality.values())) for shape in runs.usable]
-    sd = moderate(groups).sd
-    known = sd[np.isfinite(sd)]
-    seed_sd = float(np.sqrt(np.mean(known**2))) if known.size else None
-    sd = np.where(np.isfinite(sd), sd, seed_sd or 0.0)
-    return tuple(
-        TriedShape(
-            config=shape.config,
-            label=shape.label,
-            quality=shape.mean,
-            noise=float(own**2 / len(shape.quality)),
-            n=len(shape.quality),
-            metric=to_metric(shape.mean, runs.goal, runs.scale),
-            cost=shape.cost,
-            left_out=_UNKNOWN,
-        )
-        for shape, own in zip(runs.usable, sd, strict=True)
-    ), seed_sd
-
-
-def _reference(
-    tried: Sequence[TriedShape], baseline: Mapping[str, AxisValue] | None, runs: ShapeRuns
-) -> str:
-    if baseline is None:
-        return max(tried, key=lambda shape: shape.quality).label
-    columns = runs.shapes[0].config
-    foreign = [name for name in baseline if name not in columns]
-    if foreign:
-        raise UserError(
-            f"the baseline names {', '.join(foreign)}; the axes are {', '.join(columns)}"
-        )
-    picked = [
-        shape.label
-        for shape in tried
-        if all(shape.config[name] == value for name, value in baseline.items())
-    ]
-    if len(picked) != 1:
-        raise UserError(
-            f"the baseline {describe(dict(baseline))} picks {len(picked)} shapes with full-budget"
-            f" runs, need exactly 1; there are: {'; '.join(shape.label for shape in tried[:8])}"
-        )
-    return picked[0]
-
-
-def _result(
-    model: SurrogateModel, runs: ShapeRuns, asked: list[Config], within: Sequence[str]
-) -> SurrogateResult:
-    settings = model.settings
+    model = SurrogateModel(runs, baseline, settings)
+    asked = [model.complete(shape) for shape in shapes]
     left_out = model.process.leave_one_out()
     quality = np.array([shape.quality for shape in model.shapes])
-    count = len(quality)
     sizes = np.array([model.groups.count(group) for group in model.groups])
     # A shape alone with its names leaves nothing to predict it from.
     judged = sizes > 1
@@ -166,34 +86,36 @@ def _result(
     p = float((1 + (shuffled <= error**2 * (1 + 1e-9)).sum()) / (1 + settings.permutations))
     tail = (1 - settings.confidence) / 2
     inside = (left_out.quantile(tail) <= quality) & (quality <= left_out.quantile(1 - tail))
-    verdict: SkillVerdict = "predicts" if p <= settings.alpha and explained > 0 else "none"
-    suggestions, candidates = (
-        _suggestions(model, runs, within) if verdict == "predicts" else ((), 0)
-    )
-    errors = [found.error for found in model.cost_models.values() if math.isfinite(found.error)]
-    surface_axes = _surface_axes(model)
-    shapes = tuple(
-        dataclasses.replace(shape, left_out=interval)
-        for shape, interval in zip(model.shapes, model.intervals(left_out), strict=True)
-    )
     coverage = float(inside.mean())
+    predicts = p <= settings.alpha and explained > 0
+    suggestions, candidates = _suggestions(model, within) if predicts else ((), 0)
+    errors = [found.error for found in model.cost_models.values() if math.isfinite(found.error)]
+    ranked = sorted(runs.axes, key=lambda axis: {"heads": 0, "depth": 1}.get(axis, 2))
+    surface_axes = tuple(ranked[:2])
     return SurrogateResult(
-        verdict=verdict,
-        reason=_reason(explained, p, coverage, count, settings),
+        verdict="predicts" if predicts else "none",
+        reason=(
+            f"leaving each of {len(quality)} shapes out, {explained:.0%} of the variance between"
+            f" shapes is predicted from the others (permutation p = {p:.3g});"
+            f" {coverage:.0%} of them lie in their {settings.confidence:.0%} intervals"
+        ),
         explained=explained,
         error=error,
         error_of_mean=of_mean,
         p=p,
         coverage=coverage,
         seed_sd=model.seed_sd,
-        shapes=shapes,
-        axes=model.axes,
+        shapes=tuple(
+            dataclasses.replace(shape, left_out=interval)
+            for shape, interval in zip(model.shapes, model.intervals(left_out), strict=True)
+        ),
+        axes=runs.axes,
         logged=model.space.logged,
-        names=model.names,
+        names=runs.names,
         fixed=model.fixed,
-        follows=model.follows,
+        follows=runs.follows,
         excluded=tuple(shape.config for shape in runs.shapes if shape.lost),
-        reference=model.reference,
+        reference=model.reference.label,
         suggestions=suggestions,
         candidates=candidates,
         cost_error=max(errors) if errors else None,
@@ -201,11 +123,11 @@ def _result(
         surface_axes=surface_axes,
         surface=_surface(model, surface_axes),
         metric=runs.metric,
-        goal=model.goal,
-        scale=model.scale,
+        goal=runs.goal,
+        scale=runs.scale,
         cost=runs.cost,
         settings=settings,
-        warnings=(*runs.warnings, *_warnings(model, runs, count)),
+        warnings=(*runs.warnings, *_warnings(model)),
     )
 
 
@@ -213,46 +135,32 @@ def _root_mean_square(values: FloatArray) -> float:
     return float(np.sqrt(np.mean(values**2))) if values.size else 0.0
 
 
-def _reason(
-    explained: float,
-    p: float,
-    coverage: float,
-    count: int,
-    settings: SurrogateSettings,
-) -> str:
-    return (
-        f"leaving each of {count} shapes out, {explained:.0%} of the variance between shapes is"
-        f" predicted from the others (permutation p = {p:.3g});"
-        f" {coverage:.0%} of them lie in their {settings.confidence:.0%} intervals"
-    )
-
-
-def _warnings(model: SurrogateModel, runs: ShapeRuns, count: int) -> list[str]:
-    found = []
-    if count < len(runs.shapes):
+def _warnings(model: SurrogateModel) -> list[str]:
+    runs, found = model.runs, []
+    if lost := len(runs.shapes) - len(model.shapes):
         found.append(
-            f"{len(runs.shapes) - count} of {len(runs.shapes)} shapes lost runs or have none at"
-            " full budget; the surrogate knows nothing of them"
+            f"{lost} of {len(runs.shapes)} shapes lost runs or have none at full budget; the"
+            " surrogate knows nothing of them"
         )
     if model.seed_sd is None:
         found.append("single runs: the seed noise is unknown and its share in any run left out")
-    if runs.cost is not None and all(
-        model.cost(config) is None for config in _candidates(model, runs, (), 1)
-    ):
+    untried = _candidates(model, (), 1)
+    if runs.cost is not None and all(model.cost(config) is None for config in untried):
         found.append(f"{runs.cost} of untried shapes cannot be estimated within 5%")
     return found
 
 
 def _suggestions(
-    model: SurrogateModel, runs: ShapeRuns, within: Sequence[str]
+    model: SurrogateModel, within: Sequence[str]
 ) -> tuple[tuple[Prediction, ...], int]:
-    """Return untried shapes that cost less than the reference and are expected to be no worse."""
-    limit = model.reference_shape.cost
+    """Return untried shapes that cost less than the reference and are expected to be no worse, and
+    how many were looked at."""
+    limit = model.reference.cost
     if limit is None:
         return (), 0
     smaller = [
         config
-        for config in _candidates(model, runs, within, _MOST_CANDIDATES)
+        for config in _candidates(model, within, _MOST_CANDIDATES)
         if (cost := model.cost(config)) is not None and cost < limit
     ]
     found = [
@@ -267,27 +175,27 @@ def _suggestions(
     return tuple(ranked[: model.settings.suggestions]), len(smaller)
 
 
-def _candidates(
-    model: SurrogateModel, runs: ShapeRuns, within: Sequence[str], most: int
-) -> list[Config]:
+def _candidates(model: SurrogateModel, within: Sequence[str], most: int) -> list[Config]:
     """Return untried shapes: every combination of the values tried and whole numbers between."""
-    reference = model.reference_shape.config
-    choices: list[list[AxisValue]] = []
-    for axis in model.axes:
-        if axis in within:
-            choices.append([reference[axis]])
-        else:
-            choices.append(list(_between([float(s.config[axis]) for s in model.shapes])))
+    runs, reference = model.runs, model.reference.config
+    choices: list[Sequence[AxisValue]] = [
+        [reference[axis]]
+        if axis in within
+        else _between([float(shape.config[axis]) for shape in model.shapes])
+        for axis in runs.axes
+    ]
     tried = {model.label(shape.config) for shape in runs.shapes}
-    found: list[Config] = []
-    for values in _combinations(choices):
-        config = dict(zip(model.axes, values, strict=True))
-        config |= {name: reference[name] for name in model.names}
-        if model.label(config) not in tried:
-            found.append(config)
-    if len(found) > most:
-        found = [found[at] for at in np.linspace(0, len(found) - 1, most).astype(int)]
-    return found
+    named = {name: reference[name] for name in runs.names}
+    combined = (
+        dict(zip(runs.axes, values, strict=True)) | named for values in _combinations(choices)
+    )
+    return _evenly([config for config in combined if model.label(config) not in tried], most)
+
+
+def _evenly(items: list[Item], most: int) -> list[Item]:
+    if len(items) <= most:
+        return items
+    return [items[at] for at in np.linspace(0, len(items) - 1, most).astype(int)]
 
 
 def _combinations(choices: Sequence[Sequence[AxisValue]]) -> Iterator[tuple[AxisValue, ...]]:
@@ -321,42 +229,28 @@ def _between(values: Sequence[float]) -> list[Number]:
     return sorted({int(value) for value in known} | middles)
 
 
-def _surface_axes(model: SurrogateModel) -> tuple[str, ...]:
-    ranked = sorted(model.axes, key=lambda axis: {"heads": 0, "depth": 1}.get(axis, 2))
-    return tuple(ranked[:2])
-
-
 def _surface(model: SurrogateModel, axes: tuple[str, ...]) -> tuple[SurfacePoint, ...]:
     """Return predictions over two axes and a step beyond; all others at the reference's values."""
     if len(axes) < 2:
         return ()
-    reference = model.reference_shape.config
+    runs, reference = model.runs, model.reference.config
+    held = {name: reference[name] for name in (*runs.axes, *runs.names)}
     grids = [
         _with_ends(
             [float(shape.config[axis]) for shape in model.shapes], axis in model.space.logged
         )
         for axis in axes
     ]
-    configs: list[Config] = [
-        {**{name: reference[name] for name in (*model.axes, *model.names)}, axes[0]: a, axes[1]: b}
-        for a, b in product(*grids)
-    ]
+    places = list(product(*grids))
+    configs: list[Config] = [held | {axes[0]: first, axes[1]: second} for first, second in places]
     return tuple(
-        SurfacePoint(
-            config[axes[0]],  # type: ignore[arg-type]
-            config[axes[1]],  # type: ignore[arg-type]
-            prediction.mean,
-            prediction.extrapolates,
-            prediction.tried,
-        )
-        for config, prediction in zip(configs, model.predictions(configs), strict=True)
+        SurfacePoint(first, second, found.mean, found.extrapolates, found.tried)
+        for (first, second), found in zip(places, model.predictions(configs), strict=True)
     )
 
 
 def _with_ends(values: Sequence[float], logged: bool) -> list[Number]:
-    known = _between(values)
-    if len(known) > _MOST_SURFACE:
-        known = [known[at] for at in np.linspace(0, len(known) - 1, _MOST_SURFACE).astype(int)]
+    known = _evenly(_between(values), _MOST_SURFACE)
     whole = all(isinstance(value, int) for value in known)
     doubling = logged and len(known) > 1 and known[-1] >= 4 * known[0]
     step = known[-1] - known[-2] if len(known) > 1 else 1

@@ -28,7 +28,12 @@ from analysis.questions.study_shapes import (
 )
 from analysis.questions.surrogate.charts import surrogate_charts
 from analysis.questions.surrogate.fit import fit
-from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
+from analysis.questions.surrogate.result import (
+    Prediction,
+    SurrogateResult,
+    SurrogateSettings,
+    TriedShape,
+)
 from analysis.questions.surrogate.text import (
     left_out_table,
     predictions_table,
@@ -68,16 +73,18 @@ class SurrogateFinding(Finding):
     def terminal_tables(self, *, beside: bool) -> list[Section]:
         if beside:
             return []
-        result = self.result
-        shown = (
-            ("Predicted shapes", result.predictions),
-            ("Untried smaller shapes", result.suggestions),
-        )
+        result, others = self.result, "What the surrogate predicts of each shape from the others"
+        shown = {
+            "Predicted shapes": result.predictions,
+            "Untried smaller shapes": result.suggestions,
+        }
         return [
-            *(Section(title, predictions_table(result, found)) for title, found in shown if found),
-            Section(
-                "What the surrogate predicts of each shape from the others", left_out_table(result)
+            *(
+                Section(name, predictions_table(result, rows))
+                for name, rows in shown.items()
+                if rows
             ),
+            Section(others, left_out_table(result)),
         ]
 
     def charts(self, trials: pd.DataFrame) -> list[Chart]:
@@ -89,35 +96,28 @@ class SurrogateFinding(Finding):
 
     def rows(self) -> pd.DataFrame:
         result = self.result
-        tried = [
-            _row(each.config, each.label, True, each.cost, each.metric, each.left_out, False)
-            for each in result.shapes
-        ]
+        tried = [_row(each, True, each.metric, each.left_out, False) for each in result.shapes]
         untried = [
-            _row(each.config, each.label, each.tried, each.cost, None, each.mean, each.extrapolates)
+            _row(each, each.tried, None, each.mean, each.extrapolates)
             for each in (*result.predictions, *result.suggestions)
         ]
         return pd.json_normalize([*tried, *untried], sep=".")
 
 
 def _row(
-    config: Mapping[str, AxisValue],
-    label: str,
+    shape: TriedShape | Prediction,
     tried: bool,
-    cost: float | None,
     metric: float | None,
     expected: Interval,
     extrapolates: bool,
 ) -> dict[str, Any]:
     return {
-        "config": config,
-        "label": label,
+        "config": shape.config,
+        "label": shape.label,
         "tried": tried,
-        "cost": cost,
+        "cost": shape.cost,
         "metric": metric,
-        "expected": expected.estimate,
-        "expected_low": expected.low,
-        "expected_high": expected.high,
+        **dict(zip(("expected", "expected_low", "expected_high"), expected, strict=True)),
         "extrapolates": extrapolates,
     }
 
@@ -174,13 +174,7 @@ def _fit(
     if baseline is not None and not _has_run(study.runs.frame, baseline):
         baseline = None  # not run to its end: the best shape stands in
     return SurrogateFinding(
-        fit(
-            shapes,
-            baseline=baseline,
-            shapes=wanted,
-            within=task_axes(study),
-            settings=settings,
-        )
+        fit(shapes, baseline=baseline, shapes=wanted, within=task_axes(study), settings=settings)
     )
 
 

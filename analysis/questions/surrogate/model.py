@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -11,42 +10,51 @@ from analysis.questions.surrogate.result import Prediction, SurrogateSettings, T
 from analysis.questions.surrogate.space import ShapeSpace
 from analysis.runs.configurations import describe
 from analysis.runs.scale import metric_span
-from analysis.runs.shape_runs import to_metric, to_quality
-from analysis.statistics.bounds import Span, clipped
+from analysis.runs.shape_runs import ShapeRuns, to_metric, to_quality
+from analysis.statistics.bounds import clipped
 from analysis.statistics.cost_model import CostModel
 from analysis.statistics.gaussian_process import GaussianProcess, Mixture
+from analysis.statistics.moderated import moderate
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import AxisValue, Config
-from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
 
 _MOST_NUMBERS = 2e7
 _WORST_COST_ERROR = 0.05
 _EXACT = 1e-6
+_UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
-@dataclass(frozen=True)
 class SurrogateModel:
-    """A process fitted to shapes; the fields are those of `SurrogateResult`.
+    """A process fitted to the usable shapes of a table.
 
-    ``reference`` is the label of the shape that others are compared with.
+    Args:
+        runs: the shapes.
+        baseline: axis values of the shape that others are compared with; None takes the best mean.
+        settings: levels, draws, margin, seed.
+
+    Raises:
+        UserError: a baseline that picks no shape or several.
     """
 
-    shapes: tuple[TriedShape, ...]
-    axes: tuple[str, ...]
-    names: tuple[str, ...]
-    fixed: Config
-    follows: dict[str, str]
-    reference: str
-    seed_sd: float | None
-    goal: Goal
-    scale: Scale | None
-    settings: SurrogateSettings
-
-    @cached_property
-    def space(self) -> ShapeSpace:
-        """The shapes as points."""
-        return ShapeSpace.of(self.axes, self.names, [shape.config for shape in self.shapes])
+    def __init__(
+        self,
+        runs: ShapeRuns,
+        baseline: Mapping[str, AxisValue] | None,
+        settings: SurrogateSettings,
+    ) -> None:
+        self.runs, self.settings = runs, settings
+        self.shapes, self.seed_sd = _learn(runs)
+        self.reference = _reference(self.shapes, baseline, runs)
+        varying = {*runs.axes, *runs.names, *runs.follows}
+        self.fixed = {
+            name: value for name, value in runs.shapes[0].config.items() if name not in varying
+        }
+        configs = [shape.config for shape in self.shapes]
+        self.space = ShapeSpace(runs.axes, runs.names, configs)
+        self.groups = [self.space.named(config) for config in configs]
+        self._costs = {shape.label: shape.cost for shape in self.shapes}
+        self._span = metric_span((shape.metric for shape in self.shapes), runs.goal, runs.scale)
 
     @cached_property
     def process(self) -> GaussianProcess:
@@ -62,22 +70,12 @@ class SurrogateModel:
         )
 
     @cached_property
-    def groups(self) -> list[tuple[str, ...]]:
-        """The names of each shape."""
-        return [self._named(shape.config) for shape in self.shapes]
-
-    @cached_property
-    def reference_shape(self) -> TriedShape:
-        """The shape that others are compared with."""
-        return next(shape for shape in self.shapes if shape.label == self.reference)
-
-    @cached_property
     def cost_models(self) -> dict[tuple[str, ...], CostModel]:
         """One model of the cost for each combination of names."""
         groups: dict[tuple[str, ...], list[TriedShape]] = {}
-        for shape in self.shapes:
+        for shape, named in zip(self.shapes, self.groups, strict=True):
             if shape.cost is not None:
-                groups.setdefault(self._named(shape.config), []).append(shape)
+                groups.setdefault(named, []).append(shape)
         return {
             named: CostModel(
                 self._raw([shape.config for shape in group]),
@@ -86,22 +84,21 @@ class SurrogateModel:
             for named, group in groups.items()
         }
 
-    def _named(self, config: Mapping[str, AxisValue]) -> tuple[str, ...]:
-        return tuple(str(config[name]) for name in self.names)
-
     def _raw(self, configs: Sequence[Mapping[str, AxisValue]]) -> FloatArray:
-        return np.array([[float(c[axis]) for axis in self.axes] for c in configs])
+        return np.array([[float(c[axis]) for axis in self.runs.axes] for c in configs])
+
+    def _varying(self, config: Mapping[str, AxisValue]) -> Config:
+        return {name: config[name] for name in (*self.runs.axes, *self.runs.names)}
 
     def label(self, config: Mapping[str, AxisValue]) -> str:
-        """Return the axes that vary, in words."""
-        return describe({name: config[name] for name in (*self.axes, *self.names)})
+        return describe(self._varying(config))
 
     def cost(self, config: Mapping[str, AxisValue]) -> float | None:
         """Return the cost of a shape: known, or estimated where that works within 5 %."""
-        for shape in self.shapes:
-            if shape.label == self.label(config):
-                return shape.cost
-        model = self.cost_models.get(self._named(config))
+        label = self.label(config)
+        if label in self._costs:
+            return self._costs[label]
+        model = self.cost_models.get(self.space.named(config))
         if model is None or model.error > _WORST_COST_ERROR:
             return None
         cost = float(model.predict(self._raw([config]))[0])
@@ -112,78 +109,72 @@ class SurrogateModel:
         if not configs:
             return ()
         features = self.space.features(configs)
-        mixture = self.process.predict(features, [self._named(c) for c in configs])
+        groups = [self.space.named(config) for config in configs]
+        mixture = self.process.predict(features, groups)
         seed = (self.seed_sd or 0.0) ** 2
         run = Mixture(mixture.weight, mixture.mean, mixture.variance + seed)
-        at = self.shapes.index(self.reference_shape)
-        alike = [self._named(config) == self.groups[at] for config in configs]
+        at = self.shapes.index(self.reference)
         no_worse = self.process.differences(features, at).probability_above(-self.margin)
-        means, runs = self.intervals(mixture), self.intervals(run)
-        tried = {shape.label for shape in self.shapes}
         found = []
-        for k, config in enumerate(configs):
-            shown = {name: config[name] for name in (*self.axes, *self.names)}
-            why = self.space.beyond(config) or self._unlike(config)
+        for config, group, p, mean, of_run in zip(
+            *(configs, groups, no_worse, self.intervals(mixture), self.intervals(run)), strict=True
+        ):
+            label, why = self.label(config), self.space.beyond(config) or self._unlike(config)
+            if group != self.groups[at]:
+                p = math.nan  # another family or task: its level is not compared
             found.append(
                 Prediction(
-                    config=shown,
-                    label=self.label(config),
-                    mean=means[k],
-                    run=runs[k],
+                    config=self._varying(config),
+                    label=label,
+                    mean=mean,
+                    run=of_run,
                     extrapolates=bool(why),
                     why=why,
-                    tried=self.label(config) in tried,
+                    tried=label in self._costs,
                     cost=self.cost(config),
-                    p_no_worse=self._p(float(no_worse[k]), config, alike[k]),
+                    p_no_worse=1.0 if label == self.reference.label else float(p),
                 )
             )
         return tuple(found)
 
-    def _p(self, no_worse: float, config: Config, is_alike: bool) -> float:
-        if not is_alike:
-            return math.nan  # another family or task: its level is not compared
-        return 1.0 if self.label(config) == self.reference else no_worse
-
     def intervals(self, mixture: Mixture) -> list[Interval]:
         """Return each mixture's centre and interval as metrics, cut at the ends of their range."""
+        goal, scale = self.runs.goal, self.runs.scale
         tail = (1 - self.settings.confidence) / 2
         columns = (mixture.centre, mixture.quantile(tail), mixture.quantile(1 - tail))
         found = []
         for centre, low, high in zip(*columns, strict=True):
-            ends = sorted(to_metric(float(end), self.goal, self.scale) for end in (low, high))
-            middle = to_metric(float(centre), self.goal, self.scale)
-            found.append(clipped(Interval(middle, *ends), self.span))
+            ends = sorted(to_metric(float(end), goal, scale) for end in (low, high))
+            found.append(
+                clipped(Interval(to_metric(float(centre), goal, scale), *ends), self._span)
+            )
         return found
-
-    @cached_property
-    def span(self) -> Span:
-        """The range of the metric."""
-        return metric_span((shape.metric for shape in self.shapes), self.goal, self.scale)
 
     @property
     def margin(self) -> float:
         """The margin as a difference in quality at the reference."""
-        metric, margin = self.reference_shape.metric, self.settings.margin
+        metric, margin = self.reference.metric, self.settings.margin
         if not margin:
             return 0.0
-        worse = metric + margin if self.goal == "min" else metric - margin
-        here = to_quality(metric, self.goal, self.scale)
-        return here - to_quality(worse, self.goal, self.scale)
+        goal, scale = self.runs.goal, self.runs.scale
+        worse = metric + margin if goal == "min" else metric - margin
+        return to_quality(metric, goal, scale) - to_quality(worse, goal, scale)
 
     def _unlike(self, config: Mapping[str, AxisValue]) -> str:
         """Return how ``config`` departs from what never varied or moved with another axis."""
+        follows = self.runs.follows
         for name, value in config.items():
             if name in self.fixed and self.fixed[name] != value:
                 return f"{name} was {self.fixed[name]} throughout"
-            if name in self.follows:
-                leaders = [axis for axis in self.axes if axis in self.follows[name].split(" and ")]
+            if name in follows:
+                leaders = [axis for axis in self.runs.axes if axis in follows[name].split(" and ")]
                 alike = {
                     shape.config[name]
                     for shape in self.shapes
                     if all(shape.config[axis] == config[axis] for axis in leaders)
                 }
                 if alike != {value}:
-                    return f"{name} moved with {self.follows[name]} in every shape tried"
+                    return f"{name} moved with {follows[name]} in every shape tried"
         return ""
 
     def complete(self, shape: Mapping[str, AxisValue]) -> Config:
@@ -192,14 +183,13 @@ class SurrogateModel:
         Raises:
             UserError: with the axes there are.
         """
-        needed = (*self.axes, *self.names)
-        known = (*needed, *self.follows, *self.fixed)
+        axes = self.runs.axes
+        needed = (*axes, *self.runs.names)
+        known = (*needed, *self.runs.follows, *self.fixed)
         for name, value in shape.items():
             if name not in known:
                 raise unknown_name("axis in a shape to predict:", name, known)
-            if name in self.axes and (
-                isinstance(value, str | bool) or not math.isfinite(float(value))
-            ):
+            if name in axes and (isinstance(value, str | bool) or not math.isfinite(float(value))):
                 raise UserError(f"{name} of a shape to predict must be a number, not {value!r}")
         missing = [name for name in needed if name not in shape]
         if missing:
@@ -210,3 +200,48 @@ class SurrogateModel:
             if float(shape[axis]) <= 0:
                 raise UserError(f"{axis} of a shape to predict must be above 0, not {shape[axis]}")
         return dict(shape)
+
+
+def _learn(runs: ShapeRuns) -> tuple[tuple[TriedShape, ...], float | None]:
+    """Return the shapes with the noise of their means, and the seed sd of a run."""
+    sd = moderate([np.array(list(shape.quality.values())) for shape in runs.usable]).sd
+    known = sd[np.isfinite(sd)]
+    seed_sd = float(np.sqrt(np.mean(known**2))) if known.size else None
+    sd = np.where(np.isfinite(sd), sd, seed_sd or 0.0)
+    return tuple(
+        TriedShape(
+            config=shape.config,
+            label=shape.label,
+            quality=shape.mean,
+            noise=float(own**2 / len(shape.quality)),
+            n=len(shape.quality),
+            metric=to_metric(shape.mean, runs.goal, runs.scale),
+            cost=shape.cost,
+            left_out=_UNKNOWN,
+        )
+        for shape, own in zip(runs.usable, sd, strict=True)
+    ), seed_sd
+
+
+def _reference(
+    tried: Sequence[TriedShape], baseline: Mapping[str, AxisValue] | None, runs: ShapeRuns
+) -> TriedShape:
+    if baseline is None:
+        return max(tried, key=lambda shape: shape.quality)
+    columns = runs.shapes[0].config
+    foreign = [name for name in baseline if name not in columns]
+    if foreign:
+        raise UserError(
+            f"the baseline names {', '.join(foreign)}; the axes are {', '.join(columns)}"
+        )
+    picked = [
+        shape
+        for shape in tried
+        if all(shape.config[name] == value for name, value in baseline.items())
+    ]
+    if len(picked) != 1:
+        raise UserError(
+            f"the baseline {describe(dict(baseline))} picks {len(picked)} shapes with full-budget"
+            f" runs, need exactly 1; there are: {'; '.join(shape.label for shape in tried[:8])}"
+        )
+    return picked[0]

@@ -55,9 +55,6 @@ class TriedShape:
     Attributes:
         quality: mean quality (see `analysis.runs.shape_runs`) over its runs.
         noise: variance of that mean over seeds.
-        n: runs behind it.
-        metric: the mean as a metric.
-        cost: its cost, if the table has one.
         left_out: what the other shapes say of this mean, with the interval it should lie in.
     """
 
@@ -78,8 +75,7 @@ class Prediction:
     Attributes:
         mean: metric averaged over many seeds, with its interval.
         run: metric of a single run with a fresh seed, with its interval.
-        extrapolates: whether the shape lies beyond those tried.
-        why: in what way; empty if it does not.
+        extrapolates, why: whether the shape lies beyond those tried, and in what way.
         tried: whether the surrogate learned from this very shape.
         cost: its cost, known or estimated from the others'; None if it cannot be.
         p_no_worse: probability that its mean is no worse than the reference's by the margin; NaN
@@ -123,21 +119,15 @@ class SurrogateResult(Jsonable):
         p: share of shuffles of the shapes' means that are predicted as well.
         coverage: share of shapes whose left-out mean lies in its interval.
         seed_sd: seed standard deviation of a run; None if no shape has two.
-        shapes: what it learned from.
-        axes: ordered axes, on a log2 scale where all values are positive.
-        logged: which of them are.
-        names: axes of names.
+        axes, logged, names: ordered axes, those of them on a log2 scale, axes of names.
         fixed: columns of the shape that never varied, with their value.
         follows: axes that moved with others, and with which.
         excluded: shapes that were tried but could not be learned from.
-        reference: label of the shape that others are compared with.
         suggestions: untried smaller shapes expected to be no worse, cheapest first, of several of
             one cost the best.
         candidates: untried smaller shapes looked at.
         cost_error: largest relative error of the cost estimate when a shape is left out.
-        predictions: the shapes that were asked for.
         surface_axes: the two axes of ``surface``; the others are held at the reference's values.
-        surface: predicted metric over them.
     """
 
     verdict: SkillVerdict

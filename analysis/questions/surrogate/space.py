@@ -1,7 +1,6 @@
 """Shapes as points: features for the surrogate, and which points lie beyond those tried."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import linprog
@@ -12,60 +11,52 @@ from analysis.values import AxisValue, Config
 _TOLERANCE = 1e-9
 
 
-@dataclass(frozen=True)
 class ShapeSpace:
     """The points of the shapes tried, every ordered axis brought to [-1, 1].
 
-    Attributes:
+    An axis is on a log2 scale (``logged``) where all its values are positive.
+
+    Args:
         axes: ordered axes.
-        logged: those on a log2 scale.
         names: axes of names.
         configs: the shapes tried.
     """
 
-    axes: tuple[str, ...]
-    logged: tuple[str, ...]
-    names: tuple[str, ...]
-    configs: tuple[Config, ...]
-
-    @classmethod
-    def of(
-        cls, axes: Sequence[str], names: Sequence[str], configs: Sequence[Config]
-    ) -> "ShapeSpace":
-        """Choose the scale of each axis: log2 where all its values are positive."""
-        logged = tuple(axis for axis in axes if all(float(config[axis]) > 0 for config in configs))
-        return cls(tuple(axes), logged, tuple(names), tuple(configs))
-
-    def points(self, configs: Sequence[Mapping[str, AxisValue]]) -> FloatArray:
-        """Return the ordered axes of ``configs``, [shapes, axes]."""
-        raw = np.array([[float(c[axis]) for axis in self.axes] for c in configs], dtype=np.float64)
-        tried = np.array(
-            [[float(c[axis]) for axis in self.axes] for c in self.configs], dtype=np.float64
+    def __init__(
+        self, axes: Sequence[str], names: Sequence[str], configs: Sequence[Config]
+    ) -> None:
+        self.axes, self.names, self.configs = tuple(axes), tuple(names), tuple(configs)
+        self.logged = tuple(
+            axis for axis in axes if all(float(config[axis]) > 0 for config in configs)
         )
+        self._levels = {name: sorted({str(c[name]) for c in configs}) for name in names}
+        tried = self._scaled(configs)
+        low, high = tried.min(axis=0), tried.max(axis=0)
+        self._middle = (low + high) / 2
+        self._half = np.where(high > low, (high - low) / 2, 1.0)
+
+    def _scaled(self, configs: Sequence[Mapping[str, AxisValue]]) -> FloatArray:
+        raw = np.array([[float(c[axis]) for axis in self.axes] for c in configs], dtype=np.float64)
         raw = raw.reshape(len(configs), len(self.axes))
         for at, axis in enumerate(self.axes):
             if axis in self.logged:
                 with np.errstate(divide="ignore", invalid="ignore"):
-                    raw[:, at], tried[:, at] = np.log2(raw[:, at]), np.log2(tried[:, at])
-        low, high = tried.min(axis=0), tried.max(axis=0)
-        half = np.where(high > low, (high - low) / 2, 1.0)
-        return np.asarray((raw - (low + high) / 2) / half)
+                    raw[:, at] = np.log2(raw[:, at])
+        return raw
+
+    def points(self, configs: Sequence[Mapping[str, AxisValue]]) -> FloatArray:
+        """Return the ordered axes of ``configs``, [shapes, axes]."""
+        return np.asarray((self._scaled(configs) - self._middle) / self._half)
 
     def features(self, configs: Sequence[Mapping[str, AxisValue]]) -> FloatArray:
         """Return points and one column a name: 1 where the shape bears it."""
         columns = [self.points(configs)]
-        for name in self.names:
-            levels = self._levels(name)
-            if len(levels) == 2:
-                levels = levels[1:]
-            for level in levels:
+        for name, levels in self._levels.items():
+            for level in levels[1:] if len(levels) == 2 else levels:
                 columns.append(
                     np.array([[1.0 if str(c[name]) == level else -1.0] for c in configs])
                 )
         return np.concatenate(columns, axis=1)
-
-    def _levels(self, name: str) -> list[str]:
-        return sorted({str(config[name]) for config in self.configs})
 
     def beyond(self, config: Mapping[str, AxisValue]) -> str:
         """Return in what way ``config`` lies beyond the shapes tried, empty if it does not.
@@ -74,9 +65,9 @@ class ShapeSpace:
         farther from all of them than any of them is from its nearest neighbour.
         """
         for name in self.names:
-            if str(config[name]) not in self._levels(name):
+            if str(config[name]) not in self._levels[name]:
                 return f"{name} = {config[name]} was never tried"
-        alike = [c for c in self.configs if self._named(c) == self._named(config)]
+        alike = [c for c in self.configs if self.named(c) == self.named(config)]
         if not alike:
             return "this combination of names was never tried"
         for axis in self.axes:
@@ -91,7 +82,7 @@ class ShapeSpace:
             return "farther from every shape tried than any of them from its neighbour"
         return ""
 
-    def _named(self, config: Mapping[str, AxisValue]) -> tuple[str, ...]:
+    def named(self, config: Mapping[str, AxisValue]) -> tuple[str, ...]:
         return tuple(str(config[name]) for name in self.names)
 
 

@@ -18,7 +18,6 @@ _NO_ERROR = 1e-6
 
 
 def surrogate_sentence(result: SurrogateResult) -> str:
-    """Return how well the surrogate predicts, and what it expects of other shapes."""
     predicts = result.verdict == "predicts"
     lead = "The surrogate predicts" if predicts else "The surrogate shows no skill"
     parts = [f"{lead}: {result.reason}.", *(map(prediction_sentence, result.predictions))]
@@ -30,7 +29,6 @@ def surrogate_sentence(result: SurrogateResult) -> str:
 
 
 def prediction_sentence(prediction: Prediction) -> str:
-    """Return what is expected of one shape."""
     warned = f"; this extrapolates ({prediction.why})" if prediction.extrapolates else ""
     return (
         f"For {prediction.label} it expects {interval_text(prediction.mean)}, and of a single run"
@@ -56,7 +54,6 @@ def _suggestions_sentence(result: SurrogateResult) -> str:
 
 
 def predictions_table(result: SurrogateResult, predictions: Sequence[Prediction]) -> Table:
-    """Return shapes with what is expected of them."""
     share = percent_text(result.settings.confidence)
     header = (
         "shape",
@@ -83,7 +80,6 @@ def predictions_table(result: SurrogateResult, predictions: Sequence[Prediction]
 
 
 def suggestion_note(result: SurrogateResult) -> str:
-    """Return what has to be known before acting on a prediction."""
     how = (
         f"Costs of untried shapes are estimated from the tried ones (largest error when one is left"
         f" out: {_error_text(result.cost_error)}). "
@@ -101,7 +97,6 @@ def _error_text(error: float) -> str:
 
 
 def left_out_table(result: SurrogateResult) -> Table:
-    """Return each shape beside what the others say of it."""
     rows = tuple(
         (
             shape.label,
@@ -123,7 +118,6 @@ def left_out_table(result: SurrogateResult) -> Table:
 
 
 def is_inside(value: float, interval: Interval) -> bool:
-    """Whether a value lies in an interval."""
     return interval.low <= value <= interval.high
 
 

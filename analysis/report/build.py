@@ -1,8 +1,4 @@
-"""The report: one HTML file that answers the sweep's question offline, on a phone and in print.
-
-The page fetches nothing. Its content security policy allows exactly the scripts written here, by
-their hashes; whatever came from data is escaped.
-"""
+"""The report of a study: what its page shows, and the page."""
 
 import dataclasses
 import re
@@ -13,21 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
-from markupsafe import Markup
 
 from analysis.answer import Answer
 from analysis.charts.chart import Chart, uniquely_named
-from analysis.charts.learning_curves import LearningCurves, curve_chart, drawn_keys, learning_curves
-from analysis.charts.plotly_page import plotly_script
-from analysis.page import (
-    TEMPLATES,
-    content_policy,
-    embed,
-    environment,
-    figures_data,
-    write_page,
-)
-from analysis.questions.base import Section
+from analysis.charts.learning_curves import curve_chart, drawn_keys, learning_curves
+from analysis.report.page import embed, render, write_page
 from analysis.text import endings, tables, trials
 from analysis.text.numbers import number_text, sentence
 from hsweep.design.question import Goal, Scale
@@ -43,21 +29,12 @@ class ReportInput:
     """Everything a report shows.
 
     Attributes:
-        study: the study's name.
-        sweep: the sweep file.
-        preset: the preset that was run.
         question: the sweep file's docstring, plain text in paragraphs.
-        answer: what every kind of question found.
-        metric: the metric column of ``trials`` and ``reports``.
-        goal: whether it is minimised or maximised.
-        scale: how it is put on an axis.
-        axes: the swept axes, columns of ``trials``.
+        metric, axes: columns of ``trials``.
         trials: one row a trial: ``key``, axes, ``seed``, ``stratum``, ``status``, ``reason``,
             ``reached``, ``budget``, metrics, costs, ``mlflow_url``; any of them may be missing.
         reports: one row a report: ``key``, ``unit``, ``step``, ``wall_seconds``, metrics.
         provenance: versions, hashes, machine; nested mappings are allowed.
-        repeat_command: the command lines that repeat the study.
-        warnings: what a reader has to know besides.
         budget_unit: what ``unit`` counts: epochs or steps.
         orphaned: how many trials are no longer part of the study, by the reason.
         revisions: how the study's sweep was edited while it ran (see ``hsweep.running.edit``).
@@ -85,18 +62,6 @@ class ReportInput:
     revisions: Sequence[Mapping[str, Any]] = ()
     reported: Collection[str] | None = None
     notes: Mapping[str, tuple[str, ...]] | None = None
-
-    def learning_curves(self) -> LearningCurves:
-        """Every trial's curve, grouped by the searched axis where there is one."""
-        return learning_curves(
-            self.trials,
-            self.reports,
-            self.metric,
-            self.axes,
-            searched_axis(self.answer),
-            log=self.scale == "error",
-            reported=self.reported,
-        )
 
 
 def searched_axis(answer: Answer) -> str | None:
@@ -159,26 +124,18 @@ def report_charts(report_input: ReportInput) -> list[Chart]:
         for finding in report_input.answer.findings
         for chart in finding.charts(report_input.trials)
     ]
-    curves = report_input.learning_curves()
+    curves = learning_curves(
+        report_input.trials,
+        report_input.reports,
+        report_input.metric,
+        report_input.axes,
+        searched_axis(report_input.answer),
+        log=report_input.scale == "error",
+        reported=report_input.reported,
+    )
     if drawn := curve_chart(curves, report_input.metric, report_input.budget_unit):
         found.append(drawn)
     return uniquely_named(found)
-
-
-def all_warnings(report_input: ReportInput) -> list[str]:
-    """Return the warnings of the study and of every finding, each once."""
-    answer = report_input.answer
-    own = [text for text in report_input.warnings if text not in answer.qualifications]
-    return list(dict.fromkeys([*own, *answer.warnings_of(answer.findings)]))
-
-
-def sections(answer: Answer) -> list[Section]:
-    """Return the tables of every finding, in the page's order."""
-    return [
-        section._replace(table=tables.first_rows(section.table))
-        for finding in answer.findings
-        for section in finding.page_tables(beside=finding is not answer.leading)
-    ]
 
 
 def settings_table(answer: Answer) -> tables.Table:
@@ -196,68 +153,50 @@ def _shown(value: object) -> str:
     return number_text(value, 6) if isinstance(value, int | float) else str(value)
 
 
-def _cells(report_input: ReportInput) -> tables.Table:
-    """Return how the trials of each cell ended, as a finding counts them or by shape."""
-    counted = (finding.cells() for finding in report_input.answer.findings)
-    own = next((table for table in counted if table is not None), None)
-    return own or trials.cell_table(report_input.trials, report_input.axes)
-
-
 def build_report(report_input: ReportInput) -> str:
     """Return the whole page as HTML."""
-    answer = report_input.answer
-    drawn = report_charts(report_input)
-    figures = figures_data(drawn)
-    table_script, figures_script = (
-        (TEMPLATES / name).read_text("utf-8") for name in ("report_table.js", "report_figures.js")
-    )
+    answer, shown, axes = report_input.answer, report_input.trials, report_input.axes
     leading = answer.leading
     badge, tone = ("no verdict", "unknown") if leading is None else leading.badge
     note = paragraphs(report_input.question) or [Paragraph("No question was written down.", False)]
     # A docstring's first paragraph is often no more than its title.
-    shown = 2 if len(note[0].text) < _TITLE_LENGTH else 1
-    counts = trials.status_counts(report_input.trials)
+    first = 2 if len(note[0].text) < _TITLE_LENGTH else 1
+    counts = trials.status_counts(shown)
     endings_shown = endings.endings_table(
-        report_input.trials,
-        report_input.reports,
-        report_input.axes,
-        report_input.orphaned,
-        report_input.notes,
+        shown, report_input.reports, axes, report_input.orphaned, report_input.notes
     )
-    page = environment().get_template("report.html.j2")
-    return page.render(
+    sections = [
+        section._replace(table=tables.first_rows(section.table))
+        for finding in answer.findings
+        for section in finding.page_tables(beside=finding is not leading)
+    ]
+    counted = (finding.cells() for finding in answer.findings)
+    cells = next(filter(None, counted), None) or trials.cell_table(shown, axes)
+    own = [text for text in report_input.warnings if text not in answer.qualifications]
+    return render(
+        "report.html.j2",
+        report_charts(report_input),
+        ("report_table.js", "report_figures.js"),
         input=report_input,
         badge=badge,
         tone=tone,
-        question=note[:shown],
-        question_rest=note[shown:],
-        swept=tables.varying_columns(report_input.trials, report_input.axes),
-        fixed=trials.fixed_axes(report_input.trials, report_input.axes),
+        question=note[:first],
+        question_rest=note[first:],
+        swept=tables.varying_columns(shown, axes),
+        fixed=trials.fixed_axes(shown, axes),
         counts=counts,
-        num_trials=len(report_input.trials),
+        num_trials=len(shown),
         endings=tables.first_rows(endings_shown),
         revisions=endings.revisions_table(report_input.revisions),
-        charts=drawn,
-        figures=figures["figures"],
         answer=answer,
-        sections=sections(answer),
-        cells=tables.first_rows(_cells(report_input)),
+        sections=sections,
+        cells=tables.first_rows(cells),
         qualifications=[sentence(text) for text in answer.qualifications],
-        warnings=all_warnings(report_input),
+        warnings=list(dict.fromkeys([*own, *answer.warnings_of(answer.findings)])),
         settings=settings_table(answer),
         provenance=tables.provenance_table(report_input.provenance),
         statuses=[count for count in counts if count.count],
-        css=Markup((TEMPLATES / "report.css").read_text("utf-8")),
-        policy=content_policy(plotly_script(), table_script, figures_script),
-        plotly_script=Markup(plotly_script()),
-        table_script=Markup(table_script),
-        figures_script=Markup(figures_script),
-        trials_json=embed(
-            trials.embedded(
-                trials.trial_table(report_input.trials, report_input.axes, report_input.metric)
-            )
-        ),
-        figures_json=embed(figures),
+        trials_json=embed(trials.embedded(trials.trial_table(shown, axes, report_input.metric))),
     )
 
 

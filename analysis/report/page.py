@@ -20,9 +20,9 @@ from markupsafe import Markup
 
 from analysis.charts import palette
 from analysis.charts.chart import Chart
-from analysis.charts.plotly_page import figure_json
+from analysis.charts.plotly_page import figure_json, plotly_script
 
-TEMPLATES: Final = Path(__file__).parent / "templates"
+_TEMPLATES: Final = Path(__file__).parent / "templates"
 _UNSAFE_IN_SCRIPT: Final = {
     "<": "\\u003c",
     ">": "\\u003e",
@@ -33,10 +33,9 @@ _UNSAFE_IN_SCRIPT: Final = {
 
 
 @cache
-def environment() -> jinja2.Environment:
-    """Return what renders the templates: everything escaped, nothing undefined."""
+def _environment() -> jinja2.Environment:
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -52,20 +51,43 @@ def embed(value: object) -> Markup:
     return Markup(text)
 
 
-def figures_data(charts: Sequence[Chart]) -> dict[str, Any]:
-    """Return what the page draws: figures, what their points stand for, and dark colours."""
-    return {
-        "figures": {chart.name: figure_json(chart) for chart in charts},
-        "picks": {
-            chart.name: [dataclasses.asdict(pick) for pick in chart.picks]
-            for chart in charts
-            if chart.picks
-        },
-        "dark": palette.dark_partners(),
+def render(template: str, charts: Sequence[Chart], scripts: Sequence[str], **content: Any) -> str:
+    """Return a page with its charts.
+
+    Args:
+        template: its file.
+        charts: what is drawn.
+        scripts: files that run in it besides the library of the figures; the template has each by
+            its name without the ending.
+        content: what else the template shows; escaped unless it is `Markup`.
+    """
+    texts = {name.removesuffix(".js"): (_TEMPLATES / name).read_text("utf-8") for name in scripts}
+    library = plotly_script()
+    figures = {chart.name: figure_json(chart) for chart in charts}
+    picks = {
+        chart.name: [dataclasses.asdict(pick) for pick in chart.picks]
+        for chart in charts
+        if chart.picks
     }
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            charts=charts,
+            figures=figures,
+            figures_json=embed(
+                {"figures": figures, "picks": picks, "dark": palette.dark_partners()}
+            ),
+            css=Markup((_TEMPLATES / "report.css").read_text("utf-8")),
+            policy=_content_policy(library, *texts.values()),
+            plotly_script=Markup(library),
+            **{name: Markup(text) for name, text in texts.items()},
+            **content,
+        )
+    )
 
 
-def content_policy(*scripts: str) -> str:
+def _content_policy(*scripts: str) -> str:
     """Return a policy that allows these scripts and the page's styles, nothing from outside."""
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"

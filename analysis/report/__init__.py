@@ -1,0 +1,1 @@
+"""The page of a study: everything found, in one HTML file."""
