@@ -249,15 +249,15 @@ def test_the_scalars_of_tensorboard_are_read_as_they_are_written(tmp_path: Path)
         tensorboard("runs", unit="epoch", offset=1, metrics={"val/top1": "top1"}), tmp_path
     )
     assert read.poll() == []
-    with SummaryWriter(str(tmp_path / "runs" / "mine")) as writer:
-        for step in (1, 2):
+    for step in (1, 2):
+        folder = str(tmp_path / "runs" / "mine")
+        with SummaryWriter(folder, filename_suffix=f".{step}") as writer:
             writer.add_scalar("loss", 0.1 * step, step)
             writer.add_scalar("val/top1", 0.81, step)
             writer.add_scalar("epoch", step - 1, step)
             writer.add_text("note", "text", step)
-            writer.flush()
-            assert read.poll() == [(step, {"loss": 0.1 * step, "top1": 0.81})]
-            assert by_tag.poll() == [(step, {"loss": 0.1 * step, "top1": 0.81})]
+        assert read.poll() == [(step, {"loss": 0.1 * step, "top1": 0.81})]
+        assert by_tag.poll() == [(step, {"loss": 0.1 * step, "top1": 0.81})]
     assert read.rest() == []
 
 

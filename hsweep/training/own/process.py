@@ -68,6 +68,7 @@ class ScriptProcess:
         variables: what it has in its environment beside this process's.
 
     Attributes:
+        supervisor: the number of that process; None where it was killed before it could tell.
         output: the file with what it wrote to standard output and error.
 
     Raises:
@@ -109,7 +110,7 @@ class ScriptProcess:
                 f"the command cannot be started in {directory}: {redact(started['error'])}; it is "
                 f"{shown(redact_command(arguments))}"
             )
-        self._supervisor: int | None = started.get("supervisor")
+        self.supervisor: int | None = started.get("supervisor")
 
     def wait(self, seconds: float | None = 0) -> Exit | None:
         """Return how the script ended, once nothing of it is left; None if it has not within so
@@ -131,9 +132,9 @@ class ScriptProcess:
                 self._control.write(b"%g\n" % grace_seconds)
             if self.wait(grace_seconds + _DYING_SECONDS) is None:
                 # The supervisor does not answer, so it is ended, and what it watched is looked for.
-                if self._supervisor is not None:
+                if self.supervisor is not None:
                     with contextlib.suppress(ProcessLookupError):
-                        os.kill(self._supervisor, signal.SIGKILL)
+                        os.kill(self.supervisor, signal.SIGKILL)
                 self._exit = Exit(None)
                 self._close()
                 end_leftovers(self._folder)

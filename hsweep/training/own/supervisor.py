@@ -108,7 +108,7 @@ def _start(folder: str, command: list[str]) -> "subprocess.Popen[bytes]":
 
 def _reap() -> tuple[dict[int, int], bool]:
     """Return the children that have died, with their wait status, and whether none is left."""
-    reaped = {}
+    reaped: dict[int, int] = {}
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
