@@ -304,12 +304,14 @@ def test_an_option_that_cannot_be_used_is_refused(make: Callable[[], Source], ru
         make()
 
 
-def run_script(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_script(folder: Path, code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    file = folder / "train.py"
+    file.write_text(code)
     environment = {k: v for k, v in os.environ.items() if k not in (REPORTS_VARIABLE, "RANK")}
     return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**environment, **variables},
-        cwd=ROOT,
+        [sys.executable, str(file)],
+        env={**environment, "PYTHONPATH": str(ROOT), **variables},
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
@@ -319,8 +321,8 @@ def run_script(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
 def test_a_script_reports_to_the_study_and_does_nothing_outside_one(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from hsweep.training.own.reporting import report\n"
-        "for epoch in (1, 2): report(epoch=epoch, top1=epoch / 4)\n"
+        "import hsweep\n"
+        "for epoch in (1, 2): hsweep.report(epoch=epoch, top1=epoch / 4)\n"
         "print(*{'torch', 'ray', 'numpy', 'mlflow', 'optuna', 'pandas'} & set(sys.modules))"
     )
     file = tmp_path / REPORTS_FILE
@@ -329,13 +331,34 @@ def test_a_script_reports_to_the_study_and_does_nothing_outside_one(tmp_path: Pa
         ({REPORTS_VARIABLE: str(file), "RANK": "1"}, False),
         ({REPORTS_VARIABLE: str(file)}, True),
     ):
-        done = run_script(code, **variables)
+        done = run_script(tmp_path, code, **variables)
         assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
         assert file.exists() == has_reported
     assert reader(reports(), tmp_path).poll() == [(1, {"top1": 0.25}), (2, {"top1": 0.5})]
 
 
+def test_a_script_of_a_study_keeps_its_own_modules(tmp_path: Path) -> None:
+    """Even those that are called like this project's: nothing of it is imported unasked."""
+    (tmp_path / "models.py").write_text("WIDTH = 3\n")
+    code = (
+        "import sys\n"
+        "import hsweep\n"
+        "import models\n"
+        "print(models.WIDTH, hasattr(hsweep, '_nothing'))\n"
+        "print(*(name for name in sys.modules if name.startswith('hsweep.design')))\n"
+    )
+    done = run_script(tmp_path, code, **{REPORTS_VARIABLE: str(tmp_path / REPORTS_FILE)})
+    assert done.stdout.split() == ["3", "False"], done.stderr
+
+
+def test_a_sweep_file_may_be_its_own_script(tmp_path: Path) -> None:
+    code = "from hsweep import epochs, report\nreport(epoch=epochs(3).amount)\n"
+    file = tmp_path / REPORTS_FILE
+    done = run_script(tmp_path, code, **{REPORTS_VARIABLE: str(file)})
+    assert (done.stderr, file.read_text()) == ("", '{"epoch": 3.0}\n')
+
+
 def test_a_report_takes_numbers(tmp_path: Path) -> None:
-    code = "from hsweep.training.own.reporting import report; report(epoch=1, top1='high')"
-    done = run_script(code, **{REPORTS_VARIABLE: str(tmp_path / REPORTS_FILE)})
+    code = "import hsweep; hsweep.report(epoch=1, top1='high')"
+    done = run_script(tmp_path, code, **{REPORTS_VARIABLE: str(tmp_path / REPORTS_FILE)})
     assert "hsweep.report takes numbers, and top1 is 'high'" in done.stderr
