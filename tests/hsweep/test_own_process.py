@@ -130,7 +130,11 @@ def test_a_script_may_take_its_leave_within_the_grace_period(
         "os.write(os.open('alive', os.O_WRONLY), b's')\n"
         "signal.pause()\n"
     )
-    script = start(tmp_path, code)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
+    try:  # what the worker does with signals is not the script's
+        script = start(tmp_path, code)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     family.wait_for("s")
     assert script.wait(0) is None
     assert script.stop(DEADLINE_SECONDS) == Exit(5)

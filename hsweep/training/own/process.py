@@ -116,9 +116,11 @@ class ScriptProcess:
         """Return how the script ended, once nothing of it is left; None if it has not within so
         many seconds (0: at once; None: wait for ever)."""
         if self._exit is None and (ended := self._message(seconds)) is not None:
-            self._exit = Exit(_code(ended["status"]) if ended else None)
+            self._exit = Exit(os.waitstatus_to_exitcode(ended["status"]) if ended else None)
+            self._status.read()  # until the supervisor has ended, too
             self._close()
-            end_leftovers(self._folder)
+            if not ended.get("is_all"):
+                end_leftovers(self._folder)
         return self._exit
 
     def stop(self, grace_seconds: float) -> Exit:
@@ -144,6 +146,8 @@ class ScriptProcess:
     def last_lines(self, number: int = 20) -> str:
         """Return the last lines of the output as a record may keep them: long ones are cut, what
         looks like a secret is hidden."""
+        if not self.output.exists():  # a script may clear its folder
+            return ""
         with self.output.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _LAST_BYTES))
@@ -214,10 +218,6 @@ def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
     # It tells which process of several reports; what is ours says nothing about the script's.
     environment.pop("RANK", None)
     return environment
-
-
-def _code(status: int) -> int:
-    return os.waitstatus_to_exitcode(status)
 
 
 def _cut(line: str) -> str:

@@ -8,6 +8,7 @@ import contextlib
 import csv
 import functools
 import json
+import os
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,9 @@ from hsweep.training.own.sources import (
 
 _LONGEST_LINE: Final = 1 << 20
 """Bytes of a line at most; progress bars write lines without an end."""
+
+_BLOCK: Final = 8 << 20
+"""Bytes that are held at once: an earlier attempt may have written much."""
 
 _COMPARED: Final = 256
 """Bytes at the start and before the end of what is read that tell whether a file was rewritten."""
@@ -127,12 +131,13 @@ class _TextRows:
         self._line = 0
 
     def new(self, *, whole: bool = False) -> Iterator[Row]:
-        for number, line in self._lines(whole):
-            place = f"{self._file.path.name}, line {number}"
-            if values := self._parse(number, line, place):
-                yield Row(place, values)
+        while lines := self._some_lines(whole):
+            for number, line in lines:
+                place = f"{self._file.path.name}, line {number}"
+                if values := self._parse(number, line, place):
+                    yield Row(place, values)
 
-    def _lines(self, whole: bool) -> list[tuple[int, str]]:
+    def _some_lines(self, whole: bool) -> list[tuple[int, str]]:
         lines: list[tuple[int, str]] = []
         with contextlib.suppress(FileNotFoundError):
             if not self._file.has_news():
@@ -142,7 +147,8 @@ class _TextRows:
                 self._line = 0
             with self._file.path.open("rb") as file:
                 file.seek(position)
-                while line := file.readline(_LONGEST_LINE):
+                start = position
+                while position < start + _BLOCK and (line := file.readline(_LONGEST_LINE)):
                     if not (line.endswith(b"\n") or whole or len(line) == _LONGEST_LINE):
                         break
                     position += len(line)
@@ -244,11 +250,12 @@ class _Events:
         self._waiting: dict[str, object] = {}
 
     def new(self, *, whole: bool = False) -> Iterator[Row]:  # noqa: ARG002
-        for position, content in self._records():
-            place = f"{self._file.path.name}, byte {position}"
-            for step, tag, value in _scalars(content, place):
-                if values := self._take(step, tag, value):
-                    yield Row(place, values)
+        while records := self._some_records():
+            for position, content in records:
+                place = f"{self._file.path.name}, byte {position}"
+                for step, tag, value in _scalars(content, place):
+                    if values := self._take(step, tag, value):
+                        yield Row(place, values)
 
     def _take(self, step: int, tag: str, value: float) -> Mapping[str, object]:
         if self._unit is None:
@@ -264,15 +271,16 @@ class _Events:
         values, self._waiting = {self._unit: self._count, **self._waiting}, {}
         return values
 
-    def _records(self) -> list[tuple[int, bytes]]:
+    def _some_records(self) -> list[tuple[int, bytes]]:
         records: list[tuple[int, bytes]] = []
         with contextlib.suppress(FileNotFoundError):
             if not self._file.has_news():
                 return []
             position = self._file.position
             with self._file.path.open("rb") as file:
-                size = file.seek(0, 2)
-                while position + _RECORD_HEADER.size <= size:
+                size = file.seek(0, os.SEEK_END)
+                start = position
+                while position < start + _BLOCK and position + _RECORD_HEADER.size <= size:
                     file.seek(position)
                     length, _ = _RECORD_HEADER.unpack(file.read(_RECORD_HEADER.size))
                     end = position + _RECORD_HEADER.size + length + _CHECKSUM_BYTES

@@ -6,8 +6,8 @@ It is started by path, in a process of its own, and imports nothing but the stan
 
 Standard input is the worker's: a line with a number asks for the end of the command, with so many
 seconds' notice; its end, like the worker's own, asks for it at once. Standard output takes one line
-of JSON when the command has started, and one when nothing of it is left. Standard error is where
-the command writes.
+of JSON when the command has started, and one when nothing of it is left (``is_all``: there can be
+nothing that this process does not know of). Standard error is where the command writes.
 
 On Linux it adopts what the command leaves behind (``PR_SET_CHILD_SUBREAPER``), so its children are
 all there is of the command, also what has made itself a session of its own; elsewhere it knows the
@@ -43,7 +43,7 @@ def main() -> None:
     # Not a child of the worker's: Ray kills those of a worker that it ends, and them alone.
     if os.fork():
         os._exit(0)
-    _prctl()(PR_SET_CHILD_SUBREAPER, 1)
+    adopts = sys.platform == "linux" and _prctl()(PR_SET_CHILD_SUBREAPER, 1) == 0
     signals = _pipe_of_signals()
     try:
         command = _start(sys.argv[2], sys.argv[3:])
@@ -53,7 +53,7 @@ def main() -> None:
     _tell({"supervisor": os.getpid()})
     status = _run(command.pid, signals, worker_end)
     command.returncode = 0  # it has been waited for
-    _tell({"status": status})
+    _tell({"status": status, "is_all": adopts})
 
 
 def _run(command: int, signals: int, worker_end: int | None) -> int:
@@ -175,6 +175,8 @@ def _pipe_of_signals() -> int:
     and those that ask this process to end."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
+    # Neither blocked nor ignored, as they may be in the worker, and so not in the command either.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, *_ENDING):
         signal.signal(number, lambda *_: None)
