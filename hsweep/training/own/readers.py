@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from hsweep.errors import UserError, shown
-from hsweep.training.own.rows import STEP, Row, rows_of
+from hsweep.training.own.events import STEP
+from hsweep.training.own.growing import Row
+from hsweep.training.own.rows import rows_of
 from hsweep.training.own.sources import Source, files_of
 
 _MOST_WAITING: Final = 10_000

@@ -8,14 +8,14 @@ import contextlib
 import csv
 import functools
 import json
-import os
 import re
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
-from hsweep.errors import UserError, shown, told
+from hsweep.errors import UserError, shown
+from hsweep.training.own.events import EventRows
+from hsweep.training.own.growing import BLOCK_BYTES, GrowingFile, Row, Rows
 from hsweep.training.own.sources import (
     TRAINER_STATE_FILE,
     Csv,
@@ -29,33 +29,6 @@ from hsweep.training.own.sources import (
 _LONGEST_LINE: Final = 1 << 20
 """Bytes of a line at most; progress bars write lines without an end."""
 
-_BLOCK: Final = 8 << 20
-"""Bytes that are held at once: an earlier attempt may have written much."""
-
-_COMPARED: Final = 256
-"""Bytes at the start and before the end of what is read that tell whether a file was rewritten."""
-
-_RECORD_HEADER: Final = struct.Struct("<QI")
-"""Of a record in an event file: the bytes of its content, and a checksum of that number; another
-checksum, of the content, follows the content (the TFRecord format)."""
-_CHECKSUM_BYTES: Final = 4
-
-
-class Row(NamedTuple):
-    """Values that a script wrote at once, by key, and where they stand."""
-
-    place: str
-    values: Mapping[str, object]
-
-
-class Rows(Protocol):
-    """Rows written since the last look."""
-
-    def new(self, *, whole: bool = False) -> Iterator[Row]:
-        """Yield them; ``whole`` says that nothing more will be written and the last line is not
-        cut off, so that it counts without its end."""
-        ...
-
 
 def rows_of(source: Source, folder: Path) -> Rows:
     """Return the rows that a source has, or will have, in a trial's folder."""
@@ -63,7 +36,7 @@ def rows_of(source: Source, folder: Path) -> Rows:
         return _StateRows(folder, source.where)
     if isinstance(source, Tensorboard):
         return _FileRows(
-            folder, f"{source.where}/**/*.tfevents.*", lambda path: _Events(path, source)
+            folder, f"{source.where}/**/*.tfevents.*", lambda path: EventRows(path, source)
         )
     return _FileRows(folder, files_of(source), lambda path: _TextRows(path, _parser(source)))
 
@@ -85,48 +58,11 @@ class _FileRows:
             yield from self._readers[path].new(whole=whole)
 
 
-class _Growing:
-    """How far a file that grows has been read, and whether it is still that file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.position = 0
-        self._start = b""
-        self._end = b""
-        self._seen: tuple[int, int, int] | None = None
-
-    def has_news(self) -> bool:
-        """Whether there is something to read; goes back to the start where it was rewritten.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
-        state = self.path.stat()
-        seen = (state.st_ino, state.st_size, state.st_mtime_ns)
-        if seen == self._seen and state.st_size == self.position:
-            return False
-        self._seen = seen
-        with self.path.open("rb") as file:
-            start = file.read(len(self._start))
-            file.seek(max(0, self.position - len(self._end)))
-            if (start, file.read(len(self._end))) != (self._start, self._end):
-                self.position, self._start, self._end = 0, b"", b""
-        return state.st_size > self.position
-
-    def read_to(self, position: int) -> None:
-        """Remember that it has been read up to here."""
-        self.position = position
-        with self.path.open("rb") as file:
-            self._start = file.read(min(_COMPARED, position))
-            file.seek(max(0, position - _COMPARED))
-            self._end = file.read(min(_COMPARED, position))
-
-
 class _TextRows:
     """The rows of a text file, one or none a line."""
 
     def __init__(self, path: Path, parse: Callable[[int, str, str], Mapping[str, object]]) -> None:
-        self._file = _Growing(path)
+        self._file = GrowingFile(path)
         self._parse = parse
         self._line = 0
 
@@ -148,7 +84,7 @@ class _TextRows:
             with self._file.path.open("rb") as file:
                 file.seek(position)
                 start = position
-                while position < start + _BLOCK and (line := file.readline(_LONGEST_LINE)):
+                while position < start + BLOCK_BYTES and (line := file.readline(_LONGEST_LINE)):
                     if not (line.endswith(b"\n") or whole or len(line) == _LONGEST_LINE):
                         break
                     position += len(line)
@@ -236,98 +172,6 @@ def _log_history(content: Any, path: Path) -> Iterator[Row]:
         # Before training, the Trainer evaluates at step 0 if it is asked to.
         if isinstance(values, dict) and values.get("step") != 0:
             yield Row(f"{path.parent.name}/{path.name}, entry {number}", values)
-
-
-class _Events:
-    """The scalars of one of TensorBoard's event files: a row for each, or, where a tag counts the
-    budget, for those of one step that come before it."""
-
-    def __init__(self, path: Path, source: Tensorboard) -> None:
-        self._file = _Growing(path)
-        self._unit = source.unit
-        self._step: int | None = None
-        self._count: float | None = None
-        self._waiting: dict[str, object] = {}
-
-    def new(self, *, whole: bool = False) -> Iterator[Row]:  # noqa: ARG002
-        while records := self._some_records():
-            for position, content in records:
-                place = f"{self._file.path.name}, byte {position}"
-                for step, tag, value in _scalars(content, place):
-                    if values := self._take(step, tag, value):
-                        yield Row(place, values)
-
-    def _take(self, step: int, tag: str, value: float) -> Mapping[str, object]:
-        if self._unit is None:
-            return {STEP: step, tag: value}
-        if step != self._step:
-            self._step, self._count, self._waiting = step, None, {}
-        if tag == self._unit:
-            self._count = value
-        else:
-            self._waiting[tag] = value
-        if self._count is None:
-            return {}
-        values, self._waiting = {self._unit: self._count, **self._waiting}, {}
-        return values
-
-    def _some_records(self) -> list[tuple[int, bytes]]:
-        records: list[tuple[int, bytes]] = []
-        with contextlib.suppress(FileNotFoundError):
-            if not self._file.has_news():
-                return []
-            position = self._file.position
-            with self._file.path.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                start = position
-                while position < start + _BLOCK and position + _RECORD_HEADER.size <= size:
-                    file.seek(position)
-                    length, _ = _RECORD_HEADER.unpack(file.read(_RECORD_HEADER.size))
-                    end = position + _RECORD_HEADER.size + length + _CHECKSUM_BYTES
-                    if end > size:  # the rest is still to be written
-                        break
-                    records.append((position, file.read(length)))
-                    position = end
-            self._file.read_to(position)
-        return records
-
-
-STEP: Final = "step"
-"""The key of the step that TensorBoard's scalars have."""
-
-
-def _scalars(content: bytes, place: str) -> Iterator[tuple[int, str, float]]:
-    # Imported late: the package imports torch.
-    import numpy as np
-    from tensorboardX.proto.event_pb2 import Event
-
-    try:
-        event = Event.FromString(content)
-    except Exception as error:  # protobuf's own, which no other library of ours needs
-        raise UserError(
-            f"{place}: must be an event of TensorBoard's, and cannot be read: {told(error)}"
-        ) from None
-    for value in event.summary.value:
-        kind = value.WhichOneof("value")
-        if kind == "simple_value":
-            # The shortest number that rounds to it: 0.81, not 0.810000002384.
-            yield event.step, value.tag, float(str(np.float32(value.simple_value)))
-        elif kind == "tensor" and (number := _tensor_scalar(value.tensor)) is not None:
-            yield event.step, value.tag, number
-
-
-def _tensor_scalar(tensor: Any) -> float | None:
-    import numpy as np
-    from tensorboardX.proto import types_pb2
-
-    single = tensor.dtype == types_pb2.DT_FLOAT
-    if tensor.tensor_shape.dim or not (single or tensor.dtype == types_pb2.DT_DOUBLE):
-        return None
-    kind = np.dtype("<f4" if single else "<f8")
-    listed = tensor.float_val if single else tensor.double_val
-    if len(tensor.tensor_content) == kind.itemsize:
-        return float(str(np.frombuffer(tensor.tensor_content, kind)[0]))
-    return float(str(kind.type(listed[0]))) if len(listed) == 1 else None
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
