@@ -13,7 +13,9 @@ import pytest
 from hsweep.errors import UserError
 from hsweep.training.own import template
 from hsweep.training.own.process import Exit, ScriptProcess
+from hsweep.training.own.readers import Reader, Unit
 from hsweep.training.own.reporting import REPORTS_FILE
+from hsweep.training.own.sources import stdout
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 60
@@ -144,7 +146,7 @@ def test_a_script_may_take_its_leave_within_the_grace_period(
 def test_nothing_survives_a_stop(tmp_path: Path, family: Family) -> None:
     script = start(tmp_path, FAMILY)
     family.wait_for("scd")
-    assert script.stop(0.2) == Exit(-signal.SIGTERM)
+    assert script.stop(0.2).code in (-signal.SIGTERM, -signal.SIGKILL)
     assert family.is_gone()
 
 
@@ -222,6 +224,43 @@ def test_the_last_lines_are_fit_for_a_record(tmp_path: Path) -> None:
     assert progress == "100%"
     assert last.startswith("--api-key=*** yyy")
     assert len(last) < 510
+
+
+TRAINING = """
+import os, signal, sys
+
+state = os.path.join(sys.argv[1], "state")
+start = int(open(state).read()) if "--resume" in sys.argv else 0
+for epoch in range(start + 1, 6):
+    print(f"epoch {epoch}: top1 {epoch / 8}")
+    with open(state, "w") as file:
+        file.write(str(epoch))
+    if epoch == 3 and not start:
+        signal.pause()
+"""
+
+
+def test_a_script_is_followed_ended_and_resumed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    folder = tmp_path / "trial"
+    folder.mkdir()
+    source = stdout(r"epoch (?P<epoch>\d+): top1 (?P<top1>\S+)")
+    line = "python train.py {folder} --resume {resume}"
+    fields = {"folder": folder, "resume": None}
+    script = ScriptProcess(template.fill(line, fields), folder, tmp_path)
+    reader = Reader(source, folder, ["top1"])
+    units: list[Unit] = []
+    while len(units) < 3:
+        assert script.wait(0.02) is None
+        units += reader.poll()
+    assert script.stop(DEADLINE_SECONDS) == Exit(-signal.SIGTERM)
+    units += reader.rest(killed=True)
+
+    script = ScriptProcess(template.fill(line, {**fields, "resume": folder}), folder, tmp_path)
+    reader = Reader(source, folder, ["top1"], after=units[-1][0])
+    assert ended(script) == "ended with exit code 0"
+    units += reader.rest()
+    assert units == [(epoch, {"top1": epoch / 8}) for epoch in range(1, 6)]
 
 
 FIELDS = {"heads": 4, "lr": 0.0015, "name": "it's; rm $HOME", "folder": "/a b", "resume": None}

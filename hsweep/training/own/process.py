@@ -102,7 +102,7 @@ class ScriptProcess:
         assert process.stdout is not None
         self._control = process.stdin
         self._status = process.stdout
-        started = self._message(None) or {}
+        started = self._next_line(None) or {}
         process.wait()  # it has left its place to a child
         if "error" in started:
             self._close()
@@ -115,7 +115,7 @@ class ScriptProcess:
     def wait(self, seconds: float | None = 0) -> Exit | None:
         """Return how the script ended, once nothing of it is left; None if it has not within so
         many seconds (0: at once; None: wait for ever)."""
-        if self._exit is None and (ended := self._message(seconds)) is not None:
+        if self._exit is None and (ended := self._next_line(seconds)) is not None:
             self._exit = Exit(os.waitstatus_to_exitcode(ended["status"]) if ended else None)
             self._status.read()  # until the supervisor has ended, too
             self._close()
@@ -159,8 +159,8 @@ class ScriptProcess:
         shown_last = [line.rstrip("\r").rpartition("\r")[2] for line in lines[-number:]]
         return "\n".join(_cut(redact(line)) for line in shown_last)
 
-    def _message(self, seconds: float | None) -> dict[str, Any] | None:
-        """Return the supervisor's next message, empty if it is gone; None if it has none in time.
+    def _next_line(self, seconds: float | None) -> dict[str, Any] | None:
+        """Return the supervisor's next line, empty if it is gone; None if it has none in time.
 
         It is written at once, so what can be read is a whole line.
         """
@@ -183,14 +183,14 @@ def end_leftovers(folder: Path) -> None:
         OSError: something of it cannot be killed; names the processes.
     """
     deadline = time.monotonic() + _DYING_SECONDS
-    while left := _processes_of(folder.resolve()):
-        for process in left:
+    while running := _processes_of(folder.resolve()):
+        for process in running:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         if time.monotonic() > deadline:
-            named = ", ".join(str(process.pid) for process in left)
+            named = ", ".join(str(process.pid) for process in running)
             raise OSError(f"processes {named} of the script in {folder} cannot be killed")
-        psutil.wait_procs(left, timeout=_KILL_AGAIN_SECONDS)
+        psutil.wait_procs(running, timeout=_KILL_AGAIN_SECONDS)
 
 
 def _processes_of(folder: Path) -> list[psutil.Process]:
