@@ -1,58 +1,32 @@
 """How many heads, how deep, how wide does my transformer need? Sweeps with evidence.
 
-A sweep file needs nothing but the names below, a task from ``tasks`` and a model from ``models``.
+A sweep file needs nothing but the names of ``hsweep.api``, all of which are found here, a task from
+``tasks`` and a model from ``models``. A script that a study runs needs ``report`` alone.
 """
 
-from hsweep.workspace import pin_imports
+from typing import TYPE_CHECKING, Any
 
-# Before anything else: the packages imported next must be this installation's, even in a folder
-# that has its own `models` or `tasks`.
-pin_imports()
+from hsweep.training.own.reporting import is_in_trial, report
 
-from hsweep.design.budget import Budget, epochs, seconds, steps  # noqa: E402
-from hsweep.design.early_stopping import Asha, SizeBand  # noqa: E402
-from hsweep.design.question import Lean, Transition, lean  # noqa: E402
-from hsweep.design.recipe import Recipe  # noqa: E402
-from hsweep.design.search import grid_search, optuna_search, random_search  # noqa: E402
-from hsweep.design.space import (  # noqa: E402
-    Point,
-    Space,
-    choice,
-    grid,
-    int_range,
-    log_uniform,
-    uniform,
-    zipped,
-)
-from hsweep.design.sweep import Preset, Sweep, preset  # noqa: E402
-from hsweep.design.trial import Resources  # noqa: E402
-from hsweep.errors import UserError  # noqa: E402
+if TYPE_CHECKING or not is_in_trial():
+    from hsweep.workspace import pin_imports
 
-__all__ = [
-    "Asha",
-    "Budget",
-    "Lean",
-    "Point",
-    "Preset",
-    "Recipe",
-    "Resources",
-    "SizeBand",
-    "Space",
-    "Sweep",
-    "Transition",
-    "UserError",
-    "choice",
-    "epochs",
-    "grid",
-    "grid_search",
-    "int_range",
-    "lean",
-    "log_uniform",
-    "optuna_search",
-    "preset",
-    "random_search",
-    "seconds",
-    "steps",
-    "uniform",
-    "zipped",
-]
+    # Before anything else: the packages imported next must be this installation's, even in a
+    # folder that has its own `models` or `tasks`.
+    pin_imports()
+
+    from hsweep.api import *  # noqa: F403
+    from hsweep.api import __all__ as _NAMES
+
+    __all__ = [*_NAMES, "report"]
+else:
+    # A script has its own `models` and `tasks`, and should not wait for what it does not use.
+    def __getattr__(name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"module 'hsweep' has no attribute {name!r}")
+        from hsweep.workspace import pin_imports
+
+        pin_imports()
+        import hsweep.api
+
+        return getattr(hsweep.api, name)

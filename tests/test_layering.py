@@ -251,6 +251,7 @@ def test_every_module_of_hsweep_is_in_a_folder_but_what_all_of_them_use() -> Non
     names = [
         "__init__",
         "__main__",
+        "api",
         "cli",
         "command_line",
         "errors",

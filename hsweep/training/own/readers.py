@@ -1,0 +1,171 @@
+"""The metrics of a script, unit by unit, while it runs.
+
+When is a unit complete? As soon as it has every metric that is needed: the sweep's, and those that
+the source names. What the script writes of it after that is not read, so that what is reported
+does not depend on when one looks. Values written at counts between two units belong to the later
+one, and it is complete once its end, or a later unit, is written of, or nothing more comes. Units
+without what is needed (a script may evaluate every fifth epoch) are passed over.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from hsweep.errors import UserError, shown
+from hsweep.training.own.events import STEP
+from hsweep.training.own.growing import Row
+from hsweep.training.own.rows import rows_of
+from hsweep.training.own.sources import Source, files_of
+
+_MOST_WAITING: Final = 10_000
+"""Units kept while they lack a metric: a script may log every step and evaluate once in many."""
+
+_MOST_KEYS: Final = 30
+"""Keys that are told where what is needed was never written."""
+
+Unit = tuple[int, dict[str, float]]
+"""A unit of the budget, and the metrics that were written of it."""
+
+
+class Reader:
+    """Reads the metrics that a script writes into its trial's folder.
+
+    Args:
+        source: what it reads.
+        folder: the trial's.
+        needed: the metrics that make a unit complete, beside those that the source names.
+        after: the last unit that is known already; later ones are returned.
+    """
+
+    def __init__(
+        self, source: Source, folder: Path, needed: Collection[str], after: int = 0
+    ) -> None:
+        self._source = source
+        self._rows = rows_of(source, folder)
+        self._key = source.unit or STEP
+        self._names = dict(source.metrics)
+        self._needed = frozenset(needed) | frozenset(self._names.values())
+        self._after = after
+        self._first = after
+        self._latest = 0
+        self._waiting: dict[int, dict[str, float]] = {}
+        self._complete: set[int] = set()
+        self._ended: set[int] = set()
+        self._keys: dict[str, None] = {}
+
+    def poll(self) -> list[Unit]:
+        """Return the units that have become complete, in increasing order.
+
+        Raises:
+            UserError: what the script wrote cannot be read; says the file, the line and the value.
+            OSError: a file cannot be read.
+        """
+        return self._read(whole=False)
+
+    def rest(self, *, killed: bool = False) -> list[Unit]:
+        """Return the last units of a script that has ended.
+
+        Args:
+            killed: it was ended, so its last line may be cut off, and it need not have reported.
+
+        Raises:
+            UserError: as ``poll``, or no unit ever had what is needed; says what was written.
+        """
+        units = self._read(whole=not killed)
+        self._latest += 1
+        units += self._deliver()
+        if self._after == self._first == 0 and not killed:
+            raise UserError(self._what_is_missing())
+        return units
+
+    def _read(self, *, whole: bool) -> list[Unit]:
+        return [unit for row in self._rows.new(whole=whole) for unit in self._take(row)]
+
+    def _take(self, row: Row) -> list[Unit]:
+        if len(self._keys) < _MOST_KEYS:
+            self._keys.update(dict.fromkeys(row.values))
+        count = self._number(row, self._key)
+        if count is None:
+            return []
+        unit, is_end = self._source.row_unit(count)
+        if unit < 1:
+            raise UserError(
+                f"{row.place}: units of the budget count from 1, and {self._key} is {count:g}"
+                + ("; say offset=1 if the script counts from 0" if self._source.offset == 0 else "")
+            )
+        if unit <= self._after:
+            return []
+        values = self._waiting.setdefault(unit, {})
+        values.update(self._metrics(row))
+        if values.keys() >= self._needed:
+            self._complete.add(unit)
+        if is_end:
+            self._ended.add(unit)
+        self._latest = max(self._latest, unit)
+        if len(self._waiting) > _MOST_WAITING:
+            self._forget(next(iter(self._waiting)))
+        return self._deliver()
+
+    def _deliver(self) -> list[Unit]:
+        units = []
+        for unit in sorted(self._complete):
+            if unit in self._ended or unit < self._latest:
+                units.append((unit, self._waiting[unit]))
+                self._after = unit
+                for passed in [each for each in self._waiting if each <= unit]:
+                    self._forget(passed)
+        return units
+
+    def _forget(self, unit: int) -> None:
+        del self._waiting[unit]
+        self._complete.discard(unit)
+        self._ended.discard(unit)
+
+    def _metrics(self, row: Row) -> dict[str, float]:
+        metrics = {}
+        for key in row.values:
+            name = self._names.get(key, key)
+            is_taken = key not in self._names and key in self._names.values()
+            if key == self._key or is_taken:
+                continue
+            value = self._number(row, key, is_needed=name in self._needed)
+            if value is not None:
+                metrics[name] = value
+        return metrics
+
+    def _number(self, row: Row, key: str, *, is_needed: bool = True) -> float | None:
+        """Return a value of a row: None for a hole, or for a text that is not asked for."""
+        value = row.values.get(key)
+        if value is None:
+            return None
+        number = _as_number(value)
+        is_unit = key == self._key
+        if number is None and not is_needed:
+            return None
+        if number is None or (is_unit and not abs(number) < float("inf")):
+            kind = "the unit of the budget" if is_unit else "a metric"
+            raise UserError(f"{row.place}: {key} is {kind}, so a number, not {shown(value)}")
+        return number
+
+    def _what_is_missing(self) -> str:
+        needed = ", ".join(sorted(self._needed))
+        where = shown(files_of(self._source))
+        if not self._keys:
+            return (
+                f"the script ended without a report: it needs {self._key} and {needed}, and in "
+                f"{where} in the trial's folder nothing of the kind was written"
+            )
+        return (
+            f"the script ended without a report: a unit needs {self._key} and {needed}, and what "
+            f"was written in {where} are {', '.join(self._keys)}; say unit= for what counts the "
+            'budget and metrics={"its name": "ours"} for what is called otherwise'
+        )
+
+
+def _as_number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,206 @@
+"""Where a script's metrics come from, as a sweep says it: small frozen values.
+
+Each has the options of ``Options``. All paths are relative to the trial's folder (``{folder}`` in
+the command) and may have wildcards, as in ``"lightning_logs/version_*/metrics.csv"``: the files
+are read in the order of their names, numbers in them by size.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, Final, TypedDict, Unpack
+
+from hsweep.errors import UserError, shown, unknown_name
+from hsweep.training.own.reporting import OUTPUT_FILE, REPORTS_FILE
+
+
+class Options(TypedDict, total=False):
+    """What all sources may be told.
+
+    Attributes:
+        unit: the key of what counts the budget ("epoch" unless said).
+        offset: is added to it: 1 where the script counts from 0.
+        per_unit: how many of the script's counts make one unit of the budget: 500 where it
+            counts steps, the budget is in epochs and an epoch has 500 steps.
+        metrics: other names for metrics, ``{"val_acc": "top1"}``: the script's name, then ours. A
+            unit is reported once it has all of these and the metric of the sweep.
+    """
+
+    unit: str | None
+    offset: float
+    per_unit: float
+    metrics: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where metrics come from; see ``Options`` for what is not said here.
+
+    Attributes:
+        where: a pattern for lines, or the path of files or of a folder.
+        unit: None for what the source itself counts by (TensorBoard's steps).
+
+    Raises:
+        UserError: an option that cannot be used.
+    """
+
+    where: str
+    unit: str | None = "epoch"
+    offset: float = 0
+    per_unit: float = 1
+    metrics: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _is_finite(self.offset):
+            raise UserError(f"offset is a finite number, not {shown(self.offset)}")
+        if not _is_finite(self.per_unit) or self.per_unit <= 0:
+            raise UserError(
+                f"per_unit is how many of the script's counts make one unit of the budget: a "
+                f"finite number above 0, not {shown(self.per_unit)}"
+            )
+        names = [ours for _, ours in self.metrics]
+        if len(set(names)) < len(names):
+            raise UserError(
+                f"metrics gives two of the script's metrics one name: {dict(self.metrics)}; give "
+                "each a name of its own"
+            )
+        if self.unit in dict(self.metrics):
+            raise UserError(f"{shown(self.unit)} counts the budget, so metrics cannot rename it")
+
+    def row_unit(self, count: float) -> tuple[int, bool]:
+        """Return the unit of the budget that a count of the script's belongs to, and whether it
+        is that unit's end: counts in between belong to the unit that they are part of."""
+        exact = (count + self.offset) / self.per_unit
+        nearest = round(exact)
+        is_end = math.isclose(exact, nearest, rel_tol=1e-9, abs_tol=1e-6)
+        return (nearest if is_end else math.ceil(exact)), is_end
+
+
+class Lines(Source):
+    """Lines of the script's output that a pattern is found in."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        Source.__post_init__(self)
+        try:
+            groups = re.compile(self.where).groupindex
+        except re.error as error:
+            raise UserError(
+                f"a pattern for lines is a regular expression; {shown(self.where)} is none: {error}"
+            ) from None
+        if self.unit not in groups or len(groups) < 2:
+            raise UserError(
+                "a pattern for lines names what it finds, the unit of the budget and a metric at "
+                rf"least, as in (?P<{self.unit}>\d+); {shown(self.where)} names "
+                f"{', '.join(groups) or 'nothing'} (the unit is unit={self.unit!r})"
+            )
+
+
+class _InFolder(Source):
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        Source.__post_init__(self)
+        path = PurePath(self.where)
+        if not self.where or path.is_absolute() or ".." in path.parts:
+            raise UserError(
+                "where metrics come from is a path in the trial's folder, which the command names "
+                f"as {{folder}}; {shown(self.where)} is outside it, and all trials would share it"
+            )
+
+
+class JsonLines(_InFolder):
+    """A file with one JSON object a line."""
+
+    __slots__ = ()
+
+
+class Csv(_InFolder):
+    """A file with a line of names, then rows of values."""
+
+    __slots__ = ()
+
+
+class Tensorboard(_InFolder):
+    """A folder with TensorBoard's event files."""
+
+    __slots__ = ()
+
+
+class TrainerState(_InFolder):
+    """The output folder of Hugging Face's Trainer."""
+
+    __slots__ = ()
+
+
+TRAINER_STATE_FILE: Final = "trainer_state.json"
+
+
+def stdout(pattern: str, **options: Unpack[Options]) -> Lines:
+    r"""Metrics from lines of the script's standard output and error.
+
+    Args:
+        pattern: a regular expression looked for in every line; its named groups are the unit and
+            the metrics: ``r"epoch (?P<epoch>\d+) .* top1 (?P<top1>[\d.]+)"``.
+        options: see ``Options``.
+
+    Raises:
+        UserError: no regular expression, or one that does not name the unit and a metric.
+    """
+    return Lines(pattern, **_options(options))
+
+
+def json_lines(path: str, **options: Unpack[Options]) -> JsonLines:
+    """Metrics from a file that the script appends one JSON object a line to."""
+    return JsonLines(path, **_options(options))
+
+
+def csv_file(path: str, **options: Unpack[Options]) -> Csv:
+    """Metrics from a CSV file that the script appends to or rewrites, separated by commas,
+    semicolons or tabs. Rows of one unit are merged, empty cells are holes."""
+    return Csv(path, **_options(options))
+
+
+def tensorboard(folder: str, **options: Unpack[Options]) -> Tensorboard:
+    """Metrics from the scalars of TensorBoard's event files, in a folder and those below it.
+
+    The step counts the budget unless ``unit`` names a tag. A writer keeps what it is given for up
+    to two minutes (``flush_secs``): early stopping sees it after that.
+    """
+    return Tensorboard(folder, **{"unit": None, **_options(options)})
+
+
+def trainer_state(folder: str = ".", **options: Unpack[Options]) -> TrainerState:
+    """Metrics from the ``trainer_state.json`` that Hugging Face's Trainer writes into its output
+    folder's ``checkpoint-*`` folders, whenever it saves one; ``unit`` is ``"epoch"`` or
+    ``"step"``."""
+    return TrainerState(folder, **_options(options))
+
+
+def reports(**options: Unpack[Options]) -> JsonLines:
+    """Metrics from the script's calls of ``hsweep.report(epoch=3, top1=0.81)``."""
+    return JsonLines(REPORTS_FILE, **_options(options))
+
+
+def files_of(source: Source) -> str:
+    """Return the path, in the trial's folder, that a source reads."""
+    return OUTPUT_FILE if isinstance(source, Lines) else source.where
+
+
+def _options(options: Options) -> dict[str, Any]:
+    for name in options:
+        if name not in Options.__annotations__:
+            raise unknown_name("option", name, Options.__annotations__)
+    metrics = options.get("metrics", {})
+    if not isinstance(metrics, Mapping):
+        raise UserError(
+            f'metrics maps the script\'s names to ours, {{"val_acc": "top1"}}, not {shown(metrics)}'
+        )
+    return {**options, "metrics": tuple(metrics.items())}
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
