@@ -1,0 +1,1 @@
+"""Training that is the user's own: a function or a command."""
