@@ -27,9 +27,7 @@ class Windows(Dataset[dict[str, Tensor]]):
     """The tokens of one part of the text, cut into sequences that a language model predicts."""
 
     def __init__(self, part: Part) -> None:
-        subwords = TEXT.subwords()
-        end = subwords.special("end of text")
-        line = token_line(TEXT.corpus, part, subwords, end=end, ending="")
+        line = token_line(TEXT.corpus, part, TEXT.subwords(), end=end_of_text(), ending="")
         count = len(line) // TEXT.seq_len
         tokens = np.asarray(line[: count * TEXT.seq_len], dtype=np.int64)
         self.sequences = torch.from_numpy(tokens).view(count, TEXT.seq_len)
@@ -40,6 +38,11 @@ class Windows(Dataset[dict[str, Tensor]]):
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         # The model itself shifts the labels by one.
         return {"input_ids": self.sequences[index], "labels": self.sequences[index]}
+
+
+def end_of_text() -> int:
+    """Return the token that ends a docstring."""
+    return TEXT.subwords().special("end of text")
 
 
 def train(point: Point, run: Run) -> None:
@@ -67,6 +70,8 @@ def train(point: Point, run: Run) -> None:
         n_embd=point.width,
         n_positions=TEXT.seq_len,
         vocab_size=TEXT.vocab_size,
+        bos_token_id=end_of_text(),
+        eos_token_id=end_of_text(),
     )
     trainer = Trainer(
         # The Trainer has the weights drawn after it has set the seed.

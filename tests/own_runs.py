@@ -15,6 +15,7 @@ from hsweep import Point
 from hsweep.design.budget import BudgetUnit
 from hsweep.seeding import Seeds, replicate_seeds
 from hsweep.training.own.run import StopTrial
+from models.torchvision_compat import make_torchvision_importable
 
 if TYPE_CHECKING:
     import torch
@@ -87,7 +88,8 @@ class RunOnDisk:
 
 
 def example(name: str) -> Any:
-    """Return an example as a module."""
+    """Return an example as a module, imported as a sweep file is."""
+    make_torchvision_importable()
     spec = spec_from_file_location(f"examples_{name}", EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -31,7 +31,6 @@ class ReportCallback(TrainerCallback):
         self.resume_from = None if run.checkpoint is None else str(run.checkpoint)
 
     def on_train_begin(self, args: TrainingArguments, *_: Any, **__: Any) -> None:
-        """Refuse arguments with which evaluations would not be reported."""
         if args.eval_strategy == "no" or args.save_strategy == "best":
             raise UserError(
                 "each evaluation is a report with a checkpoint, so eval_strategy must be 'epoch' or"
@@ -40,7 +39,6 @@ class ReportCallback(TrainerCallback):
             )
 
     def on_evaluate(self, *args: Any, metrics: dict[str, Any], **_: Any) -> None:
-        """Keep the metrics for the report, and have a checkpoint saved."""
         control: TrainerControl = args[2]
         control.should_save = True
         timings = ("epoch", "_runtime", "_time", "_per_second")
@@ -49,7 +47,6 @@ class ReportCallback(TrainerCallback):
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Report what was evaluated at this step, if anything was."""
         metrics, self._metrics = self._metrics, {}
         unit = state.epoch if self._by_epochs else state.global_step
         if metrics and unit == int(unit):
