@@ -58,7 +58,7 @@ OWNERS = {
     ),
     "matplotlib": ("analysis/charts/matplotlib_print.py",),
     "plotly": ("analysis/charts/plotly_page.py",),
-    "lightning": ("hsweep/integrations/lightning.py",),
+    "lightning": ("hsweep/integrations/lightning*.py",),
 }
 TORCH_AT_THE_TOP = (
     *("models/*.py", "tasks/*.py"),
