@@ -5,7 +5,11 @@ sweeps. Do more heads help it at the same width?
 
 Expectation. One head is a little worse than two or four; the width matters more than the heads.
 
-Cost. 18 trials of 10 epochs, some seconds each.
+Seen, with the script called by hand for seeds 0 to 2: 97.2 to 97.3 % at width 16 whatever the
+heads; at width 32 97.1, 98.1 and 97.9 % with 1, 2 and 4. Seeds differ by as much (standard
+deviation 0.3 to 1.0), so neither is shown.
+
+Cost. 18 trials of 10 epochs, eight seconds each on one busy core.
 
     hsweep run examples/plain_sweep.py
 """
