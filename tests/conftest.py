@@ -15,8 +15,8 @@ pytest_plugins = ["chaos.reporting"]
 pytest.register_assert_rewrite("model_contract", "runner_contract", "task_contract")
 
 HERE = Path(__file__).parent
-TOGETHER = ("hsweep/", "analysis/test_report_browser.py", "chaos/test_every_write.py")
-"""Where the tests of one file stay in one process: they share a Ray, an MLflow store, a browser,
+TOGETHER = ("hsweep/", "examples/", "analysis/test_report_browser.py", "chaos/test_every_write.py")
+"""Where the tests of one file stay in one process: they share a Ray, an MLflow store, a browser, undisturbed trials,
 or a process that forks."""
 
 
