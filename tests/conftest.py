@@ -16,8 +16,8 @@ pytest.register_assert_rewrite("model_contract", "runner_contract", "task_contra
 
 HERE = Path(__file__).parent
 TOGETHER = ("hsweep/", "examples/", "analysis/test_report_browser.py", "chaos/test_every_write.py")
-"""Where the tests of one file stay in one process: they share a Ray, an MLflow store, a browser, undisturbed trials,
-or a process that forks."""
+"""Where the tests of one file stay in one process: they share a Ray, an MLflow store, a browser,
+trained trials, or a process that forks."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
