@@ -15,9 +15,9 @@ pytest_plugins = ["chaos.reporting"]
 pytest.register_assert_rewrite("model_contract", "runner_contract", "task_contract")
 
 HERE = Path(__file__).parent
-TOGETHER = ("hsweep/", "analysis/test_report_browser.py", "chaos/test_every_write.py")
+TOGETHER = ("hsweep/", "examples/", "analysis/test_report_browser.py", "chaos/test_every_write.py")
 """Where the tests of one file stay in one process: they share a Ray, an MLflow store, a browser,
-or a process that forks."""
+trained trials, or a process that forks."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -58,6 +58,7 @@ OWNERS = {
     ),
     "matplotlib": ("analysis/charts/matplotlib_print.py",),
     "plotly": ("analysis/charts/plotly_page.py",),
+    "lightning": ("hsweep/integrations/lightning*.py",),
 }
 TORCH_AT_THE_TOP = (
     *("models/*.py", "tasks/*.py"),
@@ -69,10 +70,11 @@ TORCH_AT_THE_TOP = (
     *("hsweep/training/batches.py", "hsweep/training/opening.py"),
     *("hsweep/training/compiled.py", "hsweep/training/process_state.py"),
     *("hsweep/training/optimizers.py", "hsweep/training/rehearsal.py"),
+    "hsweep/integrations/*.py",
 )
 ROOMS = (
-    *("design", "training", "record", "planning", "coordination", "tracking", "ray_tune"),
-    *("running", "commands"),
+    *("design", "training", "integrations", "record", "planning", "coordination", "tracking"),
+    *("ray_tune", "running", "commands"),
 )
 """The folders of hsweep; each uses those before it and none after it."""
 

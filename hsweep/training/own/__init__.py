@@ -1,1 +1,1 @@
-"""Training that belongs to the user: where its metrics come from, and the processes it runs in."""
+"""Training that belongs to the user: a function, or a script and what it writes."""

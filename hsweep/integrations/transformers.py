@@ -1,0 +1,59 @@
+"""Hugging Face Transformers: a callback for its ``Trainer``."""
+
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from hsweep.errors import UserError
+from hsweep.integrations import counts_epochs
+from hsweep.training.own.run import Run, StopTrial
+
+
+class ReportCallback(TrainerCallback):
+    """Reports each evaluation with a checkpoint; those within an epoch only if the budget counts
+    steps.
+
+    Metrics have the Trainer's names (``eval_loss``); its timings are left out. ``resume_from`` is
+    for ``Trainer.train(resume_from_checkpoint=...)``: training goes on to the same numbers.
+
+    Args:
+        run: the trial.
+
+    Raises:
+        UserError: a budget in seconds; as training begins, arguments that would leave out reports.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._by_epochs = run, counts_epochs(run)
+        self._metrics: dict[str, float] = {}
+        self.resume_from = None if run.checkpoint is None else str(run.checkpoint)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if args.eval_strategy == "no" or args.save_strategy == "best":
+            raise UserError(
+                "each evaluation is a report with a checkpoint, so eval_strategy must be 'epoch' or"
+                " 'steps' and save_strategy 'no', 'epoch' or 'steps', not "
+                f"{args.eval_strategy} and {args.save_strategy}"
+            )
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        control.should_save = True
+        for name, value in kwargs["metrics"].items():
+            if not name.endswith(("epoch", "_runtime", "_time", "_per_second")):
+                self._metrics[name] = value
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        metrics, self._metrics = self._metrics, {}
+        unit = (state.epoch or 0) if self._by_epochs else state.global_step
+        if metrics and unit == int(unit):
+            try:
+                folder = f"{args.output_dir}/checkpoint-{state.global_step}"
+                self._run.report(int(unit), checkpoint=folder, **metrics)
+            except StopTrial:
+                control.should_training_stop = True

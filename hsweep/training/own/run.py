@@ -1,0 +1,92 @@
+"""What a user's own training function is given beside the point, and what it reports to."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from hsweep.design.budget import BudgetUnit
+from hsweep.seeding import Seeds
+
+if TYPE_CHECKING:
+    import torch
+
+
+class StopTrial(BaseException):
+    """The trial ends here: early stopping, or Ctrl-C.
+
+    A report raises it. User code need not catch it; code that does may clean up and return. It is
+    no ``Exception``, so that ``except Exception`` around a step of training lets it through.
+    """
+
+
+class Run(Protocol):
+    """One trial as its training function sees it: ``train(point, run)``.
+
+    A trial of several processes calls the function in each of them, with the same arguments but
+    for ``rank`` and ``device``.
+    """
+
+    @property
+    def budget(self) -> int:
+        """How many units to train in all, those of earlier attempts included."""
+        ...
+
+    @property
+    def budget_unit(self) -> BudgetUnit:
+        """What the budget counts: ``epochs``, ``steps`` or ``seconds``."""
+        ...
+
+    @property
+    def seeds(self) -> Seeds:
+        """Seeds of this replicate, for initial weights, data and sampling."""
+        ...
+
+    @property
+    def device(self) -> "torch.device":
+        """The device of this process."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """A folder of this trial's own, which exists; later attempts on this machine find it as it
+        was left."""
+        ...
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """A folder with what the last report's checkpoint held, to go on from; None to begin.
+
+        It is read only: nothing that is written there is kept.
+        """
+        ...
+
+    @property
+    def rank(self) -> int:
+        """The number of this process among those of the trial, from 0."""
+        ...
+
+    @property
+    def world_size(self) -> int:
+        """How many processes train the trial."""
+        ...
+
+    def report(
+        self, unit: int, checkpoint: Path | str | None = None, **metrics: float | None
+    ) -> None:
+        """Report the metrics after ``unit`` units of the budget.
+
+        Every process of the trial calls it; the metrics and the checkpoint of rank 0 count, and
+        all processes go on or end with one another.
+
+        Args:
+            unit: units done in all, more than at the report before.
+            checkpoint: a folder, under ``folder`` or elsewhere, from which training can go on. Its
+                files are copied before the call returns, so it may be changed or removed then.
+            metrics: the sweep's metric, and any others; None is a metric that is missing here, and
+                one that is not finite a trial that has diverged.
+
+        Raises:
+            StopTrial: the trial ends here, and so does each report after this one.
+            UserError: a unit that does not go forward, a metric that is no number, or a checkpoint
+                that is no folder.
+        """
+        ...
