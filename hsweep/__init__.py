@@ -6,7 +6,7 @@ A sweep file needs nothing but the names of ``hsweep.api``, all of which are fou
 
 from typing import TYPE_CHECKING, Any
 
-from hsweep.training.own.reporting import is_in_trial, report
+from hsweep.reporting import is_in_trial, report
 
 if TYPE_CHECKING or not is_in_trial():
     from hsweep.workspace import pin_imports

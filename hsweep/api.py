@@ -2,9 +2,18 @@
 
 from hsweep.design.budget import Budget, epochs, seconds, steps
 from hsweep.design.early_stopping import Asha, SizeBand
+from hsweep.design.own_training import Command, command
 from hsweep.design.question import Lean, Transition, lean
 from hsweep.design.recipe import Recipe
 from hsweep.design.search import grid_search, optuna_search, random_search
+from hsweep.design.sources import (
+    csv_file,
+    json_lines,
+    reports,
+    stdout,
+    tensorboard,
+    trainer_state,
+)
 from hsweep.design.space import (
     Point,
     Space,
@@ -18,32 +27,45 @@ from hsweep.design.space import (
 from hsweep.design.sweep import Preset, Sweep, preset
 from hsweep.design.trial import Resources
 from hsweep.errors import UserError
+from hsweep.training.own.run import Run, StopTrial
+from tasks.base import Metric
 
 __all__ = [
     "Asha",
     "Budget",
+    "Command",
     "Lean",
+    "Metric",
     "Point",
     "Preset",
     "Recipe",
     "Resources",
+    "Run",
     "SizeBand",
     "Space",
+    "StopTrial",
     "Sweep",
     "Transition",
     "UserError",
     "choice",
+    "command",
+    "csv_file",
     "epochs",
     "grid",
     "grid_search",
     "int_range",
+    "json_lines",
     "lean",
     "log_uniform",
     "optuna_search",
     "preset",
     "random_search",
+    "reports",
     "seconds",
+    "stdout",
     "steps",
+    "tensorboard",
+    "trainer_state",
     "uniform",
     "zipped",
 ]

@@ -1,7 +1,9 @@
 """Every file name the tool uses, in one place."""
 
+import hashlib
 import os
 import re
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,6 +35,15 @@ def below(root: str, *names: str) -> str:
     end = _QUERY.search(rest) if mark else None
     path, query = (rest[: end.start()], end[0]) if end else (rest, "")
     return f"{scheme}{mark}{'/'.join([path.rstrip('/'), *names])}{query}"
+
+
+def trial_folder(checkpoints: str, key: str) -> Path:
+    """Return the folder that one's own training of a trial writes to, beside its study's
+    checkpoints; on this machine alone where those lie in a store that is no folder."""
+    if "://" not in checkpoints:
+        return Path(checkpoints).parent / "trials" / key
+    study = hashlib.sha256(checkpoints.encode()).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"hsweep-{os.getuid()}" / study / key
 
 
 class _Below:

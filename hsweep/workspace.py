@@ -167,8 +167,10 @@ def load_sweep(
     if not isinstance(sweep, Sweep):
         what = "defines no SWEEP" if sweep is None else f"defines SWEEP as {shown(sweep)}"
         raise UserError(f"a sweep file defines one Sweep object called SWEEP; {path} {what}")
-    if not sweep.description:
-        sweep = replace(sweep, description=note.strip() if isinstance(note, str) else "")
+    note = note.strip() if isinstance(note, str) else ""
+    sweep = replace(
+        sweep, description=sweep.description or note, folder=sweep.folder or str(folder)
+    )
     return LoadedSweep(sweep, path, folder, module)
 
 

@@ -88,6 +88,7 @@ def plan(
 
 def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     from hsweep.design.labels import point_label, varying_axes
+    from hsweep.design.trial import cost_columns
     from hsweep.planning.answerable import analysable
     from hsweep.running.progress import duration
 
@@ -98,13 +99,12 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     for trial in plan.trials:
         points.setdefault(point_label(trial.point, axes), []).append(trial)
     for label, group in list(points.items())[:_MAX_ROWS]:
-        counts = group[0].counts
         table.add_row(
             label,
             str(len(group)),
-            quantity(counts.num_params),
-            quantity(counts.forward_flops),
-            quantity(group[0].train_memory_bytes, "B"),
+            _known(cost_columns(group[0]), "num_params"),
+            _known(cost_columns(group[0]), "flops_per_example"),
+            _known(cost_columns(group[0]), "train_memory_bytes", "B"),
         )
     console.print(table)
     if len(points) > _MAX_ROWS:
@@ -128,3 +128,7 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     preset = plan.sweep.presets.get(plan.preset)
     if preset is not None and preset.note:
         console.print(f"preset {plan.preset}: {preset.note}")
+
+
+def _known(costs: dict[str, int], name: str, unit: str = "") -> str:
+    return quantity(costs[name], unit) if name in costs else "-"

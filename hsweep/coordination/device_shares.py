@@ -61,7 +61,7 @@ class DeviceShares:
         """
         if self.device_bytes is None:
             return 1
-        needed = PROCESS_BYTES + math.ceil(MARGIN * trial.train_memory_bytes)
+        needed = PROCESS_BYTES + math.ceil(MARGIN * (trial.train_memory_bytes or 0))
         fitting = int(self.device_bytes * (1 - HEAD_ROOM)) // needed
         most = min(fitting, self._at_most.get(_shape(trial), max(AT_ONCE)))
         return max((number for number in AT_ONCE if number <= most), default=1)

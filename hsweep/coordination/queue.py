@@ -67,6 +67,6 @@ def priority(row: ScheduledTrial) -> tuple[int, int, int, int]:
     return (
         0 if row.unit else 1,
         trial.replicate,
-        -trial.counts.forward_flops,
+        -trial.forward_flops,
         trial.ordinal,
     )

@@ -93,13 +93,20 @@ class Asha:
             target *= self.reduction_factor
         return rungs
 
-    def stratum(self, point: Mapping[str, Any], num_params: int) -> str:
+    def stratum(self, point: Mapping[str, Any], num_params: int | None) -> str:
         """Return the label of the group a trial competes in.
 
         Raises:
-            UserError: a stratum axis that the space does not have.
+            UserError: a stratum axis that the space does not have, or a band of sizes where the
+                number of parameters is not known.
         """
         if isinstance(self.strata, SizeBand):
+            if num_params is None:
+                raise UserError(
+                    "SizeBand compares trials of about one size, and how many parameters one's "
+                    "own training has is not known; let the sweep's describe= return it, or give "
+                    "early_stopping axes as strata"
+                )
             return self.strata.label(num_params)
         for axis in self.strata:
             if axis not in point:

@@ -3,12 +3,15 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 from hsweep.design.budget import Budget
 from hsweep.design.domain import AxisValue, is_text
 from hsweep.design.early_stopping import Asha
+from hsweep.design.labels import listed
+from hsweep.design.own_training import Command, OwnTask, TrainFunction
 from hsweep.design.question import Goal, Lean, Question, Transition
 from hsweep.design.recipe import Recipe
 from hsweep.design.search import Search
@@ -19,7 +22,7 @@ from hsweep.paths import check_study_name
 from models.base import AnyModelConfig
 from models.conditioning import Conditioning
 from models.layer_conditioning import is_probed
-from tasks.base import Task
+from tasks.base import Metric, Task
 
 DEFAULT_PRESET: Final = "quick"
 RESERVED_AXES: Final = frozenset(
@@ -67,18 +70,28 @@ def preset(note: str = "", **changes: Any) -> Preset:
 class Sweep:
     """What to vary, on what, and which question the results shall answer.
 
-    ``task``, ``model``, ``recipe`` and ``resources`` are values, or functions of the point. A
-    function that raises ValueError declares its point impossible: the plan lists it with the
-    reason, and it is not run.
+    Trials are trained by this project's loop, over a ``task`` and a ``model``, or by the user's own
+    training, ``train``. ``task``, ``model``, ``recipe`` and ``resources`` are values, or functions
+    of the point. A function that raises ValueError declares its point impossible: the plan lists
+    it with the reason, and it is not run.
 
     Attributes:
         name: also the default name of its studies.
         space: the points.
-        task: what is learned.
-        model: how a point becomes a model.
-        metric: the task's metric that decides.
+        metric: the metric that decides, of the task or of one's own training.
         goal: whether smaller or larger is better.
         budget: how long a trial trains when nothing stops it.
+        task: what is learned.
+        model: how a point becomes a model.
+        train: one's own training in place of task, model and recipe: a function ``train(point,
+            run)`` (see ``hsweep.Run``), or ``command(...)``.
+        describe: what a point costs, known before its own training: a function of the point that
+            returns the number of parameters, a model configuration, an ``nn.Module`` (which may be
+            on the meta device) or ``models.base.Counts``.
+        metrics: what is known of metrics of one's own training: their scales and chance levels. A
+            metric to be maximised counts as an accuracy where nothing is said, others as a loss.
+        depends_on: files and folders, from the sweep's folder, whose content the results of one's
+            own training depend on, such as data and configurations.
         question: what the analysis shall answer; None draws curves only.
         recipe: optimizer and schedule.
         replicates: seeds a point runs with.
@@ -108,6 +121,7 @@ class Sweep:
             that keep state of their own. The inline runner has but one process and refuses it.
         presets: variants by name; the sweep as it stands is the preset ``quick``.
         description: the lab note; the loader fills in the file's docstring.
+        folder: where ``depends_on`` and a command start from; the loader fills in the file's.
 
     Raises:
         UserError: fields that do not go together.
@@ -115,11 +129,15 @@ class Sweep:
 
     name: str
     space: Space
-    task: PerPoint[Task]
-    model: PerPoint[AnyModelConfig]
     metric: str
     goal: Goal
     budget: Budget
+    task: PerPoint[Task] | None = None
+    model: PerPoint[AnyModelConfig] | None = None
+    train: TrainFunction | Command | None = None
+    describe: Callable[[Point], Any] | None = None
+    metrics: tuple[Metric, ...] = ()
+    depends_on: tuple[str, ...] = ()
     question: Question | None = None
     recipe: PerPoint[Recipe] = field(default_factory=Recipe)
     replicates: int = 1
@@ -134,6 +152,7 @@ class Sweep:
     isolate: bool = False
     presets: Mapping[str, Preset] = field(default_factory=dict)
     description: str = ""
+    folder: str = ""
 
     def __post_init__(self) -> None:
         check_study_name(self.name)
@@ -149,6 +168,7 @@ class Sweep:
             )
         if self.probe is not None:
             self._check_probe()
+        self._check_training()
         check_choice("goal", self.goal, get_args(Goal))
         if type(self.replicates) is not int or self.replicates < 1:
             raise UserError(f"replicates must be at least 1, not {shown(self.replicates)}")
@@ -204,6 +224,49 @@ class Sweep:
         for name in self.presets:
             if not isinstance(name, str):
                 raise UserError(f"presets are named by text, not {shown(name)}")
+
+    def _check_training(self) -> None:
+        """Refuse a sweep that says twice, or not at all, how its trials are trained."""
+        if self.train is None:
+            for name in ("task", "model"):
+                if getattr(self, name) is None:
+                    raise UserError(
+                        f"a sweep needs a task and a model, or train=...; {name} is missing"
+                    )
+            for name in ("describe", "metrics", "depends_on"):
+                if getattr(self, name):
+                    raise UserError(
+                        f"{name} belongs to training of one's own (train=...); a task and a model "
+                        "say it themselves"
+                    )
+            return
+        named = [name for name in ("task", "model", "probe") if getattr(self, name) is not None]
+        if self.recipe != Recipe():
+            named.append("recipe")
+        if named:
+            raise UserError(
+                f"train=... is all of the training, so {listed(named)} cannot be given beside it"
+            )
+        if self.stacked != "never":
+            raise UserError('training of one\'s own cannot be stacked; leave stacked="never"')
+        if not (self.describe is None or callable(self.describe)):
+            raise UserError(f"describe must be a function of the point, not {shown(self.describe)}")
+        if not all(isinstance(each, Metric) for each in self.metrics):
+            raise UserError(f"metrics are tasks.base.Metric objects, not {shown(self.metrics)}")
+        self.own_task()
+
+    def own_task(self) -> OwnTask:
+        """Return one's own training as what is learned.
+
+        Raises:
+            UserError: ``train`` is nothing that can train.
+        """
+        assert self.train is not None
+        declared = {metric.name: metric for metric in self.metrics}
+        scale: Literal["accuracy", "loss"] = "accuracy" if self.goal == "max" else "loss"
+        deciding = declared.pop(self.metric, None) or Metric(self.metric, self.goal, scale, "")
+        places = tuple(str(Path(self.folder, each)) for each in self.depends_on)
+        return OwnTask(self.train, (deciding, *declared.values()), places, self.folder)
 
     def _check_probe(self) -> None:
         if not isinstance(self.probe, Conditioning):

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 from hsweep.design.budget import Budget
+from hsweep.design.own_training import OwnTask
 from hsweep.design.question import Goal
 from hsweep.design.recipe import Recipe
 from hsweep.errors import UserError, shown
@@ -99,6 +100,9 @@ class Trial:
         point: the axis values.
         replicate: number of the seed, from 0.
         stratum: the group whose trials compete in early stopping; empty when all do.
+        task: what is learned; one's own training where there is no model.
+        counts: what the model costs; None where one's own training does not say.
+        train_memory_bytes: expected at most; None where that is not known.
         parts: what the key is made of, part by part (see ``hsweep.planning.identity``).
         origin: what it is trained with in this process, code and versions, as text; empty where
             that is not known.
@@ -109,16 +113,16 @@ class Trial:
     point: Mapping[str, Any]
     replicate: int
     stratum: str
-    task: Task
-    model: AnyModelConfig
+    task: Task | OwnTask
+    model: AnyModelConfig | None
     recipe: Recipe
     budget: Budget
     seeds: Seeds
     resources: Resources
     metric: str
     goal: Goal
-    counts: Counts
-    train_memory_bytes: int
+    counts: Counts | None
+    train_memory_bytes: int | None
     parts: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
 
@@ -129,7 +133,21 @@ class Trial:
 
         The learning rate must not depend on the budget's length, and the result not on the clock.
         """
+        if isinstance(self.task, OwnTask):
+            return False
         return not self.recipe.length_dependence and self.budget.unit != "seconds"
+
+    @property
+    def built(self) -> tuple[Task, AnyModelConfig]:
+        """The task and the model of a trial that this project's loop trains."""
+        assert self.model is not None
+        assert not isinstance(self.task, OwnTask)
+        return self.task, self.model
+
+    @property
+    def forward_flops(self) -> int:
+        """Operations of a forward pass over one example; 0 where they are not known."""
+        return self.counts.forward_flops if self.counts is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +270,13 @@ Event = Report | OutOfMemory | StorageFailure
 
 
 def cost_columns(trial: Trial) -> dict[str, int]:
-    """Return a trial's costs under the names that tables and trackers use."""
-    return {
-        "num_params": trial.counts.num_params,
-        "flops_per_example": trial.counts.forward_flops,
-        "train_flops_per_example": trial.counts.train_flops,
-        "train_memory_bytes": trial.train_memory_bytes,
-    }
+    """Return a trial's costs, as far as known, under the names that tables and trackers use."""
+    columns: dict[str, int] = {}
+    if trial.counts is not None:
+        columns["num_params"] = trial.counts.num_params
+        if trial.counts.forward_flops:
+            columns["flops_per_example"] = trial.counts.forward_flops
+            columns["train_flops_per_example"] = trial.counts.train_flops
+    if trial.train_memory_bytes is not None:
+        columns["train_memory_bytes"] = trial.train_memory_bytes
+    return columns

@@ -279,7 +279,7 @@ def _num_cheaper(question: Lean, shapes: dict[Any, Trial], baseline: Trial) -> i
     limit = cost_columns(baseline).get(first)
     if limit is None:
         return len(shapes) - 1
-    return sum(cost_columns(trial)[first] < limit for trial in shapes.values())
+    return sum(cost_columns(trial).get(first, 0) < limit for trial in shapes.values())
 
 
 def _margin_with_even_odds(seeds: int, candidates: int, alpha: float) -> float:

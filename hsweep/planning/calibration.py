@@ -45,7 +45,7 @@ class Calibration:
         for trial, seconds, units in measured:
             if units > 0 and seconds > 0:
                 samples = kinds.setdefault(_kind(trial), [])
-                samples.append([float(trial.counts.train_flops), seconds / units])
+                samples.append([float(_flops(trial)), seconds / units])
                 del samples[:-_KEPT_SAMPLES]
         write_text(self._path, json.dumps(self._content))
 
@@ -61,7 +61,7 @@ class Calibration:
             if kind not in fitted:
                 fitted[kind] = _fitted(kinds[kind])
             constant, slope = fitted[kind]
-            total += (constant + slope * trial.counts.train_flops) * trial.budget.amount
+            total += (constant + slope * _flops(trial)) * trial.budget.amount
         return total
 
 
@@ -87,6 +87,11 @@ def _checked(content: Any) -> dict[str, dict[str, _Samples]]:
     if not all(0 < flops < math.inf and 0 < seconds < math.inf for flops, seconds in samples):
         raise ValueError("times and FLOPs are positive")
     return content  # type: ignore[no-any-return]
+
+
+def _flops(trial: Trial) -> int:
+    """Return a measure of a training step: what is not known is taken to be equal."""
+    return trial.counts.train_flops if trial.counts and trial.counts.train_flops else 1
 
 
 def _kind(trial: Trial) -> str:

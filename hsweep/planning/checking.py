@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.design.labels import point_label, varying_axes
+from hsweep.design.own_training import OwnTask
 from hsweep.design.trial import Trial
 from hsweep.errors import UserError
 from tasks.base import DataError
@@ -83,7 +84,8 @@ def _extremes(trials: Iterable[Trial]) -> Iterator[Trial]:
     """Yield the smallest and the largest shape of each pair of classes, equal data together."""
     pairs: dict[tuple[type, type], list[Trial]] = {}
     for trial in trials:
-        pairs.setdefault((type(trial.task), type(trial.model)), []).append(trial)
+        if not isinstance(trial.task, OwnTask):  # what its first update is, is not known
+            pairs.setdefault((type(trial.task), type(trial.model)), []).append(trial)
     chosen: dict[str, Trial] = {}
     for group in list(pairs.values())[:_MOST_PAIRS]:
         for extreme in (min(group, key=_size), max(group, key=_size)):
@@ -92,6 +94,7 @@ def _extremes(trials: Iterable[Trial]) -> Iterator[Trial]:
 
 
 def _size(trial: Trial) -> tuple[int, int]:
+    assert trial.counts is not None
     return trial.counts.num_params, trial.counts.forward_flops
 
 

@@ -15,14 +15,16 @@ import functools
 import hashlib
 import importlib.machinery
 import importlib.util
+import shlex
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from hsweep.design.own_training import Command, OwnTask
 from hsweep.errors import UserError, is_installed
 from hsweep.own_packages import PACKAGES, SHARED, SWEEP_FILE_PREFIX, inits_of_user
 from hsweep.planning.source import source_of, source_of_part
@@ -31,9 +33,11 @@ SWEEP_FILE: Final = "the sweep file"
 """What the sweep file is called among the files of a trial's code, wherever it lies."""
 
 _TRAINING: Final = "hsweep.training.stacked.door"
+_OWN_TRAINING: Final = "hsweep.training.own.session"
 _TOOL: Final = "hsweep"
 _MESSAGES: Final = "hsweep.errors"
 """Words that a training may say; no number depends on them."""
+Definition: TypeAlias = type | FunctionType
 _PLAIN: Final = frozenset({bool, int, float, str, type(None)})
 
 
@@ -62,9 +66,26 @@ def code_of(value: Any, sweep_module: str = "") -> Code:
     Raises:
         UserError: one of the classes stands in no file.
     """
-    kinds: set[type] = set()
+    kinds: set[Definition] = set()
     _collect(value, kinds)
-    return _code_of_classes(frozenset(kinds), sweep_module)
+    return _code_of_definitions(frozenset(kinds), sweep_module)
+
+
+def code_of_own(task: OwnTask, sweep_module: str = "") -> Code:
+    """Return the code behind one's own training: of its function or, for a command, the files that
+    the command names, with what scripts of Python among them import.
+
+    Raises:
+        UserError: the function stands in no file.
+    """
+    if not isinstance(task.train, Command):
+        return code_of(task.train, sweep_module)
+    closure = _Closure(follows_tool=False)
+    folder = Path(task.folder, task.train.folder)
+    for word in shlex.split(task.train.template):
+        if (file := folder / word).is_file():
+            closure.visit_file(word, file)
+    return _noted(closure.code())
 
 
 @functools.cache
@@ -72,6 +93,14 @@ def training_code() -> Code:
     """Return the code that every trial runs, whatever its model and task."""
     closure = _Closure(follows_tool=True)
     closure.visit(_TRAINING)
+    return _noted(closure.code())
+
+
+@functools.cache
+def own_training_code() -> Code:
+    """Return the code that every trial of one's own training runs besides."""
+    closure = _Closure(follows_tool=True)
+    closure.visit(_OWN_TRAINING)
     return _noted(closure.code())
 
 
@@ -94,9 +123,16 @@ def _noted(code: Code) -> Code:
     return code
 
 
-def _collect(value: Any, kinds: set[type]) -> None:
+def _collect(value: Any, kinds: set[Definition]) -> None:
     kind = type(value)
     if kind in _PLAIN:
+        return
+    if isinstance(value, FunctionType):
+        kinds.add(value)
+        return
+    if isinstance(value, functools.partial):
+        for part in (value.func, value.args, value.keywords):
+            _collect(part, kinds)
         return
     if isinstance(value, Mapping):
         for part in value.values():
@@ -117,10 +153,11 @@ def _field_names(kind: type) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=256)
-def _code_of_classes(kinds: frozenset[type], sweep_module: str) -> Code:
+def _code_of_definitions(kinds: frozenset[Definition], sweep_module: str) -> Code:
     closure = _Closure(follows_tool=False)
     in_sweep: dict[str, set[str]] = {sweep_module: set()} if sweep_module else {}
-    for kind in {base for each in kinds for base in each.__mro__}:
+    with_bases = (each.__mro__ if isinstance(each, type) else (each,) for each in kinds)
+    for kind in {base for bases in with_bases for base in bases}:
         name = kind.__module__
         _refuse_without_file(kind)
         if _is_sweep(name):
@@ -136,16 +173,17 @@ def _is_sweep(module: str) -> bool:
     return module == "__main__" or module.startswith(SWEEP_FILE_PREFIX)
 
 
-def _refuse_without_file(kind: type) -> None:
-    """Refuse a class of Python code that stands in no file, as one typed into a console does: no
+def _refuse_without_file(kind: Definition) -> None:
+    """Refuse a class or function that stands in no file, as one typed into a console does: no
     change of it could be seen."""
     name = kind.__module__
     has_file = getattr(sys.modules.get(name), "__file__", None) is not None
     is_pythons = name in sys.stdlib_module_names and name != "builtins"
-    has_code = any(isinstance(member, FunctionType) for member in vars(kind).values())
+    members = vars(kind).values() if isinstance(kind, type) else (kind,)
+    has_code = any(isinstance(member, FunctionType) for member in members)
     if has_code and not (has_file or is_pythons):
         raise UserError(
-            f"the code of a model or task stands in a file, so that a change of it makes other "
+            f"the code of a model, task or training stands in a file, so that a change makes other "
             f"trials; {kind.__qualname__} stands in none. Define it in the sweep file or in a "
             "module beside it"
         )
@@ -185,6 +223,16 @@ class _Closure:
                 for init in inits_of_user(name.split(".")[0]):
                     self._seen.add(init.name)
                     queue += self._entered(init.name, init)
+
+    def visit_file(self, label: str, file: Path) -> None:
+        """Add a file that is no module, and what it imports if it is one of Python."""
+        if file.suffix != ".py":
+            self._files[label] = _digest(file.read_bytes())
+            return
+        source = source_of(file, "")
+        self._files[label] = _digest(source.text.encode())
+        for name in source.imports:
+            self.visit(name)
 
     def visit_sweep(self, module: str, definitions: set[str]) -> None:
         """Add what of a sweep file trials can reach, and what that imports."""

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 
+from hsweep.design.own_training import OwnTask
 from hsweep.errors import UserError, shown
 from tasks.base import is_in_key
 
@@ -34,6 +35,8 @@ def describe(value: Any, *, for_key: bool = False) -> Any:
         return describe(value.value)
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, OwnTask):
+        return describe(value.content(), for_key=for_key)
     names = _field_names(cast(Hashable, type(value)), for_key)
     if names is not None:
         content = {name: describe(getattr(value, name), for_key=for_key) for name in names}

@@ -11,7 +11,8 @@ from functools import cache, partial
 from typing import Any, Final
 
 from hsweep.design.origin import Origin, versions_of
-from hsweep.planning.code import Code, code_of, training_code
+from hsweep.design.own_training import OwnTask
+from hsweep.planning.code import Code, code_of, code_of_own, own_training_code, training_code
 from hsweep.planning.content import content_hash
 
 _KEY_FORMAT: Final = 1
@@ -72,6 +73,33 @@ def parts_of(
     return content | _code_parts(model_code, task_code), _origin_text(model_code, task_code)
 
 
+def own_parts_of(
+    task: OwnTask,
+    point: Mapping[str, Any],
+    budget: Any,
+    fingerprint: str,
+    *,
+    hashed: Callable[[Any], str] = _hash_for_key,
+    sweep_module: str = "",
+) -> tuple[dict[str, str], str]:
+    """Return the same of a point that one's own training trains.
+
+    The point, with the names of its axes, stands for the model: it is all that the training is
+    given of it. Code is that of the function, and of what hands it its runs.
+    """
+    task_code = code_of_own(task, sweep_module)
+    content = {
+        "model": hashed(dict(point)),
+        "task": hashed(task),
+        "data": fingerprint,
+        "recipe": "",
+        "budget": hashed(budget),
+    }
+    digests = ("", task_code.digest, own_training_code().digest)
+    code = dict(zip(CODE_PARTS, digests, strict=True))
+    return content | code, _own_origin_text(task_code)
+
+
 def _code_parts(model_code: Code, task_code: Code) -> dict[str, str]:
     digests = (model_code.digest, task_code.digest, training_code().digest)
     return dict(zip(CODE_PARTS, digests, strict=True))
@@ -81,3 +109,10 @@ def _code_parts(model_code: Code, task_code: Code) -> dict[str, str]:
 def _origin_text(model_code: Code, task_code: Code) -> str:
     versions = versions_of(model_code.libraries | task_code.libraries)
     return Origin(_code_parts(model_code, task_code), versions).text()
+
+
+@cache
+def _own_origin_text(task_code: Code) -> str:
+    digests = ("", task_code.digest, own_training_code().digest)
+    code = dict(zip(CODE_PARTS, digests, strict=True))
+    return Origin(code, versions_of(task_code.libraries)).text()

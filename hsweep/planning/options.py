@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hsweep.errors import UserError
 from hsweep.options import AxisValues, Bytes, Count, Setting, option
 
 if TYPE_CHECKING:
@@ -27,14 +28,27 @@ class Limits:
     max_memory: int | None = None
     max_flops: int | None = None
 
-    def violation(self, counts: "Counts", memory: int) -> str | None:
-        """Return why a trial is out of bounds, None if it is not."""
+    def violation(self, counts: "Counts | None", memory: int | None) -> str | None:
+        """Return why a trial is out of bounds, None if it is not.
+
+        Raises:
+            UserError: a bound on what is not known of the trial.
+        """
+        params = None if counts is None else counts.num_params
+        flops = None if counts is None else counts.forward_flops or None
         checks = (
-            ("num_params", counts.num_params, self.min_params, self.max_params, "params"),
+            ("num_params", params, self.min_params, self.max_params, "params"),
             ("train_memory_bytes", memory, None, self.max_memory, "memory"),
-            ("flops_per_example", counts.forward_flops, None, self.max_flops, "flops"),
+            ("flops_per_example", flops, None, self.max_flops, "flops"),
         )
         for name, value, low, high, flag in checks:
+            if low is None and high is None:
+                continue
+            if value is None:
+                raise UserError(
+                    f"--max-{flag} bounds {name}, which is not known of one's own training; let "
+                    "the sweep's describe= return it, or leave the bound out"
+                )
             if high is not None and value > high:
                 return f"{name} {value:,} is above --max-{flag} {high:,}"
             if low is not None and value < low:

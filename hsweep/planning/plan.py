@@ -3,24 +3,28 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from hsweep.design.early_stopping import PROTECTED
+from hsweep.design.own_training import OwnTask
 from hsweep.design.question import Lean
+from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep
-from hsweep.design.trial import Trial, cost_columns
+from hsweep.design.trial import Resources, Trial, cost_columns
 from hsweep.errors import UserError, told
 from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.content import content_hash, describe
-from hsweep.planning.identity import Accepted, key_of, parts_of
+from hsweep.planning.identity import Accepted, key_of, own_parts_of, parts_of
 from hsweep.planning.options import Limits
 from hsweep.planning.user_code import (
     ImpossiblePointError,
     called,
     check_kinds,
     check_metrics,
+    check_own_resources,
     counted,
+    described,
     evaluated,
     too_few_tokens,
 )
@@ -75,8 +79,8 @@ class Plan:
     limits: Limits = _UNLIMITED
 
     def totals(self) -> dict[str, int | float]:
-        params = [trial.counts.num_params for trial in self.trials]
-        memory = [trial.train_memory_bytes for trial in self.trials]
+        params = [trial.counts.num_params for trial in self.trials if trial.counts is not None]
+        memory = [trial.train_memory_bytes or 0 for trial in self.trials]
         # The replicates of a point share it.
         points = {id(trial.point): trial.point for trial in self.trials}.values()
         return {
@@ -124,6 +128,17 @@ class Plan:
         }
 
 
+class _Asked(NamedTuple):
+    """What trials of one point are: what they learn and with what, and what that costs."""
+
+    task: Task | OwnTask
+    model: AnyModelConfig | None
+    recipe: Recipe
+    resources: Resources
+    counts: Counts | None
+    memory: int | None
+
+
 @dataclass(slots=True)
 class Planner:
     """Turns points into trials, counting each distinct model and reading each data set once."""
@@ -141,6 +156,7 @@ class Planner:
     _fingerprints: dict[str, str] = field(default_factory=dict)
     _with_checked_metrics: set[str] = field(default_factory=set)
     _described: dict[tuple[int, bool], tuple[Any, str]] = field(default_factory=dict)
+    _own_task: OwnTask | None = None
     _num_planned: int = 0
 
     @classmethod
@@ -165,52 +181,55 @@ class Planner:
         """
         sweep = self.sweep
         try:
-            task = evaluated("task", sweep.task, point)
-            model = evaluated("model", sweep.model, point)
-            recipe = evaluated("recipe", sweep.recipe, point)
-            resources = evaluated("resources", sweep.resources, point)
-            check_kinds(task, model, recipe, resources)
-            counts = self._counts_of(model)
-            if too_few := called("task", lambda: too_few_tokens(task, model)):
-                raise ImpossiblePointError(too_few)
-            if (described := self._hash_of(task)) not in self._with_checked_metrics:
-                self._with_checked_metrics.add(described)
+            asked = self._asked_of_own(point) if sweep.train is not None else self._asked(point)
+            if (identity := self._hash_of(asked.task)) not in self._with_checked_metrics:
+                self._with_checked_metrics.add(identity)
                 try:
-                    check_metrics(task, sweep)
+                    check_metrics(asked.task, sweep)
                 except DataError as error:  # what is measured depends on data that are not there
                     self.data_problems[str(error)] = None
-            memory = train_memory_bytes(
-                counts,
-                batch_size=recipe.batch_size,
-                optimizer=recipe.optimizer,
-                precision=recipe.precision,
-            )
-            if violation := self.limits.violation(counts, memory):
+            if violation := self.limits.violation(asked.counts, asked.memory):
                 raise ImpossiblePointError(violation)
         except ImpossiblePointError as impossible:
             self.skipped.append(Skipped(point, str(impossible)))
             return []
         stopping, question = sweep.early_stopping, sweep.question
+        num_params = asked.counts.num_params if asked.counts is not None else None
         stratum = (
-            called("early stopping", lambda: stopping.stratum(point, counts.num_params))
+            called("early stopping", lambda: stopping.stratum(point, num_params))
             if stopping
             else ""
         )
         if stopping and isinstance(question, Lean) and question.is_baseline(point):
             stratum = PROTECTED  # everything will be compared with it
-        fingerprint = self._fingerprint_of(task)
-        shared, origin = called(
-            "model, task or recipe",
-            lambda: parts_of(
-                model,
-                task,
-                recipe,
-                sweep.budget,
-                fingerprint,
-                hashed=partial(self._hash_of, for_key=True),
-                sweep_module=self.sweep_module,
-            ),
-        )
+        fingerprint = self._fingerprint_of(asked.task)
+        hashed = partial(self._hash_of, for_key=True)
+        if isinstance(asked.task, OwnTask):
+            own = asked.task
+            shared, origin = called(
+                "training",
+                lambda: own_parts_of(
+                    own,
+                    point,
+                    sweep.budget,
+                    fingerprint,
+                    hashed=hashed,
+                    sweep_module=self.sweep_module,
+                ),
+            )
+        else:
+            shared, origin = called(
+                "model, task or recipe",
+                lambda: parts_of(
+                    asked.model,
+                    asked.task,
+                    asked.recipe,
+                    sweep.budget,
+                    fingerprint,
+                    hashed=hashed,
+                    sweep_module=self.sweep_module,
+                ),
+            )
         trials = []
         for replicate in range(sweep.replicates) if replicates is None else replicates:
             seeds, described_seeds = _seeds_of(self.study_seed, replicate)
@@ -227,16 +246,16 @@ class Planner:
                     point=point,
                     replicate=replicate,
                     stratum=stratum,
-                    task=task,
-                    model=model,
-                    recipe=recipe,
+                    task=asked.task,
+                    model=asked.model,
+                    recipe=asked.recipe,
                     budget=sweep.budget,
                     seeds=seeds,
-                    resources=resources,
+                    resources=asked.resources,
                     metric=sweep.metric,
                     goal=sweep.goal,
-                    counts=counts,
-                    train_memory_bytes=memory,
+                    counts=asked.counts,
+                    train_memory_bytes=asked.memory,
                     parts=parts,
                     origin=origin,
                 )
@@ -245,6 +264,43 @@ class Planner:
             if self._num_planned > MAX_TRIALS:
                 raise _too_many()
         return trials
+
+    def _asked(self, point: Point) -> "_Asked":
+        """Return what a sweep's functions say of a point.
+
+        Raises:
+            ImpossiblePointError: it cannot be trained.
+        """
+        sweep = self.sweep
+        task = evaluated("task", sweep.task, point)
+        model = evaluated("model", sweep.model, point)
+        recipe = evaluated("recipe", sweep.recipe, point)
+        resources = evaluated("resources", sweep.resources, point)
+        check_kinds(task, model, recipe, resources)
+        counts = self._counts_of(model)
+        if too_few := called("task", lambda: too_few_tokens(task, model)):
+            raise ImpossiblePointError(too_few)
+        memory = train_memory_bytes(
+            counts,
+            batch_size=recipe.batch_size,
+            optimizer=recipe.optimizer,
+            precision=recipe.precision,
+        )
+        return _Asked(task, model, recipe, resources, counts, memory)
+
+    def _asked_of_own(self, point: Point) -> "_Asked":
+        """Return what is said of a point that one's own training trains.
+
+        Raises:
+            ImpossiblePointError: it cannot be trained.
+        """
+        sweep = self.sweep
+        resources = evaluated("resources", sweep.resources, point)
+        check_own_resources(resources)
+        if self._own_task is None:
+            self._own_task = sweep.own_task()
+        counts = None if sweep.describe is None else counted(described(sweep.describe), point)
+        return _Asked(self._own_task, None, Recipe(), resources, counts, None)
 
     def _counts_of(self, model: AnyModelConfig) -> Counts:
         identity = self._hash_of(model)
@@ -267,7 +323,7 @@ class Planner:
             self._described[id(value), for_key] = known
         return known[1]
 
-    def _fingerprint_of(self, task: Task) -> str:
+    def _fingerprint_of(self, task: Task | OwnTask) -> str:
         identity = self._hash_of(task)
         if identity not in self._fingerprints:
             try:

@@ -6,12 +6,14 @@ from inspect import getattr_static
 from typing import Any, Final, TypeVar, cast
 
 from hsweep.design.labels import listed
+from hsweep.design.own_training import OwnTask
 from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
 from hsweep.design.sweep import RESERVED_AXES, Sweep, resolve
 from hsweep.design.trial import Resources
 from hsweep.errors import UserError, shown, told, unknown_name
-from models.base import AnyModelConfig, ModelConfig, TraceableConfig
+from models.base import AnyModelConfig, Counts, ModelConfig, TraceableConfig
+from models.counts import counts_of
 from models.layer_conditioning import is_probed
 from tasks.base import DataError, Task
 
@@ -73,8 +75,8 @@ def called(what: str, function: Callable[[], Result]) -> Result:
         raise UserError(f"the sweep's {what} cannot be used: {told(error)}") from error
 
 
-def counted(count: Callable[[Any], Result], model: AnyModelConfig) -> Result:
-    """Count a model.
+def counted(count: Callable[[Any], Result], model: Any) -> Result:
+    """Count a model, or what a point is described by.
 
     Raises:
         ImpossiblePointError: it raised ValueError.
@@ -82,6 +84,8 @@ def counted(count: Callable[[Any], Result], model: AnyModelConfig) -> Result:
     """
     try:
         return count(model)
+    except UserError:
+        raise
     except ValueError as error:
         raise ImpossiblePointError(str(error)) from error
     except (Exception, SystemExit, GeneratorExit) as error:
@@ -106,7 +110,7 @@ def check_kinds(task: Any, model: Any, recipe: Any, resources: Any) -> None:
             )
 
 
-def check_metrics(task: Task, sweep: Sweep) -> None:
+def check_metrics(task: Task | OwnTask, sweep: Sweep) -> None:
     """Refuse a task that does not measure what the sweep decides by, or whose metrics have the name
     of an axis, of a column or of what the probe measures.
 
@@ -142,6 +146,45 @@ def check_metrics(task: Task, sweep: Sweep) -> None:
                 f"metric {name!r} of task {task.name!r} is also what the sweep's probe "
                 "measures; call the metric otherwise, or leave the probe out"
             )
+
+
+def check_own_resources(resources: Any) -> None:
+    """Refuse resources that one's own training cannot have.
+
+    Raises:
+        UserError: no Resources, or an automatic share of a device.
+    """
+    if not isinstance(resources, Resources):
+        raise UserError(
+            "the sweep's resources must be a Resources, or a function of the point that returns "
+            f"one; got {shown(resources)}"
+        )
+    if resources.is_auto:
+        raise UserError(
+            "gpus='auto' goes by what a counted model needs, and the memory of one's own training "
+            "is not known; give a number, as in gpus=1 or gpus=0.5"
+        )
+
+
+def described(describe: Callable[[Point], Any]) -> Callable[[Point], Counts]:
+    """Return what counts a point by what a sweep's ``describe`` says of it."""
+
+    def count(point: Point) -> Counts:
+        told_of_it = describe(point)
+        if isinstance(told_of_it, Counts):
+            return told_of_it
+        if isinstance(told_of_it, int) and not isinstance(told_of_it, bool) and told_of_it >= 0:
+            return Counts({"all": told_of_it}, 0, 0)
+        if isinstance(told_of_it, (ModelConfig, TraceableConfig)):
+            return counts_of(told_of_it)
+        if hasattr(told_of_it, "parameters"):
+            return Counts({"all": sum(each.numel() for each in told_of_it.parameters())}, 0, 0)
+        raise UserError(
+            "describe must return a number of parameters, a model configuration, an nn.Module or "
+            f"models.base.Counts; got {shown(told_of_it)}"
+        )
+
+    return count
 
 
 def too_few_tokens(task: Task, model: AnyModelConfig) -> str:

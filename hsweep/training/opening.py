@@ -27,7 +27,7 @@ def open_trial(assignment: Assignment, device: torch.device, clock: Callable[[],
         data = data_of(trial, device)
     with fitting("the model"):
         seed_all(trial.seeds.init)
-        model = trial.model.build().to(device)
+        model = trial.built[1].build().to(device)
         data.warm_start(model)
         state = TrialState(model, build_optimizer(model, recipe), assignment, clock)
         state.restore(device)
@@ -35,7 +35,7 @@ def open_trial(assignment: Assignment, device: torch.device, clock: Callable[[],
 
 
 def data_of(trial: Trial, device: torch.device) -> TaskData:
-    return trial.task.open(
+    return trial.built[0].open(
         data_seed=trial.seeds.data,
         sampling_seed=trial.seeds.sampling,
         batch_size=trial.recipe.batch_size,

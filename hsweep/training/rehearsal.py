@@ -28,7 +28,6 @@ from hsweep.training.evaluation import MetricsError, checked_metrics
 from hsweep.training.memory import is_out_of_memory
 from hsweep.training.opening import autocast_of, data_of
 from hsweep.training.process_state import ProcessState, seed_all
-from models.base import Counts
 from models.counts import train_memory_bytes
 from tasks.base import Batch, DataError, FurtherEvaluated, TaskData
 
@@ -143,7 +142,7 @@ class _Rehearsal:
     def _built(self) -> nn.Module:
         seed_all(self._trial.seeds.init)
         with _accusing("building the model of"):
-            model = self._trial.model.build().to(_CPU)
+            model = self._trial.built[1].build().to(_CPU)
         with _accusing("warm_start of"):
             self._data.warm_start(model)
         return model
@@ -225,7 +224,7 @@ class _Rehearsal:
         beyond = "too large to be tried out on the CPU"
         try:
             with _accusing("building the model of"), meta:
-                model = self._trial.model.build()
+                model = self._trial.built[1].build()
             model.train()
             with _accusing("the training loss of"), self._autocast:
                 self._check_loss(self._data.loss(model, moved(batch, meta)))
@@ -333,7 +332,8 @@ def _watched(
 
 
 def _is_affordable(trial: Trial, examples: int) -> bool:
-    counts: Counts = trial.counts
+    counts = trial.counts
+    assert counts is not None
     memory = train_memory_bytes(
         counts,
         batch_size=examples,

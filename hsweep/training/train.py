@@ -211,7 +211,7 @@ def _out_of_memory(
     if device.type == "cuda":
         needed = torch.cuda.max_memory_allocated(device) + (asked or 0)
     else:
-        needed = max(trial.train_memory_bytes, asked or 0)
+        needed = max(trial.train_memory_bytes or 0, asked or 0)
     if assignment.is_exclusive:
         where = "the device even alone"
         precision = "" if trial.recipe.precision == "bfloat16" else ", train in bfloat16"

@@ -168,7 +168,7 @@ class TrialState:
         state = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "history": [_row(report) for report in self.history],
+            "history": [report_row(report) for report in self.history],
         }
         self._seconds_whole = self._seconds_saved
         self._writer.save(self.unit, state, beside=beside)
@@ -260,5 +260,5 @@ def _shapes(weights: Mapping[str, Any]) -> dict[str, Any]:
     return {name: getattr(value, "shape", None) for name, value in weights.items()}
 
 
-def _row(report: Report) -> dict[str, Any]:
+def report_row(report: Report) -> dict[str, Any]:
     return {name: value for name, value in asdict(report).items() if name not in _NOT_KEPT}

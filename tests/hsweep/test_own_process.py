@@ -14,8 +14,8 @@ from hsweep.errors import UserError
 from hsweep.training.own import template
 from hsweep.training.own.process import Exit, ScriptProcess
 from hsweep.training.own.readers import Reader, Unit
-from hsweep.training.own.reporting import REPORTS_FILE
-from hsweep.training.own.sources import stdout
+from hsweep.reporting import REPORTS_FILE
+from hsweep.design.sources import stdout
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 60

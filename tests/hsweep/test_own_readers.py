@@ -14,8 +14,8 @@ import pytest
 
 from hsweep.errors import UserError
 from hsweep.training.own.readers import Reader
-from hsweep.training.own.reporting import OUTPUT_FILE, REPORTS_FILE, REPORTS_VARIABLE
-from hsweep.training.own.sources import (
+from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE, REPORTS_VARIABLE
+from hsweep.design.sources import (
     Source,
     csv_file,
     json_lines,

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hsweep.design.sources import Tensorboard
 from hsweep.errors import UserError, told
 from hsweep.training.own.growing import BLOCK_BYTES, GrowingFile, Row
-from hsweep.training.own.sources import Tensorboard
 
 STEP: Final = "step"
 """The key of the step that TensorBoard's scalars have."""

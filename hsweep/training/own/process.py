@@ -17,8 +17,8 @@ import psutil
 
 from hsweep.errors import UserError, shown
 from hsweep.redaction import redact, redact_command
+from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE, REPORTS_VARIABLE
 from hsweep.training.own import supervisor
-from hsweep.training.own.reporting import OUTPUT_FILE, REPORTS_FILE, REPORTS_VARIABLE
 
 FOLDER_VARIABLE: Final = "HSWEEP_TRIAL_FOLDER"
 """In the environment of a script and of all it starts: by it what is left over is found."""

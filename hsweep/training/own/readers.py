@@ -11,11 +11,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
+from hsweep.design.sources import Source, files_of
 from hsweep.errors import UserError, shown
 from hsweep.training.own.events import STEP
 from hsweep.training.own.growing import Row
 from hsweep.training.own.rows import rows_of
-from hsweep.training.own.sources import Source, files_of
 
 _MOST_WAITING: Final = 10_000
 """Units kept while they lack a metric: a script may log every step and evaluate once in many."""

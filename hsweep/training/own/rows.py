@@ -13,10 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hsweep.errors import UserError, shown
-from hsweep.training.own.events import EventRows
-from hsweep.training.own.growing import BLOCK_BYTES, GrowingFile, Row, Rows
-from hsweep.training.own.sources import (
+from hsweep.design.sources import (
     TRAINER_STATE_FILE,
     Csv,
     Lines,
@@ -25,6 +22,9 @@ from hsweep.training.own.sources import (
     TrainerState,
     files_of,
 )
+from hsweep.errors import UserError, shown
+from hsweep.training.own.events import EventRows
+from hsweep.training.own.growing import BLOCK_BYTES, GrowingFile, Row, Rows
 
 _LONGEST_LINE: Final = 1 << 20
 """Bytes of a line at most; progress bars write lines without an end."""

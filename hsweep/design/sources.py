@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any, Final, TypedDict, Unpack
 
 from hsweep.errors import UserError, shown, unknown_name
-from hsweep.training.own.reporting import OUTPUT_FILE, REPORTS_FILE
+from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE
 
 
 class Options(TypedDict, total=False):

@@ -1,0 +1,179 @@
+"""Training of the user's own, in place of a task, a model and a recipe: a function or a command."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, is_dataclass
+from functools import partial
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final
+
+from hsweep.design.sources import Source, reports
+from hsweep.errors import UserError, shown
+from tasks.base import DataError, Metric, not_in_key
+
+if TYPE_CHECKING:
+    from hsweep.design.space import Point
+    from hsweep.training.own.run import Run
+
+TrainFunction = Callable[["Point", "Run"], object]
+"""Trains one trial: ``train(point, run)``; what it returns is ignored."""
+
+GRACE_SECONDS: Final = 10.0
+_BLOCK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A script that trains one trial, started anew for each; see ``command``.
+
+    Attributes:
+        template: the command line, with fields.
+        metrics: where its metrics come from.
+        resume: arguments that stand for ``{resume}`` where an earlier attempt left something.
+        folder: where it runs; empty for the sweep's folder.
+        grace_seconds: between SIGTERM and SIGKILL when it is ended.
+    """
+
+    template: str
+    metrics: Source = field(default_factory=reports)
+    resume: str = ""
+    folder: str = not_in_key("")
+    grace_seconds: float = not_in_key(GRACE_SECONDS)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.template, str) or not self.template.strip():
+            raise UserError(
+                'a command is a line as in "python train.py --heads {heads}", not '
+                f"{shown(self.template)}"
+            )
+        if not isinstance(self.metrics, Source):
+            raise UserError(
+                "a command's metrics come from stdout(...), json_lines(...), csv_file(...), "
+                f"tensorboard(...), trainer_state(...) or reports(), not {shown(self.metrics)}"
+            )
+        if not isinstance(self.resume, str):
+            raise UserError(f"resume must be text, not {shown(self.resume)}")
+        if not self.grace_seconds >= 0:
+            raise UserError(f"grace_seconds must be at least 0, not {shown(self.grace_seconds)}")
+
+
+def command(
+    template: str,
+    *,
+    metrics: Source | None = None,
+    resume: str = "",
+    folder: str = "",
+    grace_seconds: float = GRACE_SECONDS,
+) -> Command:
+    """Return training by a script that is run unchanged: ``Sweep(train=command(...))``.
+
+    The line is split as a shell would and then filled in; no shell runs it. Fields are the axes of
+    the point and ``{seed}`` (the replicate's number), ``{budget}``, ``{folder}`` (the trial's own,
+    kept over attempts), ``{resume}`` (nothing in a first attempt) and ``{key}``.
+
+    Args:
+        template: ``"python train.py --heads {heads} --seed {seed} --out {folder} {resume}"``.
+        metrics: where the script's metrics come from; by default its calls of ``hsweep.report``.
+        resume: what ``{resume}`` stands for in a later attempt: ``"--resume {folder}/last.pt"``.
+        folder: where the script runs; by default the folder of the sweep file.
+        grace_seconds: time that it has to end by itself after SIGTERM.
+
+    Raises:
+        UserError: an argument that cannot be used.
+    """
+    source = reports() if metrics is None else metrics
+    return Command(template, source, resume, folder, grace_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTask:
+    """What is learned, where the training is the user's own.
+
+    Attributes:
+        train: a function ``train(point, run)``, or a command.
+        metrics: those that are known before training, the deciding one first; others may be
+            reported besides.
+        depends_on: files and folders whose content the results depend on.
+        folder: where a command runs that names no other.
+    """
+
+    train: TrainFunction | Command
+    metrics: tuple[Metric, ...]
+    depends_on: tuple[str, ...] = not_in_key(())
+    folder: str = not_in_key("")
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.train, Command):
+            self._check_function()
+
+    def _check_function(self) -> None:
+        function = plain_function(self.train)
+        if function is None:
+            raise UserError(
+                "train must be a function train(point, run), a frozen dataclass with __call__, or "
+                f"command(...), not {shown(self.train)}"
+            )
+
+    @property
+    def name(self) -> str:
+        """The function's name, or the first words of the command."""
+        if isinstance(self.train, Command):
+            return " ".join(self.train.template.split()[:2])
+        return getattr(plain_function(self.train), "__name__", type(self.train).__name__)
+
+    def fingerprint(self) -> str:
+        """Return a hash of the files that the results depend on, empty without any.
+
+        Raises:
+            DataError: one is not there or cannot be read.
+        """
+        if not self.depends_on:
+            return ""
+        digest = hashlib.sha256()
+        for place in self.depends_on:
+            _add(digest, Path(place))
+        return digest.hexdigest()[:20]
+
+    def content(self) -> Mapping[str, Any]:
+        """Return what tells this training from another, without its code: as plain values."""
+        if isinstance(self.train, Command):
+            return {"command": self.train, "metrics": self.metrics}
+        function, arguments = self.train, ()
+        if isinstance(function, partial):
+            arguments = (function.args, function.keywords)
+        if is_dataclass(function):
+            arguments = (function,)
+        return {
+            "function": getattr(plain_function(function), "__qualname__", ""),
+            "arguments": arguments,
+            "metrics": self.metrics,
+        }
+
+
+def plain_function(train: Any) -> FunctionType | type | None:
+    """Return the function behind ``train``, or the class of a dataclass with ``__call__``; None if
+    it is neither."""
+    while isinstance(train, partial):
+        train = train.func
+    if isinstance(train, FunctionType):
+        return train
+    if is_dataclass(train) and not isinstance(train, type) and callable(train):
+        return type(train)
+    return None
+
+
+def _add(digest: "hashlib._Hash", place: Path) -> None:
+    """Add the content of a file, or of all files below a folder by their names in it."""
+    try:
+        files = sorted(each for each in place.rglob("*") if each.is_file())
+        for file in files if place.is_dir() else [place]:
+            digest.update(f"{file.relative_to(place)}\0{file.stat().st_size}\0".encode())
+            with file.open("rb") as content:
+                while block := content.read(_BLOCK):
+                    digest.update(block)
+    except OSError as error:
+        raise DataError(
+            f"depends_on names {place}, which cannot be read ({error.strerror or error}); name "
+            "files and folders that are there, from the sweep's folder or whole"
+        ) from error
