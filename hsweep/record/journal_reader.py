@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -10,7 +10,14 @@ from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.record.index import Index, is_damage
 from hsweep.record.rows import LogRow, TrialRow
-from hsweep.record.schema import REMARKED, TRIAL_COLUMNS, RawReport, RawTrial, trial_columns
+from hsweep.record.schema import (
+    REMARKED,
+    SAID_OF_COUNTS,
+    TRIAL_COLUMNS,
+    RawReport,
+    RawTrial,
+    trial_columns,
+)
 
 ORIGIN_META: Final = "origin:"
 """Begins the names under which it is kept what trials are trained with."""
@@ -216,6 +223,16 @@ class JournalReader:
     def last_reports(self) -> Iterator[list[RawReport]]:
         """Yield the newest report of each trial that has one: many at once, as they are stored."""
         return self._batches(f"{_REPORTS} WHERE seq IN ({_NEWEST_REPORTS}) ORDER BY seq")
+
+    def further_metrics(self, known: Collection[str]) -> list[str]:
+        """Return the names of metrics in the newest reports that are not ``known``, sorted; costs
+        are none."""
+        query = (
+            "SELECT DISTINCT each.key FROM log, json_each(log.payload, '$.metrics') AS each"
+            f" WHERE log.seq IN ({_NEWEST_REPORTS})"
+        )
+        found = {name for batch in self._batches(query) for (name,) in batch}
+        return sorted(found - {*known, *SAID_OF_COUNTS})
 
     def _select(self, where: str, *values: object) -> Iterator[LogRow]:
         for batch in self._batches(f"{_ENTRIES} WHERE {where}", *values):

@@ -34,6 +34,9 @@ TRIAL_COLUMNS: Final = tuple(_TRIALS)
 PLANNED_COLUMNS: Final = TRIAL_COLUMNS[: TRIAL_COLUMNS.index("status")]
 JSON_COLUMNS: Final = ("point", "counts", "parts")
 
+SAID_OF_COUNTS: Final = ("num_params",)
+"""Costs that a report of one's own training may name where the plan does not know them."""
+
 RawReport = tuple[str, float, int, int, str]
 """A report as it is stored: key, time, attempt, unit, payload (JSON)."""
 RawTrial = tuple[Any, ...]

@@ -218,7 +218,10 @@ class Study:
         """Read the study as of one instant, whatever is recorded meanwhile; ``orphaned`` adds the
         trials that are no longer part of it."""
         with self.journal() as journal, journal.snapshot():
-            yield StudyTables(journal, self.name, self.manifest.metrics, orphaned=orphaned)
+            metrics = self.manifest.metrics
+            if self.manifest.has_own_training:
+                metrics = [*metrics, *journal.further_metrics(metrics)]
+            yield StudyTables(journal, self.name, metrics, orphaned=orphaned)
 
     def tables(self, *, orphaned: bool = False) -> "tuple[pa.Table, pa.Table]":
         """Return the trials and the reports as they stand; ``orphaned`` adds those of trials that

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError
 from hsweep.files import replacing
-from hsweep.record.schema import RawReport, RawTrial, trial_columns
+from hsweep.record.schema import SAID_OF_COUNTS, RawReport, RawTrial, trial_columns
 from models import layer_conditioning
 
 if TYPE_CHECKING:
@@ -148,8 +148,15 @@ def trials_table(
         "reused_from": [name or None for name in planned["reused_from"]],
         "reached": planned["unit"],
         **{name: [each.get(name) for each in counts] for name in _COUNTS},
-        **_last_of(planned["key"], last, metrics),
     }
+    reported = _last_of(planned["key"], last, [*metrics, *SAID_OF_COUNTS])
+    for name in SAID_OF_COUNTS:
+        told = reported.pop(name).to_pylist()
+        columns[name] = [
+            planned_count if planned_count is not None or value is None else round(value)
+            for planned_count, value in zip(columns[name], told, strict=True)
+        ]
+    columns |= reported
     schema = trials_schema(axes, metrics, orphaned=orphaned)
     return pa.table([_array(columns[each.name], each) for each in schema], schema=schema)
 

@@ -51,6 +51,7 @@ def new_manifest(
         created=time.time(),
         provenance=provenance,
         points=[dict(point) for point in options.points],
+        has_own_training=sweep.train is not None,
         probe=describe(sweep.probe),
     )
 

@@ -147,6 +147,8 @@ class OwnState:
     def _numbers(self, metrics: Mapping[str, Any]) -> dict[str, float | None]:
         trial = self._trial
         numbers = {name: _number(name, value) for name, value in metrics.items()}
+        if self.history and NUM_PARAMS in self.history[0].metrics:
+            numbers.setdefault(NUM_PARAMS, self.history[0].metrics[NUM_PARAMS])
         if numbers.get(trial.metric) is None:
             raise UserError(
                 f"every report needs the sweep's metric {trial.metric!r}, which decides; this one "
