@@ -105,7 +105,7 @@ def shares(
         "start of processes": found.pop("start of processes", 0.0),
         "from trial to trial": found.pop("from trial to trial", 0.0),
     }
-    seconds["the rest (building models, Python between updates, the driver's word)"] = (
+    seconds["the rest (building models, Python between updates, waiting for the driver)"] = (
         worker_seconds - sum(seconds.values())
     )
     return Shares(
@@ -125,7 +125,8 @@ def run(epochs: int, *options: str) -> Shares:
         in_process(
             [
                 *("-m", "hsweep", "run", str(SWEEP), "--home", str(folder / "home"), "--no-reuse"),
-                *("--study", STUDY, "--set", f"epochs={epochs}", *options),
+                # What the driver tries out before the start is no place where trials are trained.
+                *("--no-check", "--study", STUDY, "--set", f"epochs={epochs}", *options),
             ],
             variables={"HSWEEP_SPANS": str(folder / "spans")},
         )

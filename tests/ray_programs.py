@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from hsweep.ray_tune.environment import prepare_ray
 
 prepare_ray()
 
+import psutil  # noqa: E402
 import ray  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 from tiny import TinyData, TinyTask, tiny_sweep  # noqa: E402
@@ -27,6 +29,7 @@ from tiny_runs import coordinating  # noqa: E402
 from hsweep import Recipe, Sweep, epochs, grid  # noqa: E402
 from hsweep.design.trial import Resources  # noqa: E402
 from hsweep.ray_tune.runner import RayRunner  # noqa: E402
+from hsweep.record.journal import Journal  # noqa: E402
 
 TESTS = Path(__file__).resolve().parent
 
@@ -87,8 +90,6 @@ def two_nodes(folder: Path) -> dict[str, Any]:
 
 def memory(folder: Path) -> dict[str, Any]:
     """Run beside a trial that takes memory until Ray's memory monitor kills it."""
-    import psutil
-
     memory = psutil.virtual_memory()
     allowed = (memory.total - memory.available + 3 * 2**30) / memory.total
     ray.init(
@@ -136,8 +137,20 @@ def waiting_sweep(traces: Path, widths: list[int]) -> Sweep:
 
 def waiting(traces: Path, number: int) -> None:
     """Return once so many processes wait."""
+    until(lambda: len(list(traces.glob("waiting-*"))) >= number)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Return once something is so, or after two minutes."""
     deadline = time.monotonic() + 120
-    while len(list(traces.glob("waiting-*"))) < number and time.monotonic() < deadline:
+    while not is_so() and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
@@ -152,7 +165,13 @@ def node_lost(folder: Path) -> dict[str, Any]:
 
     def lose() -> None:
         waiting(traces, 2)
+        # Both have reported twice; what has not arrived yet would be reported again.
+        with Journal(folder / "study" / "journal.db", read_only=True) as journal:
+            until(lambda: len(list(journal.reports())) >= 4)
         cluster.remove_node(lost, allow_graceful=False)
+        # Its processes notice that a little later, and might finish until then.
+        pids = [int(trace.name.partition("-")[2]) for trace in traces.glob("waiting-*")]
+        until(lambda: not all(map(is_alive, pids)))
         (traces / "go").touch()
 
     runner = RayRunner(scratch=str(folder / "shared"), address=cluster.address, sweep_folder=TESTS)

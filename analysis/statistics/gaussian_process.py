@@ -228,11 +228,11 @@ class GaussianProcess:
 
 def group_means(values: FloatArray, groups: Sequence[object]) -> FloatArray:
     """Return the mean of each value's group, [points]."""
-    means = [
-        float(np.mean([v for v, own in zip(values, groups, strict=True) if own == group]))
-        for group in groups
-    ]
-    return np.array(means)
+    means = {
+        group: float(np.mean([v for v, own in zip(values, groups, strict=True) if own == group]))
+        for group in dict.fromkeys(groups)
+    }
+    return np.array([means[group] for group in groups])
 
 
 def _normalised(log_weight: FloatArray) -> FloatArray:

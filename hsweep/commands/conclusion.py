@@ -41,7 +41,7 @@ class Conclusion:
             import_client(self.target)
         with contextlib.suppress(Exception):
             importlib.import_module("analysis.ask")
-            importlib.import_module("analysis.report")
+            importlib.import_module("analysis.report.build")
 
     def __call__(self, study: "Study") -> list[Path]:
         try:

@@ -113,7 +113,7 @@ def _show_study(
     with study.journal() as journal, journal.snapshot():
         if is_best:
             rows = journal.best_trials(_BEST_ROWS, highest=manifest.goal == "max")
-            remarked, trained = [], [key for key, _, _ in journal.finished_trials()]
+            remarked, trained = [], None
         else:
             rows = journal.trials()
             remarked, trained = list(journal.remarked_reports()), [row.key for row in rows]

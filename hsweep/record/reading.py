@@ -95,14 +95,16 @@ class StudyTables:
         return self._journal.raw_trials(orphaned=self._orphaned)
 
 
-def mixed_versions_lines(journal: JournalReader, keys: Iterable[str]) -> list[str]:
-    """Return which of the trials with these keys were trained with which versions; nothing where
-    all had the same."""
+def mixed_versions_lines(journal: JournalReader, keys: Iterable[str] | None = None) -> list[str]:
+    """Return which of the trials with these keys (None: all on record) were trained with which
+    versions; nothing where all had the same."""
     if len(journal.metas(ORIGIN_META)) < 2:
         return []
     texts = journal.origins()
     versions = [
-        [Origin.parse(text).versions for text in texts[key]] for key in keys if key in texts
+        [Origin.parse(text).versions for text in texts[key]]
+        for key in (texts if keys is None else keys)
+        if key in texts
     ]
     found: dict[str, set[str]] = {}
     for each in (one for of_trial in versions for one in of_trial):

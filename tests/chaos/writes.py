@@ -28,7 +28,7 @@ _FILE_EVENTS: Final = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.tru
 _MADE: Final = re.compile(r"CREATE .*IF NOT EXISTS (\w+)")
 _PRELOADED: Final = (
     *("mlflow.tracking.client", "mlflow.store.tracking.sqlalchemy_store", "pandas"),
-    *("pyarrow.fs", "pyarrow.parquet", "torch._dynamo", "analysis.ask", "analysis.report"),
+    *("pyarrow.fs", "pyarrow.parquet", "torch._dynamo", "analysis.ask", "analysis.report.build"),
     *(
         "hsweep.cli",
         "hsweep.commands.conclusion",

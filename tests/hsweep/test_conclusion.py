@@ -54,10 +54,10 @@ def test_the_analysis_is_there_without_having_been_called() -> None:
 import sys
 from hsweep.tracking.target import TrackingTarget
 from hsweep.commands.conclusion import Conclusion
-assert not {"analysis.ask", "analysis.report"} & set(sys.modules)
+assert not {"analysis.ask", "analysis.report.build"} & set(sys.modules)
 assert "mlflow" not in sys.modules
 Conclusion(TrackingTarget("sqlite:////nowhere/mlflow.db", None, "tiny")).import_ahead()
-assert {"analysis.ask", "analysis.report"} <= set(sys.modules)
+assert {"analysis.ask", "analysis.report.build"} <= set(sys.modules)
 assert "mlflow.store.tracking.sqlalchemy_store" in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

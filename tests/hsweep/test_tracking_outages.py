@@ -184,8 +184,10 @@ def test_a_study_ends_beside_a_hanging_server_and_sync_delivers_the_rest(
             assert started
             study.assert_all_there(*started)
             assert study.runs["parent"].info.status == "KILLED"
-            # The study goes on, and the same runs with it.
-            workplace.run("resume", "mine", "--runner", "inline")
+        # The study goes on, and the same runs with it; a resume builds the index again.
+        workplace.run("resume", "mine", "--runner", "inline")
+        study = Tracked(workplace.study("mine"), line.target("outside"))
+        with contextlib.closing(study.journal):
             study.assert_all_there(*(row.key for row in study.journal.trials()))
     finally:
         workplace.close()
