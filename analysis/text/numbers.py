@@ -58,6 +58,12 @@ def p_text(p: float | None) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
+def text_below(value: float, limit: float) -> str:
+    """Return a value below a limit with two decimals, or with as many as show that it is below."""
+    texts = (f"{value:.{decimals}f}" for decimals in range(2, 18))
+    return next((text for text in texts if float(text) < limit), repr(value))
+
+
 def interval_text(interval: Interval, confidence: float = 0.95) -> str:
     return f"{number_text(interval.estimate)}, {ends_text(interval, confidence)}"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 import report_examples as examples
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -21,7 +21,15 @@ from analysis.report.build import build_report
 from analysis.runs.tuned import TunedSetting
 from analysis.statistics.values import Interval
 from analysis.terminal import show_answer
-from analysis.text.numbers import MINUS, NONE, cost_text, number_text, p_text, si_text
+from analysis.text.numbers import (
+    MINUS,
+    NONE,
+    cost_text,
+    number_text,
+    p_text,
+    si_text,
+    text_below,
+)
 
 
 def test_a_transition_names_its_place_its_set_its_drop_and_its_p_value() -> None:
@@ -290,3 +298,17 @@ def test_a_tiny_p_value_is_a_bound() -> None:
 def test_a_printed_number_is_within_its_last_digit(value: float) -> None:
     printed = float(number_text(value).replace(MINUS, "-"))
     assert printed == pytest.approx(value, rel=6e-3, abs=1e-300)
+
+
+@given(limit=st.floats(0.01, 10), share=st.floats(0, 1, exclude_max=True))
+def test_what_is_below_a_limit_reads_as_below_it(limit: float, share: float) -> None:
+    value = limit * share
+    assume(value < limit)
+    printed = float(text_below(value, limit))
+    assert printed < limit
+    assert printed == pytest.approx(value, abs=0.0051)
+
+
+def test_a_value_below_a_limit_has_no_more_decimals_than_it_needs() -> None:
+    assert text_below(0.4961, 0.5) == "0.496"
+    assert text_below(0.31, 0.5) == "0.31"

@@ -14,6 +14,7 @@ from analysis.questions.transition.result import (
     Verdict,
 )
 from analysis.runs.scale import Thresholds
+from analysis.text.numbers import text_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,8 @@ def _none(
         elif np.isfinite(lower).any() and not (lower > limits.delta_T).any() and not large:
             kind = "below_range"
     if not large:
-        reason = f"the largest drop is {drop:.2f} {limits.unit}, less than {limits.min_drop:g}"
+        size = text_below(drop, limits.min_drop)
+        reason = f"the largest drop is {size} {limits.unit}, less than {limits.min_drop:g}"
     elif not abrupt:
         reason = f"{drop_words}, which diminishing returns may explain ({p_words})"
     else:
