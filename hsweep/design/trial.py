@@ -202,6 +202,16 @@ class Assignment:
             return replace(wanted, gpus=wanted.devices if self.share is None else self.share)
         return wanted
 
+    @property
+    def patience_seconds(self) -> float | None:
+        """Seconds without a report after which the process is ended from outside; None for never.
+
+        A script that hangs is ended by its worker first, which takes its time.
+        """
+        if self.report_timeout is None:
+            return None
+        return self.report_timeout + getattr(self.trial.task, "ending_seconds", 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Report:

@@ -14,6 +14,7 @@ from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Resources, Trial, cost_columns
 from hsweep.errors import UserError, told
 from hsweep.planning.baseline import baseline_proposals
+from hsweep.planning.commands import check_commands
 from hsweep.planning.content import content_hash, describe
 from hsweep.planning.identity import Accepted, key_of, own_parts_of, parts_of
 from hsweep.planning.options import Limits
@@ -374,6 +375,7 @@ def make_plan(
             f"the plan of {sweep.name!r} has no trial: {len(planner.skipped)} points were skipped"
             f"{why}"
         )
+    check_commands(trials)
     return Plan(
         sweep=sweep,
         preset=preset,

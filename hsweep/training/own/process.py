@@ -19,6 +19,7 @@ from hsweep.errors import UserError, shown
 from hsweep.redaction import redact, redact_command
 from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE, REPORTS_VARIABLE
 from hsweep.training.own import supervisor
+from hsweep.training.own.arguments import search_path
 
 FOLDER_VARIABLE: Final = "HSWEEP_TRIAL_FOLDER"
 """In the environment of a script and of all it starts: by it what is left over is found."""
@@ -205,10 +206,9 @@ def _processes_of(folder: Path) -> list[psutil.Process]:
 
 
 def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    programs = str(Path(sys.executable).parent)
     environment = {
         **os.environ,
-        "PATH": os.pathsep.join([programs, os.environ.get("PATH", os.defpath)]),
+        "PATH": search_path(),
         # Python would keep lines for itself as long as its output is a file.
         "PYTHONUNBUFFERED": "1",
         **variables,
