@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from hsweep.design.sources import stdout
 from hsweep.errors import UserError
+from hsweep.reporting import REPORTS_FILE
 from hsweep.training.own import template
 from hsweep.training.own.process import Exit, ScriptProcess
 from hsweep.training.own.readers import Reader, Unit
-from hsweep.reporting import REPORTS_FILE
-from hsweep.design.sources import stdout
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 60

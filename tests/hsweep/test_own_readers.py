@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from hsweep.errors import UserError
-from hsweep.training.own.readers import Reader
-from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE, REPORTS_VARIABLE
 from hsweep.design.sources import (
     Source,
     csv_file,
@@ -24,6 +21,9 @@ from hsweep.design.sources import (
     tensorboard,
     trainer_state,
 )
+from hsweep.errors import UserError
+from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE, REPORTS_VARIABLE
+from hsweep.training.own.readers import Reader
 
 ROOT = Path(__file__).parents[2]
 EPOCHS = stdout(r"epoch (?P<epoch>\d+).*top1 (?P<top1>[\w.]+)")
