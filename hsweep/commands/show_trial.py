@@ -1,4 +1,4 @@
-"""One trial of a study, as ``hsweep show STUDY TRIAL`` prints it, and the folders that trials have."""
+"""One trial of a study, as ``hsweep show STUDY TRIAL`` prints it, and the folders of trials."""
 
 import contextlib
 from collections.abc import Mapping, Sequence

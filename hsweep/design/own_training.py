@@ -6,19 +6,15 @@ from dataclasses import dataclass, field, is_dataclass
 from functools import partial
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hsweep.design.sources import Source, reports
 from hsweep.design.template import fields_in
 from hsweep.errors import UserError, shown
 from tasks.base import DataError, Metric, not_in_key
 
-if TYPE_CHECKING:
-    from hsweep.design.space import Point
-    from hsweep.training.own.run import Run
-
-TrainFunction = Callable[["Point", "Run"], object]
-"""Trains one trial: ``train(point, run)``; what it returns is ignored."""
+TrainFunction = Callable[[Any, Any], object]
+"""Trains one trial, given its ``Point`` and its ``Run``; what it returns is ignored."""
 
 GRACE_SECONDS: Final = 10.0
 _DYING_SECONDS: Final = 30.0
@@ -172,7 +168,8 @@ class OwnTask:
         """Return what tells this training from another, without its code: as plain values."""
         if isinstance(self.train, Command):
             return {"command": self.train, "metrics": self.metrics}
-        function, arguments = self.train, ()
+        function = self.train
+        arguments: tuple[Any, ...] = ()
         if isinstance(function, partial):
             arguments = (function.args, function.keywords)
         if is_dataclass(function):
