@@ -1,6 +1,7 @@
 """One trial of a study, as ``hsweep show STUDY TRIAL`` prints it, and the folders of trials."""
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,8 +83,8 @@ def show_trial(
 
 def _bytes_below(folder: Path) -> int:
     total = 0
-    for place, _, names in folder.walk():
+    for place, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(OSError):  # a script may remove files meanwhile
-                total += (place / name).lstat().st_size
+                total += Path(place, name).lstat().st_size
     return total

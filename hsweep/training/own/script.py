@@ -6,12 +6,13 @@ import math
 import shutil
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from hsweep.design.own_training import Command, OwnTask
+from hsweep.design.sweep import RESERVED_AXES
 from hsweep.design.trial import Assignment, Report, StorageFailure
 from hsweep.errors import UserError
 from hsweep.files import write_text
@@ -20,11 +21,12 @@ from hsweep.training.checkpoints import StorageError
 from hsweep.training.own.arguments import TIMES_FILE, arguments_of, can_resume, has_content
 from hsweep.training.own.process import Exit, ScriptProcess
 from hsweep.training.own.readers import Reader, Unit
-from hsweep.training.own.state import OwnState
+from hsweep.training.own.state import NUM_PARAMS, OwnState
 from hsweep.training.session import TrialEvent
 
 _SHORTEST_WAIT: Final = 0.02
 _LONGEST_WAIT: Final = 0.5
+_TAKEN: Final = (RESERVED_AXES | {"time"}) - {NUM_PARAMS}
 
 
 class ScriptSession:
@@ -148,7 +150,7 @@ class ScriptSession:
                 self._is_beyond = True
             if self._state.is_over or self._is_beyond:
                 break
-            report = self._state.add(unit, metrics, None)
+            report = self._state.add(unit, self._kept(metrics), None)
             if self._note:
                 report, self._note = replace(report, note=self._note), ""
             if report.is_last and report.diverged_at is None:
@@ -157,6 +159,13 @@ class ScriptSession:
                 self._unsent.append(report)
         if units:
             self._keep_time()
+
+    def _kept(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Return the metrics but those that are called like an axis or a column: a script writes
+        its learning rate and its steps unasked. One that the sweep gave its name is kept."""
+        named = dict(self._command.metrics.metrics).values()
+        taken = _TAKEN | self.assignment.trial.point.keys()
+        return {name: each for name, each in metrics.items() if name in named or name not in taken}
 
     def _judge(self, ended: Exit | None, late: str) -> None:
         """Give the last report if the script has ended or has to; raise if it ended without."""
