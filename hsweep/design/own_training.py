@@ -88,8 +88,9 @@ def command(
     ``{lr:.2e}`` formats a value. An argument whose value is None is left out, and so is the option
     before it.
 
-    The script runs with ``OMP_NUM_THREADS`` as the trial's cpus, and what it writes to standard
-    output and error is kept in ``output.txt`` of the trial's folder. It should train ``{budget}``
+    The script runs with ``OMP_NUM_THREADS`` as the trial's cpus and sees the trial's devices alone,
+    none without ``gpus``. What it writes to standard output and error is kept in ``output.txt`` of
+    the trial's folder. It should train ``{budget}``
     units: it may end in its own time after the last, and is ended if it goes on to another.
 
     Args:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from click.testing import Result
+from own_runs import running_in
 from tiny_runs import assignment_of, coordinating, histories, planned
 
 from hsweep import (
@@ -225,6 +225,7 @@ def report(*units):
 print("hello from", how)
 if how == "good":
     assert os.environ["OMP_NUM_THREADS"] == "2", os.environ["OMP_NUM_THREADS"]
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "", os.environ["CUDA_VISIBLE_DEVICES"]
     report(1, 2, 3)
 elif how == "silent":
     pass
@@ -374,19 +375,6 @@ def test_a_script_that_is_stopped_early_leaves_no_process(tmp_path: Path) -> Non
     assert running_in(tmp_path) == []
 
 
-def running_in(folder: Path) -> list[int]:
-    """The processes of scripts whose trial's folder is below a folder."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            place = process.environ().get("HSWEEP_TRIAL_FOLDER", "")
-        except (psutil.Error, OSError):
-            continue
-        if place.startswith(str(folder.resolve())):
-            found.append(process.pid)
-    return found
-
-
 RESUMES = """
 import argparse, os, pathlib
 import hsweep
@@ -433,6 +421,8 @@ def test_a_script_goes_on_where_it_was_ended(tmp_path: Path) -> None:
     assert running_in(tmp_path) == []
     (tmp_path / "waits").unlink()
     folders = [trial_folder(str(study / "checkpoints"), key) for key in keys]
+    with (folders[0] / REPORTS_FILE).open("a") as reported:
+        reported.write('{"epoch": 3, "to')  # cut off by a kill
     shutil.rmtree(folders[1])
     rows = run(sweep, study)
     assert {row.status for row in rows.values()} == {TrialStatus.FINISHED}

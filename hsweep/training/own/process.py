@@ -58,8 +58,7 @@ class ScriptProcess:
     """A script in a trial's folder.
 
     A supervisor process (``hsweep.training.own.supervisor``) runs it, outlives this process, and
-    then kills all of it. Whatever an earlier attempt has left running in the folder is killed
-    first.
+    then kills all of it.
 
     Args:
         arguments: the command and its arguments. The programs beside this Python come first, so
@@ -87,7 +86,6 @@ class ScriptProcess:
         self.output = folder / OUTPUT_FILE
         self._folder = folder.resolve()
         self._exit: Exit | None = None
-        end_leftovers(self._folder)
         command = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid())]
         with self.output.open("ab") as output:
             process = subprocess.Popen(

@@ -19,8 +19,9 @@ from hsweep.files import write_text
 from hsweep.paths import trial_folder
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.own.arguments import TIMES_FILE, arguments_of, can_resume, has_content
-from hsweep.training.own.process import Exit, ScriptProcess
+from hsweep.training.own.process import Exit, ScriptProcess, end_leftovers
 from hsweep.training.own.readers import Reader, Unit
+from hsweep.training.own.rows import cut_torn_lines
 from hsweep.training.own.state import NUM_PARAMS, OwnState
 from hsweep.training.session import TrialEvent
 
@@ -96,10 +97,13 @@ class ScriptSession:
     def _start(self) -> None:
         assignment, trial = self.assignment, self.assignment.trial
         after = assignment.recorded_through
+        end_leftovers(self._folder)
         if assignment.attempt == 1:
             # What lies there is of a study that was removed, or of one with the same storage.
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(self._folder)
+        else:
+            cut_torn_lines(self._command.metrics, self._folder)
         was_empty = not has_content(self._folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._state = OwnState(assignment)
@@ -113,7 +117,10 @@ class ScriptSession:
             )
         arguments = arguments_of(self._command, trial, self._folder, resumes=resumes)
         directory = Path(self._task.folder, self._command.folder)
-        variables = {"OMP_NUM_THREADS": str(assignment.resources.num_threads)}
+        resources = assignment.resources
+        variables = {"OMP_NUM_THREADS": str(resources.num_threads)}
+        if not resources.gpus:
+            variables["CUDA_VISIBLE_DEVICES"] = ""  # as for our own loop, which takes none then
         self._process = ScriptProcess(arguments, self._folder, directory, variables)
 
     def _next_report(self) -> Report | None:
