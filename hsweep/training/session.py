@@ -1,7 +1,7 @@
 """Trials in training, as every runner drives them."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from hsweep.design.trial import Assignment, Event
 
@@ -24,3 +24,12 @@ class Session(Protocol):
 
     def close(self) -> None:
         """End all trials, keeping what is not yet on disk, and give the device's memory back."""
+
+
+@runtime_checkable
+class Interruptible(Protocol):
+    """A session whose wait for a report can be ended, where the training is another process."""
+
+    def interrupt(self) -> None:
+        """Let ``next_events`` return nothing soon; called from another thread or a signal."""
+        ...

@@ -16,7 +16,7 @@ from typing import Final
 from hsweep.design.trial import Assignment, Event, Report
 from hsweep.errors import failure_text
 from hsweep.redaction import redact
-from hsweep.training.session import Session
+from hsweep.training.session import Interruptible, Session
 
 MESSAGE_SECONDS: Final = 0.2
 """The least time between two deliveries of messages from a worker that has more to do."""
@@ -78,6 +78,7 @@ class WorkerQueue:
         self._is_broken = False
         self._delivered = 0.0
         self._thread: threading.Thread | None = None
+        self._session: Session | None = None
 
     def give(self, assignments: Sequence[Assignment]) -> None:
         with self._changed:
@@ -115,6 +116,7 @@ class WorkerQueue:
         with self._changed:
             self._queue = deque(each for each in self._queue if each.trial.key != key)
             self._to_drop.update(self._training.keys() & {key})
+            self._interrupt()
             self._changed.notify_all()
             self._changed.wait_for(lambda: key not in self._training)
 
@@ -124,6 +126,7 @@ class WorkerQueue:
         with self._changed:
             self._queue.clear()
             self._to_drop.update(self._training)
+            self._interrupt()
             self._changed.notify_all()
 
     def stop(self) -> None:
@@ -132,6 +135,12 @@ class WorkerQueue:
             self.halt()
             self._changed.wait_for(lambda: not self._training)
             self._messages.clear()
+
+    def _interrupt(self) -> None:
+        """Let a session wait no longer if all its trials are to be dropped."""
+        is_all = self._training and self._to_drop >= self._training.keys()
+        if is_all and isinstance(self._session, Interruptible):
+            self._session.interrupt()
 
     @property
     def _is_urgent(self) -> bool:
@@ -170,9 +179,13 @@ class WorkerQueue:
             try:
                 with self._watch(group[0], True):
                     session = self._open_trials(group)
+                with self._changed:
+                    self._session = session
+                    self._interrupt()
                 while self._advances(session, group[0]):
                     pass
             finally:
+                self._session = None
                 if session is not None:
                     with self._watch(group[0], True):
                         session.close()

@@ -13,6 +13,7 @@ import pytest
 from click.testing import Result
 from own_runs import running_in
 from tiny_runs import assignment_of, coordinating, histories, planned
+from tiny_studies import new_study
 
 from hsweep import (
     Asha,
@@ -31,10 +32,12 @@ from hsweep import (
     trainer_state,
     zipped,
 )
+from hsweep.commands.output import quantity
+from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.sources import Source
 from hsweep.design.trial import Report, TrialStatus
-from hsweep.paths import trial_folder
+from hsweep.paths import Home, trial_folder
 from hsweep.record.rows import TrialRow
 from hsweep.reporting import REPORTS_FILE
 from hsweep.training.own.session import open_own_session
@@ -432,34 +435,24 @@ def test_a_script_goes_on_where_it_was_ended(tmp_path: Path) -> None:
     assert notes(study) == {keys[1]: [(3, f"{note} from the start")]}
 
 
-SWEEP_FILE = '''"""Scripts, swept."""
-from hsweep import Sweep, command, epochs, grid
-
-SWEEP = Sweep(
-    name="scripts", space=grid(heads=[1, 2]), train=command("python train.py {heads}"),
-    metric="top1", goal="max", budget=epochs(2), max_failures=0,
-)
-'''
-SCRIPT = """
+ODD = """
 import sys, hsweep
 print("heads", sys.argv[1])
 hsweep.report(epoch=1, top1=0.5)
 assert sys.argv[1] == "1", "heads are odd"
-hsweep.report(epoch=2, top1=0.75)
+hsweep.report(epoch=3, top1=0.75)
 """
 
 
-def test_a_script_of_ones_own_is_swept_and_shown(
-    hsweep: Callable[..., Result], tmp_path: Path
+def test_a_trial_is_shown_with_its_output(
+    hsweep: Callable[..., Result], home: Home, tmp_path: Path
 ) -> None:
-    (tmp_path / "sweep.py").write_text(SWEEP_FILE)
-    refused = hsweep("plan", tmp_path / "sweep.py")
-    assert (refused.exit_code, "Traceback" in refused.output) == (2, False)
-    assert "script 'train.py' is not in" in refused.output
-    (tmp_path / "train.py").write_text(SCRIPT)
-    done = hsweep("run", tmp_path / "sweep.py", "--runner", "inline", "--study", "mine")
-    assert done.exit_code == 0, done.output
-    assert "exit code 1 after unit 1 of 2 epochs: AssertionError: heads are odd" in done.output
+    (tmp_path / "train.py").write_text(ODD)
+    sweep = sweep_of(tmp_path, "python train.py {heads}", grid(heads=[1, 2]))
+    study = new_study(home, "mine", sweep, has_own_training=True)
+    with study.journal(read_only=False) as journal:
+        coordinator = Coordinator(journal, sweep, planned(sweep), study.checkpoints())
+        InlineRunner().run(coordinator)
 
     listed = json.loads(hsweep("show", "mine", "--json").output)["trials_list"]
     for trial in listed:
@@ -467,16 +460,38 @@ def test_a_script_of_ones_own_is_swept_and_shown(
         assert output.parent == Path(trial["folder"])
         assert output.read_text().startswith(f"heads {trial['heads']}\n")
     size = sum(os.lstat(file).st_size for file in output.parents[1].rglob("*") if file.is_file())
-    assert f"{size} B of trials' own files in {output.parents[1]}" in one_line(hsweep, "mine")
+    line = f"{quantity(size, 'B')} of trials' own files in {output.parents[1]}"
+    assert line in one_line(hsweep, "mine")
 
     shown = one_line(hsweep, "mine", "heads=2 #0")
     assert f"output {output}" in shown
-    assert "attempt 1 the script ended with exit code 1" in shown
+    assert "attempt 1 the script ended with exit code 1 after unit 1 of 3 epochs" in shown
     by_key = json.loads(hsweep("show", "mine", listed[1]["key"][:8], "--json").output)
     assert by_key["failed_attempts"][0]["reason"].endswith("AssertionError: heads are odd")
     unknown = hsweep("show", "mine", "heads=3 #0")
     assert unknown.exit_code == 2
     assert "no trial is called 'heads=3 #0'" in unknown.output
+
+
+SWEEP_FILE = '''
+"""Scripts, swept."""
+from hsweep import Sweep, command, epochs, grid
+
+SWEEP = Sweep(
+    name="scripts", space=grid(heads=[1, 2]), train=command("python train.py {heads}"),
+    metric="top1", goal="max", budget=epochs(2),
+)
+'''
+
+
+def test_a_command_that_cannot_run_is_one_message(
+    hsweep: Callable[..., Result], tmp_path: Path
+) -> None:
+    (tmp_path / "sweep.py").write_text(SWEEP_FILE)
+    for name in ("plan", "run"):
+        refused = hsweep(name, tmp_path / "sweep.py")
+        assert (refused.exit_code, "Traceback" in refused.output) == (2, False)
+        assert "script 'train.py' is not in" in refused.output
 
 
 def one_line(hsweep: Callable[..., Result], *arguments: str) -> str:

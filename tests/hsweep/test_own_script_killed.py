@@ -23,6 +23,7 @@ SWEEP = Sweep(
     space=grid(heads=[1, 2]),
     train=command(
         "python train.py {heads} {budget} {folder} {resume}", resume="{folder}/state",
+        grace_seconds=0.5,
     ),
     metric="top1",
     goal="max",
@@ -98,10 +99,10 @@ def test_nothing_that_is_killed_leaves_a_process_or_a_gap(
     going_on = workplace.start("resume", "mine", "--runner", "inline")
     # The one that starts the trial again ends first what is left of it.
     assert wait_for_waiting(going_on, workplace) not in (worker, other)
-    going_on.interrupt()
-    workplace.let_go()
+    going_on.interrupt()  # which waits for no report
     assert going_on.wait() == 130
     assert running_in(root) == []
+    workplace.let_go()
 
     monkeypatch.chdir(root)
     sweep = load_sweep(workplace.sweep).sweep

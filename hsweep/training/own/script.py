@@ -55,6 +55,7 @@ class ScriptSession:
         self._note = ""
         self._is_beyond = False
         self._is_over = False
+        self._is_interrupted = False
         self._wait = _SHORTEST_WAIT
 
     @property
@@ -94,6 +95,11 @@ class ScriptSession:
             self._process.stop(self._command.grace_seconds)
             self._keep_time()
 
+    def interrupt(self) -> None:
+        """Wait for no more reports: what the script has written by then is read by a later
+        attempt."""
+        self._is_interrupted = True
+
     def _start(self) -> None:
         assignment, trial = self.assignment, self.assignment.trial
         after = assignment.recorded_through
@@ -130,7 +136,8 @@ class ScriptSession:
         timeout = self.assignment.report_timeout or math.inf
         deadline = time.monotonic() + timeout
         while not self._unsent:
-            if self._last is None and self._state is not None and self._state.is_over:
+            is_all = self._last is None and self._state is not None and self._state.is_over
+            if is_all or self._is_interrupted:
                 return None
             ended = self._process.wait(self._wait)
             is_late = ended is None and time.monotonic() > deadline
