@@ -6,7 +6,7 @@ from typing import Protocol
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment
 from hsweep.errors import failure_text
-from hsweep.training.session import Interruptible, Session
+from hsweep.training.session import Session, WaitingSession
 from hsweep.training.stacked.door import open_session
 
 
@@ -32,14 +32,14 @@ class InlineRunner:
             session: Session | None = None
             try:
                 session = open_session(assignments)
-                if isinstance(session, Interruptible):
-                    coordinator.interrupt = session.interrupt
+                if isinstance(session, WaitingSession):
+                    coordinator.stop_waiting = session.stop_waiting
                     if coordinator.stop_requested:
-                        session.interrupt()
+                        session.stop_waiting()
                 try:
                     _train(session, assignments, coordinator)
                 finally:
-                    coordinator.interrupt = None
+                    coordinator.stop_waiting = None
                     session.close()
             except Exception as error:
                 failed = (session.current if session is not None else None) or assignments[0]

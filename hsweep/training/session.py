@@ -27,9 +27,8 @@ class Session(Protocol):
 
 
 @runtime_checkable
-class Interruptible(Protocol):
-    """A session whose wait for a report can be ended, where the training is another process."""
+class WaitingSession(Session, Protocol):
+    """A session whose training is another process, so that nothing has to wait for its reports."""
 
-    def interrupt(self) -> None:
+    def stop_waiting(self) -> None:
         """Let ``next_events`` return nothing soon; called from another thread or a signal."""
-        ...

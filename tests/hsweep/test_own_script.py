@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,13 +34,15 @@ from hsweep import (
     zipped,
 )
 from hsweep.commands.output import quantity
-from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.coordinator import Coordinator, stop_after
 from hsweep.coordination.runner import InlineRunner
+from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.sources import Source
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.paths import Home, trial_folder
 from hsweep.record.rows import TrialRow
 from hsweep.reporting import REPORTS_FILE
+from hsweep.training.own.arguments import arguments_of, can_resume
 from hsweep.training.own.session import open_own_session
 
 ROOT = str(Path(__file__).parents[2])
@@ -138,6 +141,39 @@ class TestBeforeTheStart:
         (tmp_path / "train.py").touch()
         space = grid(dropout=[None, 0.1])
         assert len(planned(sweep_of(tmp_path, "python train.py --drop {dropout}", space))) == 2
+
+
+@pytest.mark.parametrize(
+    ("template", "resume", "left", "arguments"),
+    [
+        ("{resume}", "--resume {folder}/a", "", ""),
+        ("{resume}", "--resume {folder}/a", "b", ""),
+        ("{resume}", "--resume {folder}/a", "a", "--resume {folder}/a"),
+        ("--resume={resume}", "{folder}/a", "", ""),
+        ("--resume={resume}", "{folder}/a", "a", "--resume={folder}/a"),
+        ("--from {resume} 1", "{folder}/runs", "", "1"),
+        ("--from {resume} 1", "{folder}/runs", "runs/", "1"),
+        ("--from {resume} 1", "{folder}/runs", "runs/a", "--from {folder}/runs 1"),
+        ("--exact {resume}", "--go-on", "output.txt", "--exact"),
+        ("--exact {resume}", "--go-on", "anything", "--exact --go-on"),
+    ],
+)
+def test_resume_is_given_where_there_is_something(
+    template: str, resume: str, left: str, arguments: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").touch()
+    (trial,) = planned(sweep_of(tmp_path, f"python train.py {template}", resume=resume))
+    assert isinstance(trial.task, OwnTask)
+    train, folder = trial.task.train, tmp_path / "trial"
+    assert isinstance(train, Command)
+    (folder / left).parent.mkdir(parents=True, exist_ok=True)
+    if left.endswith("/"):
+        (folder / left).mkdir()
+    elif left:
+        (folder / left).touch()
+    found = arguments_of(train, trial, folder, resumes=can_resume(train, trial, folder))
+    expected = arguments.format(folder=folder).split()
+    assert found == [sys.executable, "train.py", *expected]
 
 
 def event(step: int, value: float) -> bytes:
@@ -375,6 +411,19 @@ def test_a_script_that_is_stopped_early_leaves_no_process(tmp_path: Path) -> Non
         "2": TrialStatus.STOPPED_EARLY,
         "1": TrialStatus.STOPPED_EARLY,
     }
+    assert running_in(tmp_path) == []
+
+
+def test_a_run_that_is_to_end_waits_for_no_report(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import signal; signal.pause()")
+    sweep = sweep_of(tmp_path, "python train.py {heads}")
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        timer = stop_after(coordinator, 0.5)
+        InlineRunner().run(coordinator)
+        timer.join()
+        coordinator.settle()
+        (row,) = coordinator.journal.trials()
+    assert (row.status, row.reason, row.failures) == (TrialStatus.PLANNED, "interrupted", 0)
     assert running_in(tmp_path) == []
 
 

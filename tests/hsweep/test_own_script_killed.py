@@ -96,7 +96,7 @@ def test_nothing_that_is_killed_leaves_a_process_or_a_gap(
     driver.kill()
     for trace in workplace.traces.iterdir():
         trace.unlink()
-    going_on = workplace.start("resume", "mine", "--runner", "inline")
+    going_on = workplace.start("resume", "mine", *ON_RAY)
     # The one that starts the trial again ends first what is left of it.
     assert wait_for_waiting(going_on, workplace) not in (worker, other)
     going_on.interrupt()  # which waits for no report

@@ -55,7 +55,7 @@ class ScriptSession:
         self._note = ""
         self._is_beyond = False
         self._is_over = False
-        self._is_interrupted = False
+        self._is_to_end = False
         self._wait = _SHORTEST_WAIT
 
     @property
@@ -95,10 +95,10 @@ class ScriptSession:
             self._process.stop(self._command.grace_seconds)
             self._keep_time()
 
-    def interrupt(self) -> None:
+    def stop_waiting(self) -> None:
         """Wait for no more reports: what the script has written by then is read by a later
         attempt."""
-        self._is_interrupted = True
+        self._is_to_end = True
 
     def _start(self) -> None:
         assignment, trial = self.assignment, self.assignment.trial
@@ -137,7 +137,7 @@ class ScriptSession:
         deadline = time.monotonic() + timeout
         while not self._unsent:
             is_all = self._last is None and self._state is not None and self._state.is_over
-            if is_all or self._is_interrupted:
+            if is_all or self._is_to_end:
                 return None
             ended = self._process.wait(self._wait)
             is_late = ended is None and time.monotonic() > deadline
