@@ -1,6 +1,5 @@
 """A trial of the user's own training without a study: its reports and checkpoints on disk."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -11,8 +10,6 @@ from collections.abc import Mapping
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import psutil
 
 from hsweep import Point
 from hsweep.design.budget import BudgetUnit
@@ -118,15 +115,3 @@ def train_in_a_process(name: str, home: Path, options: Mapping[str, Any]) -> int
         f"own_runs.train({name!r}, own_runs.Path({str(home)!r}), {dict(options)!r})\n"
     )
     return subprocess.run([sys.executable, "-c", program], cwd=TESTS.parent, check=False).returncode
-
-
-def running_in(folder: Path) -> list[int]:
-    """The processes of scripts whose trial's folder is below a folder."""
-    found = []
-    for process in psutil.process_iter():
-        # Another user's, or it has ended meanwhile.
-        with contextlib.suppress(psutil.Error, OSError):
-            place = process.environ().get("HSWEEP_TRIAL_FOLDER", "")
-            if place.startswith(f"{folder.resolve()}/"):
-                found.append(process.pid)
-    return found

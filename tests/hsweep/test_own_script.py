@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from own_runs import running_in
+from driving import running_in
 from tiny_runs import assignment_of, coordinating, histories, planned
 from tiny_studies import new_study
 

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
-from driving import Driver, Workplace
-from own_runs import running_in
+from driving import Driver, Workplace, running_in
 from tiny_runs import coordinating, histories, status_log, statuses
 
 from hsweep.coordination.runner import InlineRunner
