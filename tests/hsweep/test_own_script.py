@@ -21,6 +21,7 @@ from hsweep import (
     Resources,
     Space,
     Sweep,
+    Transition,
     UserError,
     command,
     csv_file,
@@ -40,6 +41,8 @@ from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.sources import Source
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.paths import Home, trial_folder
+from hsweep.planning.answerable import analysable
+from hsweep.planning.plan import make_plan
 from hsweep.record.rows import TrialRow
 from hsweep.reporting import REPORTS_FILE
 from hsweep.training.own.arguments import arguments_of, can_resume
@@ -136,6 +139,18 @@ class TestBeforeTheStart:
         (tmp_path / "train.py").touch()
         space = zipped(size=["S", "M"], heads=[1, 2])
         assert len(planned(sweep_of(tmp_path, "python train.py {heads}", space))) == 2
+
+    def test_seeds_that_the_command_does_not_use_are_told(self, tmp_path: Path) -> None:
+        (tmp_path / "train.py").touch()
+        question = Transition(x="heads", by=None, scale="accuracy")
+        told = []
+        for template in ("python train.py {heads}", "python train.py {heads} {seed}"):
+            sweep = sweep_of(
+                tmp_path, template, grid(heads=range(1, 8)), question=question, replicates=3
+            )
+            plan = make_plan(sweep, preset="quick", study_seed=0)
+            told.append(any("does not use {seed}" in each.text for each in analysable(plan)))
+        assert told == [True, False]
 
     def test_an_axis_may_be_left_out_at_a_point(self, tmp_path: Path) -> None:
         (tmp_path / "train.py").touch()
@@ -442,7 +457,8 @@ with (args.out / "starts.txt").open("a") as starts:
     starts.write(f"{epoch} ")
 while epoch < args.epochs:
     epoch += 1
-    hsweep.report(epoch=epoch, top1=epoch / 8 + args.heads / 16, heads=args.heads, time=1.5)
+    unasked = {"heads": args.heads, "time": 1.5, "acc@1": 1}
+    hsweep.report(epoch=epoch, top1=epoch / 8 + args.heads / 16, **unasked)
     (args.out / "state.tmp").write_text(str(epoch))
     (args.out / "state.tmp").rename(args.out / "state")
     if epoch == 2 and args.resume is None and pathlib.Path("waits").exists():

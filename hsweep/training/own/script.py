@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import re
 import shutil
 import time
 from collections import deque
@@ -27,6 +28,7 @@ from hsweep.training.session import TrialEvent
 
 _SHORTEST_WAIT: Final = 0.02
 _LONGEST_WAIT: Final = 0.5
+_RECORDABLE: Final = re.compile(r"[\w .:-]+(/[\w .:-]+)*", re.ASCII)
 _TAKEN: Final = (RESERVED_AXES | {"time"}) - {NUM_PARAMS}
 
 
@@ -175,11 +177,16 @@ class ScriptSession:
             self._keep_time()
 
     def _kept(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Return the metrics but those that are called like an axis or a column: a script writes
-        its learning rate and its steps unasked. One that the sweep gave its name is kept."""
-        named = dict(self._command.metrics.metrics).values()
-        taken = _TAKEN | self.assignment.trial.point.keys()
-        return {name: each for name, each in metrics.items() if name in named or name not in taken}
+        """Return the metrics whose names can be recorded: a script writes its learning rate, its
+        steps and what it calls ``acc@1`` unasked. Those that the sweep named are all kept."""
+        trial = self.assignment.trial
+        named = {trial.metric, *dict(self._command.metrics.metrics).values()}
+        taken = _TAKEN | trial.point.keys()
+        return {
+            name: value
+            for name, value in metrics.items()
+            if name in named or (name not in taken and _RECORDABLE.fullmatch(name))
+        }
 
     def _judge(self, ended: Exit | None, late: str) -> None:
         """Give the last report if the script has ended or has to; raise if it ended without."""
