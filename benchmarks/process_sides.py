@@ -83,7 +83,7 @@ def step(num_steps: int, pairs: int, clip_norm: float | None) -> dict[str, Any]:
     def theirs() -> float:
         data = RETRIEVAL.open(data_seed=0, sampling_seed=0, batch_size=256, device=CPU)
         return plain_loop.seconds_a_step(
-            trial.model.build(),
+            trial.built[1].build(),
             data.batches(0),
             data.loss,
             lr=1e-2,

@@ -96,8 +96,11 @@ def defined_at(function: Callable[..., Any]) -> str | None:
 
 def failure_text(error: BaseException) -> str:
     """Return what a record keeps of an exception: a line that says what was raised and where in
-    the user's code, then the traceback."""
+    the user's code, then the traceback; of a UserError that no code of the user's raised, what it
+    says and its notes."""
     place = user_frame(error)
+    if isinstance(error, UserError) and not (place and _is_users(place.rpartition(":")[0])):
+        return "\n".join([" ".join(str(error).split()), *getattr(error, "__notes__", ())])
     what = " ".join(told(error).split())
     trace = "".join(traceback.format_exception(error))
     return f"{what}{f' at {place}' if place else ''}\n{trace}"

@@ -14,11 +14,6 @@ OUTPUT_FILE: Final = "output.txt"
 """What a script writes to its standard output and error, in the trial's folder."""
 
 
-def is_in_trial() -> bool:
-    """Whether this process is a script that a study runs."""
-    return bool(os.environ.get(REPORTS_VARIABLE))
-
-
 def report(**values: SupportsFloat) -> None:
     """Tell the study that trains this script what it has reached, as in
     ``hsweep.report(epoch=3, top1=0.81)``.

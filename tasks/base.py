@@ -77,23 +77,17 @@ class Metric:
             )
 
 
-@runtime_checkable
-class Task(Protocol):
-    """A frozen, picklable, hashable-by-content description of what is learned.
-
-    A task of tokens may also have ``vocab_size``, the number of ids that its data hold (0 to
-    ``vocab_size - 1``): a model configuration whose own ``vocab_size`` is smaller is then refused
-    when it is planned.
-    """
+class Learnable(Protocol):
+    """What is learned, whoever trains it."""
 
     @property
     def name(self) -> str:
-        """A short name, the same for every setting of the task."""
+        """A short name, the same for every setting of it."""
         ...
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Every number that ``evaluate`` (and ``FurtherEvaluated``) returns, the main one first."""
+        """Every number that is known to be measured, the main one first."""
         ...
 
     def fingerprint(self) -> str:
@@ -103,6 +97,18 @@ class Task(Protocol):
             DataError: the data cannot be read.
         """
         ...
+
+
+@runtime_checkable
+class Task(Learnable, Protocol):
+    """A frozen, picklable, hashable-by-content description of what is learned.
+
+    Its metrics are what ``evaluate`` (and ``FurtherEvaluated``) returns.
+
+    A task of tokens may also have ``vocab_size``, the number of ids that its data hold (0 to
+    ``vocab_size - 1``): a model configuration whose own ``vocab_size`` is smaller is then refused
+    when it is planned.
+    """
 
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"

@@ -4,6 +4,7 @@ The sweep's trials wait in the middle until they are let go, so that a driver ca
 interrupted there and nowhere else.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 from tiny_runs import History, histories
 
 TESTS: Final = Path(__file__).resolve().parent
@@ -163,3 +165,15 @@ class Driver:
             assert self.process.poll() is None, f"ended before its time\n{said}"
             assert time.monotonic() < deadline, f"not within {SECONDS} s\n{said}"
             time.sleep(0.05)
+
+
+def running_in(folder: Path) -> list[int]:
+    """The processes of scripts whose trial's folder is below a folder."""
+    found = []
+    for process in psutil.process_iter():
+        # Another user's, or it has ended meanwhile.
+        with contextlib.suppress(psutil.Error, OSError):
+            place = process.environ().get("HSWEEP_TRIAL_FOLDER", "")
+            if place.startswith(f"{folder.resolve()}/"):
+                found.append(process.pid)
+    return found

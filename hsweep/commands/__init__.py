@@ -1,1 +1,7 @@
 """What the command line says and shows."""
+
+from hsweep.workspace import pin_imports
+
+# The commands import this project's packages, and `python -m hsweep` may be called in a folder that
+# has others of these names.
+pin_imports()

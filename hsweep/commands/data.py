@@ -138,14 +138,13 @@ def prepare(sweep_file: Path, chosen: SweepOptions) -> None:
 
 def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":
     """Return the distinct tasks of a plan, in its order, each with a batch size it is used with."""
-    from hsweep.design.own_training import OwnTask
     from hsweep.planning.content import content_hash
 
     used = {content_hash(trial.task): trial for trial in plan.trials}
     return [
-        (trial.task, trial.recipe.batch_size)
+        (trial.built[0], trial.recipe.batch_size)
         for trial in used.values()
-        if not isinstance(trial.task, OwnTask)
+        if trial.model is not None
     ]
 
 

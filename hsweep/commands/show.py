@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from hsweep.command_line import command
 from hsweep.commands.options import home_option, json_option, study_argument
 from hsweep.commands.output import console_for, minute, print_json, table_of
+from hsweep.commands.show_trial import (
+    folders_line,
+    key_of_trial,
+    labels_of,
+    places_of,
+    show_trial,
+)
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
@@ -28,19 +36,32 @@ _MOST_POINTS: Final = 20_000
 
 @click.command()
 @study_argument
+@click.argument("trial", required=False)
 @click.option("--all", "every", is_flag=True, help="Every trial, however many there are.")
 @click.option("--errors", is_flag=True, help="What each failed attempt raised, in full.")
 @home_option
 @json_option
-def show(study_name: str, every: bool, errors: bool, home: Home, as_json: bool) -> None:
+def show(
+    study_name: str, trial: str | None, every: bool, errors: bool, home: Home, as_json: bool
+) -> None:
     """Show how STUDY and its trials stand, also while it runs.
 
-    Of more than 200 trials the first 200 are listed, of more than 5,000 the best 20.
+    Of more than 200 trials the first 200 are listed, of more than 5,000 the best 20. TRIAL shows
+    one, by its key or as tables name it: "heads=2 #0".
     """
     from hsweep.record.study import Study
 
     study = Study.open(home, study_name)
     console = console_for(as_json=as_json)
+    if trial is not None:
+        key = key_of_trial(study, trial)
+        (row,) = (each for each in _trials_list(study) if each["key"] == key)
+        failures = [each for each in _failed_attempts(study) if each["key"] == key]
+        if as_json:
+            print_json({**row, "failed_attempts": failures})
+        else:
+            show_trial(console, row, failures)
+        return
     if errors:
         found = _failed_attempts(study)
         if as_json:
@@ -50,32 +71,35 @@ def show(study_name: str, every: bool, errors: bool, home: Home, as_json: bool) 
         return
     status = study.status()
     if as_json:
-        with study.reading() as tables:
-            accepted = list(study.manifest.accepted)
-            trials = tables.trials.to_pylist()
-        print_json({**status, "accepted": accepted, "trials_list": trials})
+        accepted = list(study.manifest.accepted)
+        print_json({**status, "accepted": accepted, "trials_list": _trials_list(study)})
     else:
         _show_study(console, study, status, every=every)
 
 
+def _trials_list(study: "Study") -> list[dict[str, Any]]:
+    with study.reading() as tables:
+        trials: list[dict[str, Any]] = tables.trials.to_pylist()
+    if study.manifest.has_own_training:
+        trials = [{**trial, **places_of(study, trial["key"])} for trial in trials]
+    return trials
+
+
 def _failed_attempts(study: "Study") -> list[dict[str, Any]]:
     """Return the failed attempts of a study's trials in the order they were recorded."""
-    from hsweep.design.labels import point_label, varying_axes
-
     with study.journal() as journal, journal.snapshot():
-        trials = {row.key: row for row in journal.trials()}
+        labels = labels_of(journal.trials())
         entries = list(journal.errors())
-    varying = varying_axes(list(trials.values()))
     return [
         {
-            "trial": f"{point_label(row.point, varying)} #{row.replicate}",
+            "trial": labels[entry.key],
             "key": entry.key,
             "attempt": entry.attempt,
             "time": entry.time,
             "reason": str(entry.payload["reason"]).strip(),
         }
         for entry in entries
-        if (row := trials.get(entry.key)) is not None
+        if entry.key in labels
     ]
 
 
@@ -150,6 +174,9 @@ def _show_study(
         console.print(line)
     if status["tried_again"] or status["failed"]:
         console.print(errors_line(study))
+    if manifest.has_own_training and (line := folders_line(study)):
+        trial = command("show", study.name, "TRIAL", home=study.paths.home)
+        console.print(f"{line}; those of one trial, its output and how it ended: {trial}")
     if status["search_end"] is not None:
         console.print(status["search_end"])
     if status["data_wait_share"] is not None:

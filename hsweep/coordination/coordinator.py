@@ -54,6 +54,7 @@ class Coordinator:
         only: keys of the trials to hand out; None for all that have not ended.
         exempt: keys of trials that early stopping never ends, since their full-budget values were
             asked for. What they report still counts at the rungs, but not as a survivor.
+        stop_waiting: is called when the run is asked to end, so that nothing waits for a report.
         reuse: is asked about trials that were just added to the record; gives those of them their
             reports that are known from elsewhere and returns their keys.
     """
@@ -67,6 +68,7 @@ class Coordinator:
     only: frozenset[str] | None = None
     exempt: frozenset[str] = frozenset()
     reuse: Callable[[Sequence[Trial]], Collection[str]] | None = None
+    stop_waiting: Callable[[], None] | None = None
     stop_reason: str | None = None
     is_in_trouble: bool = False
     record_error: Exception | None = None
@@ -162,6 +164,8 @@ class Coordinator:
         """
         if self.stop_reason is None:
             self.stop_reason, self.is_in_trouble = reason, is_trouble
+            if (stop_waiting := self.stop_waiting) is not None:
+                stop_waiting()
 
     def next_assignments(
         self,

@@ -6,7 +6,7 @@ from typing import Protocol
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment
 from hsweep.errors import failure_text
-from hsweep.training.session import Session
+from hsweep.training.session import Session, WaitingSession
 from hsweep.training.stacked.door import open_session
 
 
@@ -32,9 +32,14 @@ class InlineRunner:
             session: Session | None = None
             try:
                 session = open_session(assignments)
+                if isinstance(session, WaitingSession):
+                    coordinator.stop_waiting = session.stop_waiting
+                    if coordinator.stop_requested:
+                        session.stop_waiting()
                 try:
                     _train(session, assignments, coordinator)
                 finally:
+                    coordinator.stop_waiting = None
                     session.close()
             except Exception as error:
                 failed = (session.current if session is not None else None) or assignments[0]
@@ -53,4 +58,6 @@ def _train(session: Session, assignments: Sequence[Assignment], coordinator: Coo
                 session.drop(assignment.trial.key)
         if coordinator.stop_requested:
             return
+    if coordinator.stop_requested:  # which ended the wait for the next
+        return
     coordinator.no_more_events(assignments)

@@ -6,26 +6,30 @@ from dataclasses import dataclass, field, is_dataclass
 from functools import partial
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hsweep.design.sources import Source, reports
+from hsweep.design.template import fields_in
 from hsweep.errors import UserError, shown
 from tasks.base import DataError, Metric, not_in_key
 
-if TYPE_CHECKING:
-    from hsweep.design.space import Point
-    from hsweep.training.own.run import Run
-
-TrainFunction = Callable[["Point", "Run"], object]
-"""Trains one trial: ``train(point, run)``; what it returns is ignored."""
+TrainFunction = Callable[[Any, Any], object]
+"""Trains one trial, given its ``Point`` and its ``Run``; what it returns is ignored."""
 
 GRACE_SECONDS: Final = 10.0
+_DYING_SECONDS: Final = 30.0
+"""What killed processes may take to be gone, with much to spare."""
+_EXAMPLES: Final = {
+    "template": "python train.py --heads {heads}",
+    "resume": "--resume {folder}/last.pt",
+    "folder": "scripts",
+}
 _BLOCK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A script that trains one trial, started anew for each; see ``command``.
+    """A script that trains one trial; see ``command``.
 
     Attributes:
         template: the command line, with fields.
@@ -42,20 +46,28 @@ class Command:
     grace_seconds: float = not_in_key(GRACE_SECONDS)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.template, str) or not self.template.strip():
-            raise UserError(
-                'a command is a line as in "python train.py --heads {heads}", not '
-                f"{shown(self.template)}"
-            )
+        for name in ("template", "resume", "folder"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or (name == "template" and not value.strip()):
+                raise UserError(
+                    f"a command's {name} is text, as in {_EXAMPLES[name]!r}, not {shown(value)}"
+                )
         if not isinstance(self.metrics, Source):
             raise UserError(
                 "a command's metrics come from stdout(...), json_lines(...), csv_file(...), "
                 f"tensorboard(...), trainer_state(...) or reports(), not {shown(self.metrics)}"
             )
-        if not isinstance(self.resume, str):
-            raise UserError(f"resume must be text, not {shown(self.resume)}")
-        if not self.grace_seconds >= 0:
-            raise UserError(f"grace_seconds must be at least 0, not {shown(self.grace_seconds)}")
+        grace = self.grace_seconds
+        if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace < 1e9:
+            raise UserError(f"grace_seconds is a number of at least 0, not {shown(grace)}")
+        if ("resume" in fields_in(self.template)) != bool(self.resume):
+            raise UserError(
+                "resume= says what the command's field {resume} stands for in a later attempt, so "
+                f"a command has both or neither; this one is {shown(self.template)} with resume="
+                f"{shown(self.resume)}"
+            )
+        if "resume" in fields_in(self.resume):
+            raise UserError(f"resume= cannot hold {{resume}} itself: {shown(self.resume)}")
 
 
 def command(
@@ -68,16 +80,29 @@ def command(
 ) -> Command:
     """Return training by a script that is run unchanged: ``Sweep(train=command(...))``.
 
-    The line is split as a shell would and then filled in; no shell runs it. Fields are the axes of
-    the point and ``{seed}`` (the replicate's number), ``{budget}``, ``{folder}`` (the trial's own,
-    kept over attempts), ``{resume}`` (nothing in a first attempt) and ``{key}``.
+    The line is split as a shell would and then filled in; no shell runs it. ``python`` is the one
+    that runs the study, and programs beside it, such as ``torchrun``, are found first.
+
+    Fields are the axes of the point and ``{seed}`` (the replicate's number), ``{budget}``,
+    ``{folder}`` (the trial's own, kept over attempts), ``{resume}``, ``{processes}`` and ``{key}``.
+    ``{lr:.2e}`` formats a value. An argument whose value is None is left out, and so is the option
+    before it.
+
+    The script runs with ``OMP_NUM_THREADS`` as the trial's cpus and sees the trial's devices alone,
+    none without ``gpus``. What it writes to standard output and error is kept in ``output.txt`` of
+    the trial's folder. It should train ``{budget}``
+    units: it may end in its own time after the last, and is ended if it goes on to another.
 
     Args:
         template: ``"python train.py --heads {heads} --seed {seed} --out {folder} {resume}"``.
         metrics: where the script's metrics come from; by default its calls of ``hsweep.report``.
-        resume: what ``{resume}`` stands for in a later attempt: ``"--resume {folder}/last.pt"``.
+        resume: what ``{resume}`` stands for in a later attempt: ``"--resume {folder}/last.pt"``. It
+            is given if the files and folders that it names in ``{folder}`` are there (if it names
+            none, if the script has left anything there), and is nothing before. Let the script
+            write its checkpoint under another name and rename it, so that it is always a whole one.
         folder: where the script runs; by default the folder of the sweep file.
-        grace_seconds: time that it has to end by itself after SIGTERM.
+        grace_seconds: time that it has to end by itself after SIGTERM, which all its processes get
+            when the trial is stopped; then what is left gets SIGKILL.
 
     Raises:
         UserError: an argument that cannot be used.
@@ -122,6 +147,11 @@ class OwnTask:
             return " ".join(self.train.template.split()[:2])
         return getattr(plain_function(self.train), "__name__", type(self.train).__name__)
 
+    @property
+    def ending_seconds(self) -> float:
+        """Seconds that it may take at most to end a trial that hangs."""
+        return self.train.grace_seconds + _DYING_SECONDS if isinstance(self.train, Command) else 0.0
+
     def fingerprint(self) -> str:
         """Return a hash of the files that the results depend on, empty without any.
 
@@ -139,7 +169,8 @@ class OwnTask:
         """Return what tells this training from another, without its code: as plain values."""
         if isinstance(self.train, Command):
             return {"command": self.train, "metrics": self.metrics}
-        function, arguments = self.train, ()
+        function = self.train
+        arguments: tuple[Any, ...] = ()
         if isinstance(function, partial):
             arguments = (function.args, function.keywords)
         if is_dataclass(function):

@@ -4,17 +4,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from hsweep.design.budget import Budget
-from hsweep.design.own_training import OwnTask
 from hsweep.design.question import Goal
 from hsweep.design.recipe import Recipe
 from hsweep.errors import UserError, shown
 from hsweep.seeding import Seeds
 from models.base import AnyModelConfig, Counts
 from models.conditioning import Conditioning
-from tasks.base import Task
+from tasks.base import Learnable, Task
 
 
 class TrialStatus(StrEnum):
@@ -113,7 +112,7 @@ class Trial:
     point: Mapping[str, Any]
     replicate: int
     stratum: str
-    task: Task | OwnTask
+    task: Learnable
     model: AnyModelConfig | None
     recipe: Recipe
     budget: Budget
@@ -133,7 +132,7 @@ class Trial:
 
         The learning rate must not depend on the budget's length, and the result not on the clock.
         """
-        if isinstance(self.task, OwnTask):
+        if self.model is None:
             return False
         return not self.recipe.length_dependence and self.budget.unit != "seconds"
 
@@ -141,8 +140,7 @@ class Trial:
     def built(self) -> tuple[Task, AnyModelConfig]:
         """The task and the model of a trial that this project's loop trains."""
         assert self.model is not None
-        assert not isinstance(self.task, OwnTask)
-        return self.task, self.model
+        return cast(Task, self.task), self.model
 
     @property
     def forward_flops(self) -> int:
@@ -201,6 +199,16 @@ class Assignment:
         if wanted.is_auto:
             return replace(wanted, gpus=wanted.devices if self.share is None else self.share)
         return wanted
+
+    @property
+    def patience_seconds(self) -> float | None:
+        """Seconds without a report after which the process is ended from outside; None for never.
+
+        A script that hangs is ended by its worker first, which takes its time.
+        """
+        if self.report_timeout is None:
+            return None
+        return self.report_timeout + getattr(self.trial.task, "ending_seconds", 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from hsweep.design.labels import listed, point_label
+from hsweep.design.own_training import Command
 from hsweep.design.question import Lean, Transition
+from hsweep.design.template import fields_in
 from hsweep.design.trial import Trial, cost_columns
 from hsweep.errors import UserError, shown
 from hsweep.planning.baseline import comparison_of, shape_of
@@ -56,6 +58,14 @@ def analysable(plan: Plan) -> list[Concern]:
         found += _of_a_transition(plan, question)
     elif isinstance(question, Lean):
         found += _of_a_lean_question(plan, question)
+    if question is not None and _seeds_are_unused(plan):
+        found.append(
+            _weak(
+                "the command does not use {seed}, so seeds differ by what the script leaves to "
+                "chance, if at all",
+                "pass {seed} to it",
+            )
+        )
     if question is not None and plan.sweep.replicates == 1:
         found.append(
             _weak(
@@ -64,6 +74,11 @@ def analysable(plan: Plan) -> list[Concern]:
             )
         )
     return sorted(found, key=lambda concern: concern.kind)
+
+
+def _seeds_are_unused(plan: Plan) -> bool:
+    train = plan.sweep.train
+    return isinstance(train, Command) and "seed" not in fields_in(train.template)
 
 
 def concerns_json(plan: Plan) -> list[dict[str, str]]:

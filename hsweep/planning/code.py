@@ -90,8 +90,8 @@ def code_of_own(task: OwnTask, sweep_module: str = "") -> Code:
 
 @functools.cache
 def training_code() -> Code:
-    """Return the code that every trial runs, whatever its model and task."""
-    closure = _Closure(follows_tool=True)
+    """Return the code that every trial of this project's loop runs, whatever its model and task."""
+    closure = _Closure(follows_tool=True, without=_OWN_TRAINING)
     closure.visit(_TRAINING)
     return _noted(closure.code())
 
@@ -194,13 +194,14 @@ class _Closure:
 
     Args:
         follows_tool: also into ``hsweep``, whose ``__init__`` only says what to run.
+        without: a module that is not entered.
     """
 
-    def __init__(self, *, follows_tool: bool) -> None:
+    def __init__(self, *, follows_tool: bool, without: str = "") -> None:
         self._follows_tool = follows_tool
         self._files: dict[str, str] = {}
         self._libraries: set[str] = set()
-        self._seen: set[str] = set()
+        self._seen = {without}
 
     def code(self) -> Code:
         listed = "".join(f"{name}\0{self._files[name]}\0" for name in sorted(self._files))

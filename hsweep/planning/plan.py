@@ -14,6 +14,7 @@ from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Resources, Trial, cost_columns
 from hsweep.errors import UserError, told
 from hsweep.planning.baseline import baseline_proposals
+from hsweep.planning.commands import check_commands
 from hsweep.planning.content import content_hash, describe
 from hsweep.planning.identity import Accepted, key_of, own_parts_of, parts_of
 from hsweep.planning.options import Limits
@@ -31,7 +32,7 @@ from hsweep.planning.user_code import (
 from hsweep.seeding import Seeds, replicate_seeds
 from models.base import AnyModelConfig, Counts, ModelConfig
 from models.counts import checked_build, counts_of, train_memory_bytes
-from tasks.base import DataError, Task
+from tasks.base import DataError, Learnable
 
 _UNLIMITED: Final = Limits()
 _MAX_CHECKED_BUILDS: Final = 300
@@ -131,7 +132,7 @@ class Plan:
 class _Asked(NamedTuple):
     """What trials of one point are: what they learn and with what, and what that costs."""
 
-    task: Task | OwnTask
+    task: Learnable
     model: AnyModelConfig | None
     recipe: Recipe
     resources: Resources
@@ -323,7 +324,7 @@ class Planner:
             self._described[id(value), for_key] = known
         return known[1]
 
-    def _fingerprint_of(self, task: Task | OwnTask) -> str:
+    def _fingerprint_of(self, task: Learnable) -> str:
         identity = self._hash_of(task)
         if identity not in self._fingerprints:
             try:
@@ -374,6 +375,7 @@ def make_plan(
             f"the plan of {sweep.name!r} has no trial: {len(planner.skipped)} points were skipped"
             f"{why}"
         )
+    check_commands(trials)
     return Plan(
         sweep=sweep,
         preset=preset,

@@ -6,7 +6,6 @@ from inspect import getattr_static
 from typing import Any, Final, TypeVar, cast
 
 from hsweep.design.labels import listed
-from hsweep.design.own_training import OwnTask
 from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
 from hsweep.design.sweep import RESERVED_AXES, Sweep, resolve
@@ -15,7 +14,7 @@ from hsweep.errors import UserError, shown, told, unknown_name
 from models.base import AnyModelConfig, Counts, ModelConfig, TraceableConfig
 from models.counts import counts_of
 from models.layer_conditioning import is_probed
-from tasks.base import DataError, Task
+from tasks.base import DataError, Learnable, Task
 
 _KINDS: Final = (
     ("task", (Task,), "a task (see tasks.base.Task)"),
@@ -110,7 +109,7 @@ def check_kinds(task: Any, model: Any, recipe: Any, resources: Any) -> None:
             )
 
 
-def check_metrics(task: Task | OwnTask, sweep: Sweep) -> None:
+def check_metrics(task: Learnable, sweep: Sweep) -> None:
     """Refuse a task that does not measure what the sweep decides by, or whose metrics have the name
     of an axis, of a column or of what the probe measures.
 

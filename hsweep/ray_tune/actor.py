@@ -90,7 +90,7 @@ class TrialActor(tune.Trainable):
         A thread keeps watch that needs no interpreter lock: it notices foreign code that never
         returns.
         """
-        timeout = assignment.report_timeout
+        timeout = assignment.patience_seconds
         if timeout is None:
             yield
             return

@@ -66,7 +66,8 @@ class Worker:
 
         Starting a process takes its time, and so may ending a trial before the next one begins.
         """
-        timeouts = [each.report_timeout for each in self.undone.values() if each.report_timeout]
+        patience = (each.patience_seconds for each in self.undone.values())
+        timeouts = [seconds for seconds in patience if seconds is not None]
         if not timeouts:
             return None
         return max(timeouts) if self.started else max(*timeouts, START_SECONDS)

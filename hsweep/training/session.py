@@ -1,7 +1,7 @@
 """Trials in training, as every runner drives them."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from hsweep.design.trial import Assignment, Event
 
@@ -24,3 +24,11 @@ class Session(Protocol):
 
     def close(self) -> None:
         """End all trials, keeping what is not yet on disk, and give the device's memory back."""
+
+
+@runtime_checkable
+class WaitingSession(Session, Protocol):
+    """A session whose training is another process, so that nothing has to wait for its reports."""
+
+    def stop_waiting(self) -> None:
+        """Let ``next_events`` return nothing soon; called from another thread or a signal."""

@@ -16,10 +16,13 @@ from typing import Final
 from hsweep.design.trial import Assignment, Event, Report
 from hsweep.errors import failure_text
 from hsweep.redaction import redact
-from hsweep.training.session import Session
+from hsweep.training.session import Session, WaitingSession
 
 MESSAGE_SECONDS: Final = 0.2
 """The least time between two deliveries of messages from a worker that has more to do."""
+
+TURN_SECONDS: Final = 5.0
+"""How long a worker waits for the reports of a script before its driver may speak to it."""
 
 _MAX_UNSENT: Final = 256
 """How many messages may wait until training waits as well."""
@@ -78,6 +81,7 @@ class WorkerQueue:
         self._is_broken = False
         self._delivered = 0.0
         self._thread: threading.Thread | None = None
+        self._session: Session | None = None
 
     def give(self, assignments: Sequence[Assignment]) -> None:
         with self._changed:
@@ -98,7 +102,10 @@ class WorkerQueue:
             if self._waits_for_driver and not self._messages:
                 self._waits_for_driver = False
                 self._changed.notify_all()
-            self._changed.wait_for(lambda: self._messages or self._is_idle)
+            while not self._changed.wait_for(lambda: self._messages or self._is_idle, TURN_SECONDS):
+                # A driver that has to end the wait must come to its turn.
+                if isinstance(self._session, WaitingSession):
+                    return [_message(each, Started()) for each in self._training.values()]
             if self._is_broken and not self._messages:
                 raise BrokenWorkerError("a trial failed in this process")
             # Many quick reports travel at once; a worker that waits or is idle is not kept.
@@ -115,6 +122,7 @@ class WorkerQueue:
         with self._changed:
             self._queue = deque(each for each in self._queue if each.trial.key != key)
             self._to_drop.update(self._training.keys() & {key})
+            self._stop_waiting()
             self._changed.notify_all()
             self._changed.wait_for(lambda: key not in self._training)
 
@@ -124,6 +132,7 @@ class WorkerQueue:
         with self._changed:
             self._queue.clear()
             self._to_drop.update(self._training)
+            self._stop_waiting()
             self._changed.notify_all()
 
     def stop(self) -> None:
@@ -132,6 +141,12 @@ class WorkerQueue:
             self.halt()
             self._changed.wait_for(lambda: not self._training)
             self._messages.clear()
+
+    def _stop_waiting(self) -> None:
+        """Let a session wait no longer if all its trials are to be dropped."""
+        is_all = self._training and self._to_drop >= self._training.keys()
+        if is_all and isinstance(self._session, WaitingSession):
+            self._session.stop_waiting()
 
     @property
     def _is_urgent(self) -> bool:
@@ -170,9 +185,13 @@ class WorkerQueue:
             try:
                 with self._watch(group[0], True):
                     session = self._open_trials(group)
+                with self._changed:
+                    self._session = session
+                    self._stop_waiting()
                 while self._advances(session, group[0]):
                     pass
             finally:
+                self._session = None
                 if session is not None:
                     with self._watch(group[0], True):
                         session.close()

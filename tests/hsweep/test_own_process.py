@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from hsweep.errors import UserError
-from hsweep.training.own import template
-from hsweep.training.own.process import Exit, ScriptProcess
-from hsweep.training.own.readers import Reader, Unit
-from hsweep.reporting import REPORTS_FILE
+from hsweep.design import template
 from hsweep.design.sources import stdout
+from hsweep.errors import UserError
+from hsweep.reporting import REPORTS_FILE
+from hsweep.training.own.process import Exit, ScriptProcess, end_leftovers
+from hsweep.training.own.readers import Reader, Unit
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 60
@@ -193,9 +193,8 @@ def test_a_later_attempt_ends_what_an_earlier_one_has_left(tmp_path: Path, famil
         subprocess.Popen(waiting, env=other, stdin=subprocess.PIPE) as another,
     ):
         family.wait_for("scd")
-        script = start(tmp_path, "print('hello')")
+        end_leftovers(tmp_path)
         assert family.is_gone()
-        assert ended(script) == "ended with exit code 0"
         assert another.poll() is None
         another.communicate(b"\n", timeout=DEADLINE_SECONDS)
 
@@ -289,9 +288,7 @@ def test_a_command_is_filled_in_argument_by_argument(line: str, arguments: list[
         ("run {heads.real}", "unknown field"),
         ("run {heads", "{{ for a brace"),
         ("run 'a", "quoted as in a shell"),
-        ("  ", "not empty"),
         ("run {name:.2e}", "cannot be filled with name="),
-        (["run"], "one line of text"),
     ],
 )
 def test_a_command_that_cannot_be_filled_in_is_refused(line: str, rule: str) -> None:

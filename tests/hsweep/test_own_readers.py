@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from hsweep.errors import UserError
-from hsweep.training.own.readers import Reader
-from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE, REPORTS_VARIABLE
 from hsweep.design.sources import (
     Source,
     csv_file,
@@ -24,6 +21,9 @@ from hsweep.design.sources import (
     tensorboard,
     trainer_state,
 )
+from hsweep.errors import UserError
+from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE, REPORTS_VARIABLE
+from hsweep.training.own.readers import Reader
 
 ROOT = Path(__file__).parents[2]
 EPOCHS = stdout(r"epoch (?P<epoch>\d+).*top1 (?P<top1>[\w.]+)")
@@ -337,18 +337,22 @@ def test_a_script_reports_to_the_study_and_does_nothing_outside_one(tmp_path: Pa
     assert reader(reports(), tmp_path).poll() == [(1, {"top1": 0.25}), (2, {"top1": 0.5})]
 
 
-def test_a_script_of_a_study_keeps_its_own_modules(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_in_study", [True, False])
+def test_a_script_keeps_its_own_modules(tmp_path: Path, is_in_study: bool) -> None:
     """Even those that are called like this project's: nothing of it is imported unasked."""
-    (tmp_path / "models.py").write_text("WIDTH = 3\n")
+    for name in ("models", "tasks"):
+        (tmp_path / f"{name}.py").write_text("WIDTH = 3\n")
     code = (
         "import sys\n"
         "import hsweep\n"
-        "import models\n"
-        "print(models.WIDTH, hasattr(hsweep, '_nothing'))\n"
+        "import models, tasks\n"
+        "hsweep.report(epoch=1, top1=0.5)\n"
+        "print(models.WIDTH + tasks.WIDTH, hasattr(hsweep, '_nothing'))\n"
         "print(*(name for name in sys.modules if name.startswith('hsweep.design')))\n"
     )
-    done = run_script(tmp_path, code, **{REPORTS_VARIABLE: str(tmp_path / REPORTS_FILE)})
-    assert done.stdout.split() == ["3", "False"], done.stderr
+    reports = {REPORTS_VARIABLE: str(tmp_path / REPORTS_FILE)} if is_in_study else {}
+    done = run_script(tmp_path, code, **reports)
+    assert done.stdout.split() == ["6", "False"], done.stderr
 
 
 def test_a_sweep_file_may_be_its_own_script(tmp_path: Path) -> None:

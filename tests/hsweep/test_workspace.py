@@ -150,7 +150,8 @@ def test_the_names_belong_to_the_project_even_where_others_come_first(tmp_path: 
     for name in ("models", "tasks", "analysis", "sweeps"):
         written(tmp_path / name, "raise RuntimeError('foreign')\n", "__init__.py")
     done = python(
-        "import hsweep, models, tasks.synthetic.retrieval, models.retrieval, analysis\n"
+        "from hsweep import Sweep\n"
+        "import models, tasks.synthetic.retrieval, models.retrieval, analysis\n"
         "print(models.__file__, tasks.__file__, analysis.__file__, sep='\\n')",
         tmp_path,
         tmp_path,
@@ -164,7 +165,7 @@ def test_a_foreign_module_imported_first_is_an_error_that_names_both(
     tmp_path: Path, name: str
 ) -> None:
     foreign = written(tmp_path / name, "", "__init__.py")
-    done = python(f"import {name}\nimport hsweep", tmp_path, tmp_path)
+    done = python(f"import {name}\nfrom hsweep import Sweep", tmp_path, tmp_path)
     assert done.returncode != 0
     last = done.stderr.strip().splitlines()[-1]
     assert "UserError" in last
@@ -323,7 +324,7 @@ class TestPackagesOfTheUsers:
     def test_a_bare_script_has_them_from_its_folder_and_the_working_directory(
         self, tmp_path: Path
     ) -> None:
-        script = "import hsweep, models.of_script, tasks.of_folder, models.vit\n"
+        script = "from hsweep import Sweep\nimport models.of_script, tasks.of_folder, models.vit\n"
         written(tmp_path / "scripts" / "models", "", "of_script.py")
         written(tmp_path / "folder" / "tasks", "", "of_folder.py")
         file = written(tmp_path / "scripts", script, "script.py")

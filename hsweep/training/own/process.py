@@ -19,6 +19,7 @@ from hsweep.errors import UserError, shown
 from hsweep.redaction import redact, redact_command
 from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE, REPORTS_VARIABLE
 from hsweep.training.own import supervisor
+from hsweep.training.own.arguments import search_path
 
 FOLDER_VARIABLE: Final = "HSWEEP_TRIAL_FOLDER"
 """In the environment of a script and of all it starts: by it what is left over is found."""
@@ -57,8 +58,7 @@ class ScriptProcess:
     """A script in a trial's folder.
 
     A supervisor process (``hsweep.training.own.supervisor``) runs it, outlives this process, and
-    then kills all of it. Whatever an earlier attempt has left running in the folder is killed
-    first.
+    then kills all of it.
 
     Args:
         arguments: the command and its arguments. The programs beside this Python come first, so
@@ -86,7 +86,6 @@ class ScriptProcess:
         self.output = folder / OUTPUT_FILE
         self._folder = folder.resolve()
         self._exit: Exit | None = None
-        end_leftovers(self._folder)
         command = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid())]
         with self.output.open("ab") as output:
             process = subprocess.Popen(
@@ -205,10 +204,9 @@ def _processes_of(folder: Path) -> list[psutil.Process]:
 
 
 def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    programs = str(Path(sys.executable).parent)
     environment = {
         **os.environ,
-        "PATH": os.pathsep.join([programs, os.environ.get("PATH", os.defpath)]),
+        "PATH": search_path(),
         # Python would keep lines for itself as long as its output is a file.
         "PYTHONUNBUFFERED": "1",
         **variables,

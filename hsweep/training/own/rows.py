@@ -8,6 +8,7 @@ import contextlib
 import csv
 import functools
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -39,6 +40,24 @@ def rows_of(source: Source, folder: Path) -> Rows:
             folder, f"{source.where}/**/*.tfevents.*", lambda path: EventRows(path, source)
         )
     return _FileRows(folder, files_of(source), lambda path: _TextRows(path, _parser(source)))
+
+
+def cut_torn_lines(source: Source, folder: Path) -> None:
+    """Take the unfinished last line from every file of lines that a source reads: a script that was
+    killed left it, and its next attempt would go on in the middle of it.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    if isinstance(source, TrainerState | Tensorboard):
+        return
+    for path in folder.glob(files_of(source)):
+        with path.open("rb+") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = file.seek(max(0, size - _LONGEST_LINE))
+            whole = start + file.read().rfind(b"\n") + 1
+            if whole < size and (whole > start or start == 0):
+                file.truncate(whole)
 
 
 class _FileRows:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from hsweep.design.own_training import OwnTask
 from hsweep.design.trial import Assignment
 from hsweep.training.session import Session
 
@@ -10,7 +9,7 @@ from hsweep.training.session import Session
 def open_session(assignments: Sequence[Assignment]) -> Session:
     """Begin one trial, or several of one kind; torch is imported here at the earliest."""
     if len(assignments) == 1:
-        if isinstance(assignments[0].trial.task, OwnTask):
+        if assignments[0].trial.model is None:
             from hsweep.training.own.session import open_own_session
 
             return open_own_session(assignments[0])

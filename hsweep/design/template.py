@@ -1,5 +1,6 @@
 """A command line with fields, filled in for one trial."""
 
+import functools
 import shlex
 import string
 from collections.abc import Iterator, Mapping
@@ -32,30 +33,44 @@ def fill(template: str, fields: Mapping[str, object]) -> list[str]:
     return arguments
 
 
-def _split(template: str) -> list[str]:
-    if not isinstance(template, str):
-        raise UserError(f"a command is one line of text, not {shown(template)}")
+def fields_in(template: str) -> set[str]:
+    """Return the names of a template's fields.
+
+    Raises:
+        UserError: no command line.
+    """
+    return {
+        name for part in _split(template) for _, name, _, _ in _pieces(part) if name is not None
+    }
+
+
+@functools.lru_cache(maxsize=64)
+def _split(template: str) -> tuple[str, ...]:
     try:
-        parts = shlex.split(template)
+        return tuple(shlex.split(template))
     except ValueError as error:
         raise UserError(
             f"a command is quoted as in a shell, and {shown(template)} is not: {error}"
         ) from None
-    if not parts:
-        raise UserError('a command is a line as in "python train.py --heads {heads}", not empty')
-    return parts
 
 
-def _filled(part: str, fields: Mapping[str, object]) -> Iterator[tuple[str, bool]]:
-    """Yield the texts that an argument is made of, and whether there is a value for each."""
+_Piece = tuple[str, str | None, str | None, str | None]
+
+
+@functools.lru_cache(maxsize=256)
+def _pieces(part: str) -> tuple[_Piece, ...]:
     try:
-        pieces = list(string.Formatter().parse(part))
+        return tuple(string.Formatter().parse(part))
     except ValueError as error:
         raise UserError(
             f"a command has fields as in {{heads}}, and {{{{ for a brace; {shown(part)} has "
             f"neither: {error}"
         ) from None
-    for text, name, form, conversion in pieces:
+
+
+def _filled(part: str, fields: Mapping[str, object]) -> Iterator[tuple[str, bool]]:
+    """Yield the texts that an argument is made of, and whether there is a value for each."""
+    for text, name, form, conversion in _pieces(part):
         yield text, True
         if name is None:
             continue

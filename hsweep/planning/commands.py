@@ -1,0 +1,124 @@
+"""What can be known of a sweep's command before it runs: filled in for every point, its program and
+its files looked for."""
+
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from hsweep.design.labels import listed, point_label, varying_axes
+from hsweep.design.own_training import Command, OwnTask
+from hsweep.design.sources import Lines, files_of
+from hsweep.design.template import fields_in, fill
+from hsweep.design.trial import Trial
+from hsweep.errors import UserError, shown, unknown_name
+from hsweep.reporting import REPORTS_FILE
+from hsweep.training.own.arguments import arguments_of, fields_of, search_path
+
+_FOLDER: Final = Path("/folder-of-the-trial")
+
+
+def check_commands(trials: Sequence[Trial]) -> None:
+    """Refuse the command of these trials if it cannot train them, or trains several points alike.
+
+    Raises:
+        UserError: an unknown field, or one without a value; a program or a script that is not
+            there; an axis that the command does not use; metrics in a trial's folder that the
+            command does not name.
+    """
+    task = trials[0].task
+    if not isinstance(task, OwnTask) or not isinstance(task.train, Command):
+        return
+    command, directory = task.train, Path(task.folder, task.train.folder)
+    _check_fields(command, trials)
+    if not directory.is_dir():
+        raise UserError(f"the command runs in {directory}, which is no folder; see folder=")
+    found: set[tuple[str, str]] = set()
+    for trial in _one_of_each_point(trials):
+        arguments = arguments_of(command, trial, _FOLDER)
+        fill(command.resume, fields_of(trial, _FOLDER))
+        program, script = _program_and_script(command, arguments)
+        if (program, script) not in found:
+            found.add((program, script))
+            _check_program(program, directory)
+            _check_script(script, directory)
+    _check_axes(command, trials)
+
+
+def _check_fields(command: Command, trials: Sequence[Trial]) -> None:
+    own = fields_of(trials[0], _FOLDER).keys() - trials[0].point.keys() | {"resume"}
+    axes = {axis for trial in _one_of_each_point(trials) for axis in trial.point}
+    if taken := axes & {"folder", "resume", "processes"}:
+        raise UserError(
+            f"{{{min(taken)}}} in a command is not an axis but what the trial is given; call the "
+            f"axis {min(taken)!r} otherwise"
+        )
+    used = fields_in(command.template) | fields_in(command.resume)
+    for name in sorted(used - own):
+        if name not in axes:
+            raise unknown_name("field in the command", name, own | axes)
+        for trial in _one_of_each_point(trials):
+            if name not in trial.point:
+                raise UserError(
+                    f"the command's field {{{name}}} has no value at {point_label(trial.point)}; "
+                    f"give every point one, None where the argument is to be left out"
+                )
+    where = files_of(command.metrics)
+    needs_folder = not isinstance(command.metrics, Lines) and where != REPORTS_FILE
+    if needs_folder and "folder" not in used:
+        raise UserError(
+            f"the metrics come from {where} in the trial's folder, and the command does not name "
+            f"{{folder}}, so nothing will be written there: {shown(command.template)}"
+        )
+
+
+def _check_axes(command: Command, trials: Sequence[Trial]) -> None:
+    """Refuse points that the command trains alike: their results would differ by chance alone."""
+    used = fields_in(command.template)
+    alike: dict[tuple[str, ...], Trial] = {}
+    for trial in _one_of_each_point(trials):
+        key = tuple(repr(trial.point[axis]) for axis in trial.point if axis in used)
+        other = alike.setdefault(key, trial)
+        if other is not trial:
+            axes = varying_axes([other, trial])
+            raise UserError(
+                f"the command does not use {listed([f'{{{axis}}}' for axis in axes])}, so "
+                f"{point_label(other.point, axes)} and {point_label(trial.point, axes)} would be "
+                f"trained alike; name every axis in it: {shown(command.template)}"
+            )
+
+
+def _one_of_each_point(trials: Iterable[Trial]) -> Iterable[Trial]:
+    # Replicates share their point.
+    return {id(trial.point): trial for trial in trials}.values()
+
+
+def _program_and_script(command: Command, arguments: Sequence[str]) -> tuple[str, str]:
+    """Return the program, and the first file of Python among its arguments; empty if none is."""
+    if not arguments or not arguments[0]:
+        raise UserError(f"a command begins with a program; {shown(command.template)} has none")
+    scripts = (each for each in arguments[1:] if each.endswith(".py") and each[0] != "-")
+    return arguments[0], next(scripts, "")
+
+
+def _check_program(program: str, directory: Path) -> None:
+    place = str(directory / program) if "/" in program else program
+    if shutil.which(place, path=search_path()):
+        return
+    if (directory / program).is_file():
+        remedy = "write ./ before it" if "/" not in program else "make it executable (chmod +x)"
+        if program.endswith(".py"):
+            remedy = f'write "python {program} ..."'
+        raise UserError(f"the command's program {shown(program)} cannot be run as such; {remedy}")
+    raise UserError(
+        f"the command's program {shown(program)} is not found: not on PATH, and no file of "
+        f"{directory}, where the command runs"
+    )
+
+
+def _check_script(script: str, directory: Path) -> None:
+    if script and not (directory / script).is_file():
+        raise UserError(
+            f"the command's script {shown(script)} is not in {directory}, where the command runs; "
+            "give its path from there, or say folder="
+        )
