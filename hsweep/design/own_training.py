@@ -6,13 +6,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import index
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
 
 from hsweep.design.sources import Source, reports
 from hsweep.errors import UserError, shown
-from tasks.base import DataError, Metric, not_in_key
+from tasks.base import Metric, not_in_key
 
 TrainFunction = Callable[[Any, Any], object]
 """Trains one trial, given its ``Point`` and its ``Run``; what it returns is ignored."""
@@ -114,8 +115,9 @@ class Cost:
                 continue
             if isinstance(value, bool) or not hasattr(value, "__index__") or value < 0:
                 raise UserError(
-                    f"{name} of a Cost is a whole number of at least 0, not {shown(value)}"
+                    f"{name} of a point is a whole number of at least 0, not {shown(value)}"
                 )
+            object.__setattr__(self, name, index(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,11 @@ class OwnTask:
             return " ".join(self.train.template.split()[:2])
         return getattr(plain_function(self.train), "__name__", type(self.train).__name__)
 
+    @property
+    def text(self) -> str:
+        """The function's name, or the command line."""
+        return self.train.template if isinstance(self.train, Command) else self.name
+
     def fingerprint(self) -> str:
         """Return a hash of the files that the results depend on, empty without any.
 
@@ -172,7 +179,8 @@ class OwnTask:
         places count, since reading all of it takes longer than one waits for a plan.
 
         Raises:
-            DataError: one is not there or cannot be read.
+            UserError: one is not there.
+            DataError: one cannot be read.
         """
         if not self.depends_on:
             return ""
@@ -232,7 +240,7 @@ def _fingerprint_of(place: Path) -> str:
     if place.is_file():
         return files_digest(place.parent, [place])
     if not place.is_dir():
-        raise DataError(
+        raise UserError(
             f"depends_on names {place}, which is not there; give paths of files and folders, from "
             "the sweep's folder or absolute"
         )

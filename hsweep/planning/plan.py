@@ -26,7 +26,7 @@ from hsweep.planning.user_code import (
     check_metrics,
     check_own_resources,
     counted,
-    described,
+    described_cost,
     evaluated,
     too_few_tokens,
 )
@@ -80,9 +80,13 @@ class Plan:
     accepted: Accepted = field(default_factory=dict)
     limits: Limits = _UNLIMITED
 
-    def totals(self) -> dict[str, int | float]:
+    def totals(self) -> dict[str, int | None]:
         params = [trial.counts.num_params for trial in self.trials if trial.counts is not None]
-        memory = [trial.train_memory_bytes or 0 for trial in self.trials]
+        memory = [
+            trial.train_memory_bytes
+            for trial in self.trials
+            if trial.train_memory_bytes is not None
+        ]
         # The replicates of a point share it.
         points = {id(trial.point): trial.point for trial in self.trials}.values()
         return {
@@ -90,9 +94,9 @@ class Plan:
             "points": len({content_hash(dict(point)) for point in points}),
             "skipped": len(self.skipped),
             "merged": self.merged,
-            "min_params": min(params, default=0),
-            "max_params": max(params, default=0),
-            "max_train_memory_bytes": max(memory, default=0),
+            "min_params": min(params, default=None),
+            "max_params": max(params, default=None),
+            "max_train_memory_bytes": max(memory, default=None),
             "budget": self.sweep.budget.amount * len(self.trials),
         }
 
@@ -294,11 +298,13 @@ class Planner:
         """
         sweep = self.sweep
         resources = evaluated("resources", sweep.resources, point)
-        check_own_resources(resources)
         if self._own_task is None:
             self._own_task = sweep.own_task()
-        counts = None if sweep.describe is None else counted(described(sweep.describe), point)
-        return _Asked(self._own_task, None, Recipe(), resources, counts, None)
+        counts, memory = None, None
+        if sweep.describe is not None:
+            counts, memory = described_cost(sweep.describe, point)
+        check_own_resources(resources, memory)
+        return _Asked(self._own_task, None, Recipe(), resources, counts, memory)
 
     def _own_code(self, task: OwnTask, point: Point) -> Code:
         """Return the code behind one's own training; that of a script depends on the point where
