@@ -149,10 +149,10 @@ class OwnTask:
             )
         try:
             inspect.signature(train).bind(None, None)
-        except TypeError:
+        except (TypeError, ValueError) as error:
             raise UserError(
-                "train is called with two arguments, the point and the run, as in "
-                f"train(point, run); {self.name} takes {inspect.signature(train)}"
+                f"train is called with two arguments, train(point, run), and {shown(train)} cannot "
+                f"be: {error}"
             ) from None
 
     @property
