@@ -7,6 +7,8 @@ counts as the user's). Modules count whole, but for the sweep file itself, of wh
 can reach counts (``hsweep.planning.source.source_of_part``). An extension module without source
 counts with its bytes. Modules whose names are computed when the program runs are not found.
 
+A script that a command names is followed in the same way, from beside itself first.
+
 ``hsweep`` itself is not followed from there: a sweep file imports it to say what to run. What of it
 trains is the same for every trial, and is found in the same way from the module that opens them.
 """

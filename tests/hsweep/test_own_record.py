@@ -22,6 +22,7 @@ def train(point, run, rate=1.0):
     for epoch in (run.budget - 1, run.budget):
         value = 0.5 + 0.1 * min(point["heads"], 4) / 4 + 0.01 * epoch + run.seeds.init % 7 / 1e4
         more = {"odd/f1": value / 2} if point["heads"] > 1 else {}
+        more |= {"early": 1.0} if epoch < run.budget else {}
         run.report(epoch, top1=value, loss=1 - value, num_params=1000 * point["heads"], **more)
 
 SWEEP = Sweep(name="own", space=grid(heads=(1, 4, 8)), train=train, metric="top1", goal="max",
@@ -62,6 +63,7 @@ def test_all_that_a_function_reports_is_on_record_and_answers(
     assert all(row["loss"] == pytest.approx(1 - row["top1"]) for row in trials + reports)
     assert [row["odd/f1"] is None for row in trials] == [row["heads"] == 1 for row in trials]
     assert sum(row["odd/f1"] is None for row in reports) == 4
+    assert [row["early"] for row in reports] == [1.0, None] * 6
     assert [row["unit"] for row in reports if row["key"] == trials[0]["key"]] == [2, 3]
 
     assert "is heads=4, which saves 50% of parameters" in told
