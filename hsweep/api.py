@@ -2,7 +2,7 @@
 
 from hsweep.design.budget import Budget, epochs, seconds, steps
 from hsweep.design.early_stopping import Asha, SizeBand
-from hsweep.design.own_training import Command, command
+from hsweep.design.own_training import Command, Cost, command
 from hsweep.design.question import Lean, Transition, lean
 from hsweep.design.recipe import Recipe
 from hsweep.design.search import grid_search, optuna_search, random_search
@@ -34,6 +34,7 @@ __all__ = [
     "Asha",
     "Budget",
     "Command",
+    "Cost",
     "Lean",
     "Metric",
     "Point",

@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "benchmarks": ("benchmarks", "sweeps", "hsweep", "tasks", "models", "analysis"),
     "sweeps": ("sweeps", "hsweep", "tasks", "models"),
     "hsweep": (
-        *("hsweep", "tasks.base"),
+        *("hsweep", "tasks.base", "tasks.sources.digest"),
         *(
             "models.attention_probe",
             "models.base",

@@ -328,7 +328,7 @@ _COMPARED: Final = (
     *("sweep", "preset", "settings", "points", "limits", "seed", "metric", "goal", "budget"),
     *("question", "axes", "metrics"),
 )
-_OF_PROVENANCE: Final = ("tool", "sweep", "python", "packages", "hardware", "data")
+_OF_PROVENANCE: Final = (*("tool", "sweep", "training", "python", "packages", "hardware", "data"),)
 
 
 def _differences(
@@ -352,7 +352,7 @@ def _differences(
         provenance["code of the tool"] = provenance.pop("tool")
         provenance["code of the sweep"] = provenance.pop("sweep")
         read = provenance["data"] or ()
-        provenance["data"] = ", ".join(sorted(str(each.get("fingerprint")) for each in read))
+        provenance["data"] = ", ".join(sorted(str(each.get("fingerprint", NONE)) for each in read))
         later = "; ".join(manifest.later_commands)
         content = {**content, "added or edited later": later, **provenance}
         sides.append(dict(_flattened("", content)))

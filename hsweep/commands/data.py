@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hsweep.planning.plan import Plan
-    from tasks.base import Task
+    from tasks.base import Learnable, Task
 
 EXIT_DATA_PROBLEM: Final = 2
 _SHOWN: Final = ("name", "content", "tasks", "licence", "origin", "source")
@@ -71,7 +71,9 @@ def check(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
     """Read what SWEEP's trials learn from, as far as planning does, and fingerprint it."""
     from hsweep.planning.prepare import prepare as prepare_sweep
 
-    rows = [_checked(task) for task, _ in _tasks(prepare_sweep(sweep_file, chosen).plan)]
+    plan = prepare_sweep(sweep_file, chosen).plan
+    learned = {trial.parts["data"]: trial.task for trial in plan.trials if trial.model is None}
+    rows = [*map(_checked, learned.values()), *(_checked(task) for task, _ in _tasks(plan))]
     if as_json:
         print_json(rows)
     else:
@@ -101,6 +103,9 @@ def prepare(sweep_file: Path, chosen: SweepOptions) -> None:
     plan = prepare_sweep(sweep_file, chosen).plan
     tasks = _tasks(plan)
     console = console_for(as_json=False)
+    if plan.sweep.train is not None:
+        console.print("nothing to prepare: the sweep's own training reads its data itself")
+        return
     columns = Progress.get_default_columns()[:2]
     now = TextColumn("{task.fields[now]}", markup=False)
     with (
@@ -148,14 +153,25 @@ def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":
     ]
 
 
-def _checked(task: "Task") -> dict[str, Any]:
+def _checked(task: "Learnable") -> dict[str, Any]:
+    from hsweep.design.own_training import OwnTask
     from tasks.base import DataError
 
-    row = {"task": _label(task), "name": task.name, "data": getattr(task, "data", None)}
+    data = getattr(task, "data", None)
+    row = {"task": _label(task), "name": task.name, "data": data}
+    if isinstance(task, OwnTask):
+        data = list(task.depends_on)
+        row = {"task": f"{task.text}, {_depends_on(data)}", "name": task.name, "data": data}
     try:
         return {**row, "fingerprint": task.fingerprint(), "problem": None}
     except DataError as error:
         return {**row, "fingerprint": None, "problem": str(error)}
+
+
+def _depends_on(places: Sequence[str]) -> str:
+    if not places:
+        return "which declares no files (depends_on=)"
+    return f"which depends on {', '.join(places)}"
 
 
 def _label(task: Any) -> str:
@@ -211,4 +227,4 @@ def _show_task_data(console: "Console", rows: Sequence[Mapping[str, Any]]) -> No
             console.print(f"problem  {row['task']}", style="red")
             console.print(f"         {row['problem']}")
         else:
-            console.print(f"ok       {row['fingerprint'][:16]}  {row['task']}")
+            console.print(f"ok       {row['fingerprint'][:16] or '-':16}  {row['task']}")

@@ -1,9 +1,12 @@
 """Training of the user's own, in place of a task, a model and a recipe: a function or a command."""
 
+import contextlib
 import hashlib
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from operator import index
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
@@ -11,10 +14,14 @@ from typing import Any, Final
 from hsweep.design.sources import Source, reports
 from hsweep.design.template import fields_in
 from hsweep.errors import UserError, shown
-from tasks.base import DataError, Metric, not_in_key
+from tasks.base import Metric, not_in_key
 
 TrainFunction = Callable[[Any, Any], object]
 """Trains one trial, given its ``Point`` and its ``Run``; what it returns is ignored."""
+
+TRAINING_PARTS: Final = {"training_function": "training_function_code", "command": "script"}
+"""The two kinds of training of the user's own as parts of keys, each with the part that is its
+code."""
 
 GRACE_SECONDS: Final = 10.0
 _DYING_SECONDS: Final = 30.0
@@ -24,7 +31,8 @@ _EXAMPLES: Final = {
     "resume": "--resume {folder}/last.pt",
     "folder": "scripts",
 }
-_BLOCK: Final = 1 << 20
+_READ_WHOLE: Final = 1 << 30
+"""Bytes of a folder up to which all of it is read for a fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,36 @@ def command(
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What a point costs, as ``Sweep(describe=...)`` may say it; None is not known.
+
+    Attributes:
+        num_params: parameters of the model.
+        flops_per_example: floating-point operations of a forward pass over one example, a
+            multiply-add counted as two.
+        train_memory_bytes: peak memory of training, on its device.
+
+    Raises:
+        UserError: an amount that is no whole number of at least 0.
+    """
+
+    num_params: int
+    flops_per_example: int | None = None
+    train_memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("num_params", "flops_per_example", "train_memory_bytes"):
+            value = getattr(self, name)
+            if value is None and name != "num_params":
+                continue
+            if isinstance(value, bool) or not hasattr(value, "__index__") or value < 0:
+                raise UserError(
+                    f"{name} of a point is a whole number of at least 0, not {shown(value)}"
+                )
+            object.__setattr__(self, name, index(value))
+
+
+@dataclass(frozen=True, slots=True)
 class OwnTask:
     """What is learned, where the training is the user's own.
 
@@ -130,15 +168,26 @@ class OwnTask:
 
     def __post_init__(self) -> None:
         if not isinstance(self.train, Command):
-            self._check_function()
+            self._check_function(self.train)
 
-    def _check_function(self) -> None:
-        function = plain_function(self.train)
-        if function is None:
+    def _check_function(self, train: TrainFunction) -> None:
+        if plain_function(train) is None:
             raise UserError(
                 "train must be a function train(point, run), a frozen dataclass with __call__, or "
                 f"command(...), not {shown(self.train)}"
             )
+        try:
+            inspect.signature(train).bind(None, None)
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"train is called with two arguments, train(point, run), and {shown(train)} cannot "
+                f"be: {error}"
+            ) from None
+
+    @property
+    def part(self) -> str:
+        """Which of ``TRAINING_PARTS`` it is."""
+        return "command" if isinstance(self.train, Command) else "training_function"
 
     @property
     def name(self) -> str:
@@ -152,34 +201,59 @@ class OwnTask:
         """Seconds that it may take at most to end a trial that hangs."""
         return self.train.grace_seconds + _DYING_SECONDS if isinstance(self.train, Command) else 0.0
 
+    @property
+    def text(self) -> str:
+        """The function's name, or the command line."""
+        return self.train.template if isinstance(self.train, Command) else self.name
+
     def fingerprint(self) -> str:
         """Return a hash of the files that the results depend on, empty without any.
 
+        Of folders with more than 1 GiB the names and sizes of all files and what is read at 256
+        places count, since reading all of it takes longer than one waits for a plan.
+
         Raises:
-            DataError: one is not there or cannot be read.
+            UserError: one is not there.
+            DataError: one cannot be read.
         """
         if not self.depends_on:
             return ""
-        digest = hashlib.sha256()
-        for place in self.depends_on:
-            _add(digest, Path(place))
-        return digest.hexdigest()[:20]
+        each = "".join(_fingerprint_of(Path(place)) for place in self.depends_on)
+        return hashlib.sha256(each.encode()).hexdigest()[:20]
 
     def content(self) -> Mapping[str, Any]:
         """Return what tells this training from another, without its code: as plain values."""
-        if isinstance(self.train, Command):
-            return {"command": self.train, "metrics": self.metrics}
-        function = self.train
-        arguments: tuple[Any, ...] = ()
-        if isinstance(function, partial):
-            arguments = (function.args, function.keywords)
-        if is_dataclass(function):
-            arguments = (function,)
-        return {
-            "function": getattr(plain_function(function), "__qualname__", ""),
-            "arguments": arguments,
-            "metrics": self.metrics,
-        }
+        return {self.part: _content(self.train)}
+
+    def record(self) -> Mapping[str, Any]:
+        """Return what the record says of it besides: metrics, and files that it depends on."""
+        return {**self.content(), "metrics": self.metrics, "depends_on": self.depends_on}
+
+
+def captured(function: FunctionType) -> dict[str, Any]:
+    """Return the variables that a function has from the functions around it, by name."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # not yet assigned
+            if cell.cell_contents is not function:
+                found[name] = cell.cell_contents
+    return found
+
+
+def _content(value: Any) -> Any:
+    """Return a value in which functions and classes are named, each with what it is given."""
+    if isinstance(value, FunctionType):
+        around = _content(captured(value))
+        return {"name": value.__qualname__, **({"captured": around} if around else {})}
+    if isinstance(value, type):
+        return value.__qualname__
+    if isinstance(value, partial):
+        return [_content(part) for part in (value.func, value.args, value.keywords)]
+    if isinstance(value, Mapping):
+        return {name: _content(part) for name, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_content(part) for part in value]
+    return value
 
 
 def plain_function(train: Any) -> FunctionType | type | None:
@@ -189,22 +263,20 @@ def plain_function(train: Any) -> FunctionType | type | None:
         train = train.func
     if isinstance(train, FunctionType):
         return train
-    if is_dataclass(train) and not isinstance(train, type) and callable(train):
+    if hasattr(train, "__dataclass_fields__") and callable(train) and not isinstance(train, type):
         return type(train)
     return None
 
 
-def _add(digest: "hashlib._Hash", place: Path) -> None:
-    """Add the content of a file, or of all files below a folder by their names in it."""
-    try:
-        files = sorted(each for each in place.rglob("*") if each.is_file())
-        for file in files if place.is_dir() else [place]:
-            digest.update(f"{file.relative_to(place)}\0{file.stat().st_size}\0".encode())
-            with file.open("rb") as content:
-                while block := content.read(_BLOCK):
-                    digest.update(block)
-    except OSError as error:
-        raise DataError(
-            f"depends_on names {place}, which cannot be read ({error.strerror or error}); name "
-            "files and folders that are there, from the sweep's folder or whole"
-        ) from error
+def _fingerprint_of(place: Path) -> str:
+    from tasks.sources.digest import files_digest, folder_digest, folder_outline
+
+    if place.is_file():
+        return files_digest(place.parent, [place])
+    if not place.is_dir():
+        raise UserError(
+            f"depends_on names {place}, which is not there; give paths of files and folders, from "
+            "the sweep's folder or absolute"
+        )
+    size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+    return (folder_digest if size <= _READ_WHOLE else folder_outline)(place)

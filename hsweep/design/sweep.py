@@ -86,12 +86,13 @@ class Sweep:
         train: one's own training in place of task, model and recipe: a function ``train(point,
             run)`` (see ``hsweep.Run``), or ``command(...)``.
         describe: what a point costs, known before its own training: a function of the point that
-            returns the number of parameters, a model configuration, an ``nn.Module`` (which may be
-            on the meta device) or ``models.base.Counts``.
+            returns the number of parameters, a ``Cost``, a model configuration, an ``nn.Module``
+            (which may be on the meta device) or ``models.base.Counts``.
         metrics: what is known of metrics of one's own training: their scales and chance levels. A
             metric to be maximised counts as an accuracy where nothing is said, others as a loss.
         depends_on: files and folders, from the sweep's folder, whose content the results of one's
-            own training depend on, such as data and configurations.
+            own training depend on, such as data and configurations. The code of a function, and the
+            script and the files of up to 1 MiB that a command names, count without.
         question: what the analysis shall answer; None draws curves only.
         recipe: optimizer and schedule.
         replicates: seeds a point runs with.
@@ -136,8 +137,8 @@ class Sweep:
     model: PerPoint[AnyModelConfig] | None = None
     train: TrainFunction | Command | None = None
     describe: Callable[[Point], Any] | None = None
-    metrics: tuple[Metric, ...] = ()
-    depends_on: tuple[str, ...] = ()
+    metrics: Sequence[Metric] = ()
+    depends_on: Sequence[str | Path] = ()
     question: Question | None = None
     recipe: PerPoint[Recipe] = field(default_factory=Recipe)
     replicates: int = 1
@@ -251,8 +252,14 @@ class Sweep:
             raise UserError('training of one\'s own cannot be stacked; leave stacked="never"')
         if not (self.describe is None or callable(self.describe)):
             raise UserError(f"describe must be a function of the point, not {shown(self.describe)}")
-        if not all(isinstance(each, Metric) for each in self.metrics):
-            raise UserError(f"metrics are tasks.base.Metric objects, not {shown(self.metrics)}")
+        for name, kind, what in (
+            ("metrics", Metric, "Metric(...) objects"),
+            ("depends_on", (str, Path), "paths of files and folders"),
+        ):
+            listing = getattr(self, name)
+            is_list = isinstance(listing, (tuple, list))
+            if not (is_list and all(isinstance(each, kind) for each in listing)):
+                raise UserError(f"{name} is a tuple or list of {what}, not {shown(listing)}")
         self.own_task()
 
     def own_task(self) -> OwnTask:

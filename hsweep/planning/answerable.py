@@ -26,6 +26,11 @@ _ROOM: Final = 2
 """Values at which a drop can be established that are too few to leave room on both sides."""
 _LENT_DF: Final = 10.0
 """Degrees of freedom that other shapes' variances lend a comparison, as `--power` takes it."""
+_NOT_REPORTED: Final = (
+    *("flops_per_example", "train_flops_per_example", "train_memory_bytes"),
+    "latency_seconds",
+)
+"""Costs that no report of one's own training can tell."""
 _GENEROUS: Final = 3.0
 """A margin in seed sd above which a design that needs more is said to be weak."""
 
@@ -239,6 +244,7 @@ def _of_a_lean_question(plan: Plan, question: Lean) -> Iterator[Concern]:
     # A comparison that stands by itself is answered whatever becomes of the others.
     some_stand = sum(each.kind == "impossible" for each in found) < len(groups)
     yield from (replace(each, kind="weak") if some_stand else each for each in found)
+    yield from _of_unknown_costs(plan, question)
     seeds = plan.sweep.replicates
     if question.nuisance and seeds == 1:
         yield _weak(
@@ -260,6 +266,22 @@ def _of_a_lean_question(plan: Plan, question: Lean) -> Iterator[Concern]:
                 f"second time if the margin is {margin:.1f} times the sd between seeds",
                 f"--set replicates={enough}",
             )
+
+
+def _of_unknown_costs(plan: Plan, question: Lean) -> Iterator[Concern]:
+    """Yield which costs of one's own training are not known before it, and may never be."""
+    if plan.sweep.train is None:
+        return
+    known = set.intersection(*(set(cost_columns(trial)) for trial in plan.trials))
+    for cost in question.costs:
+        remedy = "let the sweep's describe= return it (see Cost), or ask for another cost"
+        if cost in known:
+            continue
+        if cost == "num_params":
+            text = "num_params is known only of trials whose first report has it"
+            yield _weak(text, remedy)
+        elif cost in _NOT_REPORTED:
+            yield _impossible(f"{cost} of one's own training is not known", remedy)
 
 
 def _without_one_baseline(

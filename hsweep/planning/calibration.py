@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hsweep.design.own_training import TRAINING_PARTS
 from hsweep.design.trial import Trial
 from hsweep.files import write_text
 
@@ -95,9 +96,11 @@ def _flops(trial: Trial) -> int:
 
 
 def _kind(trial: Trial) -> str:
-    """Trials of one kind differ in their model alone, as far as speed is concerned."""
+    """Trials of one kind differ in their model alone, as far as speed is concerned: of one's own
+    training, in their point."""
     recipe, resources = trial.recipe, trial.resources
+    own = [trial.parts[part] for part in TRAINING_PARTS.values() if part in trial.parts]
     return (
-        f"{trial.task.name}:{trial.budget.unit}:{recipe.batch_size}:{recipe.precision}:"
-        f"{resources.cpus:g}:{resources.gpus}"
+        f"{''.join(own) or trial.task.name}:{trial.budget.unit}:{recipe.batch_size}:"
+        f"{recipe.precision}:{resources.cpus:g}:{resources.gpus}"
     )

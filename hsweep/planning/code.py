@@ -7,6 +7,8 @@ counts as the user's). Modules count whole, but for the sweep file itself, of wh
 can reach counts (``hsweep.planning.source.source_of_part``). An extension module without source
 counts with its bytes. Modules whose names are computed when the program runs are not found.
 
+A script that a command names is followed in the same way, from beside itself first.
+
 ``hsweep`` itself is not followed from there: a sweep file imports it to say what to run. What of it
 trains is the same for every trial, and is found in the same way from the module that opens them.
 """
@@ -15,16 +17,18 @@ import functools
 import hashlib
 import importlib.machinery
 import importlib.util
+import itertools
+import os
 import shlex
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final, TypeAlias
 
-from hsweep.design.own_training import Command, OwnTask
+from hsweep.design.own_training import Command, captured
 from hsweep.errors import UserError, is_installed
 from hsweep.own_packages import PACKAGES, SHARED, SWEEP_FILE_PREFIX, inits_of_user
 from hsweep.planning.source import source_of, source_of_part
@@ -39,6 +43,7 @@ _MESSAGES: Final = "hsweep.errors"
 """Words that a training may say; no number depends on them."""
 Definition: TypeAlias = type | FunctionType
 _PLAIN: Final = frozenset({bool, int, float, str, type(None)})
+_LARGEST: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,20 +76,45 @@ def code_of(value: Any, sweep_module: str = "") -> Code:
     return _code_of_definitions(frozenset(kinds), sweep_module)
 
 
-def code_of_own(task: OwnTask, sweep_module: str = "") -> Code:
-    """Return the code behind one's own training: of its function or, for a command, the files that
-    the command names, with what scripts of Python among them import.
+def named_code(command: Command, folder: Path, point: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the files that a command names at a point, by their paths from the folder where it
+    runs, and the modules (``-m NAME``), as ``-m NAME``.
 
-    Raises:
-        UserError: the function stands in no file.
+    Files of more than 1 MiB are data, and an absolute path of the program is not the user's.
     """
-    if not isinstance(task.train, Command):
-        return code_of(task.train, sweep_module)
+    words = [_filled(word, point) for word in shlex.split(command.template)]
+    found = []
+    for number, word in enumerate(words):
+        if words[number - 1 : number] == ["-m"]:
+            found.append(f"-m {word}")
+        elif number or not Path(word).is_absolute():
+            files = (folder / each for each in {word, word.partition("=")[2]} - {""})
+            sizes = ((file, file.stat().st_size) for file in files if file.is_file())
+            found += [os.path.relpath(file, folder) for file, size in sizes if size <= _LARGEST]
+    return tuple(found)
+
+
+def _filled(word: str, point: Mapping[str, Any]) -> str:
+    """Return a word of a command with the axes that it names; one with other fields as it is."""
+    try:
+        return word.format(**point)
+    except (KeyError, IndexError, ValueError, AttributeError):
+        return word
+
+
+def code_of_script(named: Iterable[str], folder: Path) -> Code:
+    """Return the code that a command names (see ``named_code``), and what that of Python imports:
+    from beside itself first."""
     closure = _Closure(follows_tool=False)
-    folder = Path(task.folder, task.train.folder)
-    for word in shlex.split(task.train.template):
-        if (file := folder / word).is_file():
-            closure.visit_file(word, file)
+    for name in named:
+        if name.startswith("-m "):
+            module = name.removeprefix("-m ")
+            closure.places = (str(folder),)
+            for each in itertools.accumulate([*module.split("."), "__main__"], "{}.{}".format):
+                closure.visit(each)
+        else:
+            closure.places = (str((folder / name).parent),)
+            closure.visit_file(name, folder / name)
     return _noted(closure.code())
 
 
@@ -127,8 +157,10 @@ def _collect(value: Any, kinds: set[Definition]) -> None:
     kind = type(value)
     if kind in _PLAIN:
         return
-    if isinstance(value, FunctionType):
+    if isinstance(value, (FunctionType, type)):
         kinds.add(value)
+        if isinstance(value, FunctionType):
+            _collect(captured(value), kinds)
         return
     if isinstance(value, functools.partial):
         for part in (value.func, value.args, value.keywords):
@@ -195,6 +227,9 @@ class _Closure:
     Args:
         follows_tool: also into ``hsweep``, whose ``__init__`` only says what to run.
         without: a module that is not entered.
+
+    Attributes:
+        places: folders in which modules are looked for first, as a script does beside itself.
     """
 
     def __init__(self, *, follows_tool: bool, without: str = "") -> None:
@@ -202,6 +237,7 @@ class _Closure:
         self._files: dict[str, str] = {}
         self._libraries: set[str] = set()
         self._seen = {without}
+        self.places: tuple[str, ...] = ()
 
     def code(self) -> Code:
         listed = "".join(f"{name}\0{self._files[name]}\0" for name in sorted(self._files))
@@ -264,6 +300,9 @@ class _Closure:
 
     def _spec(self, name: str) -> ModuleSpec | None:
         """Return where a module is whose code counts; None for any other."""
+        beside = _found_below(name, self.places)
+        if beside is not None and beside.origin is not None:
+            return beside
         top = name.split(".")[0]
         if top in sys.stdlib_module_names:
             return None
@@ -297,6 +336,15 @@ def _found(name: str) -> ModuleSpec | None:
         return None
     places = getattr(sys.modules.get(package), "__path__", above.submodule_search_locations)
     return importlib.machinery.PathFinder.find_spec(name, list(places))
+
+
+def _found_below(name: str, places: Sequence[str]) -> ModuleSpec | None:
+    """Find a module in some folders; None if there is none of that name."""
+    package, _, _ = name.rpartition(".")
+    if package:
+        above = _found_below(package, places)
+        places = [] if above is None else [*(above.submodule_search_locations or ())]
+    return importlib.machinery.PathFinder.find_spec(name, places) if places else None
 
 
 def _place(spec: ModuleSpec) -> Path | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from hsweep.design.labels import listed
+from hsweep.design.own_training import TRAINING_PARTS
 from hsweep.design.trial import Trial
 from hsweep.planning.code import changed_files, files_of
 from hsweep.planning.identity import CODE_PARTS, Accepted
@@ -19,7 +20,12 @@ from hsweep.record.rows import TrialRow
 
 _CODE_META: Final = "code:"
 _MOST_FILES: Final = 3
-_DECIDED_BY: Final = {"model_code": "model", "task_code": "task", "training_code": None}
+_DECIDED_BY: Final = {
+    "model_code": "model",
+    "task_code": "task",
+    "training_code": None,
+    **{code: part for part, code in TRAINING_PARTS.items()},
+}
 """The part that must be the same where one kind of code is taken for another."""
 
 Files = Callable[[str], Mapping[str, str] | None]
@@ -28,7 +34,7 @@ Files = Callable[[str], Mapping[str, str] | None]
 
 def code_metas(journal: JournalReader, trials: Iterable[Trial]) -> dict[str, str]:
     """Return what is to be recorded so that the files behind the code of trials are on record."""
-    digests = {trial.parts[part] for trial in trials if trial.parts for part in CODE_PARTS}
+    digests = {trial.parts.get(part, "") for trial in trials for part in CODE_PARTS}
     code = {each: files for each in digests if (files := files_of(each)) is not None}
     return files_metas(journal, code)
 
@@ -106,13 +112,11 @@ def accepted_change(
     changed = merged_changes(
         changed_code({part: code[new]}, {part: new}, files)
         for part in CODE_PARTS
-        for new in {trial.parts[part] for trial in trials} & code.keys()
+        for new in {trial.parts.get(part, "") for trial in trials} & code.keys()
     )
     old = set(code.values())
     number = sum(
-        any(accepted.get(row.parts[part], row.parts[part]) in old for part in CODE_PARTS)
-        for row in rows
-        if row.parts
+        any(accepted.get(digest, digest) in old for digest in row.parts.values()) for row in rows
     )
     return acceptance(code, number, changed, what="kept")
 
@@ -134,8 +138,8 @@ def _taken_for(
     votes: dict[str, Counter[str]] = {}
     for trial in trials:
         for part, by in _DECIDED_BY.items():
-            same = trial.parts[by] if by is not None else ""
-            if (part, same) in recorded:
+            same = trial.parts.get(by, "") if by is not None else ""
+            if part in trial.parts and (part, same) in recorded:
                 votes.setdefault(trial.parts[part], Counter()).update(recorded[part, same])
     return {
         new: old

@@ -36,7 +36,7 @@ def describe(value: Any, *, for_key: bool = False) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, OwnTask):
-        return describe(value.content(), for_key=for_key)
+        return describe(value.content() if for_key else value.record(), for_key=for_key)
     names = _field_names(cast(Hashable, type(value)), for_key)
     if names is not None:
         content = {name: describe(getattr(value, name), for_key=for_key) for name in names}
@@ -48,8 +48,9 @@ def describe(value: Any, *, for_key: bool = False) -> Any:
     if isinstance(value, (set, frozenset)):
         return sorted((describe(part, for_key=for_key) for part in value), key=repr)
     raise UserError(
-        "a model, task or recipe is a frozen dataclass of plain values, so that equal trials can "
-        f"be recognised; found {shown(value)} of type {type(value).__name__}"
+        "a model, task, recipe or argument of a training function is a frozen dataclass of plain "
+        "values, or such a value, so that equal trials can be recognised; found "
+        f"{shown(value)} of type {type(value).__name__}"
     )
 
 

@@ -11,14 +11,18 @@ from functools import cache, partial
 from typing import Any, Final
 
 from hsweep.design.origin import Origin, versions_of
-from hsweep.design.own_training import OwnTask
-from hsweep.planning.code import Code, code_of, code_of_own, own_training_code, training_code
+from hsweep.design.own_training import TRAINING_PARTS, OwnTask
+from hsweep.planning.code import Code, code_of, own_training_code, training_code
 from hsweep.planning.content import content_hash
 
 _KEY_FORMAT: Final = 1
-CONTENT_PARTS: Final = ("model", "task", "data", "recipe", "budget", "seeds")
-CODE_PARTS: Final = ("model_code", "task_code", "training_code")
-"""The parts of a key: what is trained, and the code that trains it."""
+CONTENT_PARTS: Final = (
+    *("model", "task", "data", "recipe", "budget", "seeds"),
+    *("point", *TRAINING_PARTS),
+)
+CODE_PARTS: Final = ("model_code", "task_code", "training_code", *TRAINING_PARTS.values())
+"""The parts of a key: what is trained, and the code that trains it. A trial has those that its kind
+of training has."""
 
 Accepted = Mapping[str, str]
 """Digests of code that a study accepts as doing the same, each with that of the code whose keys
@@ -33,8 +37,8 @@ def key_of(parts: Mapping[str, str], accepted: Accepted | None = None) -> str:
         parts: content hashes by name, but for ``data``, which is the task's fingerprint.
         accepted: code that is taken for other code.
     """
-    taken = {name: parts[name] for name in CONTENT_PARTS}
-    code = {name: parts[name] for name in CODE_PARTS}
+    taken = {name: parts[name] for name in CONTENT_PARTS if name in parts}
+    code = {name: parts[name] for name in CODE_PARTS if name in parts}
     if accepted:
         code = {name: accepted.get(digest, digest) for name, digest in code.items()}
     return "t" + content_hash({"format": _KEY_FORMAT, **taken, **code})
@@ -78,31 +82,30 @@ def own_parts_of(
     point: Mapping[str, Any],
     budget: Any,
     fingerprint: str,
+    code: Code,
     *,
     hashed: Callable[[Any], str] = _hash_for_key,
-    sweep_module: str = "",
 ) -> tuple[dict[str, str], str]:
-    """Return the same of a point that one's own training trains.
+    """Return the same of a point that one's own training trains; ``code`` is that of the training.
 
     The point, with the names of its axes, stands for the model: it is all that the training is
-    given of it. Code is that of the function, and of what hands it its runs.
+    given of it.
     """
-    task_code = code_of_own(task, sweep_module)
     content = {
-        "model": hashed(dict(point)),
-        "task": hashed(task),
+        "point": hashed(dict(point)),
+        task.part: hashed(task),
         "data": fingerprint,
-        "recipe": "",
         "budget": hashed(budget),
     }
-    digests = ("", task_code.digest, own_training_code().digest)
-    code = dict(zip(CODE_PARTS, digests, strict=True))
-    return content | code, _own_origin_text(task_code)
+    return content | _own_code_parts(code, task.part), _own_origin_text(code, task.part)
 
 
 def _code_parts(model_code: Code, task_code: Code) -> dict[str, str]:
-    digests = (model_code.digest, task_code.digest, training_code().digest)
-    return dict(zip(CODE_PARTS, digests, strict=True))
+    return {
+        "model_code": model_code.digest,
+        "task_code": task_code.digest,
+        "training_code": training_code().digest,
+    }
 
 
 @cache
@@ -111,8 +114,10 @@ def _origin_text(model_code: Code, task_code: Code) -> str:
     return Origin(_code_parts(model_code, task_code), versions).text()
 
 
+def _own_code_parts(code: Code, part: str) -> dict[str, str]:
+    return {TRAINING_PARTS[part]: code.digest, "training_code": own_training_code().digest}
+
+
 @cache
-def _own_origin_text(task_code: Code) -> str:
-    digests = ("", task_code.digest, own_training_code().digest)
-    code = dict(zip(CODE_PARTS, digests, strict=True))
-    return Origin(code, versions_of(task_code.libraries)).text()
+def _own_origin_text(code: Code, part: str) -> str:
+    return Origin(_own_code_parts(code, part), versions_of(code.libraries)).text()

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hsweep.design.early_stopping import PROTECTED
-from hsweep.design.own_training import OwnTask
+from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.question import Lean
 from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
@@ -14,6 +15,7 @@ from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Resources, Trial, cost_columns
 from hsweep.errors import UserError, told
 from hsweep.planning.baseline import baseline_proposals
+from hsweep.planning.code import Code, code_of, code_of_script, named_code
 from hsweep.planning.commands import check_commands
 from hsweep.planning.content import content_hash, describe
 from hsweep.planning.identity import Accepted, key_of, own_parts_of, parts_of
@@ -25,7 +27,7 @@ from hsweep.planning.user_code import (
     check_metrics,
     check_own_resources,
     counted,
-    described,
+    described_cost,
     evaluated,
     too_few_tokens,
 )
@@ -79,9 +81,13 @@ class Plan:
     accepted: Accepted = field(default_factory=dict)
     limits: Limits = _UNLIMITED
 
-    def totals(self) -> dict[str, int | float]:
+    def totals(self) -> dict[str, int | None]:
         params = [trial.counts.num_params for trial in self.trials if trial.counts is not None]
-        memory = [trial.train_memory_bytes or 0 for trial in self.trials]
+        memory = [
+            trial.train_memory_bytes
+            for trial in self.trials
+            if trial.train_memory_bytes is not None
+        ]
         # The replicates of a point share it.
         points = {id(trial.point): trial.point for trial in self.trials}.values()
         return {
@@ -89,9 +95,9 @@ class Plan:
             "points": len({content_hash(dict(point)) for point in points}),
             "skipped": len(self.skipped),
             "merged": self.merged,
-            "min_params": min(params, default=0),
-            "max_params": max(params, default=0),
-            "max_train_memory_bytes": max(memory, default=0),
+            "min_params": min(params, default=None),
+            "max_params": max(params, default=None),
+            "max_train_memory_bytes": max(memory, default=None),
             "budget": self.sweep.budget.amount * len(self.trials),
         }
 
@@ -158,6 +164,7 @@ class Planner:
     _with_checked_metrics: set[str] = field(default_factory=set)
     _described: dict[tuple[int, bool], tuple[Any, str]] = field(default_factory=dict)
     _own_task: OwnTask | None = None
+    _scripts: dict[tuple[str, ...], Code] = field(default_factory=dict)
     _num_planned: int = 0
 
     @classmethod
@@ -210,12 +217,7 @@ class Planner:
             shared, origin = called(
                 "training",
                 lambda: own_parts_of(
-                    own,
-                    point,
-                    sweep.budget,
-                    fingerprint,
-                    hashed=hashed,
-                    sweep_module=self.sweep_module,
+                    own, point, sweep.budget, fingerprint, self._own_code(own, point), hashed=hashed
                 ),
             )
         else:
@@ -297,11 +299,24 @@ class Planner:
         """
         sweep = self.sweep
         resources = evaluated("resources", sweep.resources, point)
-        check_own_resources(resources)
         if self._own_task is None:
             self._own_task = sweep.own_task()
-        counts = None if sweep.describe is None else counted(described(sweep.describe), point)
-        return _Asked(self._own_task, None, Recipe(), resources, counts, None)
+        counts, memory = None, None
+        if sweep.describe is not None:
+            counts, memory = described_cost(sweep.describe, point)
+        check_own_resources(resources, memory)
+        return _Asked(self._own_task, None, Recipe(), resources, counts, memory)
+
+    def _own_code(self, task: OwnTask, point: Point) -> Code:
+        """Return the code behind one's own training; that of a script depends on the point where
+        the command names files by it."""
+        if not isinstance(task.train, Command):
+            return code_of(task.train, self.sweep_module)
+        folder = Path(task.folder, task.train.folder)
+        named = named_code(task.train, folder, point)
+        if named not in self._scripts:
+            self._scripts[named] = code_of_script(named, folder)
+        return self._scripts[named]
 
     def _counts_of(self, model: AnyModelConfig) -> Counts:
         identity = self._hash_of(model)

@@ -23,6 +23,7 @@ from hsweep.record.journal import Journal, TrialRow
 NOT_IN_SPACE: Final = "no longer in the space"
 _NOT_A_REPLICATE: Final = "its seed is no longer one of the sweep's"
 _UNKNOWN: Final = "its code, data or settings have changed"
+_TRAINED_OTHERWISE: Final = "it is trained in another way (train=)"
 _EXAMPLES: Final = 4
 
 
@@ -190,7 +191,9 @@ def _why_of_another_length(shorter: Shorter, plan: Plan) -> str:
 
 
 def _what_changed(row: TrialRow, trial: Trial, plan: Plan, files: Files) -> str:
-    content = [part for part in CONTENT_PARTS if row.parts.get(part) != trial.parts[part]]
+    if row.parts and row.parts.keys() != trial.parts.keys():
+        return _TRAINED_OTHERWISE
+    content = [part for part in CONTENT_PARTS if row.parts.get(part) != trial.parts.get(part)]
     code = changed_code(row.parts, trial.parts, files, plan.accepted)
     parts = [*map(part_in_words, content), *(part_in_words(*each) for each in code.items())]
     if not parts:

@@ -6,6 +6,7 @@ from inspect import getattr_static
 from typing import Any, Final, TypeVar, cast
 
 from hsweep.design.labels import listed
+from hsweep.design.own_training import Cost
 from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
 from hsweep.design.sweep import RESERVED_AXES, Sweep, resolve
@@ -147,43 +148,51 @@ def check_metrics(task: Learnable, sweep: Sweep) -> None:
             )
 
 
-def check_own_resources(resources: Any) -> None:
+def check_own_resources(resources: Any, memory: int | None) -> None:
     """Refuse resources that one's own training cannot have.
 
     Raises:
-        UserError: no Resources, or an automatic share of a device.
+        UserError: no Resources, or an automatic share of a device where memory is not known.
     """
     if not isinstance(resources, Resources):
         raise UserError(
             "the sweep's resources must be a Resources, or a function of the point that returns "
             f"one; got {shown(resources)}"
         )
-    if resources.is_auto:
+    if resources.is_auto and memory is None:
         raise UserError(
-            "gpus='auto' goes by what a counted model needs, and the memory of one's own training "
-            "is not known; give a number, as in gpus=1 or gpus=0.5"
+            "gpus='auto' goes by the memory that a trial needs, and that of one's own training is "
+            "not known; let describe= return Cost(num_params, train_memory_bytes=...), or give a "
+            "number, as in gpus=1 or gpus=0.5"
         )
 
 
-def described(describe: Callable[[Point], Any]) -> Callable[[Point], Counts]:
-    """Return what counts a point by what a sweep's ``describe`` says of it."""
+def described_cost(describe: Callable[[Point], Any], point: Point) -> tuple[Counts, int | None]:
+    """Return what a sweep's ``describe`` says of a point, and its training memory if it says that.
 
-    def count(point: Point) -> Counts:
-        told_of_it = describe(point)
-        if isinstance(told_of_it, Counts):
-            return told_of_it
-        if isinstance(told_of_it, int) and not isinstance(told_of_it, bool) and told_of_it >= 0:
-            return Counts({"all": told_of_it}, 0, 0)
-        if isinstance(told_of_it, (ModelConfig, TraceableConfig)):
-            return counts_of(told_of_it)
-        if hasattr(told_of_it, "parameters"):
-            return Counts({"all": sum(each.numel() for each in told_of_it.parameters())}, 0, 0)
-        raise UserError(
-            "describe must return a number of parameters, a model configuration, an nn.Module or "
-            f"models.base.Counts; got {shown(told_of_it)}"
-        )
+    Raises:
+        ImpossiblePointError: it raised ValueError.
+        UserError: it failed otherwise, or returned something else.
+    """
+    return evaluated("describe", lambda _: _cost_of(describe(point)), point)  # type: ignore[no-any-return]
 
-    return count
+
+def _cost_of(told_of_it: Any) -> tuple[Counts, int | None]:
+    if isinstance(told_of_it, Counts):
+        return told_of_it, None
+    if isinstance(told_of_it, (ModelConfig, TraceableConfig)):
+        return counts_of(told_of_it), None
+    if hasattr(told_of_it, "parameters") and not isinstance(told_of_it, type):
+        told_of_it = sum(each.numel() for each in told_of_it.parameters())
+    if hasattr(told_of_it, "__index__"):
+        told_of_it = Cost(told_of_it)
+    if isinstance(told_of_it, Cost):
+        counts = Counts({"all": told_of_it.num_params}, told_of_it.flops_per_example or 0, 0)
+        return counts, told_of_it.train_memory_bytes
+    raise UserError(
+        "describe must return a number of parameters, a Cost, a model configuration, an nn.Module "
+        f"or models.base.Counts; got {shown(told_of_it)}"
+    )
 
 
 def too_few_tokens(task: Task, model: AnyModelConfig) -> str:

@@ -225,11 +225,10 @@ class JournalReader:
         return self._batches(f"{_REPORTS} WHERE seq IN ({_NEWEST_REPORTS}) ORDER BY seq")
 
     def further_metrics(self, known: Collection[str]) -> list[str]:
-        """Return the names of metrics in the newest reports that are not ``known``, sorted; costs
-        are none."""
+        """Return the names of metrics in reports that are not ``known``, sorted; costs are none."""
         query = (
             "SELECT DISTINCT each.key FROM log, json_each(log.payload, '$.metrics') AS each"
-            f" WHERE log.seq IN ({_NEWEST_REPORTS})"
+            " WHERE log.kind = 'report'"
         )
         found = {name for batch in self._batches(query) for (name,) in batch}
         return sorted(found - {*known, *SAID_OF_COUNTS})

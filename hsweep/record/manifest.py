@@ -36,8 +36,8 @@ class Manifest:
             its time, command, what was done (``kept`` or the study that trials were taken from),
             the number of trials, the changed files by the part of the code, and ``code``: digests
             that are taken for others in keys.
-        has_own_training: whether trials are trained by the user's own function or command, which
-            may report metrics beside ``metrics``.
+        training: the user's own function or command that trains the trials, and may report metrics
+            beside ``metrics``; empty where this project's loop does.
         own_folders: folders with packages of the user's that are called like this project's
             (see ``hsweep.own_packages``).
     """
@@ -67,7 +67,7 @@ class Manifest:
     revisions: Sequence[Mapping[str, Any]] = field(default_factory=list)
     accepted: Sequence[Mapping[str, Any]] = field(default_factory=list)
     own_folders: Sequence[str] = field(default_factory=list)
-    has_own_training: bool = False
+    training: str = ""
 
     @property
     def accepted_code(self) -> dict[str, str]:

@@ -219,7 +219,7 @@ class Study:
         trials that are no longer part of it."""
         with self.journal() as journal, journal.snapshot():
             metrics = self.manifest.metrics
-            if self.manifest.has_own_training:
+            if self.manifest.training:
                 metrics = [*metrics, *journal.further_metrics(metrics)]
             yield StudyTables(journal, self.name, metrics, orphaned=orphaned)
 
@@ -238,6 +238,8 @@ class Study:
         running = self.is_running()
         with self.journal() as journal, journal.snapshot():
             totals = journal.totals()
+            if self.manifest.training:  # when it waits for data is not known
+                totals["data_wait_share"] = None
             search_end = journal.meta(SEARCH_END)
         is_complete = not (totals[TrialStatus.PLANNED] or totals[TrialStatus.RUNNING])
         state = "running" if running else "complete" if is_complete else "interrupted"

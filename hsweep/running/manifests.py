@@ -8,9 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hsweep.design.own_training import TRAINING_PARTS, OwnTask
 from hsweep.design.trial import Trial
 from hsweep.errors import UserError
 from hsweep.own_packages import folders_in_use
+from hsweep.planning.code import files_of
 from hsweep.planning.content import describe
 from hsweep.planning.extension import Extension
 from hsweep.planning.prepare import Prepared
@@ -51,7 +53,7 @@ def new_manifest(
         created=time.time(),
         provenance=provenance,
         points=[dict(point) for point in options.points],
-        has_own_training=sweep.train is not None,
+        training="" if sweep.train is None else sweep.own_task().text,
         probe=describe(sweep.probe),
     )
 
@@ -69,8 +71,18 @@ def extension_entry(extension: Extension, sweep_file: Path) -> dict[str, Any]:
 def _provenance(sweep_file: Path, trials: Sequence[Trial]) -> dict[str, Any]:
     return {
         **collect(command=["hsweep", *sys.argv[1:]], sweep_file=sweep_file),
+        **_own_training(trials[0]),
         "data": _tasks(trials),
     }
+
+
+def _own_training(trial: Trial) -> dict[str, Any]:
+    """Return what is recorded of training of the user's own: what it is, and its code."""
+    if not isinstance(trial.task, OwnTask):
+        return {}
+    code = trial.parts[TRAINING_PARTS[trial.task.part]]
+    about = {**describe(trial.task), "code": code, "files": sorted(files_of(code) or ())}
+    return {"training": about}
 
 
 def _tasks(trials: Sequence[Trial]) -> list[dict[str, Any]]:
@@ -93,7 +105,7 @@ def _tasks(trials: Sequence[Trial]) -> list[dict[str, Any]]:
         found.append(
             {
                 "task": describe(task),
-                "fingerprint": task.fingerprint(),
+                **({"fingerprint": fingerprint} if (fingerprint := task.fingerprint()) else {}),
                 **({"chance": chances} if chances else {}),
                 **({"at": at} if at else {}),
             }

@@ -69,6 +69,7 @@ class Reuse:
         probe: what this study measures of its models' attention.
         only: keys of the trials to look for; None for all.
         accepts_code: other code counts as the same.
+        rungs: units at which early stopping decides.
         taken: the study that trained each trial that was taken, by key.
         num_compared: trials that are finished elsewhere and not taken, since times are compared.
         accepted: what was taken in spite of other code, as it is to be recorded.
@@ -82,6 +83,7 @@ class Reuse:
     probe: Conditioning | None = None
     only: frozenset[str] | None = None
     accepts_code: bool = False
+    rungs: frozenset[int] = frozenset()
     taken: dict[str, str] = field(default_factory=dict)
     num_compared: int = 0
     accepted: list[dict[str, Any]] = field(default_factory=list)
@@ -130,7 +132,8 @@ class Reuse:
     def _measured_alike(self, other: Manifest) -> bool:
         # What a probe looks at is no part of a trial's key.
         same_probe = self.probe is None or other.probe == describe(self.probe)
-        return same_probe and set(self.manifest.metrics) <= set(other.metrics)
+        has_metrics = set(self.manifest.metrics) <= set(other.metrics)
+        return same_probe and (has_metrics or bool(other.training))
 
     def _take(
         self,
@@ -187,11 +190,20 @@ class Reuse:
 
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
         """Return the reports as this study would have recorded them; none where one is missing."""
-        if [report.unit for report in reports] != trial.budget.report_units():
+        if not self._are_complete(trial, reports):
             return []
         if self.probe is None:
             reports = [replace(each, payload=_without_probe(each.payload)) for each in reports]
         return reports if reports[-1].payload["metrics"][self.manifest.metric] is not None else []
+
+    def _are_complete(self, trial: Trial, reports: Sequence[LogRow]) -> bool:
+        """Whether reports are all that this study asks for; one's own training may leave out units
+        at which nothing is decided."""
+        units = [report.unit for report in reports]
+        if trial.model is not None:
+            return units == trial.budget.report_units()
+        is_decided = all(self.manifest.metric in report.payload["metrics"] for report in reports)
+        return units[-1:] == [trial.budget.amount] and self.rungs <= set(units) and is_decided
 
     def lines(self, num_trials: int) -> list[str]:
         """Return what to tell the user of a study of ``num_trials`` trials before it runs."""
@@ -232,6 +244,7 @@ def reuse_for(
     only: frozenset[str] | None,
     is_wanted: bool,
     accepts_code: bool = False,
+    rungs: frozenset[int] = frozenset(),
 ) -> Reuse | None:
     """Return what takes trials from other studies; None if this study shall train all itself.
 
@@ -241,7 +254,7 @@ def reuse_for(
         journal.set_meta(_ASKED, "no")
     if journal.meta(_ASKED) == "no":
         return None
-    return Reuse(journal, home, study.manifest, probe, only, accepts_code)
+    return Reuse(journal, home, study.manifest, probe, only, accepts_code, rungs)
 
 
 def compared_times(question: Mapping[str, Any] | None) -> list[str]:

@@ -174,6 +174,8 @@ def _train(
         given_up = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)
         keys = [row.key for row in journal.trials() if row.status in given_up]
         journal.reopen(keys, "asked for again")
+    stopping = plan.sweep.early_stopping
+    rungs = frozenset(stopping.milestones(plan.sweep.budget) if stopping is not None else ())
     reuse = reuse_for(
         study,
         journal,
@@ -182,6 +184,7 @@ def _train(
         only=job.only,
         is_wanted=options.reuse,
         accepts_code=options.accept_code,
+        rungs=rungs,
     )
     coordinator = _coordinator(study, journal, job, reuse)
     if options.report_timeout is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from hsweep.record.rows import TrialRow
+from hsweep.redaction import redact
 
 if TYPE_CHECKING:
     from hsweep.record.manifest import Manifest
@@ -16,6 +17,9 @@ STUDY_ID: Final = "hsweep.study_id"
 
 # MLflow allows 250; the rest is room for a prefix.
 _LONGEST_NAME: Final = 240
+
+_LONGEST_VALUE: Final = 5000
+"""Characters of a tag; MLflow itself takes 8,000, databases and older servers less."""
 
 
 def safe_names(names: Iterable[str]) -> dict[str, str]:
@@ -54,6 +58,12 @@ def run_params(trial: TrialRow) -> dict[str, str]:
     return {names[name]: str(value) for name, value in values.items()}
 
 
+def acceptable(value: str) -> str:
+    """Return a tag's value without secrets and not too long for a store."""
+    value = redact(value)
+    return value if len(value) <= _LONGEST_VALUE else f"{value[: _LONGEST_VALUE - 4]} ..."
+
+
 def study_tags(manifest: "Manifest") -> dict[str, str]:
     identity = f"{manifest.name}\n{manifest.created!r}"
     tags = {
@@ -61,6 +71,8 @@ def study_tags(manifest: "Manifest") -> dict[str, str]:
         "hsweep.preset": manifest.preset,
         STUDY_ID: hashlib.sha256(identity.encode()).hexdigest()[:32],
     }
+    if manifest.training:
+        tags["hsweep.training"] = acceptable(manifest.training)
     for name in ("tool", "sweep"):
         if state := manifest.provenance.get(name):
             tags[f"hsweep.{name}_commit"] = state["commit"] + ("-dirty" if state["dirty"] else "")

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hsweep.design.trial import TrialStatus
 from hsweep.record.rows import LogRow, TrialRow
-from hsweep.redaction import redact
-from hsweep.tracking.names import run_params, safe_names
+from hsweep.tracking.names import acceptable, run_params, safe_names
 from hsweep.tracking.store import milliseconds
 
 if TYPE_CHECKING:
@@ -22,9 +21,6 @@ RUN_STATUS: Final = {
     TrialStatus.FAILED: "FAILED",
     TrialStatus.TOO_LARGE: "FAILED",
 }
-
-_LONGEST_VALUE: Final = 5000
-"""Characters of a tag; MLflow itself takes 8,000, databases and older servers less."""
 
 
 @dataclass(slots=True)
@@ -68,7 +64,7 @@ class RunRows:
             values |= {name: self.status.payload[name] for name in ("status", "reason")}
             origins = {"reused_from": trial.reused_from, "continues": trial.continues}
             values |= {name: value for name, value in origins.items() if value}
-        return [RunTag(f"hsweep.{name}", _acceptable(value)) for name, value in values.items()]
+        return [RunTag(f"hsweep.{name}", acceptable(value)) for name, value in values.items()]
 
 
 def by_trial(rows: Iterable[LogRow]) -> dict[str, RunRows]:
@@ -82,12 +78,6 @@ def by_trial(rows: Iterable[LogRow]) -> dict[str, RunRows]:
             run.status = row
             run.orphaned = row.payload.get("orphaned", run.orphaned)
     return found
-
-
-def _acceptable(value: str) -> str:
-    """Return a tag's value without secrets and not too long for a store."""
-    value = redact(value)
-    return value if len(value) <= _LONGEST_VALUE else f"{value[: _LONGEST_VALUE - 4]} ..."
 
 
 def _metrics(report: LogRow, prefix: str = "") -> "list[Metric]":

@@ -1,0 +1,332 @@
+"""Trials of a user's own training before any of them trains: keys, costs, refusals."""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hsweep.errors import UserError
+from hsweep.planning.code import SWEEP_FILE, changed_files, files_of
+from hsweep.planning.options import SweepOptions
+from hsweep.planning.plan import Plan
+from hsweep.planning.prepare import prepare
+
+Project = Callable[..., Plan]
+
+FUNCTION = {
+    "sweep.py": '''"""A note."""
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from hsweep import *
+from own_helper import curve
+
+RATE = 2
+
+def scale(x):
+    """Words."""
+    return RATE * x
+
+def other(x):
+    return x
+
+def smooth(x):
+    return x
+
+def train(point, run, rate=0.1, shape=scale):
+    # here
+    run.report(run.budget, top1=scale(curve(point["heads"])), loss=1.0)
+
+@dataclass(frozen=True)
+class Trainer:
+    rate: float = 0.1
+
+    def __call__(self, point, run):
+        return train(point, run, self.rate)
+
+def made(rate):
+    def inner(point, run):
+        return train(point, run, rate)
+
+    return inner
+
+def cost(point):
+    return 1000 * point["heads"]
+
+SWEEP = Sweep(name="own", space=grid(heads=(1, 2, 4)), train=train, metric="top1", goal="max",
+              budget=epochs(2), depends_on=["data"])
+''',
+    "own_helper.py": "from own_deeper import half\ndef curve(x):\n    return half(x)\n",
+    "own_deeper.py": "def half(x):\n    return x / 2\n",
+    "own_unused.py": "VALUE = 1\n",
+    "data/one.txt": "one",
+    "data/two.txt": "two",
+}
+SCRIPT = {
+    "sweep.py": """from hsweep import *
+
+SWEEP = Sweep(name="own", space=grid(heads=(1, 2), config=("a.ini", "b.ini")),
+              train=command("python src/train.py --heads {heads} --config src/{config} {folder}"),
+              metric="top1", goal="max", budget=epochs(2))
+""",
+    "src/train.py": "import os\nimport own_part\nimport models\nprint(1)  # here\n",
+    "src/own_part.py": "from own_package import gain\n",
+    "src/own_package/__init__.py": "gain = 1\n",
+    "src/own_package/__main__.py": "import own_package.inner\n",
+    "src/own_package/inner.py": "x = 1\n",
+    "src/models.py": "width = 1\n",
+    "src/other.py": "width = 1\n",
+    "src/a.ini": "a",
+    "src/b.ini": "b",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """Write a project, some of its text replaced, and plan it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def forget() -> None:
+        for name in [name for name in sys.modules if name.startswith(("own_", "hsweep_sweep_"))]:
+            del sys.modules[name]
+        importlib.invalidate_caches()
+
+    def planned(
+        files: Mapping[str, str],
+        file: str = "sweep.py",
+        old: str = "",
+        new: str = "",
+        **options: Any,
+    ) -> Plan:
+        forget()
+        assert old in files[file]
+        for path, text in {**files, file: files[file].replace(old, new, 1)}.items():
+            (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
+            (tmp_path / path).write_text(text)
+        return prepare(tmp_path / "sweep.py", SweepOptions(**options)).plan
+
+    yield planned
+    forget()
+
+
+def differing(one: Plan, other: Plan) -> set[str]:
+    """Return the parts in which the first trials of two plans differ."""
+    first, second = one.trials[0].parts, other.trials[0].parts
+    assert (one.trials[0].key == other.trials[0].key) == (first == second)
+    return {part for part in first.keys() | second.keys() if first.get(part) != second.get(part)}
+
+
+CODE = "training_function_code"
+
+
+class TestKeysOfAFunction:
+    @pytest.mark.parametrize(
+        ("file", "old", "new", "part"),
+        [
+            ("sweep.py", "RATE = 2", "RATE = 3", CODE),
+            ("sweep.py", "RATE * x", "RATE + x", CODE),
+            ("sweep.py", "loss=1.0", "loss=2.0", CODE),
+            ("own_helper.py", "half(x)", "half(2 * x)", CODE),
+            ("own_deeper.py", "x / 2", "x / 3", CODE),
+            ("data/two.txt", "two", "three", "data"),
+            ("sweep.py", "epochs(2)", "epochs(3)", "budget"),
+        ],
+    )
+    def test_what_a_trial_runs_and_reads_counts(
+        self, project: Project, file: str, old: str, new: str, part: str
+    ) -> None:
+        before, after = project(FUNCTION), project(FUNCTION, file, old, new)
+        assert differing(before, after) == {part}
+        if part == CODE:
+            was, now = (files_of(plan.trials[0].parts[CODE]) for plan in (before, after))
+            assert was is not None
+            assert now is not None
+            assert changed_files(was, now) == [SWEEP_FILE if file == "sweep.py" else file]
+
+    @pytest.mark.parametrize(
+        ("file", "old", "new"),
+        [
+            ("sweep.py", '"""A note."""', '"""Another."""'),
+            ("sweep.py", '"""Words."""', '"""Other words."""'),
+            ("sweep.py", "# here", "# there"),
+            ("sweep.py", "def other(x):\n    return x", "def other(x):\n    return 2 * x"),
+            ("sweep.py", 'goal="max"', 'goal="max", describe=cost, max_failures=1'),
+            ("sweep.py", "epochs(2)", "epochs(2), metrics=[Metric('loss', 'min', 'loss', '')]"),
+            ("sweep.py", "(1, 2, 4)", "(1, 2)"),
+            ("own_unused.py", "1", "2"),
+        ],
+    )
+    def test_nothing_else_does(self, project: Project, file: str, old: str, new: str) -> None:
+        assert differing(project(FUNCTION), project(FUNCTION, file, old, new)) == set()
+
+    @pytest.mark.parametrize(
+        ("train", "changed", "part"),
+        [
+            ("partial(train, rate=0.1)", "partial(train, rate=0.2)", "training_function"),
+            ("partial(train, shape=scale)", "partial(train, shape=smooth)", "training_function"),
+            ("Trainer()", "Trainer(0.2)", "training_function"),
+            ("made(0.1)", "made(0.2)", "training_function"),
+            ("partial(train, shape=torch.nn.Tanh)", "partial(train, shape=torch.nn.ReLU)",
+             "training_function"),
+        ],
+    )  # fmt: skip
+    def test_what_a_function_is_given_counts(
+        self, project: Project, train: str, changed: str, part: str
+    ) -> None:
+        plans = [
+            project(FUNCTION, old="train=train", new=f"train={each}") for each in (train, changed)
+        ]
+        assert part in differing(*plans)
+        assert len({trial.key for plan in plans for trial in plan.trials}) == 6
+
+    def test_code_that_an_argument_brings_counts(self, project: Project) -> None:
+        given = dict(FUNCTION)
+        given["sweep.py"] = FUNCTION["sweep.py"].replace(
+            "train=train", "train=partial(train, shape=smooth)"
+        )
+        changed = project(
+            given, old="def smooth(x):\n    return x", new="def smooth(x):\n    return 1"
+        )
+        assert differing(project(given), changed) == {CODE}
+
+
+class TestKeysOfACommand:
+    @pytest.mark.parametrize(
+        ("file", "old", "new", "part"),
+        [
+            ("sweep.py", "--heads", "--num-heads", "command"),
+            ("src/train.py", "print(1)", "print(2)", "script"),
+            ("src/own_part.py", "gain", "gain as other", "script"),
+            ("src/own_package/__init__.py", "1", "2", "script"),
+            ("src/models.py", "1", "2", "script"),
+            ("src/a.ini", "a", "other", "script"),
+        ],
+    )
+    def test_its_line_and_what_it_names_and_imports_count(
+        self, project: Project, file: str, old: str, new: str, part: str
+    ) -> None:
+        assert differing(project(SCRIPT), project(SCRIPT, file, old, new)) == {part}
+
+    @pytest.mark.parametrize(
+        ("file", "old", "new"),
+        [
+            ("src/train.py", "# here", "# there"),
+            ("src/other.py", "1", "2"),
+            ("src/b.ini", "b", "x"),
+        ],
+    )
+    def test_nothing_else_does(self, project: Project, file: str, old: str, new: str) -> None:
+        before, after = project(SCRIPT), project(SCRIPT, file, old, new)
+        assert differing(before, after) == set()
+        changed = [
+            one.point
+            for one, two in zip(before.trials, after.trials, strict=True)
+            if one.key != two.key
+        ]
+        assert all(point["config"] == "b.ini" for point in changed)
+        assert bool(changed) == (file == "src/b.ini")
+
+    def test_a_module_is_code_too(self, project: Project) -> None:
+        """``python -m own_package`` from the folder ``src``."""
+        module = dict(SCRIPT)
+        module["sweep.py"] = SCRIPT["sweep.py"].replace(
+            'src/train.py --heads {heads} --config src/{config} {folder}")',
+            '-m own_package --heads {heads} --config {config}", folder="src")',
+        )
+        plan = project(module)
+        assert differing(plan, project(module, "src/own_package/inner.py", "1", "2")) == {"script"}
+        assert differing(plan, project(module, "src/train.py", "1", "2")) == set()
+
+
+class TestCosts:
+    @pytest.mark.parametrize(
+        ("returned", "num_params", "flops", "memory"),
+        [
+            ("7 * point['heads']", 7, None, None),
+            ("torch.nn.Linear(3, point['heads'], device='meta')", 4, None, None),
+            ("Cost(7, flops_per_example=5, train_memory_bytes=2**30)", 7, 5, 2**30),
+            ("Cost(torch.tensor(7), train_memory_bytes=9)", 7, None, 9),
+            ("__import__('models.base').base.Counts({'mlp': 7}, 5, 1)", 7, 5, None),
+            (
+                "__import__('models.vit').vit.ViT(embed_dim=8, depth=1, heads=2)",
+                None, None, None,
+            ),
+        ],
+    )  # fmt: skip
+    def test_describe_says_them_in_several_ways(
+        self, project: Project, returned: str, num_params: int | None, flops: Any, memory: Any
+    ) -> None:
+        described = described_by(project, f"return {returned}")
+        first = described.to_json()["trials"][0]
+        if num_params is not None:
+            costs = (first["num_params"], first.get("flops_per_example"))
+            assert (*costs, first.get("train_memory_bytes")) == (num_params, flops, memory)
+        else:
+            assert first["num_params"] > 0
+            assert first["flops_per_example"] > 0
+
+    def test_an_impossible_point_is_skipped_and_bounds_and_devices_go_by_costs(
+        self, project: Project
+    ) -> None:
+        body = "if point['heads'] == 2: raise ValueError('odd heads only')\n    return "
+        plan = described_by(project, f"{body}Cost(point['heads'], 9, 1000)", max_params=3)
+        assert [trial.point["heads"] for trial in plan.trials] == [1]
+        assert [skipped.reason for skipped in plan.skipped] == [
+            "odd heads only", "num_params 4 is above --max-params 3"
+        ]  # fmt: skip
+        memory = "return Cost(1, train_memory_bytes=1000)"
+        automatic = described_by(project, memory, settings=[("gpus", ["auto"])])
+        assert automatic.trials[0].resources.is_auto
+
+    @pytest.mark.parametrize(
+        ("body", "options", "message"),
+        [
+            ("return 'many'", {}, "describe must return a number of parameters, a Cost"),
+            ("return -1", {}, "at least 0, not -1"),
+            ("raise KeyError('x')", {}, "describe function failed at {'heads': 1}: KeyError"),
+            ("return 5", {"max_flops": 3}, "--max-flops bounds flops_per_example, which is not"),
+            ("return 5", {"settings": [("gpus", ["auto"])]}, "train_memory_bytes=..."),
+        ],
+    )
+    def test_what_is_not_known_or_wrong_is_refused(
+        self, project: Project, body: str, options: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(UserError, match=message.replace("(", r"\(").replace("{", r"\{")):
+            described_by(project, body, **options)
+
+    def test_without_describe_totals_are_unknown(self, project: Project) -> None:
+        totals = project(FUNCTION).totals()
+        assert [totals[f"{end}_params"] for end in ("min", "max")] == [None, None]
+        assert totals["max_train_memory_bytes"] is None
+
+
+def described_by(project: Project, body: str, **options: Any) -> Plan:
+    files = dict(FUNCTION)
+    files["sweep.py"] = FUNCTION["sweep.py"].replace('return 1000 * point["heads"]', body)
+    return project(files, old="train=train", new="train=train, describe=cost", **options)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("point, run, rate=0.1, shape=scale", "point", "two arguments, train.* too many"),
+        ("train=train", "train=partial(train, bad=1)", "two arguments"),
+        ("train=train", "train=Trainer", "must be a function"),
+        ("train=train", "train=Trainer().__call__", "must be a function"),
+        ("train=train", "train=partial(train, rate=float('nan'))", "finite"),
+        ("train=train", "train=partial(train, rate=object())", "argument of a training function"),
+        ('["data"]', '["data", "absent"]', "absent, which is not there"),
+        ('["data"]', '"data"', "tuple or list of paths"),
+    ],
+)
+def test_what_cannot_train_is_refused_before_anything_starts(
+    project: Project, old: str, new: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        project(FUNCTION, old=old, new=new)
