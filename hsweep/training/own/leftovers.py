@@ -5,8 +5,8 @@ the standard library::
 
     python -I -S leftovers.py WORKER_PID MARK
 
-Its standard input is the worker's: a line asks for the end of what the function has left running.
-When the worker dies, it ends that unasked. Its standard output ends when nothing is left.
+Its standard input is the worker's: a line says that all is done. When the worker dies without one,
+the program kills what is left.
 
 It finds a process that runs another program by the mark in its environment, and a fork of the
 worker by the worker's end of that standard input, which only forks have. So a program that was
@@ -37,33 +37,31 @@ class Leftovers:
     """The processes that a function starts from here on: ended by ``end``, or with this process."""
 
     def __init__(self) -> None:
-        mark = uuid.uuid4().hex
+        self._mark = uuid.uuid4().hex
         self._watcher = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, str(os.getpid()), mark],
+            [sys.executable, "-I", "-S", __file__, str(os.getpid()), self._mark],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             bufsize=0,
         )
-        os.environ[MARK_VARIABLE] = mark
+        os.environ[MARK_VARIABLE] = self._mark
 
     def end(self) -> None:
         """Kill what is left.
 
         Raises:
-            OSError: something cannot be killed.
+            OSError: something cannot be killed; names the processes.
         """
         os.environ.pop(MARK_VARIABLE, None)
-        with self._watcher:  # closes the pipes
-            assert self._watcher.stdin is not None
-            assert self._watcher.stdout is not None
-            with contextlib.suppress(BrokenPipeError):  # it was killed
-                self._watcher.stdin.write(b"\n")
-            ended = select.poll()
-            ended.register(self._watcher.stdout)
-            if not ended.poll(_ENDING_SECONDS * 1000):
-                raise OSError("processes that the training function has started cannot be killed")
+        with self._watcher as watcher:  # closes the pipe, and waits for the one it leaves its place
+            assert watcher.stdin is not None
+            try:
+                _end_all(self._mark, watcher.stdin.fileno(), {os.getpid()}, with_helpers=False)
+            finally:
+                with contextlib.suppress(BrokenPipeError):  # it was killed
+                    watcher.stdin.write(b"\n")
 
 
 def main() -> None:
@@ -81,36 +79,41 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     ready = select.select(watched, [], [])[0] if watched else []
-    is_alive = control in ready and os.read(control, 1) != b""
-    _end_all(worker, f"{MARK_VARIABLE}={mark}".encode(), is_alive=is_alive)
+    if control not in ready or not os.read(control, 1):
+        _end_all(mark, control, set(), with_helpers=True)
 
 
-def _end_all(worker: int, mark: bytes, *, is_alive: bool) -> None:
-    spared = {os.getpid(), worker} if is_alive else {os.getpid()}
-    pipe = _link(Path(f"/proc/self/fd/{sys.stdin.fileno()}"))
+def _end_all(mark: str, pipe: int, spared: set[int], *, with_helpers: bool) -> None:
+    """Kill the processes with the mark or the pipe, until there are none."""
+    marked = f"{MARK_VARIABLE}={mark}".encode()
+    link = _link(Path(f"/proc/self/fd/{pipe}"))
+    spared = {os.getpid(), *spared}
     found: set[int] = set()
+    deadline = time.monotonic() + _ENDING_SECONDS
     while True:
-        before, found = found, _of_worker(mark, pipe, with_helpers=not is_alive) - spared
+        before, found = found, _found(marked, link, spared, with_helpers=with_helpers)
         if not found:
             return
         # Seen once it may be a program of the worker's own, about to begin.
         for pid in found & before:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise OSError(f"processes of the training function cannot be killed: {sorted(found)}")
         time.sleep(_AGAIN_SECONDS)
 
 
-def _of_worker(mark: bytes, pipe: str, *, with_helpers: bool) -> set[int]:
+def _found(marked: bytes, link: str, spared: set[int], *, with_helpers: bool) -> set[int]:
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
         # Another user's, or it has ended meanwhile.
         with contextlib.suppress(OSError):
-            is_marked = mark in (process / "environ").read_bytes().split(b"\0")
-            if is_marked or any(_link(each) == pipe for each in (process / "fd").iterdir()):
+            is_its = marked in (process / "environ").read_bytes().split(b"\0")
+            if is_its or any(_link(each) == link for each in (process / "fd").iterdir()):
                 command = (process / "cmdline").read_bytes()
                 if with_helpers or not any(name in command for name in _HELPERS):
                     found.add(int(process.name))
-    return found
+    return found - spared
 
 
 def _link(path: Path) -> str:
