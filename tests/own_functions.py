@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -16,6 +16,8 @@ import torch
 
 from hsweep import Asha, Point, Run, StopTrial, Sweep, epochs, grid
 
+DEADLINE_SECONDS = 60
+"""Far above what anything here takes."""
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
@@ -42,8 +44,9 @@ class Walk:
         keeps: what a report's checkpoint is.
         resumes: whether it goes on from its checkpoint.
         traces: where it leaves ``trained-UNIT`` for each unit, and looks for what it shall do: a
-            file ``kill-UNIT`` there kills its process before the report of that unit, once; after
-            ``wait-UNIT`` it waits there for ``go``.
+            file ``kill-UNIT`` there kills its process before the report of that unit, once;
+            ``family-UNIT`` has it start processes there, once; with ``wait-UNIT`` it does so and
+            then waits for ``go``.
     """
 
     keeps: Literal["folder", "file", "nothing"] = "folder"
@@ -72,6 +75,9 @@ class Walk:
         traces = Path(self.traces)
         with (traces / f"trained-{unit}").open("a") as trace:
             trace.write("x")
+        if (family := traces / f"family-{unit}").exists():
+            family.unlink()
+            start_family(traces)
         if (kill := traces / f"kill-{unit}").exists():
             kill.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -86,6 +92,14 @@ def running(folder: Path) -> set[int]:
     """The numbers of the processes, told by files ``pid-NUMBER``, that have not ended."""
     pids = {int(file.name.partition("-")[2]) for file in folder.glob("pid-*")}
     return {pid for pid in pids if is_running(pid)}
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Poll until something is so."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s"
+        time.sleep(0.02)
 
 
 def is_running(pid: int) -> bool:
@@ -113,7 +127,7 @@ def start_family(folder: Path) -> None:
                 signal.pause()
         if is_daemon:
             os.waitpid(child, 0)
-    while len(list(folder.glob("pid-*"))) < 4:
+    while len(list(folder.glob("pid-*"))) % 4:
         time.sleep(0.01)
 
 
@@ -298,3 +312,21 @@ def one_after_another(histories: Mapping[str, list[Any]]) -> bool:
         [unit for unit, *_ in history] == list(range(1, len(history) + 1))
         for history in histories.values()
     )
+
+
+@dataclass(frozen=True)
+class Troubled:
+    """Walks, with or without trouble, or ends its process, by the ``deed`` of its point.
+
+    Attributes:
+        folder: with a folder for each deed, where traces are left (see ``Walk``).
+    """
+
+    folder: str
+
+    def __call__(self, point: Point, run: Run) -> None:
+        traces = str(Path(self.folder, point.deed))
+        if point.deed in ("walks", "walks_bare"):
+            Walk("folder" if point.deed == "walks" else "nothing", traces=traces)(point, run)
+        else:
+            getattr(Bad(traces), point.deed)(run)

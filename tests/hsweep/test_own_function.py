@@ -22,6 +22,7 @@ from own_functions import (
     one_after_another,
     own_sweep,
     running,
+    until,
 )
 from tiny_runs import assignment_of, coordinating, histories, planned
 
@@ -36,7 +37,6 @@ from hsweep.training.worker_queue import BrokenWorkerError, TrialError, WorkerQu
 
 TESTS = Path(__file__).resolve().parents[1]
 IMPORTED = (TESTS.parent, TESTS, TESTS / "hsweep")
-DEADLINE_SECONDS = 60
 
 
 def trial_of(train: Any, **changes: Any) -> Any:
@@ -67,16 +67,6 @@ def ended_by(train: Any, folder: Path, **more: Any) -> BaseException:
     with pytest.raises(BaseException) as caught:
         trained(replace(assignment_of(trial_of(train), folder / "checkpoints"), **more))
     return caught.value
-
-
-def until_gone(folder: Path) -> None:
-    """Return once the family there has ended."""
-    gone = threading.Event()
-    for _ in range(DEADLINE_SECONDS * 20):
-        if not running(folder):
-            return
-        gone.wait(0.05)
-    raise AssertionError(f"still running: {running(folder)}")
 
 
 class TestResuming:
@@ -480,14 +470,11 @@ def test_what_a_function_has_started_ends_with_a_process_that_is_killed(tmp_path
         [sys.executable, "-c", KILLED, str(tmp_path)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, IMPORTED))},
     )
-    gone = threading.Event()
-    while not list(tmp_path.glob("waiting-*")):
-        assert killed.poll() is None
-        gone.wait(0.05)
+    until(lambda: killed.poll() is not None or bool(list(tmp_path.glob("waiting-*"))))
     assert len(running(tmp_path)) == 4
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    until_gone(tmp_path)
+    until(lambda: not running(tmp_path))
 
 
 def test_helpers_of_libraries_serve_the_next_trial(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ class Leftovers:
             start_new_session=True,
             bufsize=0,
         )
+        self._since = _start_of(self._watcher.pid)
         os.environ[MARK_VARIABLE] = self._mark
 
     def end(self) -> None:
@@ -58,7 +59,7 @@ class Leftovers:
         with self._watcher as watcher:  # closes the pipe, and waits for the one it leaves its place
             assert watcher.stdin is not None
             try:
-                _end_all(self._mark, watcher.stdin.fileno(), {os.getpid()}, with_helpers=False)
+                _end_all(self._mark, watcher.stdin.fileno(), self._since, with_helpers=False)
             finally:
                 with contextlib.suppress(BrokenPipeError):  # it was killed
                     watcher.stdin.write(b"\n")
@@ -66,7 +67,7 @@ class Leftovers:
 
 def main() -> None:
     worker, mark, control = int(sys.argv[1]), sys.argv[2], sys.stdin.fileno()
-    watched = [control]
+    watched, since = [control], _start_of(os.getpid())
     try:
         watched.append(os.pidfd_open(worker))
     except ProcessLookupError:
@@ -80,18 +81,17 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     ready = select.select(watched, [], [])[0] if watched else []
     if control not in ready or not os.read(control, 1):
-        _end_all(mark, control, set(), with_helpers=True)
+        _end_all(mark, control, since, with_helpers=True)
 
 
-def _end_all(mark: str, pipe: int, spared: set[int], *, with_helpers: bool) -> None:
+def _end_all(mark: str, pipe: int, since: int, *, with_helpers: bool) -> None:
     """Kill the processes with the mark or the pipe, until there are none."""
     marked = f"{MARK_VARIABLE}={mark}".encode()
-    link = _link(Path(f"/proc/self/fd/{pipe}"))
-    spared = {os.getpid(), *spared}
+    link = _link(f"/proc/self/fd/{pipe}")
     found: set[int] = set()
     deadline = time.monotonic() + _ENDING_SECONDS
     while True:
-        before, found = found, _found(marked, link, spared, with_helpers=with_helpers)
+        before, found = found, _found(marked, link, since, with_helpers=with_helpers)
         if not found:
             return
         # Seen once it may be a program of the worker's own, about to begin.
@@ -103,22 +103,38 @@ def _end_all(mark: str, pipe: int, spared: set[int], *, with_helpers: bool) -> N
         time.sleep(_AGAIN_SECONDS)
 
 
-def _found(marked: bytes, link: str, spared: set[int], *, with_helpers: bool) -> set[int]:
+def _found(marked: bytes, link: str, since: int, *, with_helpers: bool) -> set[int]:
+    """Return the processes of the function; ``since`` spares looking into older ones."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
+        pid = int(process.name)
         # Another user's, or it has ended meanwhile.
         with contextlib.suppress(OSError):
+            if pid == os.getpid() or _start_of(pid) < since:
+                continue
             is_its = marked in (process / "environ").read_bytes().split(b"\0")
-            if is_its or any(_link(each) == link for each in (process / "fd").iterdir()):
+            if is_its or any(_link(str(each)) == link for each in (process / "fd").iterdir()):
                 command = (process / "cmdline").read_bytes()
                 if with_helpers or not any(name in command for name in _HELPERS):
-                    found.add(int(process.name))
-    return found - spared
+                    found.add(pid)
+    return found
 
 
-def _link(path: Path) -> str:
+def _start_of(pid: int) -> int:
+    """Return when a process started, in the system's own unit; 0 where it does not say.
+
+    Raises:
+        OSError: it has ended.
+    """
+    if not Path("/proc/self").exists():
+        return 0
+    # "pid (name) state ...", and the name may hold anything.
+    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+
+
+def _link(path: str) -> str:
     try:
-        return str(path.readlink())
+        return str(Path(path).readlink())
     except OSError:
         return ""
 
