@@ -167,6 +167,10 @@ class Bad:
         run.report(6, loss=1)
         run.report(7, loss=1)
 
+    def tidies_up(self, run: Run) -> None:
+        run.report(6, loss=1)
+        (Path(self.folder) / "tidy").touch()
+
     def catches_a_refusal(self, run: Run) -> None:
         for unit in range(7):
             try:
@@ -205,6 +209,9 @@ class Bad:
 
     def exits(self, run: Run) -> None:
         sys.exit("no data")
+
+    def interrupts(self, run: Run) -> None:
+        raise KeyboardInterrupt
 
     def stops_by_itself(self, run: Run) -> None:
         run.report(1, loss=1)

@@ -239,7 +239,7 @@ def test_what_a_run_says(tmp_path: Path) -> None:
 
 SAYS = {
     "does_not_report": "UserError: the training function returned without a report, and its budget "
-    "is 6 epochs: it has to report unit 6 last",
+    "is 6 epochs: it has to report unit 6 last$",
     "returns_early": "the training function returned after unit 2",
     "goes_back": "up to the budget of 6 epochs: unit 2 cannot follow unit 2 at .*own_functions.py:",
     "goes_beyond": "reports go forward, up to the budget of 6 epochs: unit 7 cannot follow unit 0",
@@ -254,7 +254,8 @@ SAYS = {
     "reports_a_column": "metric 'wall_seconds' of a report: the name has a meaning of its own in",
     "reports_an_odd_name": "a metric's name is made of .*; not 'top@5'",
     "raises": "KeyError: 'heads' at .*own_functions.py:",
-    "exits": r"the training function called sys.exit\('no data'\) after unit 0",
+    "exits": r"called sys.exit\('no data'\) after unit 0; .* at .*own_functions.py:",
+    "interrupts": "the training function raised KeyboardInterrupt at .*own_functions.py:",
     "stops_by_itself": "the training function raised StopTrial after unit 1, and the trial was not",
     "has_no_checkpoint": "checkpoint is a folder or a file that is there; .*none is not",
     "prints_to_a_closed_pipe": "BrokenPipeError: .*Broken pipe at .*own_functions.py:",
@@ -284,6 +285,7 @@ def test_each_bad_function_is_told_in_the_record_and_leaves_nothing_running(
     finished = {deed: row.unit for deed, row in rows.items() if row.status == "finished"}
     assert finished == {
         "goes_on_after_the_end": 6, "leaves_processes": 6, "changes_the_process": 6,
+        "tidies_up": 6,
     }  # fmt: skip
     for deed, unit in (("is_not_a_number", 2), ("is_infinite", 1)):
         assert (rows[deed].status, rows[deed].unit) == ("diverged", unit)
@@ -297,6 +299,7 @@ def test_each_bad_function_is_told_in_the_record_and_leaves_nothing_running(
     assert before == (os.getcwd(), threading.active_count())  # noqa: PTH109
     assert (torch.get_default_dtype(), torch.get_num_threads()) == (torch.float32, 1)
     assert not torch.are_deterministic_algorithms_enabled()
+    assert (family / "tidy").exists()
     assert len(list(family.glob("pid-*"))) == 8
     assert running(family) == set()
     assert MARK_VARIABLE not in os.environ

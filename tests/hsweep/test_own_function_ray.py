@@ -9,7 +9,7 @@ from driving import TESTS, Workplace
 from own_functions import Troubled, one_after_another, own_sweep, running, until
 from tiny_runs import coordinating, histories, status_log, statuses
 
-from hsweep import UserError, grid
+from hsweep import grid
 from hsweep.coordination.runner import InlineRunner
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.journal import Journal
@@ -111,9 +111,9 @@ def test_a_study_whose_driver_was_killed_and_then_interrupted_ends_as_undisturbe
     assert sorted(map(len, calm.values())) == [4, 6]
 
     wait_at(workplace, 3)
-    driver = workplace.start(*run, "disturbed", "--no-dashboard")
-    driver.until(lambda: len(workplace.waiting()) == 2)
-    assert len(running(workplace.traces)) == 8
+    driver = workplace.start(*run, "disturbed", "--no-dashboard", "--max-concurrent", "1")
+    driver.until(lambda: len(workplace.waiting()) == 1)
+    assert len(running(workplace.traces)) == 4
     driver.kill()
     until(lambda: not running(workplace.traces))
     recorded = workplace.histories("disturbed")

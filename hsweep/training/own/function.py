@@ -237,7 +237,6 @@ class FunctionSession:
             self._end_function()
             return None
         else:
-            # After the last report the function may still tidy up.
             self._run.answer(goes_on=True)
         self._is_waiting = True
         event = self._run.next_event()
@@ -256,9 +255,10 @@ class FunctionSession:
     def close(self) -> None:
         """End the function, and all processes that it has started.
 
-        The report that it waits in raises ``StopTrial`` there, and so does each after it. A
-        function that does not end has ``StopTrial`` raised wherever it is, which foreign code does
-        not notice; if it goes on all the same, none of its reports returns any more.
+        After its last report it may take its time. Before, the report that it waits in raises
+        ``StopTrial`` there, and so does each after it. A function that does not end has
+        ``StopTrial`` raised wherever it is, which foreign code does not notice; if it goes on all
+        the same, none of its reports returns any more.
 
         Raises:
             FunctionGoesOnError: it has not ended.
@@ -281,10 +281,12 @@ class FunctionSession:
             # This process was interrupted while the function trains, and has no time to wait.
             run.abandon()
             return
+        is_done = self._last is not None and self._last.is_last
         if not self._is_over:
-            run.answer(goes_on=False)
+            run.answer(goes_on=is_done)
             self._is_over = True
-        thread.join(ENDING_SECONDS)
+        # After the last report the function may still tidy up.
+        thread.join(None if is_done else ENDING_SECONDS)
         if thread.is_alive():
             run.abandon()
             self._end_leftovers()  # it may wait for one
@@ -317,14 +319,19 @@ class FunctionSession:
             raise UserError(
                 f"the training function called sys.exit({error.code!r}) after unit "
                 f"{state.unit}; let it return, or raise an error"
-            ) from error
+            ).with_traceback(error.__traceback__) from error
         if isinstance(error, StopTrial) and not state.is_over:
             raise UserError(
                 f"the training function raised StopTrial after unit {state.unit}, and the trial "
                 "was not to end there; only a report raises it"
-            ) from error
-        if error is not None and not isinstance(error, StopTrial):
+            ).with_traceback(error.__traceback__) from error
+        if isinstance(error, Exception):
             raise error
+        if error is not None and not isinstance(error, StopTrial):
+            # Not to be taken for an interrupt of this process.
+            raise UserError(f"the training function raised {told(error)}").with_traceback(
+                error.__traceback__
+            ) from error
         if not state.is_over:
             done = f"after unit {state.unit}" if self._last is not None else "without a report"
             raise UserError(
