@@ -13,6 +13,7 @@ from hsweep import grid
 from hsweep.coordination.runner import InlineRunner
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.journal import Journal
+from hsweep.workspace import load_sweep
 
 prepare_ray()
 
@@ -105,13 +106,15 @@ def wait_at(workplace: Workplace, unit: int) -> None:
 def test_a_study_whose_driver_was_killed_and_then_interrupted_ends_as_undisturbed(
     workplace: Workplace,
 ) -> None:
-    run = ("run", "outside.py", "--no-reuse", "--study")
-    workplace.run(*run, "calm", "--runner", "inline")
-    calm = workplace.histories("calm")
+    undisturbed = workplace.root / "undisturbed"
+    with coordinating(load_sweep(workplace.sweep).sweep, undisturbed) as coordinator:
+        InlineRunner().run(coordinator)
+    calm = histories(undisturbed)
     assert sorted(map(len, calm.values())) == [4, 6]
 
     wait_at(workplace, 3)
-    driver = workplace.start(*run, "disturbed", "--no-dashboard", "--max-concurrent", "1")
+    options = ("--study", "disturbed", "--no-dashboard", "--max-concurrent", "1")
+    driver = workplace.start("run", "outside.py", *options)
     driver.until(lambda: len(workplace.waiting()) == 1)
     assert len(running(workplace.traces)) == 4
     driver.kill()
@@ -128,7 +131,7 @@ def test_a_study_whose_driver_was_killed_and_then_interrupted_ends_as_undisturbe
     assert running(workplace.traces) == set()
     workplace.run("resume", "disturbed", "--runner", "inline")
     assert workplace.histories("disturbed") == calm
-    assert statuses(workplace.study("disturbed")) == statuses(workplace.study("calm"))
+    assert statuses(workplace.study("disturbed")) == statuses(undisturbed)
     assert one_after_another(workplace.histories("disturbed"))
     for key in calm:
         ends = status_log(workplace.study("disturbed"), key)
