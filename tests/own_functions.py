@@ -194,7 +194,7 @@ class Bad:
         run.report(1, loss=1, wall_seconds=1)
 
     def reports_an_odd_name(self, run: Run) -> None:
-        run.report(1, loss=1, **{"top@5": 1.0})
+        run.report(1, loss=1, **{"top@5": 1.0})  # type: ignore[arg-type]
 
     def is_not_a_number(self, run: Run) -> None:
         run.report(1, loss=1)

@@ -161,19 +161,19 @@ class TestUnits:
 
             return train
 
-        rungs = {"waits_at": frozenset({4})}
+        rungs = frozenset({4})
         for units in ([2, 4, 6], [1, 2, 3, 4, 5, 6], [4, 6]):
             trial = trial_of(reporting(*units), budget=epochs(6, report_every=2))
-            assignment = replace(assignment_of(trial, tmp_path / str(units) / "c"), **rungs)
+            assignment = replace(assignment_of(trial, tmp_path / str(units) / "c"), waits_at=rungs)
             assert [report.unit for report in trained(assignment)] == units
-        error = ended_by(reporting(3, 6), tmp_path, **rungs)
+        error = ended_by(reporting(3, 6), tmp_path, waits_at=rungs)
         assert isinstance(error, UserError)
         assert str(error).startswith(
             "unit 6 is reported after unit 3, and early stopping decides at unit 4 between them; "
             "report each unit of the budget, or say how often it is reported, as in epochs(6, "
         )
         # A rung on record was decided: a function that goes on from its own files may pass it.
-        trained(replace(assignment_of(trial, tmp_path / "c", recorded_through=5), **rungs))
+        trained(replace(assignment_of(trial, tmp_path / "c", recorded_through=5), waits_at=rungs))
 
     def test_any_whole_number_is_a_unit_and_any_single_number_a_metric(
         self, tmp_path: Path
@@ -351,6 +351,20 @@ class TestStopping:
         assert error.event.text.startswith("FunctionGoesOnError: the training function has not")
         with pytest.raises(BrokenWorkerError):
             worker.next_messages()
+
+    def test_an_interrupt_does_not_wait_for_the_next_report(self, tmp_path: Path) -> None:
+        def train(point: Point, run: Run) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait()
+
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        session = FunctionSession(assignment_of(trial_of(train), tmp_path / "c"))
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                session.next_events()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        session.close()
 
     def test_early_stopping_ends_the_worse_and_the_study_repeats(self, tmp_path: Path) -> None:
         found = []

@@ -231,14 +231,15 @@ class FunctionSession:
                 self._is_over = True
                 return StorageFailure(f"the trial's folder cannot be used: {error}")
             self._leftovers = Leftovers()
+            self._is_waiting = True
             self._thread = threading.Thread(target=self._run.call, name=_THREAD_NAME, daemon=True)
             self._thread.start()
         elif self._last is not None and self._last.diverged_at is not None:
             self._end_function()
             return None
         else:
+            self._is_waiting = True
             self._run.answer(goes_on=True)
-        self._is_waiting = True
         event = self._run.next_event()
         self._is_waiting = False
         if isinstance(event, Report):

@@ -6,10 +6,11 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import torch
 
+from hsweep.design.budget import BudgetUnit
 from hsweep.design.sweep import RESERVED_AXES
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import UserError, shown
@@ -19,7 +20,7 @@ from hsweep.training.trial_state import report_row
 NUM_PARAMS: Final = "num_params"
 """A metric by which a report may say how many parameters the model has."""
 
-_FORBIDDEN: Final = (RESERVED_AXES | {"time"}) - {NUM_PARAMS}
+_FORBIDDEN: Final = (RESERVED_AXES | {"time"}) - {NUM_PARAMS, *get_args(BudgetUnit)}
 _NAME: Final = re.compile(r"[\w.\- :]+(/[\w.\- :]+)*")
 """What MLflow takes, too."""
 _LONGEST_NAME: Final = 200
@@ -243,7 +244,7 @@ class OwnState:
         for name, content in self.files.items():
             file = folder / name
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(memoryview(content.numpy()))
+            file.write_bytes(content.numpy().data)
         return folder / next(iter(self.files)) if self._is_one_file else folder
 
 
