@@ -124,6 +124,32 @@ class TestResuming:
         assert again[0].wall_seconds == first[2].wall_seconds
         assert again[2].wall_seconds > first[3].wall_seconds
 
+    def test_a_checkpoint_is_copied_where_more_than_the_work_at_risk_would_be_lost(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = 0.0
+        monkeypatch.setattr("hsweep.training.own.state._now", lambda: now)
+
+        def kept(seconds_a_unit: float, every: int) -> list[int]:
+            def train(point: Point, run: Run) -> None:
+                nonlocal now
+                for unit in range(1, 41):
+                    now += seconds_a_unit
+                    run.report(unit, None if unit % every else run.folder, loss=1)
+                    if (found := [int(each.name[:9]) for each in files.glob("*.pt")]) != units:
+                        units.extend(each for each in found if each not in units)
+
+            trial = trial_of(train, budget=epochs(40))
+            root = tmp_path / f"{seconds_a_unit}-{every}" / "c"
+            files, units = root / trial.key, []
+            trained(assignment_of(trial, root, checkpoint_seconds=30.0), through=40)
+            return sorted(units)
+
+        # No more than 30 s are lost, and what is offered less often is taken each time.
+        assert kept(10.0, 1) == list(range(3, 40, 3))
+        assert kept(50.0, 1) == list(range(1, 40))
+        assert kept(2.5, 10) == [10, 20, 30]
+
     def test_a_damaged_checkpoint_is_passed_over_and_told(self, tmp_path: Path) -> None:
         trial, checkpoints = trial_of(Walk()), tmp_path / "checkpoints"
         calm = trained(assignment_of(trial, checkpoints, checkpoint_seconds=0.0), through=4)

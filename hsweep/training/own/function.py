@@ -73,7 +73,7 @@ class FunctionRun:
         self._pid = os.getpid()
         self._num_reports = 0
         self._is_stopped = self._is_abandoned = False
-        self._refused: UserError | StorageError | None = None
+        self._refused: UserError | OSError | None = None
         trial = assignment.trial
         self.budget: int = trial.budget.amount
         self.budget_unit: BudgetUnit = trial.budget.unit
@@ -115,7 +115,7 @@ class FunctionRun:
         try:
             folder = None if checkpoint is None else Path(checkpoint)
             report = self._state.add(unit, metrics, folder, self._changes_note(unit))
-        except (UserError, StorageError) as error:
+        except (UserError, OSError) as error:
             # Though the function may catch it: it is how the trial ends.
             self._refused = error
             raise

@@ -58,8 +58,9 @@ class OwnState:
         self._note = ""
         self._seconds_before = 0.0
         self._seconds_saved = 0.0
+        self._seconds_offered = 0.0
         self._unsaved: Path | None = None
-        self._started = time.perf_counter()
+        self._started = _now()
 
     def restore(self) -> None:
         """Take up the newest checkpoint, if there is one."""
@@ -71,18 +72,19 @@ class OwnState:
                 Report(**row, is_last=row["unit"] == amount) for row in saved["history"]
             ]
             self.files, self._is_one_file = saved["files"], saved["is_one_file"]
-            self._seconds_before = self._seconds_saved = self.history[-1].wall_seconds
+            self._seconds_before = self.history[-1].wall_seconds
+            self._seconds_saved = self._seconds_offered = self._seconds_before
         elif recorded:
             self._note = f"no checkpoint is left, with unit {recorded} on record"
         if found.damaged:
             units = " and ".join(map(str, found.damaged))
             self._note = f"the checkpoint of unit {units} is damaged: trained again from before"
-        self._started = time.perf_counter()
+        self._started = _now()
 
     def take_up(self, unit: int, seconds: float) -> None:
         """Go on from what an earlier attempt came to, which the record has."""
         self._base, self._seconds_before = unit, seconds
-        self._started = time.perf_counter()
+        self._started = _now()
 
     @property
     def unit(self) -> int:
@@ -103,19 +105,20 @@ class OwnState:
         self._started = math.inf
 
     def go_on(self) -> None:
-        self._started = time.perf_counter()
+        self._started = _now()
 
     def seconds(self) -> float:
         """Training time so far, over all attempts."""
-        return self._seconds_before + max(0.0, time.perf_counter() - self._started)
+        return self._seconds_before + max(0.0, _now() - self._started)
 
     def add(
         self, unit: Any, metrics: Mapping[str, Any], checkpoint: Path | None, note: str = ""
     ) -> Report:
         """Return the report of a unit, having kept its checkpoint if enough work is at risk.
 
-        Work is at risk until the next report, which is taken to be as far away as the one before:
-        no more than ``checkpoint_seconds`` is lost, or one report if those take longer.
+        Work is at risk until the next report with a checkpoint, which is taken to be as far away as
+        the one before: no more than ``checkpoint_seconds`` is lost, or the work between two of
+        those if that takes longer.
 
         Raises:
             UserError: a unit, a metric or a checkpoint that cannot be.
@@ -130,7 +133,6 @@ class OwnState:
             )
         is_finite = all(value is None or math.isfinite(value) for value in numbers.values())
         seconds = self.seconds()
-        until_next = seconds - (self.history[-1].wall_seconds if self.history else 0.0)
         report = Report(
             unit=unit,
             step=unit,
@@ -147,9 +149,11 @@ class OwnState:
         self.history.append(report)
         self._has_reported = True
         self._unsaved = None if self.is_over else checkpoint
-        at_risk = seconds - self._seconds_saved
-        if at_risk + until_next > self._assignment.checkpoint_seconds:
-            self.keep()
+        if checkpoint is not None:
+            at_risk, until_next = seconds - self._seconds_saved, seconds - self._seconds_offered
+            self._seconds_offered = seconds
+            if at_risk + until_next > self._assignment.checkpoint_seconds:
+                self.keep()
         return report
 
     def keep(self) -> None:
@@ -214,7 +218,7 @@ class OwnState:
         self.history = [each for each in self.history if each.unit < unit]
         seconds = self.history[-1].wall_seconds if self.history else 0.0
         self._seconds_before += seconds - last.wall_seconds
-        self._seconds_saved = seconds
+        self._seconds_saved = self._seconds_offered = seconds
 
     def _numbers(self, metrics: Mapping[str, Any]) -> dict[str, float | None]:
         trial = self._trial
@@ -246,6 +250,10 @@ class OwnState:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content.numpy().data)
         return folder / next(iter(self.files)) if self._is_one_file else folder
+
+
+def _now() -> float:
+    return time.perf_counter()
 
 
 def _is_usable(saved: Mapping[str, Any]) -> bool:
