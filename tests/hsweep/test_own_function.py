@@ -141,7 +141,8 @@ class TestResuming:
 
             trial = trial_of(train, budget=epochs(40))
             root = tmp_path / f"{seconds_a_unit}-{every}" / "c"
-            files, units = root / trial.key, []
+            files = root / trial.key
+            units: list[int] = []
             trained(assignment_of(trial, root, checkpoint_seconds=30.0), through=40)
             return sorted(units)
 
