@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import re
 import shutil
 import time
 from collections import deque
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from hsweep.design.own_training import Command, OwnTask
-from hsweep.design.sweep import RESERVED_AXES
 from hsweep.design.trial import Assignment, Report, StorageFailure
 from hsweep.errors import UserError
 from hsweep.files import write_text
@@ -23,13 +21,11 @@ from hsweep.training.own.arguments import TIMES_FILE, arguments_of, can_resume, 
 from hsweep.training.own.process import Exit, ScriptProcess, end_leftovers
 from hsweep.training.own.readers import Reader, Unit
 from hsweep.training.own.rows import cut_torn_lines
-from hsweep.training.own.state import NUM_PARAMS, OwnState
+from hsweep.training.own.state import OwnState, name_problem
 from hsweep.training.session import TrialEvent
 
 _SHORTEST_WAIT: Final = 0.02
 _LONGEST_WAIT: Final = 0.5
-_RECORDABLE: Final = re.compile(r"[\w .:-]+(/[\w .:-]+)*", re.ASCII)
-_TAKEN: Final = (RESERVED_AXES | {"time"}) - {NUM_PARAMS}
 
 
 class ScriptSession:
@@ -181,11 +177,10 @@ class ScriptSession:
         steps and what it calls ``acc@1`` unasked. Those that the sweep named are all kept."""
         trial = self.assignment.trial
         named = {trial.metric, *dict(self._command.metrics.metrics).values()}
-        taken = _TAKEN | trial.point.keys()
         return {
             name: value
             for name, value in metrics.items()
-            if name in named or (name not in taken and _RECORDABLE.fullmatch(name))
+            if name in named or not name_problem(name, trial.point)
         }
 
     def _judge(self, ended: Exit | None, late: str) -> None:
