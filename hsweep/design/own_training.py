@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import index
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from hsweep.design.sources import Source, reports
@@ -247,6 +247,8 @@ def _content(value: Any) -> Any:
         return {"name": value.__qualname__, **({"captured": around} if around else {})}
     if isinstance(value, type):
         return value.__qualname__
+    if isinstance(value, ModuleType):
+        return value.__name__  # what is imported counts as code
     if isinstance(value, partial):
         return [_content(part) for part in (value.func, value.args, value.keywords)]
     if isinstance(value, Mapping):

@@ -514,7 +514,7 @@ def test_a_trial_is_shown_with_its_output(
 ) -> None:
     (tmp_path / "train.py").write_text(ODD)
     sweep = sweep_of(tmp_path, "python train.py {heads}", grid(heads=[1, 2]))
-    study = new_study(home, "mine", sweep, has_own_training=True)
+    study = new_study(home, "mine", sweep, training="python train.py")
     with study.journal(read_only=False) as journal:
         coordinator = Coordinator(journal, sweep, planned(sweep), study.checkpoints())
         InlineRunner().run(coordinator)
