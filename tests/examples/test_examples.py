@@ -130,9 +130,9 @@ class Ended:
     was_killed: bool
 
 
-def trials(home: Path, **point: object) -> dict[int, Ended]:
-    """The trials of the only study of a home that are at this point, by their heads."""
-    (folder,) = (home / "studies").iterdir()
+def trials(home: Path, study: str, **point: object) -> dict[int, Ended]:
+    """The trials of a study that are at this point, by their heads."""
+    folder = home / "studies" / study
     with Journal(folder / "journal.db", read_only=True) as journal:
         reports = list(journal.reports())
         return {
@@ -147,8 +147,8 @@ def trials(home: Path, **point: object) -> dict[int, Ended]:
         }
 
 
-def run_inline(sweep: Path, home: Path, heads: str) -> None:
-    command = ["run", str(sweep), "--runner", "inline", "--home", str(home)]
+def run_inline(sweep: Path, home: Path, study: str, heads: str) -> None:
+    command = ["run", str(sweep), "--study", study, "--runner", "inline", "--home", str(home)]
     settings = {**SMALL, "heads": heads}
     command += [text for name, value in settings.items() for text in ("--set", f"{name}={value}")]
     result = CliRunner().invoke(main, command)
@@ -167,12 +167,19 @@ def one_thread_and_a_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of all studies that run in this process: they share an MLflow store, which takes seconds to
+    make."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
 def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The home of a study on Ray of all functions whose libraries are installed."""
     folder = tmp_path_factory.mktemp("disturbed") / "examples"
     shutil.copytree(EXAMPLES, folder)
     (folder / "killed.py").write_text(KILLED_FUNCTIONS)
-    command = ["run", "killed.py", "--no-dashboard", "--home", "home"]
+    command = ["run", "killed.py", "--study", "killed", "--no-dashboard", "--home", "home"]
     ended = subprocess.run(
         [sys.executable, "-m", "hsweep", *command],
         cwd=folder,
@@ -198,33 +205,35 @@ def stopped_and_resumed(found: Mapping[int, Ended]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", list(NEEDED))
 def test_a_function_killed_on_ray_goes_on_to_the_numbers_of_an_undisturbed_study(
-    name: str, disturbed: Path, tmp_path: Path
+    name: str, disturbed: Path, home: Path
 ) -> None:
     if name not in INSTALLED:
         pytest.skip(f"{NEEDED[name]} is not installed")
-    found = trials(disturbed, example=name)
+    found = trials(disturbed, "killed", example=name)
     stopped, resumed = stopped_and_resumed(found)
     for trial in found.values():
         for _, metrics in trial.reports:
             del metrics["score"]
 
-    run_inline(EXAMPLES / f"{name}.py", tmp_path, heads="1,2")
-    undisturbed = trials(tmp_path, depth=1)
+    run_inline(EXAMPLES / f"{name}.py", home, name, heads="1,2")
+    undisturbed = trials(home, name, depth=1)
     assert len(undisturbed[resumed].reports) == BUDGET
     assert found[resumed].reports == undisturbed[resumed].reports
     assert found[stopped].reports == undisturbed[stopped].reports[:1]
 
 
-def test_a_script_killed_goes_on_to_the_numbers_of_an_undisturbed_study(tmp_path: Path) -> None:
+def test_a_script_killed_goes_on_to_the_numbers_of_an_undisturbed_study(
+    home: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "examples"
     shutil.copytree(EXAMPLES, folder)
     (folder / "killed.py").write_text(KILLED_SCRIPT)
     (folder / "killed_once.py").write_text(KILLED_ONCE)
-    run_inline(folder / "killed.py", tmp_path / "disturbed", heads="1,2")
-    found = trials(tmp_path / "disturbed")
+    run_inline(folder / "killed.py", home, "killed", heads="1,2")
+    found = trials(home, "killed")
     _, resumed = stopped_and_resumed(found)
 
-    run_inline(folder / "plain_sweep.py", tmp_path / "undisturbed", heads=str(resumed))
-    undisturbed = trials(tmp_path / "undisturbed")
+    run_inline(folder / "plain_sweep.py", home, "undisturbed", heads=str(resumed))
+    undisturbed = trials(home, "undisturbed")
     assert len(undisturbed[resumed].reports) == BUDGET
     assert found[resumed].reports == undisturbed[resumed].reports

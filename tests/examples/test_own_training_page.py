@@ -23,13 +23,13 @@ for epoch in (1, 2, 3):
 Invoke = Callable[..., Result]
 
 
-@pytest.mark.parametrize("source", [FUNCTION, SCRIPT], ids=["function", "script"])
-def test_its_sweeps_run(source: str, tmp_path: Path, hsweep: Invoke) -> None:
+def test_its_sweeps_run(tmp_path: Path, hsweep: Invoke) -> None:
     (tmp_path / "train.py").write_text(TRAIN_PY)
-    (tmp_path / "sweep.py").write_text(source)
-    result = hsweep("run", tmp_path / "sweep.py", "--runner", "inline")
-    assert result.exit_code == 0, result.output
-    assert "3 finished" in result.output
+    for name, source in (("function", FUNCTION), ("script", SCRIPT)):
+        (tmp_path / f"{name}.py").write_text(source)
+        result = hsweep("run", tmp_path / f"{name}.py", "--runner", "inline")
+        assert result.exit_code == 0, result.output
+        assert "3 finished" in result.output
 
 
 @pytest.mark.parametrize(
