@@ -43,7 +43,7 @@ def command(pairs: int, quick: bool, strict: bool) -> None:
         first, second = _ends("ray", options)[0]
         return second - first
 
-    found = in_turn(in_study, lambda: _called(units, updates), pairs)
+    found = in_turn(in_study, lambda: _called(units, updates)["seconds"], pairs)
     pairing = Pairing(
         name=f"a function of {seconds:g} s with {units} reports and {units // 10} checkpoints",
         ours="as a trial, the trial before it over",
@@ -67,16 +67,15 @@ def command(pairs: int, quick: bool, strict: bool) -> None:
     conclude(show("own", [pairing], about, quantities=rates), strict=strict)
 
 
-def _called(units: int, updates: int) -> float:
+def _called(units: int, updates: int) -> dict[str, float]:
     arguments = ["-m", "benchmarks.own_sweep", str(units), str(updates)]
-    seconds = in_process(arguments, variables={"OMP_NUM_THREADS": "1"}).result["seconds"]
-    return float(seconds)
+    return in_process(arguments, variables={"OMP_NUM_THREADS": "1"}).result
 
 
 def _updates_for(seconds: float) -> int:
     """Return how many updates take so long here."""
-    sample = 2000
-    return max(1, round(sample * seconds / (_called(10, sample) / 10)))
+    sample = 500
+    return max(1, round(sample * seconds / (_called(10, sample)["cpu_seconds"] / 10)))
 
 
 def _rate(runner: str, reports: int) -> float:
