@@ -203,6 +203,8 @@ def stopped_and_resumed(found: Mapping[int, Ended]) -> tuple[int, int]:
     return stopped, resumed
 
 
+# The study on Ray starts five processes that import these libraries.
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", list(NEEDED))
 def test_a_function_killed_on_ray_goes_on_to_the_numbers_of_an_undisturbed_study(
     name: str, disturbed: Path, home: Path
