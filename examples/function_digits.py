@@ -1,10 +1,19 @@
-"""A training function of one's own: attention over the rows of handwritten digits.
+"""Which of six small transformers names most handwritten digits after ten epochs?
+
+Question. Do a second layer and more heads help a transformer of width 16 that reads a digit row by
+row? The training is a function of plain PyTorch, `train(point, run)`: after each epoch it reports,
+with a checkpoint, and a trial that was interrupted goes on from there to the same numbers.
 
 Data. scikit-learn's 1,797 digits of 8 by 8 pixels, which come with the package.
 
-The function trains with plain PyTorch. After each epoch it reports the share of test digits it
-names correctly, with a checkpoint; a trial that was interrupted goes on from its last one, to the
-same numbers.
+Expectation. Two layers are better than one; heads matter less.
+
+Seen. After three epochs all nine trials of one layer are among the twelve that are stopped. The
+three that use their whole budget have two layers and two or four heads, and reach 92 to 94 %.
+
+Cost. 18 trials of at most 10 epochs, of at most five seconds each; one minute on two cores.
+
+    hsweep run examples/function_digits.py
 """
 
 from pathlib import Path
@@ -14,8 +23,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hsweep import Point
-from hsweep.training.own.run import Run
+from hsweep import Asha, Point, Run, Sweep, epochs, grid
 
 NUM_TEST = 360
 BATCH = 64
@@ -38,6 +46,11 @@ class Digits(nn.Module):
         return logits
 
 
+def build(point: Point) -> Digits:
+    """Return the model of a point; the plan counts its parameters."""
+    return Digits(point.heads, point.depth, point.width)
+
+
 def train(point: Point, run: Run) -> None:
     """Train one trial, from its last checkpoint if it has one."""
     digits = load_digits()
@@ -46,7 +59,7 @@ def train(point: Point, run: Run) -> None:
     labels = torch.tensor(digits.target)[order].to(run.device)
 
     torch.manual_seed(run.seeds.init)
-    model = Digits(point.heads, point.depth, point.width).to(run.device)
+    model = build(point).to(run.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=point.lr)
     done = 0
     if run.checkpoint:
@@ -80,3 +93,16 @@ def save(states: dict[str, object], folder: Path) -> Path:
     checkpoint.mkdir(exist_ok=True)
     torch.save(states, checkpoint / "state.pt")
     return checkpoint
+
+
+SWEEP = Sweep(
+    name="function-digits",
+    space=grid(heads=[1, 2, 4], depth=[1, 2], width=[16], lr=[3e-3]),
+    train=train,
+    describe=build,
+    metric="top1",
+    goal="max",
+    budget=epochs(10),
+    replicates=3,
+    early_stopping=Asha(grace=3),
+)

@@ -1,9 +1,16 @@
-"""Lightning, swept: attention over the rows of handwritten digits.
+"""Lightning, swept: which number of heads names most handwritten digits after ten epochs?
+
+Question. Do more heads help a transformer of one layer and width 16 that reads a digit row by row?
+To a module and a Trainer as Lightning's documentation has them, the sweep adds one callback and
+where to go on from. Needs `pip install lightning`.
 
 Data. scikit-learn's 1,797 digits of 8 by 8 pixels, which come with the package.
 
-To a module and a Trainer as Lightning's documentation has them, the sweep adds one callback and
-where to go on from. Needs ``pip install lightning``.
+Expectation. More heads are a little better; two seeds are too few to show it.
+
+Cost. 6 trials of at most 10 epochs; one minute on two cores.
+
+    hsweep run examples/lightning_digits.py
 """
 
 import lightning
@@ -14,9 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
-from hsweep import Point
+from hsweep import Asha, Point, Run, Sweep, epochs, grid
 from hsweep.integrations.lightning import ReportCallback
-from hsweep.training.own.run import Run
 
 NUM_TEST = 360
 
@@ -81,3 +87,16 @@ def train(point: Point, run: Run) -> None:
     )
     module = Digits(point.heads, point.depth, point.width, point.lr)
     trainer.fit(module, *loaders(), ckpt_path=report.resume_from)
+
+
+SWEEP = Sweep(
+    name="lightning-digits",
+    space=grid(heads=[1, 2, 4], depth=[1], width=[16], lr=[3e-3]),
+    train=train,
+    describe=lambda point: Digits(point.heads, point.depth, point.width, point.lr),
+    metric="top1",
+    goal="max",
+    budget=epochs(10),
+    replicates=2,
+    early_stopping=Asha(grace=3),
+)

@@ -1,0 +1,112 @@
+"""What a trial of a user's own function costs beside calling the function."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from benchmarks.pairs import (
+    Pairing,
+    Quantity,
+    conclude,
+    environment,
+    in_process,
+    in_turn,
+    measured,
+    show,
+)
+
+SWEEP: Final = Path(__file__).with_name("own_sweep.py")
+STUDY: Final = "own"
+TRIAL_SECONDS: Final = 10.0
+UNITS: Final = 100
+REPORTS: Final = 10_000
+_MOST_OVERHEAD: Final = 0.02
+_REPORTS_A_SECOND: Final = 1000.0
+
+
+@click.command("own")
+@measured(pairs=3)
+def command(pairs: int, quick: bool, strict: bool) -> None:
+    """Measure a trial of one's own function beside the function, and how fast it can report."""
+    about = environment()
+    units, reports, seconds = (10, 100, 0.2) if quick else (UNITS, REPORTS, TRIAL_SECONDS)
+    updates = _updates_for(seconds / units)
+    facts: dict[str, Any] = {"updates": updates, "reports": units, "load": []}
+
+    def in_study() -> float:
+        facts["load"].append(round(os.getloadavg()[0], 2))
+        options = [f"steps={units}", f"updates={updates}", "replicates=2"]
+        first, second = _ends("ray", options)[0]
+        return second - first
+
+    found = in_turn(in_study, lambda: _called(units, updates)["seconds"], pairs)
+    pairing = Pairing(
+        name=f"a function of {seconds:g} s with {units} reports and {units // 10} checkpoints",
+        ours="as a trial, the trial before it over",
+        theirs="called",
+        unit="s",
+        is_better="less",
+        pairs=found,
+        bar=None if quick else 1 / (1 + _MOST_OVERHEAD),
+        facts=facts,
+    )
+    rates = [
+        Quantity(
+            name=f"{reports:,} reports of one trial until the last is on record, {runner}",
+            value=_rate(runner, reports),
+            unit="reports a second",
+            bar=None if quick else _REPORTS_A_SECOND,
+            is_better="more",
+        )
+        for runner in ("ray", "inline")
+    ]
+    conclude(show("own", [pairing], about, quantities=rates), strict=strict)
+
+
+def _called(units: int, updates: int) -> dict[str, float]:
+    arguments = ["-m", "benchmarks.own_sweep", str(units), str(updates)]
+    return in_process(arguments, variables={"OMP_NUM_THREADS": "1"}).result
+
+
+def _updates_for(seconds: float) -> int:
+    """Return how many updates take so long here."""
+    sample = 500
+    return max(1, round(sample * seconds / (_called(10, sample)["cpu_seconds"] / 10)))
+
+
+def _rate(runner: str, reports: int) -> float:
+    _, reported = _ends(runner, [f"steps={reports}"])
+    assert len(reported) == reports
+    return (reports - 1) / (reported[-1] - reported[0])
+
+
+def _ends(runner: str, settings: Sequence[str]) -> tuple[list[float], list[float]]:
+    """Run the study in a process of its own, one trial at a time; return when trials ended and when
+    reports were recorded, s."""
+    from hsweep.record.journal import Journal
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        home = Path(folder) / "home"
+        options = [text for setting in settings for text in ("--set", setting)]
+        if runner == "ray":
+            options += ["--max-concurrent", "1"]
+        in_process(
+            [
+                *("-m", "hsweep", "run", str(SWEEP), "--home", str(home), "--study", STUDY),
+                *("--no-reuse", "--runner", runner, *options),
+            ],
+            variables={"OMP_NUM_THREADS": "1"},
+        )
+        with Journal(home / "studies" / STUDY / "journal.db", read_only=True) as journal:
+            entries = list(journal.log())
+    reported = [entry.time for entry in entries if entry.kind == "report"]
+    finished = [
+        entry.time
+        for entry in entries
+        if entry.kind == "status" and entry.payload["status"] == "finished"
+    ]
+    return finished, reported
