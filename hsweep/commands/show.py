@@ -80,7 +80,7 @@ def show(
 def _trials_list(study: "Study") -> list[dict[str, Any]]:
     with study.reading() as tables:
         trials: list[dict[str, Any]] = tables.trials.to_pylist()
-    if study.manifest.has_own_training:
+    if study.manifest.training:
         trials = [{**trial, **places_of(study, trial["key"])} for trial in trials]
     return trials
 
@@ -174,7 +174,7 @@ def _show_study(
         console.print(line)
     if status["tried_again"] or status["failed"]:
         console.print(errors_line(study))
-    if manifest.has_own_training and (line := folders_line(study)):
+    if manifest.training and (line := folders_line(study)):
         trial = command("show", study.name, "TRIAL", home=study.paths.home)
         console.print(f"{line}; those of one trial, its output and how it ended: {trial}")
     if status["search_end"] is not None:
