@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from hsweep.coordination.asha import StratifiedAsha
 from hsweep.coordination.device_shares import DeviceShares
+from hsweep.coordination.keeping import Keeping
 from hsweep.coordination.protocols import Observer, Proposer
 from hsweep.coordination.queue import TrialQueue, priority
 from hsweep.coordination.retry_policy import RetryPolicy, shortened
@@ -56,6 +57,7 @@ class Coordinator:
             asked for. What they report still counts at the rungs, but not as a survivor.
         reuse: is asked about trials that were just added to the record; gives those of them their
             reports that are known from elsewhere and returns their keys.
+        keeping: which final weights stay; None where none are kept.
     """
 
     journal: Journal
@@ -67,6 +69,7 @@ class Coordinator:
     only: frozenset[str] | None = None
     exempt: frozenset[str] = frozenset()
     reuse: Callable[[Sequence[Trial]], Collection[str]] | None = None
+    keeping: Keeping | None = None
     stop_reason: str | None = None
     is_in_trouble: bool = False
     record_error: Exception | None = None
@@ -86,6 +89,9 @@ class Coordinator:
         trials = list(self.trials)
         self._enter(trials)
         self._recall({trial.key for trial in trials})
+        if self.keeping is not None:
+            rows = self._table.rows.values()
+            self.keeping.recall(row for row in rows if row.status is TrialStatus.FINISHED)
         self._line_up(trials)
 
     def _enter(self, trials: Sequence[Trial]) -> Collection[str]:
@@ -253,6 +259,7 @@ class Coordinator:
             share=resources.devices if trial.resources.is_auto else None,
             stack=stacked[0].trial.key if len(stacked) > 1 else "",
             always_stacked=self.sweep.stacked == "always",
+            weights="" if self.keeping is None else self.keeping.root,
         )
 
     def share_devices(self, device_bytes: int) -> None:
@@ -466,6 +473,8 @@ class Coordinator:
     def _end(self, row: ScheduledTrial, status: TrialStatus, reason: str) -> None:
         self._table.move(row, status)
         self._asha.end(row, reason)
+        if self.keeping is not None:
+            self.keeping.ended(row)
         if self.proposer is not None:
             proposer = self.proposer
             self._guarded(lambda: proposer.tell(row.trial, status, row.unit, row.value))

@@ -53,6 +53,7 @@ def new_manifest(
         points=[dict(point) for point in options.points],
         has_own_training=sweep.train is not None,
         probe=describe(sweep.probe),
+        keep=sweep.keep,
     )
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from rich.console import Console
 
 from hsweep.coordination.coordinator import Coordinator, stop_after
+from hsweep.coordination.keeping import Keeping
 from hsweep.coordination.protocols import Proposer
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.trial import Trial, TrialStatus
@@ -260,6 +261,7 @@ def _coordinator(study: Study, journal: Journal, job: Job, reuse: Reuse | None) 
         only=job.only,
         exempt=study.manifest.added_keys,
         reuse=reuse,
+        keeping=None if plan.sweep.keep == "none" else Keeping(plan.sweep, study.weights().root),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import nn
 
+from hsweep.design.configuration import encoded
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import UserError
 from hsweep.training.checkpoints import (
@@ -16,6 +17,7 @@ from hsweep.training.checkpoints import (
     StorageError,
 )
 from hsweep.training.micro_batches import Autocast
+from hsweep.training.weights import model_tensors, write_weights
 from tasks.base import TaskData
 
 _BEYOND_A_REPORT: Final = 0.1
@@ -104,12 +106,18 @@ class TrialState:
         it, while a checkpoint is being written). A checkpoint is never written more often than that
         takes.
 
+        Final weights that the study keeps are written as well.
+
         Returns:
             Why a checkpoint, this one or one before, could not be written.
+
+        Raises:
+            StorageError: the final weights cannot be written, so the trial has not come to its end.
         """
         until_next = report.wall_seconds - self._seconds_before
         self.history.append(report)
         self._seconds_before = report.wall_seconds
+        self._keep_weights()
         return self._tried(lambda: self._keep(report, until_next))
 
     def problem(self) -> StorageError | None:
@@ -158,6 +166,12 @@ class TrialState:
         ):
             self._writer.wait()
 
+    def _keep_weights(self) -> None:
+        last = self.history[-1]
+        if self._assignment.weights and last.is_last and last.diverged_at is None:
+            model = {"model": encoded(self._trial.model)}
+            keep_weights(self._assignment, last, model_tensors(self.model), model)
+
     def _save_now(self) -> None:
         self._tried(self._writer.wait)
         if self._saved_unit != self.unit:
@@ -178,7 +192,7 @@ class TrialState:
         """Continue from the newest valid checkpoint, if there is one.
 
         Raises:
-            StorageError: it cannot be looked for.
+            StorageError: it cannot be looked for, or final weights that it holds not be written.
         """
         found = self._store.search(device, self._is_usable)
         damaged = found.damaged
@@ -196,6 +210,8 @@ class TrialState:
             self._saved_unit = self.unit
             self.train_seconds = self.history[-1].train_seconds
             self.data_seconds = self.history[-1].data_seconds
+            # They are this attempt's only if it has written them.
+            self._keep_weights()
         self._note = self._restart_note(damaged)
         self.resume_clock()
 
@@ -262,3 +278,29 @@ def _shapes(weights: Mapping[str, Any]) -> dict[str, Any]:
 
 def report_row(report: Report) -> dict[str, Any]:
     return {name: value for name, value in asdict(report).items() if name not in _NOT_KEPT}
+
+
+def keep_weights(
+    assignment: Assignment,
+    report: Report,
+    tensors: Mapping[str, torch.Tensor],
+    more: Mapping[str, Any],
+) -> None:
+    """Write what a trial's last report leaves, with what it is and ``more`` of that.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    trial = assignment.trial
+    header = {
+        "trial": trial.key,
+        "point": dict(trial.point),
+        "seeds": asdict(trial.seeds),
+        "unit": report.unit,
+        "metric": trial.metric,
+        "value": report.metrics.get(trial.metric),
+        "metrics": dict(report.metrics),
+        "model_code": trial.parts.get("model_code", ""),
+        **more,
+    }
+    write_weights(assignment.weights, trial.key, assignment.attempt, tensors, header)

@@ -11,7 +11,7 @@ import torch
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import UserError, shown
 from hsweep.training.checkpoints import CheckpointStore, StorageError, packed
-from hsweep.training.trial_state import report_row
+from hsweep.training.trial_state import keep_weights, report_row
 
 NUM_PARAMS: Final = "num_params"
 """A metric by which a report may say how many parameters the model has."""
@@ -118,6 +118,8 @@ class OwnState:
         self.history.append(report)
         if checkpoint is not None and not self.is_over:
             self._save(checkpoint)
+        elif checkpoint is not None and report.diverged_at is None and self._assignment.weights:
+            keep_weights(self._assignment, report, _files_in(checkpoint), {})
         return report
 
     def _check_unit(self, unit: int) -> None:
@@ -161,15 +163,9 @@ class OwnState:
         return numbers
 
     def _save(self, checkpoint: Path) -> None:
-        if not checkpoint.is_dir():
-            raise UserError(f"a report's checkpoint is a folder, and {checkpoint} is none")
-        files = {
-            str(file.relative_to(checkpoint)): _content(file)
-            for file in sorted(checkpoint.rglob("*"))
-            if file.is_file()
-        }
         history = [report_row(report) for report in self.history]
-        self._store.save(self.unit, packed({"history": history, "files": files}))
+        content = {"history": history, "files": _files_in(checkpoint)}
+        self._store.save(self.unit, packed(content))
 
     def write_files(self, folder: Path) -> Path:
         """Write what the newest checkpoint holds into a folder of that name, and return it."""
@@ -187,6 +183,16 @@ def _is_usable(saved: Mapping[str, Any]) -> bool:
         return bool(units) and isinstance(saved["files"], dict)
     except (KeyError, TypeError):
         return False
+
+
+def _files_in(checkpoint: Path) -> dict[str, torch.Tensor]:
+    if not checkpoint.is_dir():
+        raise UserError(f"a report's checkpoint is a folder, and {checkpoint} is none")
+    return {
+        str(file.relative_to(checkpoint)): _content(file)
+        for file in sorted(checkpoint.rglob("*"))
+        if file.is_file()
+    }
 
 
 def _content(file: Path) -> torch.Tensor:
