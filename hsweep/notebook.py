@@ -176,20 +176,21 @@ class Trial:
 
     def _why_not(self) -> str:
         row, keep = self._row, self._study.manifest.keep
+        with self._study.journal() as journal:
+            is_wanted = row.key in {each.key for each in self._study.kept_weights(journal).missing}
+        again = "a study that is run with --set keep=last keeps those of all that finish in it"
         if self.status != "finished":
             return f"only a trial that finishes has final weights, and this one is {self.status}"
-        again = "a study that is run with --set keep=last keeps those of all that finish in it"
-        if keep == "none":
-            return f'the study has keep="none"; {again}'
+        if not is_wanted:
+            best = ", and this trial is not the best" if keep == "best" else ""
+            return f"the study has keep={keep!r}{best}; {again}"
         if row.reused_from:
             return (
-                f"it was taken from study {row.reused_from}, which has none of it; --no-reuse "
+                f"it was taken from study {row.reused_from}, which keeps none of it; --no-reuse "
                 "trains it in a study of its own"
             )
         if self._study.manifest.has_own_training:
             return "its last report gave no checkpoint; give one, as in report(..., checkpoint=...)"
-        if keep == "best":
-            return f'the study has keep="best", and this trial is not the best; {again}'
         return f"it finished before the study had keep={keep!r}; {again}"
 
     def _configuration(self, header: Mapping[str, Any]) -> tuple[Any, str]:
@@ -218,7 +219,8 @@ class Trial:
         with self._study.journal() as journal:
             files = recorded_files(journal)
         before, after = {"model_code": header["model_code"]}, {"model_code": code.digest}
-        return config, code_in_words(changed_code(before, after, files.get))
+        changed = changed_code(before, after, files.get)
+        return config, code_in_words(changed) if changed else ""
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from hsweep.commands.model import weights_json, weights_lines
 from hsweep.commands.options import home_option, json_option, study_argument
 from hsweep.commands.output import console_for, minute, print_json, table_of
 from hsweep.paths import Home
@@ -53,7 +54,10 @@ def show(study_name: str, every: bool, errors: bool, home: Home, as_json: bool) 
         with study.reading() as tables:
             accepted = list(study.manifest.accepted)
             trials = tables.trials.to_pylist()
-        print_json({**status, "accepted": accepted, "trials_list": trials})
+        with study.journal() as journal:
+            weights = weights_json(study, journal)
+        found = {"accepted": accepted, "weights": weights, "trials_list": trials}
+        print_json({**status, **found})
     else:
         _show_study(console, study, status, every=every)
 
@@ -126,6 +130,7 @@ def _show_study(
             for entry in manifest.accepted
         ]
         lines += mixed_versions_lines(journal, trained)
+        lines += weights_lines(study, journal)
         reused = Counter(journal.reused_from())
     shown = rows if every else rows[:_MAX_ROWS]
     counts = counts_in_words(
