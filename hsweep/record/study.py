@@ -228,6 +228,23 @@ class Study:
         return kept_weights(rows, self.weights(), manifest.keep, manifest.goal, manifest.question)
 
     @contextlib.contextmanager
+    def local_weights(self) -> Iterator[list[tuple[Path, str]]]:
+        """Yield the files of the final weights that are kept, on this machine, each with its
+        trial's key.
+
+        Raises:
+            StorageError: the storage cannot be read.
+        """
+        folder = self.weights()
+        with self.journal() as journal:
+            trials = self.kept_weights(journal).trials
+        with contextlib.ExitStack() as files:
+            yield [
+                (files.enter_context(folder.local((row.key, row.attempt))), row.key)
+                for row in trials
+            ]
+
+    @contextlib.contextmanager
     def reading(self, *, orphaned: bool = False) -> Iterator[StudyTables]:
         """Read the study as of one instant, whatever is recorded meanwhile; ``orphaned`` adds the
         trials that are no longer part of it."""

@@ -67,6 +67,11 @@ def run(
 ) -> tuple[Study, Outcome]:
     """Do a job: check, connect, record, train, conclude; UserError if anything stands in the way
     before the first trial."""
+    if options.log_weights and job.prepared.plan.sweep.keep == "none":
+        raise UserError(
+            "--log-weights uploads the final weights that the study keeps, and it keeps none; add "
+            "--set keep=best, or leave it out"
+        )
     if options.check and job.new:
         for line in check_trials(job.new).lines():
             console.print(line, soft_wrap=True)
@@ -221,7 +226,7 @@ def _train(
     if reuse is not None:
         _record_accepted(study, reuse)
     was_interrupted = coordinator.stop_reason == _INTERRUPTED
-    with _closing(runner):
+    with _closing(runner), contextlib.ExitStack() as copies:
         problem = _write_tables(study)
         remove_checkpoints(study, coordinator)
         _calibrate(home, journal, trials)
@@ -231,6 +236,12 @@ def _train(
         shutdown.flush()
         for path in conclude(study):
             tracker.attach(path)
+        if options.log_weights:
+            try:
+                for path, key in copies.enter_context(study.local_weights()):
+                    tracker.attach(path, key)
+            except OSError as error:
+                problem = problem or str(error)
         summary = shutdown.close()
     return Outcome(
         counts=counts,

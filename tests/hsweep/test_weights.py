@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from click.testing import Result
+from mlflow import MlflowClient
 from object_store import object_store
 from safetensors.torch import load_file
 from text_tables import sentences, write_table
@@ -388,16 +389,41 @@ class TestCommand:
         out = tmp_path / "new" / "best.safetensors"
         assert hsweep("model", "demo", keys[best][:10], "--out", out, *at).exit_code == 0
         assert sum(each.numel() for each in load_file(out).values()) == 6 * best
-        for trial, words in (
-            (keys[best], "exists; give another name, or --force"),
-            ("t", "begins 3 of them"),
-            ("x", "no trial of 'demo' has a key that begins with 'x'"),
-            (keys[3 - best % 2], "keep='best', and this trial is not the best"),
+        new = tmp_path / "other"
+        for trial, place, words in (
+            (keys[best], out, "exists; give another name, or --force"),
+            ("t", new, "begins 3 of them"),
+            ("x", new, "no trial of 'demo' has a key that begins with 'x'"),
+            (keys[3 - best % 2], new, "keep='best', and this trial is not the best"),
         ):
-            refused = hsweep("model", "demo", trial, "--out", out, *at)
+            refused = hsweep("model", "demo", trial, "--out", place, *at)
             assert (refused.exit_code, "Traceback" in refused.output) == (2, False)
             assert words in refused.output
         assert hsweep("model", "demo", keys[best], "--out", out, "--force", *at).exit_code == 0
+
+    def test_they_are_artifacts_of_their_trials_where_that_is_asked_for(
+        self, study: Home, tmp_path: Path, hsweep: Invoke
+    ) -> None:
+        (best,) = kept_widths(study)
+        key = by_width(study)[best]
+        client = MlflowClient(study.default_tracking_uri)
+        experiment = client.get_experiment_by_name("tiny")
+        assert experiment is not None
+
+        def artifacts() -> list[str]:
+            found = f"tags.`hsweep.trial` = '{key}'"
+            (run,) = client.search_runs([experiment.experiment_id], found)
+            return [each.path for each in client.list_artifacts(run.info.run_id)]
+
+        assert artifacts() == []
+        for _ in range(2):
+            done = hsweep("sync", "demo", "--log-weights", "--home", study.root)
+            assert done.exit_code == 0
+            assert artifacts() == [weights_file(key, 1)]
+        (tmp_path / "sweep.py").write_text(TINY.replace("{options}", ""))
+        refused = hsweep("run", tmp_path / "sweep.py", "--log-weights", "--runner", "inline")
+        assert refused.exit_code == 2
+        assert "add --set keep=best" in refused.output
 
     def test_what_another_study_has_trained_takes_its_weights_along(
         self, study: Home, tmp_path: Path, hsweep: Invoke
