@@ -13,6 +13,8 @@ from hsweep.files import replacing
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     import torch
     from torch import nn
 
@@ -196,19 +198,17 @@ class Trial:
     def _configuration(self, header: Mapping[str, Any]) -> tuple[Any, str]:
         """Return the model's configuration, and what of its code has changed, in words."""
         from hsweep.design.configuration import decoded
-        from hsweep.planning.code import code_of
-        from hsweep.planning.code_changes import changed_code, code_in_words, recorded_files
         from hsweep.planning.prepare import own_sweep
 
-        loaded = None
+        sweep = None
         try:
             try:
                 config = decoded(header["model"])
             except ImportError:
                 # A class of the sweep file, or one beside it.
-                loaded = own_sweep(self._study)
-                config = decoded(header["model"], loaded.module)
-            code = code_of(config, loaded.module.__name__ if loaded is not None else "")
+                sweep = own_sweep(self._study).module
+                config = decoded(header["model"], sweep)
+            changed = self._changed(config, header, sweep)
         except UserError:
             raise
         except Exception as error:  # of a user's class: any
@@ -216,11 +216,22 @@ class Trial:
                 f"the model of trial {self.key} cannot be made from its configuration "
                 f"{header['model']} ({told(error)}); restore the code it was trained with"
             ) from error
+        if changed and sweep is None:
+            # What the sweep file does when it is imported is part of every trial's code.
+            with contextlib.suppress(UserError):
+                changed = self._changed(config, header, own_sweep(self._study).module)
+        return config, changed
+
+    def _changed(self, config: Any, header: Mapping[str, Any], sweep: "ModuleType | None") -> str:
+        from hsweep.planning.code import code_of
+        from hsweep.planning.code_changes import changed_code, code_in_words, recorded_files
+
+        now = code_of(config, sweep.__name__ if sweep is not None else "").digest
+        before = header.get("model_code", "")
         with self._study.journal() as journal:
             files = recorded_files(journal)
-        before, after = {"model_code": header["model_code"]}, {"model_code": code.digest}
-        changed = changed_code(before, after, files.get)
-        return config, code_in_words(changed) if changed else ""
+        changed = changed_code({"model_code": before}, {"model_code": now}, files.get)
+        return code_in_words(changed) if changed else ""
 
 
 @contextlib.contextmanager
@@ -239,5 +250,9 @@ def _unpack(file: Path, folder: Path) -> None:
         raise UserError(f"{folder} is a file, and what this trial left is a folder; name a folder")
     for name, content in load_file(file).items():
         path = folder / name
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise UserError(
+                f"{file} holds a file called {name!r}, which would lie outside {folder}"
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.numpy().tobytes())

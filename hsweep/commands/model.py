@@ -48,9 +48,12 @@ def model(study_name: str, key: str, out: Path, force: bool, home: Home) -> None
 
 
 def weights_json(study: "Study", journal: "Journal") -> dict[str, Any]:
-    """Return which final weights a study keeps, by the keys of their trials; without them where the
-    storage cannot be read."""
-    found: dict[str, Any] = {"keep": study.manifest.keep, "folder": study.weights().root}
+    """Return which final weights a study keeps, by the keys of their trials; without them where it
+    keeps none, or the storage cannot be read."""
+    found: dict[str, Any] = {"keep": study.manifest.keep}
+    if not _may_have_weights(study):
+        return found
+    found["folder"] = study.weights().root
     try:
         kept = study.kept_weights(journal)
     except OSError as error:
@@ -65,9 +68,7 @@ def weights_json(study: "Study", journal: "Journal") -> dict[str, Any]:
 
 def weights_lines(study: "Study", journal: "Journal") -> list[str]:
     """Return what to say of the final weights that a study keeps; nothing if it keeps none."""
-    manifest = study.manifest
-    # Those of a study that was edited to keep none are still there.
-    if manifest.keep == "none" and (manifest.storage or not study.paths.weights.is_dir()):
+    if not _may_have_weights(study):
         return []
     try:
         kept = study.kept_weights(journal)
@@ -82,11 +83,16 @@ def weights_lines(study: "Study", journal: "Journal") -> list[str]:
     if number:
         lines.append(f"  {_named(kept.trials, kept)}; get them by: {how}")
     if kept.missing:
+        named = _named(kept.missing, kept)
         lines.append(
-            f"  not there, although keep={manifest.keep}: {_named(kept.missing, kept)} (`hsweep "
-            "model` says why)"
+            f"  not there, although keep={study.manifest.keep}: {named} (`hsweep model` says why)"
         )
     return lines
+
+
+def _may_have_weights(study: "Study") -> bool:
+    # Those of a study that was edited to keep none are still there.
+    return study.manifest.keep != "none" or study.paths.weights.is_dir()
 
 
 def _named(rows: "Sequence[TrialRow]", kept: "Kept") -> str:

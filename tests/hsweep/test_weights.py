@@ -60,7 +60,8 @@ GPT2 = Decoder(embed_dim=16, depth=1, heads=2, seq_len=24, vocab_size=300, dropo
 
 TINY = '''"""Widths."""
 from tiny import tiny_sweep
-from hsweep import Asha, lean
+
+assert callable(tiny_sweep)  # which is done whenever the file is imported
 
 SWEEP = tiny_sweep({options})
 '''
@@ -136,6 +137,16 @@ def by_width(home: Home, study: str = "demo") -> dict[int, str]:
 def kept_widths(home: Home, study: str = "demo") -> set[int]:
     keys = {name.partition("-")[0] for name in names(home, study)}
     return {width for width, key in by_width(home, study).items() if key in keys}
+
+
+def artifacts(home: Home, study: str, key: str) -> list[str]:
+    """The files of a trial's run in MLflow."""
+    client = MlflowClient(home.default_tracking_uri)
+    experiment = client.get_experiment_by_name("tiny")
+    assert experiment is not None
+    wanted = f"tags.`hsweep.trial` = '{key}' AND tags.`hsweep.study` = '{study}'"
+    (run,) = client.search_runs([experiment.experiment_id], wanted)
+    return [each.path for each in client.list_artifacts(run.info.run_id)]
 
 
 class TestWhatIsLoaded:
@@ -376,7 +387,14 @@ class TestOwnTraining:
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Home:
     folder = tmp_path_factory.mktemp("kept")
-    return trained(folder / "home", folder, TINY.replace("{options}", ""), "--set", "keep=best")
+    return trained(
+        folder / "home",
+        folder,
+        TINY.replace("{options}", ""),
+        "--set",
+        "keep=best",
+        "--log-weights",
+    )
 
 
 class TestCommand:
@@ -401,43 +419,29 @@ class TestCommand:
             assert words in refused.output
         assert hsweep("model", "demo", keys[best], "--out", out, "--force", *at).exit_code == 0
 
-    def test_they_are_artifacts_of_their_trials_where_that_is_asked_for(
-        self, study: Home, tmp_path: Path, hsweep: Invoke
-    ) -> None:
-        (best,) = kept_widths(study)
-        key = by_width(study)[best]
-        client = MlflowClient(study.default_tracking_uri)
-        experiment = client.get_experiment_by_name("tiny")
-        assert experiment is not None
-
-        def artifacts() -> list[str]:
-            found = f"tags.`hsweep.trial` = '{key}'"
-            (run,) = client.search_runs([experiment.experiment_id], found)
-            return [each.path for each in client.list_artifacts(run.info.run_id)]
-
-        assert artifacts() == []
-        for _ in range(2):
-            done = hsweep("sync", "demo", "--log-weights", "--home", study.root)
-            assert done.exit_code == 0
-            assert artifacts() == [weights_file(key, 1)]
-        (tmp_path / "sweep.py").write_text(TINY.replace("{options}", ""))
-        refused = hsweep("run", tmp_path / "sweep.py", "--log-weights", "--runner", "inline")
-        assert refused.exit_code == 2
-        assert "add --set keep=best" in refused.output
-
     def test_what_another_study_has_trained_takes_its_weights_along(
         self, study: Home, tmp_path: Path, hsweep: Invoke
     ) -> None:
         (best,) = kept_widths(study)
+        best_key = by_width(study)[best]
         (tmp_path / "sweep.py").write_text(TINY.replace("{options}", 'keep="last"'))
         arguments = ("run", tmp_path / "sweep.py", "--runner", "inline", "--study", "again")
         done = hsweep(*arguments, "--home", study.root)
         assert "the final weights of 2 of these are not kept there" in done.output
-        assert names(study, "again") == {weights_file(by_width(study)[best], 0)}
+        assert names(study, "again") == {weights_file(best_key, 0)}
         again = public.load("again", study.root)
-        again.trial(by_width(study)[best]).load_model()
+        again.trial(best_key).load_model()
         with pytest.raises(UserError, match="taken from study demo, which keeps none of it"):
             again.trial(by_width(study)[3 - best % 2]).load_model()
+        # The first study was asked for artifacts when it ran, this one is only now.
+        assert artifacts(study, "demo", best_key) == [weights_file(best_key, 1)]
+        assert artifacts(study, "again", best_key) == []
+        for _ in range(2):
+            assert hsweep("sync", "again", "--log-weights", "--home", study.root).exit_code == 0
+        assert artifacts(study, "again", best_key) == [weights_file(best_key, 0)]
+        refused = hsweep(*arguments, "--set", "keep=none", "--log-weights")
+        assert refused.exit_code == 2
+        assert "add --set keep=best" in refused.output
 
 
 class TestPlan:
