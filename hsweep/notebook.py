@@ -149,9 +149,10 @@ class Trial:
                     model: nn.Module = config.build()
                 load_model(model, file)
             except Exception as error:  # of a user's class: any
+                why = " ".join(told(error).split())
                 raise UserError(
                     f"the weights of trial {self.key} do not go into the model that {config!r} "
-                    f"builds now{what}: {told(error)}; restore the code it was trained with"
+                    f"builds now{what}: {why}; restore the code it was trained with"
                 ) from error
         if changed:
             warnings.warn(
