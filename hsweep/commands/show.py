@@ -56,8 +56,8 @@ def show(study_name: str, every: bool, errors: bool, home: Home, as_json: bool) 
             trials = tables.trials.to_pylist()
         with study.journal() as journal:
             weights = weights_json(study, journal)
-        found = {"accepted": accepted, "weights": weights, "trials_list": trials}
-        print_json({**status, **found})
+        besides = {"accepted": accepted, "weights": weights, "trials_list": trials}
+        print_json({**status, **besides})
     else:
         _show_study(console, study, status, every=every)
 

@@ -76,9 +76,10 @@ def _sync(
         store = target.shown_uri
         tags, metric, paths = study_tags(study.manifest), study.manifest.metric, study.paths
         with (
-            study.local_weights() if log_weights else contextlib.nullcontext([]) as weights,
+            contextlib.ExitStack() as copies,
             console.status(f"{name}: delivering to {store}") as status,
         ):
+            weights = copies.enter_context(study.local_weights()) if log_weights else []
             tracker = Tracker(paths.journal, target, study=name, tags=tags, metric=metric)
             summary = tracker.sync(
                 artifacts=(paths.plan, paths.analysis, paths.report),
