@@ -14,6 +14,7 @@ from hsweep.commands.data import data
 from hsweep.commands.doctor import doctor
 from hsweep.commands.export import export
 from hsweep.commands.list import list_
+from hsweep.commands.model import model
 from hsweep.commands.paper import paper
 from hsweep.commands.plan import plan
 from hsweep.commands.report import report
@@ -95,7 +96,7 @@ def main() -> None:
 
 for _command in (
     *(plan, run, resume, list_, show, analyze, report, export, ui, doctor, paper),
-    *(data, compare, sync),
+    *(model, data, compare, sync),
 ):
     main.add_command(_command)
 

@@ -46,6 +46,11 @@ def trial_folder(checkpoints: str, key: str) -> Path:
     return Path(tempfile.gettempdir()) / f"hsweep-{os.getuid()}" / study / key
 
 
+def weights_file(key: str, attempt: int) -> str:
+    """Return the name of the file with the final weights that an attempt of a trial came to."""
+    return f"{key}-{attempt:05d}.safetensors"
+
+
 class _Below:
     """A path with fixed names below the folder ``root`` of what has this attribute."""
 
@@ -111,6 +116,8 @@ class StudyPaths:
     """Process and host of the one that holds the lock."""
     checkpoints = _Below("checkpoints")
     """Checkpoints, unless ``--storage`` puts them elsewhere."""
+    weights = _Below("weights")
+    """Final weights that are kept, unless ``--storage`` puts them elsewhere."""
     trials_table = _Below("trials.parquet")
     reports_table = _Below("reports.parquet")
     analysis = _Below("analysis.json")
@@ -141,6 +148,10 @@ class StudyPaths:
     def checkpoint_root(self, storage: str | None) -> str:
         """Return the folder or URI of the checkpoints, given ``--storage``."""
         return self._stored(storage, self.checkpoints)
+
+    def weights_root(self, storage: str | None) -> str:
+        """Return the folder or URI of the final weights, given ``--storage``."""
+        return self._stored(storage, self.weights)
 
     def ray(self, storage: str | None) -> str:
         """Return the folder or URI of Ray Tune's own files, given ``--storage``; nothing is ever

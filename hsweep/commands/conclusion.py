@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hsweep.command_line import command
+from hsweep.commands.model import weights_lines
 from hsweep.commands.output import EXIT_NOTHING_USABLE, exit_with, print_json
 from hsweep.interrupts import EXIT_INTERRUPTED
 from hsweep.paths import Home
@@ -105,6 +106,9 @@ def _print_end(
     answer = conclusion.answer
     for line in closing_lines(outcome, study, conclusion.target):
         console.print(line)
+    with study.journal() as journal:
+        for line in weights_lines(study, journal):
+            console.print(line, soft_wrap=True)
     console.print()
     if answer is not None:
         if not outcome.is_complete:

@@ -90,6 +90,7 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     from hsweep.design.labels import point_label, varying_axes
     from hsweep.design.trial import cost_columns
     from hsweep.planning.answerable import analysable
+    from hsweep.planning.weights import planned_weights
     from hsweep.running.progress import duration
 
     totals = plan.totals()
@@ -118,6 +119,13 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
         f"{totals['trials']} trials ({totals['points']} points) of {budget.amount} {budget.unit}; "
         f"{totals['skipped']} points skipped, {totals['merged']} doubles merged"
     )
+    weights = planned_weights(plan.sweep, plan.trials)
+    if weights is not None:
+        size = "not known" if weights["bytes"] is None else quantity(weights["bytes"], "B")
+        console.print(
+            f"weights kept: those of {weights['trials']} trials at most, {size} on disk "
+            f"(keep={weights['keep']})"
+        )
     if seconds is not None:
         console.print(f"about {duration(seconds)} of training in all, by what was measured here")
     for concern in analysable(plan):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hsweep.command_line import command
+from hsweep.commands.model import weights_json, weights_lines
 from hsweep.commands.options import home_option, json_option, study_argument
 from hsweep.commands.output import console_for, minute, print_json, table_of
 from hsweep.commands.show_trial import (
@@ -72,7 +73,10 @@ def show(
     status = study.status()
     if as_json:
         accepted = list(study.manifest.accepted)
-        print_json({**status, "accepted": accepted, "trials_list": _trials_list(study)})
+        with study.journal() as journal:
+            weights = weights_json(study, journal)
+        besides = {"accepted": accepted, "weights": weights, "trials_list": _trials_list(study)}
+        print_json({**status, **besides})
     else:
         _show_study(console, study, status, every=every)
 
@@ -150,6 +154,7 @@ def _show_study(
             for entry in manifest.accepted
         ]
         lines += mixed_versions_lines(journal, trained)
+        lines += weights_lines(study, journal)
         reused = Counter(journal.reused_from())
     shown = rows if every else rows[:_MAX_ROWS]
     counts = counts_in_words(

@@ -1,5 +1,6 @@
 """``hsweep sync``: bringing a tracking store up to date with what studies recorded."""
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -8,7 +9,9 @@ import click
 from hsweep.commands.options import home_option, json_option
 from hsweep.commands.output import console_for, exit_with, print_json
 from hsweep.errors import UserError
+from hsweep.options import option_of
 from hsweep.paths import Home
+from hsweep.running.options import RunOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,9 +25,12 @@ _REFUSALS_SHOWN: Final = 5
 @click.option(
     "--tracking-uri", metavar="URI", help="Another MLflow store than the one a study reports to."
 )
+@option_of(RunOptions, "log_weights")
 @home_option
 @json_option
-def sync(names: tuple[str, ...], home: Home, tracking_uri: str | None, as_json: bool) -> None:
+def sync(
+    names: tuple[str, ...], home: Home, tracking_uri: str | None, log_weights: bool, as_json: bool
+) -> None:
     """Deliver to MLflow what it has not got of the studies; without a STUDY, of all of the home.
 
     What a study records waits in the study while its store is down, slow or locked. Delivering
@@ -39,7 +45,7 @@ def sync(names: tuple[str, ...], home: Home, tracking_uri: str | None, as_json: 
     wanted = list(dict.fromkeys(names)) or [paths.name for paths in list_studies(home)]
     found: list[dict[str, Any]] = []
     for name in wanted:
-        found.append(_sync(home, name, tracking_uri, console))
+        found.append(_sync(home, name, tracking_uri, log_weights, console))
         if not as_json:
             style = None if found[-1]["complete"] else "yellow"
             for line in _lines(found[-1]):
@@ -52,7 +58,9 @@ def sync(names: tuple[str, ...], home: Home, tracking_uri: str | None, as_json: 
         exit_with(EXIT_NOT_ALL_DELIVERED)
 
 
-def _sync(home: Home, name: str, uri: str | None, console: "Console") -> dict[str, Any]:
+def _sync(
+    home: Home, name: str, uri: str | None, log_weights: bool, console: "Console"
+) -> dict[str, Any]:
     """Deliver one study and return how that went; a problem with it is returned, so that the others
     are delivered too."""
     from hsweep.record.study import Study
@@ -67,14 +75,19 @@ def _sync(home: Home, name: str, uri: str | None, console: "Console") -> dict[st
         target = target_of(study, home, uri)
         store = target.shown_uri
         tags, metric, paths = study_tags(study.manifest), study.manifest.metric, study.paths
-        with console.status(f"{name}: delivering to {store}") as status:
+        with (
+            contextlib.ExitStack() as copies,
+            console.status(f"{name}: delivering to {store}") as status,
+        ):
+            weights = copies.enter_context(study.local_weights()) if log_weights else []
             tracker = Tracker(paths.journal, target, study=name, tags=tags, metric=metric)
             summary = tracker.sync(
                 artifacts=(paths.plan, paths.analysis, paths.report),
+                weights=weights,
                 is_running=is_running,
                 progressed=lambda count: status.update(f"{name}: {count} records delivered"),
             )
-    except UserError as error:
+    except (UserError, OSError) as error:
         summary, problem = TrackingSummary(0, 0), str(error)
     return {
         "study": name,

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from hsweep.coordination.asha import StratifiedAsha
 from hsweep.coordination.device_shares import DeviceShares
+from hsweep.coordination.keeping import Keeping
 from hsweep.coordination.protocols import Observer, Proposer
 from hsweep.coordination.queue import TrialQueue, priority
 from hsweep.coordination.retry_policy import RetryPolicy, shortened
@@ -57,6 +58,7 @@ class Coordinator:
         stop_waiting: is called when the run is asked to end, so that nothing waits for a report.
         reuse: is asked about trials that were just added to the record; gives those of them their
             reports that are known from elsewhere and returns their keys.
+        keeping: which final weights stay; None where none are kept.
     """
 
     journal: Journal
@@ -69,6 +71,7 @@ class Coordinator:
     exempt: frozenset[str] = frozenset()
     reuse: Callable[[Sequence[Trial]], Collection[str]] | None = None
     stop_waiting: Callable[[], None] | None = None
+    keeping: Keeping | None = None
     stop_reason: str | None = None
     is_in_trouble: bool = False
     record_error: Exception | None = None
@@ -88,6 +91,9 @@ class Coordinator:
         trials = list(self.trials)
         self._enter(trials)
         self._recall({trial.key for trial in trials})
+        if self.keeping is not None:
+            rows = self._table.rows.values()
+            self.keeping.recall(row for row in rows if row.status is TrialStatus.FINISHED)
         self._line_up(trials)
 
     def _enter(self, trials: Sequence[Trial]) -> Collection[str]:
@@ -257,6 +263,7 @@ class Coordinator:
             share=resources.devices if trial.resources.is_auto else None,
             stack=stacked[0].trial.key if len(stacked) > 1 else "",
             always_stacked=self.sweep.stacked == "always",
+            weights="" if self.keeping is None else self.keeping.root,
         )
 
     def share_devices(self, device_bytes: int) -> None:
@@ -470,6 +477,8 @@ class Coordinator:
     def _end(self, row: ScheduledTrial, status: TrialStatus, reason: str) -> None:
         self._table.move(row, status)
         self._asha.end(row, reason)
+        if self.keeping is not None:
+            self.keeping.ended(row)
         if self.proposer is not None:
             proposer = self.proposer
             self._guarded(lambda: proposer.tell(row.trial, status, row.unit, row.value))

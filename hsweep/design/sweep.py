@@ -34,12 +34,16 @@ RESERVED_AXES: Final = frozenset(
         "wall_seconds", "train_seconds", "data_seconds", "latency_seconds",
         "mlflow_run_id", "mlflow_url", "unit", "step", "epochs", "steps", "seconds",
         "report_every", "replicates", "cpus", "gpus", "num_points", "stacked", "isolate",
+        "keep",
     }
 )  # fmt: skip
 """Names with a meaning of their own in tables and on the command line."""
 
 Stacked = Literal["never", "auto", "always"]
 """When trials of one shape are trained as one program."""
+
+Keep = Literal["none", "best", "last"]
+"""Whose final weights a study keeps."""
 
 T = TypeVar("T")
 PerPoint: TypeAlias = T | Callable[[Point], T]
@@ -120,6 +124,10 @@ class Sweep:
             processes train one trial after another; what a trial changes of its process is put back
             (see ``hsweep.training.process_state``), so this is for models and tasks with libraries
             that keep state of their own. The inline runner has but one process and refuses it.
+        keep: whose final weights the study keeps: ``none``; ``best``: of the best trial of each
+            stratum, and of the best baseline of a lean question; ``last``: of all trials that
+            finish. Of training by a function it is the checkpoint of the last report. It is no part
+            of a trial's key.
         presets: variants by name; the sweep as it stands is the preset ``quick``.
         description: the lab note; the loader fills in the file's docstring.
         folder: where ``depends_on`` and a command start from; the loader fills in the file's.
@@ -151,6 +159,7 @@ class Sweep:
     probe: Conditioning | None = None
     stacked: Stacked = "never"
     isolate: bool = False
+    keep: Keep = "none"
     presets: Mapping[str, Preset] = field(default_factory=dict)
     description: str = ""
     folder: str = ""
@@ -181,6 +190,7 @@ class Sweep:
                 f"{self.report_timeout!r}"
             )
         check_choice("stacked", self.stacked, get_args(Stacked))
+        check_choice("keep", self.keep, get_args(Keep))
         if type(self.isolate) is not bool:
             raise UserError(f"isolate must be True or False, not {shown(self.isolate)}")
         for name, variant in self.presets.items():
@@ -260,6 +270,11 @@ class Sweep:
             is_list = isinstance(listing, (tuple, list))
             if not (is_list and all(isinstance(each, kind) for each in listing)):
                 raise UserError(f"{name} is a tuple or list of {what}, not {shown(listing)}")
+        if isinstance(self.train, Command) and self.keep != "none":
+            raise UserError(
+                f"keep={self.keep!r} keeps weights that hsweep is given, and a command gives none: "
+                'what it writes stays in each trial\'s {folder}; leave keep="none"'
+            )
         self.own_task()
 
     def own_task(self) -> OwnTask:
@@ -316,7 +331,7 @@ class Sweep:
         """
         if name in self.space.axes:
             return replace(self, space=self.space.override(name, values))
-        settable = {"report_every", "replicates", "cpus", "gpus", "stacked", "isolate"}
+        settable = {"report_every", "replicates", "cpus", "gpus", "stacked", "isolate", "keep"}
         settable.add(self.budget.unit)
         if self.search.method != "grid":
             settable.add("num_points")
@@ -326,6 +341,8 @@ class Sweep:
             return replace(self, isolate=_as_bool(name, values))
         if name == "stacked":
             return replace(self, stacked=cast(Stacked, values[0] if len(values) == 1 else values))
+        if name == "keep":
+            return replace(self, keep=cast(Keep, values[0] if len(values) == 1 else values))
         number = values[0] if len(values) == 1 else None
         if name == "gpus" and number == AUTO:
             return replace(self, resources=_with_resource(self.resources, name, AUTO))

@@ -173,6 +173,7 @@ class Assignment:
         share: of a device, where the sweep leaves that open; None for a whole one.
         stack: what trials have in common that may be trained as one program; empty for none.
         always_stacked: they are so wherever that is possible, without asking whether it is quicker.
+        weights: URI or path of the folder for final weights; empty where none are kept.
     """
 
     trial: Trial
@@ -189,6 +190,7 @@ class Assignment:
     share: float | None = None
     stack: str = ""
     always_stacked: bool = False
+    weights: str = ""
 
     @property
     def resources(self) -> Resources:

@@ -31,6 +31,7 @@ from hsweep.planning.user_code import (
     evaluated,
     too_few_tokens,
 )
+from hsweep.planning.weights import check_can_be_kept, planned_weights
 from hsweep.seeding import Seeds, replicate_seeds
 from models.base import AnyModelConfig, Counts, ModelConfig
 from models.counts import checked_build, counts_of, train_memory_bytes
@@ -132,6 +133,7 @@ class Plan:
             "merged": self.merged,
             "data_problems": list(self.data_problems),
             "totals": self.totals(),
+            "weights": planned_weights(self.sweep, self.trials),
         }
 
 
@@ -162,6 +164,7 @@ class Planner:
     _counts: dict[str, Counts] = field(default_factory=dict)
     _fingerprints: dict[str, str] = field(default_factory=dict)
     _with_checked_metrics: set[str] = field(default_factory=set)
+    _with_loadable_weights: set[type] = field(default_factory=set)
     _described: dict[tuple[int, bool], tuple[Any, str]] = field(default_factory=dict)
     _own_task: OwnTask | None = None
     _scripts: dict[tuple[str, ...], Code] = field(default_factory=dict)
@@ -281,6 +284,9 @@ class Planner:
         resources = evaluated("resources", sweep.resources, point)
         check_kinds(task, model, recipe, resources)
         counts = self._counts_of(model)
+        if sweep.keep != "none" and type(model) not in self._with_loadable_weights:
+            counted(partial(check_can_be_kept, sweep_module=self.sweep_module), model)
+            self._with_loadable_weights.add(type(model))
         if too_few := called("task", lambda: too_few_tokens(task, model)):
             raise ImpossiblePointError(too_few)
         memory = train_memory_bytes(

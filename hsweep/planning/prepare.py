@@ -93,6 +93,21 @@ def prepare_edited(study: Study, sweep_file: Path, options: SweepOptions) -> Pre
     )
 
 
+def own_sweep(study: Study) -> LoadedSweep:
+    """Import a study's own sweep file, so that its classes and those beside the original can be.
+
+    Raises:
+        UserError: it can no longer be loaded.
+    """
+    manifest = study.manifest
+    with contextlib.redirect_stdout(sys.stderr):
+        return load_sweep(
+            study.sweep_file(),
+            siblings=Path(manifest.sweep_folder),
+            own_folders=map(Path, manifest.own_folders),
+        )
+
+
 def prepare_again(study: Study) -> Prepared:
     """Plan a study's trials again from its own record, those added after it began included.
 

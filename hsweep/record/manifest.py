@@ -38,6 +38,7 @@ class Manifest:
             that are taken for others in keys.
         training: the user's own function or command that trains the trials, and may report metrics
             beside ``metrics``; empty where this project's loop does.
+        keep: whose final weights are kept (see ``Sweep.keep``).
         own_folders: folders with packages of the user's that are called like this project's
             (see ``hsweep.own_packages``).
     """
@@ -68,6 +69,7 @@ class Manifest:
     accepted: Sequence[Mapping[str, Any]] = field(default_factory=list)
     own_folders: Sequence[str] = field(default_factory=list)
     training: str = ""
+    keep: str = "none"
 
     @property
     def accepted_code(self) -> dict[str, str]:

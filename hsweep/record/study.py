@@ -20,10 +20,12 @@ from hsweep.files import cause, set_aside, write_text
 from hsweep.paths import Home, StudyPaths
 from hsweep.record.endings import PROPOSALS, SEARCH_END
 from hsweep.record.journal import Journal
+from hsweep.record.kept import Kept, kept_weights
 from hsweep.record.manifest import Manifest, manifest_text, parse_manifest
 from hsweep.record.reading import StudyTables
 from hsweep.record.study_lock import holding, is_held
 from hsweep.record.tables import write_table
+from hsweep.record.weights import WeightsFolder
 from hsweep.redaction import redact_command
 from hsweep.terminal import note
 
@@ -212,6 +214,35 @@ class Study:
 
     def checkpoints(self) -> str:
         return self.paths.checkpoint_root(self.manifest.storage)
+
+    def weights(self) -> WeightsFolder:
+        return WeightsFolder(self.paths.weights_root(self.manifest.storage))
+
+    def kept_weights(self, journal: Journal) -> Kept:
+        """Return which final weights are there, and which should be.
+
+        Raises:
+            StorageError: the storage cannot be read.
+        """
+        manifest, rows = self.manifest, journal.trials(orphaned=True)
+        return kept_weights(rows, self.weights(), manifest.keep, manifest.goal, manifest.question)
+
+    @contextlib.contextmanager
+    def local_weights(self) -> Iterator[list[tuple[Path, str]]]:
+        """Yield the files of the final weights that are kept, on this machine, each with its
+        trial's key.
+
+        Raises:
+            StorageError: the storage cannot be read.
+        """
+        folder = self.weights()
+        with self.journal() as journal:
+            trials = self.kept_weights(journal).trials
+        with contextlib.ExitStack() as files:
+            yield [
+                (files.enter_context(folder.local((row.key, row.attempt))), row.key)
+                for row in trials
+            ]
 
     @contextlib.contextmanager
     def reading(self, *, orphaned: bool = False) -> Iterator[StudyTables]:

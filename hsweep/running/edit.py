@@ -4,13 +4,10 @@ What an edit makes of the study is shown before anything is recorded, and record
 trains. The sweep the study had, its settings and what became of its trials stay in its folder.
 """
 
-import contextlib
 import json
 import sqlite3
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
@@ -25,6 +22,7 @@ from hsweep.planning.extension import carried_over
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import (
     Prepared,
+    own_sweep,
     prepare_edited,
     recorded_options,
     refuse_unread_data,
@@ -40,11 +38,10 @@ from hsweep.running.manifests import new_manifest, sweep_source
 from hsweep.running.options import EditOptions
 from hsweep.running.resume import accepting_code
 from hsweep.tracking.target import TrackingTarget
-from hsweep.workspace import load_sweep
 
 _REPLACED: Final = (
     *("settings", "limits", "budget", "question", "metrics", "description", "axes"),
-    *("sweep_folder", "own_folders", "extensions", "probe"),
+    *("sweep_folder", "own_folders", "extensions", "probe", "keep"),
 )
 """What of a manifest an edited sweep replaces."""
 
@@ -241,15 +238,8 @@ def _refuse_moved_on(study: Study, edit: Edit) -> None:
 
 def _old_sweep(study: Study) -> Sweep | None:
     """Return the sweep as the study has it; None if its code can no longer be loaded."""
-    manifest = study.manifest
     try:
-        with contextlib.redirect_stdout(sys.stderr):
-            loaded = load_sweep(
-                study.sweep_file(),
-                siblings=Path(manifest.sweep_folder),
-                own_folders=map(Path, manifest.own_folders),
-            )
-        return variant(loaded.sweep, recorded_options(manifest))
+        return variant(own_sweep(study).sweep, recorded_options(study.manifest))
     except UserError:
         return None
 

@@ -55,6 +55,7 @@ def new_manifest(
         points=[dict(point) for point in options.points],
         training="" if sweep.train is None else sweep.own_task().text,
         probe=describe(sweep.probe),
+        keep=sweep.keep,
     )
 
 

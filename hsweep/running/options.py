@@ -70,6 +70,12 @@ class RunOptions:
     tracking_uri: str | None = option(
         None, metavar="URI", help="An MLflow store; by default SQLite under the home."
     )
+    log_weights: bool = option(
+        False,
+        is_flag=True,
+        help="Upload the final weights that are kept (--set keep=best) to their trials' MLflow "
+        "runs, at the end.",
+    )
 
     def __post_init__(self) -> None:
         address, inline = self.cluster, self.runner == "inline"

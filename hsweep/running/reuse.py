@@ -32,6 +32,7 @@ from hsweep.planning.identity import CONTENT_PARTS
 from hsweep.record.journal import Journal, LogRow
 from hsweep.record.study import Manifest, Study, list_studies
 from hsweep.record.tables import is_probed
+from hsweep.record.weights import WeightsFolder
 from models.conditioning import Conditioning
 
 _MEASURED_TIMES: Final = frozenset({"wall_seconds", "latency_seconds"})
@@ -75,6 +76,8 @@ class Reuse:
         accepted: what was taken in spite of other code, as it is to be recorded.
         not_taken: how many trials of which study are trained here although it has finished them,
             by the study and the reason.
+        without_weights: trials that were taken and whose final weights are not kept where they were
+            trained, although this study keeps such.
     """
 
     journal: Journal
@@ -88,6 +91,7 @@ class Reuse:
     num_compared: int = 0
     accepted: list[dict[str, Any]] = field(default_factory=list)
     not_taken: Counter[tuple[str, str]] = field(default_factory=Counter)
+    without_weights: int = 0
 
     def __call__(self, trials: Sequence[Trial]) -> frozenset[str]:
         """Take what is finished elsewhere, and return its keys.
@@ -145,6 +149,7 @@ class Reuse:
     ) -> set[str]:
         """Take trials from one study; return their keys, and add the reasons for the others."""
         found: dict[str, dict[str, Any]] = {}
+        trained: dict[str, tuple[str, int]] = {}
         changes: dict[str, list[Mapping[str, Sequence[str]]]] = {}
         files: dict[str, Mapping[str, str]] = {}
         name = source.paths.name
@@ -174,7 +179,10 @@ class Reuse:
                     reasons.setdefault(trial.key, (name, why_not))
                 elif reports := self._usable(trial, list(journal.reports(key))):
                     found[trial.key] = {"reports": reports, "reused_from": by, "origins": origins}
+                    trained[trial.key] = key, journal.trials_of([key])[key].attempt
                     changes.setdefault(by, []).append(changed)
+        if self.manifest.keep != "none":
+            self._take_weights(source, trained)
         for key, taken in found.items():
             value = taken["reports"][-1].payload["metrics"][self.manifest.metric]
             self.journal.adopt(key, status=TrialStatus.FINISHED, value=value, **taken)
@@ -187,6 +195,19 @@ class Reuse:
                 for study, each in changes.items()
             ]
         return set(found)
+
+    def _take_weights(self, source: _Source, trained: Mapping[str, tuple[str, int]]) -> None:
+        """Copy the final weights that another study keeps of trials, by the keys they have here."""
+        lacking = set(trained)
+        with contextlib.suppress(*_NOT_TO_BE_READ):
+            own = self.home.study(self.manifest.name).weights_root(self.manifest.storage)
+            theirs = WeightsFolder(source.paths.weights_root(source.manifest.storage))
+            there = theirs.sizes()
+            for key, file in trained.items():
+                if file in there:
+                    WeightsFolder(own).take(theirs, file, (key, 0))
+                    lacking.remove(key)
+        self.without_weights += len(lacking)
 
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
         """Return the reports as this study would have recorded them; none where one is missing."""
@@ -214,6 +235,12 @@ class Reuse:
                 f"{len(self.taken)} of {num_trials} trials {is_are} taken from "
                 f"{studies_in_words(self.taken.values())} (trained there); --no-reuse trains "
                 f"{them} again"
+            )
+        if self.without_weights and self.manifest.keep == "last":
+            _, them = _number_words(self.without_weights)
+            lines.append(
+                f"the final weights of {self.without_weights} of these are not kept there; "
+                f"--no-reuse trains {them} again"
             )
         for (study, why), number in self.not_taken.items():
             is_are, them = _number_words(number)

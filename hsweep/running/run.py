@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from rich.console import Console
 
 from hsweep.coordination.coordinator import Coordinator, stop_after
+from hsweep.coordination.keeping import Keeping
 from hsweep.coordination.protocols import Proposer
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.trial import Trial, TrialStatus
@@ -66,6 +67,11 @@ def run(
 ) -> tuple[Study, Outcome]:
     """Do a job: check, connect, record, train, conclude; UserError if anything stands in the way
     before the first trial."""
+    if options.log_weights and job.prepared.plan.sweep.keep == "none":
+        raise UserError(
+            "--log-weights uploads the final weights that the study keeps, and it keeps none; add "
+            "--set keep=best, or leave it out"
+        )
     if options.check and job.new:
         for line in check_trials(job.new).lines():
             console.print(line, soft_wrap=True)
@@ -225,7 +231,7 @@ def _train(
     if reuse is not None:
         _record_accepted(study, reuse)
     was_interrupted = coordinator.stop_reason == _INTERRUPTED
-    with _closing(runner):
+    with _closing(runner), contextlib.ExitStack() as copies:
         problem = _write_tables(study)
         remove_checkpoints(study, coordinator)
         _calibrate(home, journal, trials)
@@ -235,6 +241,12 @@ def _train(
         shutdown.flush()
         for path in conclude(study):
             tracker.attach(path)
+        if options.log_weights:
+            try:
+                for path, key in copies.enter_context(study.local_weights()):
+                    tracker.attach(path, key)
+            except OSError as error:
+                problem = problem or str(error)
         summary = shutdown.close()
     return Outcome(
         counts=counts,
@@ -265,6 +277,7 @@ def _coordinator(study: Study, journal: Journal, job: Job, reuse: Reuse | None) 
         only=job.only,
         exempt=study.manifest.added_keys,
         reuse=reuse,
+        keeping=None if plan.sweep.keep == "none" else Keeping(plan.sweep, study.weights().root),
     )
 
 

@@ -24,7 +24,7 @@ from hsweep.paths import StudyPaths
 from hsweep.record.journal import Journal, LogRow, TrialRow
 from hsweep.tracking.names import run_name
 from hsweep.tracking.runs import Runs
-from hsweep.tracking.state import Refusal, StoreState
+from hsweep.tracking.state import PARENT, Refusal, StoreState
 from hsweep.tracking.store import (
     connect,
     described,
@@ -92,15 +92,17 @@ class Delivery:
                 self._send_all(rows)
         return len(rows) == _ROWS_AT_ONCE
 
-    def attach(self, path: Path) -> None:
-        """Upload a file to the study's own run, unless it is missing or there already."""
-        if not path.exists():
+    def attach(self, path: Path, key: str = PARENT) -> None:
+        """Upload a file to the study's own run, or to a trial's, unless it is missing or there
+        already, or the trial has no run."""
+        if not path.exists() or key not in self._state.runs:
             return
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        with path.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
         with self._exclusive():
             if self._state.files.get(path.name) != digest:
-                parent = self._runs.parent_id
-                self._unless_deleted(parent, lambda: self._client.log_artifact(parent, str(path)))
+                run_id = self._state.runs[key]
+                self._unless_deleted(run_id, lambda: self._client.log_artifact(run_id, str(path)))
                 self._state.files[path.name] = digest
                 self._state.save()
 

@@ -16,7 +16,7 @@ from typing import Final
 from hsweep.record.journal import Journal
 from hsweep.record.provenance import usable_cores
 from hsweep.tracking.delivery import Delivery
-from hsweep.tracking.state import Refusal, StoreState
+from hsweep.tracking.state import PARENT, Refusal, StoreState
 from hsweep.tracking.store import described
 from hsweep.tracking.target import TrackingTarget
 
@@ -83,7 +83,7 @@ class Tracker:
         self._closing = threading.Event()
         self._abandoned = threading.Event()
         self._hurried = threading.Event()
-        self._attachments: deque[Path] = deque()
+        self._attachments: deque[tuple[Path, str]] = deque()
         self._error: str | None = None
         self._delivery: Delivery | None = None
         self._connect = partial(
@@ -100,9 +100,10 @@ class Tracker:
     def start(self) -> None:
         self._thread.start()
 
-    def attach(self, path: Path) -> None:
-        """Upload a file to the study's own run; one that has vanished by then is left out."""
-        self._attachments.append(path)
+    def attach(self, path: Path, key: str = PARENT) -> None:
+        """Upload a file to the study's own run, or to that of a trial; one that has vanished by
+        then is left out."""
+        self._attachments.append((path, key))
         self._awake.set()
 
     def summary(self) -> TrackingSummary:
@@ -114,7 +115,8 @@ class Tracker:
         except Exception as problem:
             error = error or described(problem)
         refused = tuple(state.refused.values())
-        return TrackingSummary(state.delivered, pending, error, tuple(self._attachments), refused)
+        left = tuple(path for path, _ in self._attachments)
+        return TrackingSummary(state.delivered, pending, error, left, refused)
 
     def flush(self, *, wait_seconds: float) -> TrackingSummary:
         """Wait until everything recorded so far is delivered, delivery fails, or time is up."""
@@ -147,6 +149,7 @@ class Tracker:
         self,
         *,
         artifacts: Iterable[Path] = (),
+        weights: Iterable[tuple[Path, str]] = (),
         is_running: bool = False,
         progressed: Callable[[int], object] = lambda _: None,
     ) -> TrackingSummary:
@@ -154,10 +157,12 @@ class Tracker:
 
         Args:
             artifacts: files to upload to the study's own run; missing ones are left out.
+            weights: files to upload to the runs of trials, each with its trial's key.
             is_running: the study is running elsewhere, so its own run is not ended.
             progressed: told after each batch how many entries are delivered.
         """
-        self._attachments.extend(path for path in artifacts if path.exists())
+        self._attachments.extend((path, PARENT) for path in artifacts if path.exists())
+        self._attachments.extend(weights)
         self._hurried.set()
         try:
             self._deliver(reopen=is_running, is_last=not is_running, progressed=progressed)
@@ -203,8 +208,9 @@ class Tracker:
         while is_behind and self._hurried.is_set() and not self._abandoned.is_set():
             progressed(self._state.delivered)
             is_behind = delivery.deliver_rows()
-        while self._attachments and not self._abandoned.is_set():
-            delivery.attach(self._attachments[0])
+        # A trial has its run once its rows are delivered.
+        while self._attachments and not (is_behind or self._abandoned.is_set()):
+            delivery.attach(*self._attachments[0])
             self._attachments.popleft()
         if is_last and not self._abandoned.is_set():
             delivery.end_study()

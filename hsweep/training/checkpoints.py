@@ -9,48 +9,48 @@ dead cannot destroy its successor's work.
 """
 
 import contextlib
-import errno
 import hashlib
 import io
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from hsweep.errors import UserError
+from hsweep.design.trial import Report
 from hsweep.training.batches import mapped
 from hsweep.training.memory import is_out_of_memory
+from hsweep.training.storage import StorageError, file_system, saying_why, write_whole
 
-if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
+__all__ = [
+    "BackgroundWriter",
+    "CheckpointStore",
+    "Found",
+    "LAST_ATTEMPT",
+    "StorageError",
+    "THREAD_NAME",
+    "file_system",
+    "packed",
+    "part_alone",
+    "report_row",
+]
 
 _NAME: Final = re.compile(r"(\d{9})-(\d{5})-([0-9a-f]{16})\.pt")
 _TEMPORARY: Final = re.compile(r"\.\d{9}-(\d{5})-[0-9a-f]{16}\.pt\.tmp")
 _KEPT: Final = 2
+_NOT_KEPT: Final = ("is_last", "peak_memory_bytes")
+"""Of reports."""
 
 THREAD_NAME: Final = "checkpoint"
 """Of the thread that writes checkpoints beside training."""
 
 LAST_ATTEMPT: Final = 99_999
 """Reads what every attempt left."""
-
-_ADVICE: Final = {
-    errno.ENOSPC: "free space there",
-    errno.EDQUOT: "free space there, or have the quota raised",
-    errno.EROFS: "mount it writable",
-    errno.EACCES: "give yourself the right to read and write there",
-    errno.EPERM: "give yourself the right to read and write there",
-}
-
-
-class StorageError(OSError):
-    """Checkpoints cannot be written or read; the message says where, why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -94,16 +94,8 @@ class CheckpointStore:
             StorageError: it cannot be written; earlier ones are as they were.
         """
         entry = _Entry(unit, self._attempt, _digest(content))
-        temporary = f"{self._folder}/.{entry.name}.tmp"
         with self._saying_why("written"):
-            try:
-                self._files.create_dir(self._folder, recursive=True)
-                with self._files.open_output_stream(temporary) as stream:
-                    stream.write(content)
-                self._files.move(temporary, f"{self._folder}/{entry.name}")
-            except OSError:
-                self._delete(temporary)
-                raise
+            write_whole(self._files, self._folder, entry.name, content)
         # What cannot be removed costs only space.
         with contextlib.suppress(OSError):
             self._remove_superseded(entry)
@@ -175,15 +167,8 @@ class CheckpointStore:
         with contextlib.suppress(OSError):
             self._files.delete_file(path)
 
-    @contextlib.contextmanager
-    def _saying_why(self, done: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            advice = _ADVICE.get(error.errno or 0, "see to it that the storage works")
-            raise StorageError(
-                f"checkpoints in {self._folder} cannot be {done} ({error}); {advice}, then resume"
-            ) from error
+    def _saying_why(self, done: str) -> contextlib.AbstractContextManager[None]:
+        return saying_why(f"checkpoints in {self._folder}", done)
 
 
 class BackgroundWriter:
@@ -249,35 +234,17 @@ def packed(state: Mapping[str, Any]) -> memoryview:
     Of a tensor that is a part of a larger one, that part alone is packed.
     """
     buffer = io.BytesIO()
-    torch.save(mapped(dict(state), _part_alone), buffer)
+    torch.save(mapped(dict(state), part_alone), buffer)
     return buffer.getbuffer()
 
 
-def _part_alone(value: Any) -> Any:
+def part_alone(value: Any) -> Any:
+    """Return a copy of a tensor that is a part of a larger one, anything else as it is."""
     if not isinstance(value, Tensor) or value.layout is not torch.strided:
         return value
     if value.untyped_storage().nbytes() <= value.nbytes:
         return value
     return value.detach().to("cpu", copy=True)
-
-
-def file_system(root: str) -> "tuple[FileSystem, str]":
-    """Return the file system of a folder or URI, and the path on it.
-
-    Raises:
-        UserError: a URI that pyarrow cannot use.
-    """
-    from pyarrow import ArrowInvalid
-    from pyarrow.fs import FileSystem
-
-    try:
-        files, path = FileSystem.from_uri(root)
-    except (ArrowInvalid, OSError) as error:
-        raise UserError(
-            f"the storage {root!r} cannot be used ({error}); give an absolute folder that every "
-            "node sees, or a URI such as s3://bucket/folder"
-        ) from error
-    return files, str(path).rstrip("/")
 
 
 def _entries(names: list[str]) -> list[_Entry]:
@@ -300,3 +267,8 @@ def _loaded(content: bytes, digest: str, device: torch.device) -> dict[str, Any]
 
 def _digest(content: bytes | memoryview) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
+
+
+def report_row(report: Report) -> dict[str, Any]:
+    """Return what a checkpoint remembers of a report."""
+    return {name: value for name, value in asdict(report).items() if name not in _NOT_KEPT}

@@ -1,12 +1,13 @@
 """What a trial's training consists of at a report, and its way to a checkpoint and back."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
 
+from hsweep.design.configuration import encoded
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import UserError
 from hsweep.training.checkpoints import (
@@ -14,14 +15,15 @@ from hsweep.training.checkpoints import (
     BackgroundWriter,
     CheckpointStore,
     StorageError,
+    report_row,
 )
 from hsweep.training.micro_batches import Autocast
+from hsweep.training.weights import keep_weights, model_tensors
 from tasks.base import TaskData
 
 _BEYOND_A_REPORT: Final = 0.1
 """Where reports are further apart than work at risk may be: the share of the time between two by
 which a kill may cost more than one, while a checkpoint is being written beside."""
-_NOT_KEPT: Final = ("is_last", "peak_memory_bytes")
 
 
 class TrialState:
@@ -104,12 +106,18 @@ class TrialState:
         it, while a checkpoint is being written). A checkpoint is never written more often than that
         takes.
 
+        Final weights that the study keeps are written as well.
+
         Returns:
             Why a checkpoint, this one or one before, could not be written.
+
+        Raises:
+            StorageError: the final weights cannot be written, so the trial has not come to its end.
         """
         until_next = report.wall_seconds - self._seconds_before
         self.history.append(report)
         self._seconds_before = report.wall_seconds
+        self._keep_weights()
         return self._tried(lambda: self._keep(report, until_next))
 
     def problem(self) -> StorageError | None:
@@ -158,6 +166,12 @@ class TrialState:
         ):
             self._writer.wait()
 
+    def _keep_weights(self) -> None:
+        last = self.history[-1]
+        if self._assignment.weights and last.is_last and last.diverged_at is None:
+            model = {"model": encoded(self._trial.model)}
+            keep_weights(self._assignment, last, model_tensors(self.model), model)
+
     def _save_now(self) -> None:
         self._tried(self._writer.wait)
         if self._saved_unit != self.unit:
@@ -178,7 +192,7 @@ class TrialState:
         """Continue from the newest valid checkpoint, if there is one.
 
         Raises:
-            StorageError: it cannot be looked for.
+            StorageError: it cannot be looked for, or final weights that it holds not be written.
         """
         found = self._store.search(device, self._is_usable)
         damaged = found.damaged
@@ -196,6 +210,8 @@ class TrialState:
             self._saved_unit = self.unit
             self.train_seconds = self.history[-1].train_seconds
             self.data_seconds = self.history[-1].data_seconds
+            # They are this attempt's only if it has written them.
+            self._keep_weights()
         self._note = self._restart_note(damaged)
         self.resume_clock()
 
@@ -258,7 +274,3 @@ def _store(root: str, key: str, attempt: int) -> CheckpointStore:
 
 def _shapes(weights: Mapping[str, Any]) -> dict[str, Any]:
     return {name: getattr(value, "shape", None) for name, value in weights.items()}
-
-
-def report_row(report: Report) -> dict[str, Any]:
-    return {name: value for name, value in asdict(report).items() if name not in _NOT_KEPT}

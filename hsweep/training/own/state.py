@@ -13,8 +13,8 @@ from hsweep.design.budget import BudgetUnit
 from hsweep.design.sweep import RESERVED_AXES
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import UserError, shown
-from hsweep.training.checkpoints import CheckpointStore, StorageError, packed
-from hsweep.training.trial_state import report_row
+from hsweep.training.checkpoints import CheckpointStore, StorageError, packed, report_row
+from hsweep.training.weights import keep_weights
 
 NUM_PARAMS: Final = "num_params"
 """A metric by which a report may say how many parameters the model has."""
@@ -146,7 +146,10 @@ class OwnState:
         self.history.append(report)
         self._has_reported = True
         self._unsaved = None if self.is_over else checkpoint
-        if checkpoint is not None:
+        if checkpoint is not None and self.is_over:
+            if report.diverged_at is None and self._assignment.weights:
+                keep_weights(self._assignment, report, _files(checkpoint), {})
+        elif checkpoint is not None:
             at_risk, until_next = seconds - self._seconds_saved, seconds - self._seconds_offered
             self._seconds_offered = seconds
             if at_risk + until_next > self._assignment.checkpoint_seconds:
@@ -194,9 +197,10 @@ class OwnState:
                 f"over: its budget is {budget.amount} {budget.unit}"
             )
         if not self.unit < unit <= budget.amount:
+            after = "is none: the first is 1" if unit < 1 else f"cannot follow unit {self.unit}"
             raise UserError(
                 f"reports go forward, up to the budget of {budget.amount} {budget.unit}: unit "
-                f"{unit} cannot follow unit {self.unit}"
+                f"{unit} {after}"
             )
         done = max(self.unit, self._assignment.recorded_through)
         skipped = [each for each in self._assignment.waits_at if done < each < unit]
@@ -292,7 +296,7 @@ def _number(name: str, value: Any) -> float | None:
     try:
         if isinstance(value, (str, bytes)):
             raise TypeError
-        return float(value)
+        return float(value.detach() if isinstance(value, torch.Tensor) else value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise UserError(
             f"metric {name!r} of a report must be one number, not {shown(value)}; give float(...) "

@@ -1,0 +1,107 @@
+"""``hsweep model``: the final weights of a trial."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from hsweep.command_line import command
+from hsweep.commands.options import home_option, study_argument
+from hsweep.commands.output import quantity
+from hsweep.paths import Home
+
+if TYPE_CHECKING:
+    from hsweep.record.journal import Journal
+    from hsweep.record.kept import Kept
+    from hsweep.record.rows import TrialRow
+    from hsweep.record.study import Study
+
+_MOST_NAMED: Final = 8
+_SHORT: Final = 9
+"""Characters of a key that tell the trials of a study apart."""
+
+
+@click.command()
+@study_argument
+@click.argument("key", metavar="TRIAL")
+@click.option(
+    "--out",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Where to: a safetensors file; a folder where a function of your own trained.",
+)
+@click.option("--force", is_flag=True, help="Replace what is there.")
+@home_option
+def model(study_name: str, key: str, out: Path, force: bool, home: Home) -> None:
+    """Write the final weights of TRIAL, the beginning of a key, of STUDY to a file.
+
+    A study keeps them where its sweep says keep="best" or "last", or --set keep=best is given. In
+    Python, hsweep.load(STUDY).trial(TRIAL).load_model() returns the model.
+    """
+    from hsweep.notebook import load
+
+    trial = load(study_name, home.root).trial(key)
+    trial.save_weights(out, replace=force)
+    click.echo(f"{out}: weights of trial {trial.key} ({dict(trial.point)}, {trial.value})")
+
+
+def weights_json(study: "Study", journal: "Journal") -> dict[str, Any]:
+    """Return which final weights a study keeps, by the keys of their trials; without them where it
+    keeps none, or the storage cannot be read."""
+    found: dict[str, Any] = {"keep": study.manifest.keep}
+    if not _may_have_weights(study):
+        return found
+    found["folder"] = study.weights().root
+    try:
+        kept = study.kept_weights(journal)
+    except OSError as error:
+        return {**found, "problem": str(error)}
+    return {
+        **found,
+        "bytes": kept.num_bytes,
+        "kept": [row.key for row in kept.trials],
+        "missing": [row.key for row in kept.missing],
+    }
+
+
+def weights_lines(study: "Study", journal: "Journal") -> list[str]:
+    """Return what to say of the final weights that a study keeps; nothing if it keeps none."""
+    if not _may_have_weights(study):
+        return []
+    try:
+        kept = study.kept_weights(journal)
+    except OSError as error:
+        return [str(error)]
+    how = command("model", study.name, "TRIAL", "--out", "FILE", home=study.paths.home)
+    number = len(kept.trials)
+    lines = [
+        f"weights kept: {number} trial{'' if number == 1 else 's'}, {quantity(kept.num_bytes, 'B')}"
+        f" in {study.weights().root}"
+    ]
+    if number:
+        lines.append(f"  {_named(kept.trials, kept)}; get them by: {how}")
+    if kept.missing:
+        named = _named(kept.missing, kept)
+        lines.append(
+            f"  not there, although keep={study.manifest.keep}: {named} (`hsweep model` says why)"
+        )
+    return lines
+
+
+def _may_have_weights(study: "Study") -> bool:
+    # Those of a study that was edited to keep none are still there.
+    return study.manifest.keep != "none" or study.paths.weights.is_dir()
+
+
+def _named(rows: "Sequence[TrialRow]", kept: "Kept") -> str:
+    from hsweep.design.labels import point_label, varying_axes
+
+    varying = varying_axes([*kept.trials, *kept.missing])
+    named = [
+        f"{row.key[:_SHORT]} ({point_label(row.point, varying)} #{row.replicate})"
+        for row in rows[:_MOST_NAMED]
+    ]
+    more = len(rows) - len(named)
+    return ", ".join([*named, *([f"and {more} more"] if more else [])])

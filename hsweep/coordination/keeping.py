@@ -1,0 +1,61 @@
+"""Which final weights stay while a study runs: the driver decides, once the record has a trial's
+end."""
+
+import contextlib
+from collections.abc import Iterable
+from typing import Final
+
+from hsweep.coordination.trial_table import ScheduledTrial
+from hsweep.design.best_trials import BestTrials
+from hsweep.design.sweep import Sweep
+from hsweep.design.trial import TrialStatus
+from hsweep.planning.content import describe
+from hsweep.record.weights import WeightsFolder
+
+_ALL: Final = "last"
+
+
+class Keeping:
+    """Removes the weights that a study does not keep (see ``Sweep.keep``).
+
+    What stays follows from the record's values alone, in whatever order trials end and however
+    often the study is interrupted. Weights of trials that are not the study's any more are left.
+
+    Args:
+        sweep: with a ``keep`` other than ``none``.
+        root: folder or URI of the weights.
+
+    Raises:
+        UserError: a URI that cannot be used.
+    """
+
+    def __init__(self, sweep: Sweep, root: str) -> None:
+        self.root = root
+        self._folder = WeightsFolder(root)
+        self._keeps_all = sweep.keep == _ALL
+        self._best = BestTrials(sweep.goal, describe(sweep.question))
+        self._attempts: dict[str, int] = {}
+
+    def recall(self, rows: Iterable[ScheduledTrial]) -> None:
+        """Take up the trials that are finished already, and remove what they have to spare."""
+        for row in rows:
+            self._add(row)
+        # What cannot be removed costs only space.
+        with contextlib.suppress(OSError):
+            for key, attempt in self._folder.sizes():
+                finished = self._attempts.get(key)
+                is_kept = attempt == finished and (self._keeps_all or key in self._best.keys)
+                if finished is not None and not is_kept:
+                    self._folder.remove((key, attempt))
+
+    def ended(self, row: ScheduledTrial) -> None:
+        """Note that a trial has ended, which is on record, and remove what is not kept now."""
+        if row.status is TrialStatus.FINISHED:
+            for key in self._add(row):
+                if not self._keeps_all:
+                    self._folder.remove((key, self._attempts[key]))
+
+    def _add(self, row: ScheduledTrial) -> set[str]:
+        trial = row.trial
+        self._attempts[trial.key] = row.attempt
+        return self._best.add(trial.key, trial.ordinal, trial.stratum, trial.point, row.value)

@@ -1,0 +1,50 @@
+"""Which of a study's trials are the best: those whose weights are kept."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class BestTrials:
+    """The best finished trial of each stratum, and the best baseline of each comparison.
+
+    Of equal ones it is the first of the plan, whichever ended first.
+
+    Args:
+        goal: whether smaller or larger values are better.
+        question: the study's, as plain content.
+    """
+
+    goal: str
+    question: Mapping[str, Any] | None
+    _best: dict[tuple[str, Any], tuple[float, int, str]] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> set[str]:
+        """The keys of the best trials."""
+        return {key for _, _, key in self._best.values()}
+
+    def add(
+        self, key: str, ordinal: int, stratum: str, point: Mapping[str, Any], value: float | None
+    ) -> set[str]:
+        """Add a finished trial; return those that are the best of nothing now, it may be itself."""
+        if value is None:
+            return {key}
+        before = {key, *self.keys}
+        rank = (value if self.goal == "min" else -value, ordinal, key)
+        for group in groups_of(self.question, stratum, point):
+            self._best[group] = min(rank, self._best.get(group, rank))
+        return before - self.keys
+
+
+def groups_of(
+    question: Mapping[str, Any] | None, stratum: str, point: Mapping[str, Any]
+) -> list[tuple[str, Any]]:
+    """Return the groups of which a trial may be the best."""
+    groups: list[tuple[str, Any]] = [("stratum", stratum)]
+    baseline = (question or {}).get("baseline")
+    if baseline and all(point.get(axis) == value for axis, value in baseline):
+        assert question is not None
+        groups.append(("baseline", point.get(question["within"])))
+    return groups

@@ -1,0 +1,95 @@
+"""Final weights: one safetensors file a trial, which says what builds the model it belongs to.
+
+A file is named by its trial and the attempt that wrote it, and written before the last report is
+sent. So the record, which says which attempt finished, says which file counts, whatever was killed
+between the two.
+"""
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from hsweep.design.configuration import HEADER
+from hsweep.design.trial import Assignment, Report
+from hsweep.errors import UserError, shown
+from hsweep.paths import weights_file
+from hsweep.training.batches import mapped
+from hsweep.training.checkpoints import part_alone
+from hsweep.training.storage import StorageError, file_system, saying_why, write_whole
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+def keep_weights(
+    assignment: Assignment, report: Report, tensors: Mapping[str, "Tensor"], more: Mapping[str, Any]
+) -> None:
+    """Write what a trial's last report leaves, with what it is and ``more`` of that.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    trial = assignment.trial
+    header = {
+        "trial": trial.key,
+        "point": dict(trial.point),
+        "seeds": asdict(trial.seeds),
+        "unit": report.unit,
+        "metric": trial.metric,
+        "value": report.metrics.get(trial.metric),
+        "metrics": dict(report.metrics),
+        "model_code": trial.parts.get("model_code", ""),
+        **more,
+    }
+    write_weights(assignment.weights, trial.key, assignment.attempt, tensors, header)
+
+
+def model_tensors(model: "nn.Module") -> dict[str, "Tensor"]:
+    """Return the parameters and buffers of a model, those that share their numbers once.
+
+    Raises:
+        UserError: the model's state holds something that is no tensor.
+    """
+    from torch import Tensor
+
+    found: dict[str, Tensor] = {}
+    known = set()
+    for name, value in mapped(model.state_dict(), part_alone).items():
+        if not isinstance(value, Tensor):
+            raise UserError(
+                f"the state of a model whose weights are kept is made of tensors; {name!r} is "
+                f'{shown(value)}. Make it a buffer, or leave keep="none"'
+            )
+        place = (value.data_ptr(), value.shape, value.stride(), value.dtype)
+        if place not in known or not value.data_ptr():
+            known.add(place)
+            found[name] = value.contiguous()
+    return found
+
+
+def write_weights(
+    root: str, key: str, attempt: int, tensors: Mapping[str, "Tensor"], header: Mapping[str, Any]
+) -> None:
+    """Write the weights that an attempt of a trial came to, below a folder or URI.
+
+    Raises:
+        StorageError: they cannot be written.
+    """
+    from safetensors.torch import save
+
+    content = save(dict(tensors), {"format": "pt", HEADER: json.dumps(header, default=str)})
+    try:
+        files, folder = file_system(root)
+    except UserError as error:
+        # The same storage was fine where the study was started.
+        raise StorageError(str(error)) from error
+    with saying_why(f"weights in {folder}", "written"):
+        write_whole(files, folder, weights_file(key, attempt), content)
+    # What an attempt wrote, or was writing, that died before the record had its last report.
+    for earlier in range(1, attempt):
+        name = weights_file(key, earlier)
+        for left in (name, f".{name}.tmp"):
+            with contextlib.suppress(OSError):
+                files.delete_file(f"{folder}/{left}")
