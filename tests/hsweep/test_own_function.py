@@ -270,7 +270,7 @@ SAYS = {
     "returns_early": "the training function returned after unit 2",
     "goes_back": "up to the budget of 6 epochs: unit 2 cannot follow unit 2 at .*own_functions.py:",
     "goes_beyond": "reports go forward, up to the budget of 6 epochs: unit 7 cannot follow unit 0",
-    "begins_at_zero": "unit 0 cannot follow unit 0",
+    "begins_at_zero": "unit 0 is none: the first is 1",
     "counts_in_halves": "a report's unit is a whole number of epochs, not 0.5",
     "counts_truth": "a report's unit is a whole number of epochs, not True",
     "catches_a_refusal": r"metric 'loss' of a report must be one number, not 'low'; give float",
