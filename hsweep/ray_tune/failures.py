@@ -98,8 +98,8 @@ def failure_of(
     if is_low:
         return Failure(
             f"out of host memory: Ray's memory monitor ended the {process}{where}, because its "
-            "node was running low on memory; let fewer trials run at once (--max-concurrent, or more "
-            f"cpus for each: --set cpus=...) or take a smaller batch\n{text}",
+            "node was running low on memory; let fewer trials run at once (--max-concurrent, or "
+            f"more cpus for each: --set cpus=...) or take a smaller batch\n{text}",
             leaves_node=True,
         )
     if is_lost:

@@ -79,7 +79,7 @@ def as_actor_error(error: BaseException) -> BaseException:
     """Return an error of Ray that is neither an actor's nor a task's as that of a dead actor."""
     if not isinstance(error, RayError) or isinstance(error, (RayActorError, RayTaskError)):
         return error
-    wrapped = RayActorError(error_msg=str(error))
+    wrapped: BaseException = RayActorError(error_msg=str(error))
     wrapped.__cause__ = error
     return wrapped
 

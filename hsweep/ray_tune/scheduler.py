@@ -76,6 +76,7 @@ class CoordinatedScheduler(FIFOScheduler):
         super().__init__()
         self.coordinator = coordinator
         self.workers = Workers(coordinator, most_workers)
+        self._unexplained: list[_Ended] = []
         self._explaining: list[threading.Thread] = []
         self._ticked = time.monotonic()
         self._halting_since: float | None = None
@@ -135,6 +136,8 @@ class CoordinatedScheduler(FIFOScheduler):
             # A broken worker ends when it is asked once more; others train what it had not started.
             if actor is not None and not worker.is_broken:
                 more = self.workers.more(worker)
+        while self._unexplained:
+            self._explain(self._unexplained.pop())
         if actor is not None:
             for key in ended:
                 # It may be handed out again, and must not before its checkpoint is there.
@@ -164,7 +167,8 @@ class CoordinatedScheduler(FIFOScheduler):
         if isinstance(event, ProcessDied):
             worker.is_done_with(message.key)
             worker.is_broken = True
-            self._explain(_Ended(worker, [assignment], event.error, event.place, rank=event.rank))
+            ended = _Ended(worker, [assignment], event.error, event.place, rank=event.rank)
+            self._unexplained.append(ended)
             return False
         if self.coordinator.report(assignment, event):
             return False

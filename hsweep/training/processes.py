@@ -1,16 +1,15 @@
-"""Connects the processes that train one trial: the groups they talk in, and what libraries expect to
-find in such a process."""
+"""Connects the processes that train one trial."""
 
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from hsweep.training.world import World
 
-if TYPE_CHECKING:
-    from torch.distributed import TCPStore
+Store = Any
+"""``torch.distributed.TCPStore``, for which torch has no types."""
 
 _CONNECTING: Final = timedelta(minutes=10)
 """How long processes may take to find one another; where one has died, the others are ended."""
@@ -19,29 +18,35 @@ _NO_LIMIT: Final = timedelta(days=365)
 from outside (``report_timeout``)."""
 
 
-def open_store(host: str) -> "TCPStore":
+def open_store(host: str) -> Store:
     """Return a store in this process, at a port that the system chooses, by which processes find
     one another."""
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     return TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=_CONNECTING)
 
 
-def find_store(host: str, port: int) -> "TCPStore":
+def find_store(host: str, port: int) -> Store:
     """Return the store that another process has opened."""
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     return TCPStore(host, port, is_master=False, timeout=_CONNECTING)
 
 
+def agreements_in(store: Store, name: str, rank: int, size: int) -> Any:
+    """Return the group in which the processes of a trial agree (``World.agreements``)."""
+    from torch.distributed import ProcessGroupGloo
+
+    # Not registered with torch.distributed: a trial that destroys all groups leaves it alone.
+    return ProcessGroupGloo(_part_of(store, f"{name}/agreements"), rank, size, _NO_LIMIT)
+
+
 @contextlib.contextmanager
-def joined(
-    rank: int, size: int, store: "TCPStore", name: str, *, uses_cuda: bool
-) -> Iterator[World]:
+def joined(rank: int, size: int, store: Store, name: str, *, uses_cuda: bool) -> Iterator[World]:
     """Connect this process with the others of a trial, which all enter this.
 
-    The default group of ``torch.distributed`` is this trial's own: it is made here (about 20 ms) and
-    destroyed at the end, so that nothing that one trial leaves in it reaches the next. The
+    The default group of ``torch.distributed`` is this trial's own: it is made here (in about 20 ms)
+    and destroyed at the end, so that nothing that a trial leaves in it reaches the next. The
     environment says what torchrun says, for the libraries that look there.
 
     Args:
@@ -53,13 +58,10 @@ def joined(
     """
     from torch import distributed
 
-    own = distributed.PrefixStore(name, store)
-    agreements = distributed.ProcessGroupGloo(
-        distributed.PrefixStore("agreements", own), rank, size, _NO_LIMIT
-    )
+    agreements = agreements_in(store, name, rank, size)
     distributed.init_process_group(
         "cpu:gloo,cuda:nccl" if uses_cuda else "gloo",
-        store=distributed.PrefixStore("default", own),
+        store=_part_of(store, f"{name}/default"),
         rank=rank,
         world_size=size,
     )
@@ -77,6 +79,12 @@ def joined(
     finally:
         if distributed.is_initialized():  # the trial may have destroyed it itself
             distributed.destroy_process_group()
+
+
+def _part_of(store: Store, name: str) -> Store:
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+    return PrefixStore(name, store)
 
 
 @contextlib.contextmanager
