@@ -48,10 +48,20 @@ def own_place() -> Place:
     return Place(node=node, host=socket.gethostname(), pid=os.getpid())
 
 
+class _CannotGoOnError(Exception):
+    """Ends a rank's part of a trial with what its session has told."""
+
+    def __init__(self, event: OutOfMemory | StorageFailure) -> None:
+        super().__init__(event.message)
+        self.event = event
+
+
 class Peer:
     """A process of a rank above 0."""
 
     def __init__(self, rank: int, size: int) -> None:
+        import torch  # noqa: F401 - while rank 0 does the same
+
         self._rank, self._size = rank, size
 
     def place(self) -> Place:
@@ -64,16 +74,16 @@ class Peer:
         try:
             store = find_store(host, port)
             uses_cuda = assignment.resources.gpus != 0
-            with (
-                joined(self._rank, self._size, store, name, uses_cuda=uses_cuda) as world,
-                contextlib.closing(open_session([assignment], world)) as session,
-            ):
+            with joined(self._rank, self._size, store, name, uses_cuda=uses_cuda) as world:
+                session = open_session([assignment], world)
                 while events := session.next_events():
                     for _, event in events:
                         if isinstance(event, OutOfMemory | StorageFailure):
-                            return event
+                            raise _CannotGoOnError(event)
+                session.close()
+        except _CannotGoOnError as ending:
+            return ending.event
         except BaseException as error:
-            # Returned, not raised: the connections stay, so that this is the first that is heard.
             what, _, rest = redact(failure_text(error)).partition("\n")
             return TrialError(f"{what} (in rank {self._rank} of {self._size})\n{rest}")
         return None
@@ -213,4 +223,4 @@ class JointSession:
         finally:
             if self._is_sound:
                 self._watch.wait()
-            self._group.close()
+                self._group.close()

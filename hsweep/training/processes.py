@@ -49,6 +49,9 @@ def joined(rank: int, size: int, store: Store, name: str, *, uses_cuda: bool) ->
     and destroyed at the end, so that nothing that a trial leaves in it reaches the next. The
     environment says what torchrun says, for the libraries that look there.
 
+    Where the trial has failed the group stays: to destroy it may wait for the others, who may wait
+    for this process. It trains no other trial then.
+
     Args:
         rank: of this process, from 0.
         size: how many there are.
@@ -73,12 +76,10 @@ def joined(rank: int, size: int, store: Store, name: str, *, uses_cuda: bool) ->
         "MASTER_ADDR": store.host,
         "MASTER_PORT": store.port,
     }
-    try:
-        with _environment({key: str(value) for key, value in variables.items()}):
-            yield World(rank, size, agreements)
-    finally:
-        if distributed.is_initialized():  # the trial may have destroyed it itself
-            distributed.destroy_process_group()
+    with _environment({key: str(value) for key, value in variables.items()}):
+        yield World(rank, size, agreements)
+    if distributed.is_initialized():  # the trial may have destroyed it itself
+        distributed.destroy_process_group()
 
 
 def _part_of(store: Store, name: str) -> Store:

@@ -143,8 +143,8 @@ def test_two_processes_train_a_trial_and_a_death_of_either_costs_no_number(
     # Rank, unit and process of each: who was left by a death never trained on.
     by_fate: dict[str, list[tuple[int, int, int]]] = {}
     for trace in traces.glob("* *[0-9]"):
-        *fate, unit, rank, pid = trace.name.split(" ")
-        by_fate.setdefault(" ".join(fate), []).append((int(unit), int(rank), int(pid)))
+        name, unit, rank, pid = trace.name.rsplit(" ", 3)
+        by_fate.setdefault(name, []).append((int(unit), int(rank), int(pid)))
     for fate in ("kill 1 once", "kill 0 once"):
         before = {pid for unit, _, pid in by_fate[fate] if unit == 1}
         after = {pid for unit, _, pid in by_fate[fate] if unit == 4}
@@ -202,7 +202,10 @@ class Reporting:
     def __call__(self, point: Point, run: Run) -> None:
         ahead, short = (self.ahead, self.short) if run.rank else (0, 0)
         for unit in range(1 + ahead, run.budget + 1 - short):
-            run.report(unit, **({} if run.rank else {"place": 1.0}))
+            if run.rank == 0:
+                run.report(unit, place=1.0)
+            else:
+                run.report(unit)
             if self.ends_in:
                 (Path(self.ends_in) / f"{unit} {run.rank}").touch()
 
