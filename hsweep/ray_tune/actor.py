@@ -52,7 +52,8 @@ class TrialActor(tune.Trainable):
         """
         self._place = own_place()
         first = config[START].assignments[0]
-        self._peers = Peers(first.resources) if first.trial.num_ranks > 1 else None
+        is_several = first.trial.num_ranks > 1
+        self._peers = Peers(first.resources, open_session) if is_several else None
         self._queue = WorkerQueue(self._open, self._ended_if_it_hangs)
         self._queue.give(config[START].assignments)
 

@@ -26,8 +26,8 @@ from hsweep.ray_tune.private import as_actor_error
 from hsweep.redaction import redact
 from hsweep.training.processes import find_store, joined, open_store
 from hsweep.training.session import Session, TrialEvent
-from hsweep.training.stacked.door import open_session
 from hsweep.training.worker_queue import ProcessDied, TrialError
+from hsweep.training.world import World
 
 _CAUSE_SECONDS: Final = 3.0
 """How long an error in rank 0 waits for the end of another process, which may have caused it."""
@@ -36,6 +36,9 @@ _ENDING_SECONDS: Final = 60.0
 
 Failure = TrialError | OutOfMemory | StorageFailure | ProcessDied
 """Why a process cannot train its part of a trial."""
+
+OpenTrials = Callable[[Sequence[Assignment], World], Session]
+"""Begins trials in one of their processes."""
 
 Interrupt = Callable[[Assignment, Failure | None], None]
 """Gives a trial up that is in training."""
@@ -59,10 +62,10 @@ class _CannotGoOnError(Exception):
 class Peer:
     """A process of a rank above 0."""
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, open_trials: OpenTrials) -> None:
         import torch  # noqa: F401 - while rank 0 does the same
 
-        self._rank, self._size = rank, size
+        self._rank, self._size, self._open = rank, size, open_trials
 
     def place(self) -> Place:
         return own_place()
@@ -75,7 +78,7 @@ class Peer:
             store = find_store(host, port)
             uses_cuda = assignment.resources.gpus != 0
             with joined(self._rank, self._size, store, name, uses_cuda=uses_cuda) as world:
-                session = open_session([assignment], world)
+                session = self._open([assignment], world)
                 while events := session.next_events():
                     for _, event in events:
                         if isinstance(event, OutOfMemory | StorageFailure):
@@ -92,7 +95,8 @@ class Peer:
 class Peers:
     """The other processes of a worker's trials, seen from it."""
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: Resources, open_trials: OpenTrials) -> None:
+        self._open = open_trials
         # What came here by value goes on in the same way.
         send_whole(())
         self.size = resources.processes
@@ -101,7 +105,7 @@ class Peers:
         self._actors = [
             ray.remote(**amounts)(Peer)
             .options(scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank))
-            .remote(rank, self.size)
+            .remote(rank, self.size, open_trials)
             for rank in range(1, self.size)
         ]
         self._places = [actor.place.remote() for actor in self._actors]
@@ -122,7 +126,7 @@ class Peers:
         with contextlib.ExitStack() as stack, watch.is_asked_first():
             group = joined(0, self.size, self._store, name, uses_cuda=uses_cuda)
             world = stack.enter_context(group)
-            session = open_session([assignment], world)
+            session = self._open([assignment], world)
             return JointSession(session, watch, stack.pop_all())
 
     def place(self, rank: int) -> Place | None:
@@ -187,9 +191,9 @@ class _Watch(threading.Thread):
             self.leave()
             raise
 
-    def wait(self) -> None:
-        """Return when the others have ended the trial; end them if they do not."""
-        self.join(_ENDING_SECONDS)
+    def wait(self, seconds: float) -> None:
+        """Return when the others have ended the trial; end them if they do not within so long."""
+        self.join(seconds)
         if self.is_alive():
             self.give_up(None)
 
@@ -200,6 +204,7 @@ class JointSession:
     def __init__(self, session: Session, watch: _Watch, group: contextlib.ExitStack) -> None:
         self._session, self._watch, self._group = session, watch, group
         self._is_sound = True
+        self._patience = _ENDING_SECONDS
 
     @property
     def current(self) -> Assignment | None:
@@ -208,10 +213,14 @@ class JointSession:
     def next_events(self) -> Sequence[TrialEvent]:
         try:
             with self._watch.is_asked_first():
-                return self._session.next_events()
+                events = self._session.next_events()
         except BaseException:
             self._is_sound = False
             raise
+        if any(isinstance(event, OutOfMemory | StorageFailure) for _, event in events):
+            # The others may not know, and wait for this process.
+            self._patience = _CAUSE_SECONDS
+        return events
 
     def drop(self, key: str) -> None:
         self._session.drop(key)
@@ -222,5 +231,5 @@ class JointSession:
             self._session.close()
         finally:
             if self._is_sound:
-                self._watch.wait()
+                self._watch.wait(self._patience)
                 self._group.close()
