@@ -307,10 +307,6 @@ Event = Report | OutOfMemory | StorageFailure
 """What a trial in training tells its driver."""
 
 
-PROCESSES: Final = "processes"
-"""How many processes train a trial, among its costs; one where they do not say."""
-
-
 def cost_columns(trial: Trial) -> dict[str, int]:
     """Return a trial's costs, as far as known, under the names that tables and trackers use."""
     columns: dict[str, int] = {}
@@ -322,5 +318,5 @@ def cost_columns(trial: Trial) -> dict[str, int]:
     if trial.train_memory_bytes is not None:
         columns["train_memory_bytes"] = trial.train_memory_bytes
     if trial.resources.processes > 1:
-        columns[PROCESSES] = trial.resources.processes
+        columns["processes"] = trial.resources.processes
     return columns

@@ -331,3 +331,26 @@ NODES = [{"CPU": 8, "GPU": 4}, {"CPU": 8, "GPU": 2}, {"CPU": 4}]
 )
 def test_trials_at_once_on_several_nodes(request_: Resources, slots: int) -> None:
     assert slots_of_all(NODES, request_) == slots
+
+
+def test_each_process_is_placed_and_a_commands_processes_with_it(tmp_path: Path) -> None:
+    def placed(train: Any, resources: Resources) -> PlacementGroupFactory:
+        [trial] = planned(sweep_of(train, resources=resources))
+        start = WorkerStart([assignment_of(trial, tmp_path)])
+        return TrialActor.default_resource_request({START: start})
+
+    each = placed(Reporting(), Resources(gpus=2, cpus=3))
+    assert (each.bundles, each.strategy) == ([{"CPU": 3, "GPU": 1}] * 2, "STRICT_PACK")
+    spread = placed(Reporting(), Resources(processes=3, cpus=2, spread=True))
+    assert (spread.bundles, spread.strategy) == ([{"CPU": 2}] * 3, "PACK")
+    script = command("torchrun --nproc-per-node {processes} train.py")
+    assert placed(script, Resources(gpus=2, cpus=3)).bundles == [{"CPU": 6, "GPU": 2}]
+
+
+def test_what_several_processes_cannot_train_is_refused_before_the_start() -> None:
+    plan = make_plan(sweep_of(Reporting()), preset="quick", study_seed=0)
+    with pytest.raises(UserError, match=r"trains as 2 processes, and the inline runner has but"):
+        connect(InlineRunner(), plan, lambda: None)
+    script = command("torchrun --nproc-per-node {processes} train.py")
+    with pytest.raises(UserError, match="a command starts on one node"):
+        planned(sweep_of(script, resources=replace(TWO, spread=True)))
