@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,14 @@ import torch
 from tiny_runs import assignment_of, coordinating, planned
 from torch import distributed
 
-from hsweep import Point, Sweep, epochs, grid
+from hsweep import Point, Sweep, command, epochs, grid
+from hsweep.coordination.runner import InlineRunner
 from hsweep.design.own_training import TrainFunction
 from hsweep.design.trial import Assignment, Report, Resources
 from hsweep.errors import UserError
+from hsweep.planning.plan import make_plan
 from hsweep.ray_tune.environment import prepare_ray
+from hsweep.running.run import connect
 from hsweep.training.own.function import FunctionSession
 from hsweep.training.own.run import Run
 from hsweep.training.processes import agreements_in, find_store, open_store
@@ -27,6 +30,10 @@ from hsweep.training.world import World
 
 prepare_ray()
 
+from ray.tune.execution.placement_groups import PlacementGroupFactory  # noqa: E402
+
+from hsweep.ray_tune.actor import TrialActor  # noqa: E402
+from hsweep.ray_tune.messages import START, WorkerStart  # noqa: E402
 from hsweep.ray_tune.nodes import slots_of_all  # noqa: E402
 from hsweep.ray_tune.runner import RayRunner  # noqa: E402
 
