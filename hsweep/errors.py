@@ -98,6 +98,8 @@ def failure_text(error: BaseException) -> str:
     """Return what a record keeps of an exception: a line that says what was raised and where in
     the user's code, then the traceback."""
     place = user_frame(error)
+    if isinstance(error, UserError) and place and not _is_users(place.rpartition(":")[0]):
+        place = None  # what it says is not about a line of this project
     what = " ".join(told(error).split())
     trace = "".join(traceback.format_exception(error))
     return f"{what}{f' at {place}' if place else ''}\n{trace}"

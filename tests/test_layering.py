@@ -70,7 +70,7 @@ TORCH_AT_THE_TOP = (
     *("hsweep/training/batches.py", "hsweep/training/opening.py"),
     *("hsweep/training/compiled.py", "hsweep/training/process_state.py"),
     *("hsweep/training/optimizers.py", "hsweep/training/rehearsal.py"),
-    "hsweep/integrations/*.py",
+    *("hsweep/integrations/*.py", "hsweep/training/own/state.py"),
 )
 ROOMS = (
     *("design", "training", "integrations", "record", "planning", "coordination", "tracking"),

@@ -77,13 +77,14 @@ class Peer:
         try:
             store = find_store(host, port)
             uses_cuda = assignment.resources.gpus != 0
-            with joined(self._rank, self._size, store, name, uses_cuda=uses_cuda) as world:
-                session = self._open([assignment], world)
+            with (
+                joined(self._rank, self._size, store, name, uses_cuda=uses_cuda) as world,
+                contextlib.closing(self._open([assignment], world)) as session,
+            ):
                 while events := session.next_events():
                     for _, event in events:
                         if isinstance(event, OutOfMemory | StorageFailure):
                             raise _CannotGoOnError(event)
-                session.close()
         except _CannotGoOnError as ending:
             return ending.event
         except BaseException as error:

@@ -9,6 +9,8 @@ from typing import Any
 
 import ray
 
+from hsweep.errors import UserError, shown, told
+
 _CACHED = type(functools.cache(lambda: None))
 _own: set[str] = set()
 
@@ -23,6 +25,22 @@ def send_whole(modules: Iterable[ModuleType]) -> None:
         ray.cloudpickle.register_pickle_by_value(module)
         _own.add(module.__name__)
     copyreg.pickle(_CACHED, _reduced)
+
+
+def check_sent(train: Any) -> None:
+    """Refuse training of one's own that cannot be sent.
+
+    Raises:
+        UserError: with what is in the way.
+    """
+    try:
+        ray.cloudpickle.dumps(train)
+    except Exception as error:
+        raise UserError(
+            f"the training function {shown(train)} cannot be sent to worker processes "
+            f"({told(error)}): let it open what it needs itself, in place of holding or enclosing "
+            "it, or train in this process with --runner inline"
+        ) from error
 
 
 def _reduced(cached: Any) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -27,7 +27,7 @@ from hsweep.ray_tune.actor import TrialActor
 from hsweep.ray_tune.health import RayHealth
 from hsweep.ray_tune.messages import START
 from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of_all, smallest_device_bytes
-from hsweep.ray_tune.pickling import send_whole
+from hsweep.ray_tune.pickling import check_sent, send_whole
 from hsweep.ray_tune.private import repair_tune
 from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher, StopWhenAsked
 from hsweep.ray_tune.workers import Worker
@@ -118,6 +118,11 @@ class RayRunner:
             _check_shared(self.scratch, nodes)
         self._checked = set(requests.values())
         self._ask_devices(self._checked)
+
+    def check_training(self, train: Any) -> None:
+        """Refuse training of one's own that cannot be sent to workers; UserError says why."""
+        send_whole(self.own_modules)
+        check_sent(train)
 
     def _ask_devices(self, requests: Iterable[Resources]) -> None:
         if self.device_bytes is None and any(request.is_auto for request in requests):

@@ -114,8 +114,9 @@ def connect(
     idle for seconds.
 
     Raises:
-        UserError: the cluster cannot be reached or cannot hold a trial, a trial needs a process
-            of its own where there is one, or a compiler that is not there.
+        UserError: the cluster cannot be reached or cannot hold a trial, the training cannot be sent
+            there, a trial needs a process of its own where there is one, or a compiler that is not
+            there.
     """
     is_here = isinstance(runner, InlineRunner) or runner.address is None
     if is_here and (missing := cannot_be_compiled(plan.trials)):
@@ -140,6 +141,7 @@ def connect(
     importing.start()
     runner.connect()
     runner.check({trial.key: trial.resources for trial in plan.trials})
+    runner.check_training(plan.sweep.train)
     importing.join()
 
 

@@ -1,10 +1,10 @@
 """What a trial can change of its process: named in its reports, and restored for the next trial.
 
-A worker trains many trials. A model or task that leaves another default dtype, number of threads,
-autocast or working directory behind would change what the trials after it learn, so these are read
-before a trial and restored after it, as are the states of the random generators. Other settings of
-torch, numpy and the process are the trial's own affair; ``Sweep.isolate`` gives each trial a
-process of its own.
+A worker trains many trials. Training that leaves another default dtype, number of threads,
+autocast, choice of deterministic algorithms or working directory behind would change what the
+trials after it learn, so these are read before a trial and restored after it, as are the states of
+the random generators. Other settings of torch, numpy and the process are the trial's own affair;
+``Sweep.isolate`` gives each trial a process of its own.
 """
 
 import os
@@ -39,6 +39,15 @@ def _write_autocast(values: tuple[Any, ...]) -> None:
     torch.clear_autocast_cache()
 
 
+def _read_deterministic() -> tuple[bool, bool]:
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    return torch.are_deterministic_algorithms_enabled(), warns
+
+
+def _write_deterministic(values: tuple[bool, bool]) -> None:
+    torch.use_deterministic_algorithms(values[0], warn_only=values[1])
+
+
 def _read_directory() -> str:
     try:
         return str(Path.cwd())
@@ -54,6 +63,7 @@ def _write_directory(directory: str) -> None:
 _SETTINGS: Final[Mapping[str, tuple[Callable[[], Any], Callable[[Any], object]]]] = {
     "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
     "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "torch's deterministic algorithms": (_read_deterministic, _write_deterministic),
     "autocast": (_read_autocast, _write_autocast),
     "the working directory": (_read_directory, _write_directory),
 }

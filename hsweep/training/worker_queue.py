@@ -167,10 +167,11 @@ class WorkerQueue:
 
     @property
     def _is_urgent(self) -> bool:
-        """Whether a trial waits for its driver, or the last one there is has started, which the
-        driver should know before it does anything to the process."""
+        """Whether a trial waits for its driver or for messages to be taken, or the last one there
+        is has started, which the driver should know before it does anything to the process."""
         has_started = any(isinstance(message.event, Started) for message in self._messages)
-        return self._waits_for_driver or (has_started and not self._queue)
+        is_full = len(self._messages) >= _MAX_UNSENT
+        return self._waits_for_driver or is_full or (has_started and not self._queue)
 
     @property
     def _is_idle(self) -> bool:

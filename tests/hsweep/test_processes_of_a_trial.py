@@ -1,5 +1,6 @@
 """A trial that several processes train: they go on and end as one, whatever becomes of one."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -173,15 +174,13 @@ class Ranks:
         """Let ``drive`` ask rank 0 for its reports; rank 1 follows."""
 
         def run(rank: int) -> None:
-            session: Session | None = None
             try:
-                group = agreements_in(self.stores[rank], "trial", rank, 2)
-                session = FunctionSession(self.assignment, World(rank, 2, group))
-                if rank == 0:
-                    drive(session)
-                else:
-                    assert session.next_events() == []
-                session.close()
+                world = World(rank, 2, agreements_in(self.stores[rank], "trial", rank, 2))
+                with contextlib.closing(FunctionSession(self.assignment, world)) as session:
+                    if rank == 0:
+                        drive(session)
+                    else:
+                        assert session.next_events() == []
             except BaseException as error:
                 self.errors[rank] = error
 

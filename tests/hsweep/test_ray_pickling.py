@@ -6,17 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from hsweep.errors import ROOT
+from hsweep.design.own_training import OwnTask
+from hsweep.errors import ROOT, UserError
 from hsweep.ray_tune.environment import prepare_ray
 
 prepare_ray()
 
 import ray  # noqa: E402
 
-from hsweep.ray_tune.pickling import send_whole  # noqa: E402
+from hsweep.ray_tune.pickling import check_sent, send_whole  # noqa: E402
 
 SOURCE = """
 import functools
@@ -59,6 +61,69 @@ def test_a_cached_function_goes_with_the_class_that_calls_it(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout.split() == ["12", "1", "7"], done.stderr
+
+
+FUNCTIONS = """
+import functools, threading
+from dataclasses import dataclass
+
+class Step:
+    size = 2
+
+def train(point, run):
+    return Step.size * point
+
+def enclosing(step):
+    def inner(point, run):
+        return step.size * point
+    return inner
+
+@dataclass(frozen=True)
+class Trainer:
+    step: int
+    def __call__(self, point, run):
+        return self.step * point
+
+sent = [
+    train, enclosing(Step), lambda point, run: 2 * point, functools.partial(train, run=None),
+    Trainer(2), functools.partial(Trainer(2), run=None),
+]
+
+def holding():
+    lock = threading.Lock()
+    def inner(point, run):
+        with lock:
+            return point
+    return inner
+"""
+
+
+def test_any_training_function_of_a_sweep_file_is_sent_whole_or_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = ModuleType("a_sweep_that_trains")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(FUNCTIONS, vars(module))
+    send_whole([module])
+    sent = []
+    for function in module.sent:
+        assert OwnTask(function, ()).name
+        check_sent(function)
+        sent.append(ray.cloudpickle.dumps(function))
+    monkeypatch.delitem(sys.modules, module.__name__)
+    for each in sent:
+        function = pickle.loads(each)
+        arguments = {} if isinstance(function, functools.partial) else {"run": None}
+        assert function(3, **arguments) == 6
+    with pytest.raises(UserError, match=r"inner.* cannot be sent .*cannot pickle '_thread.lock'"):
+        check_sent(module.holding())
+    with pytest.raises(UserError, match=r"train must be a function .*, not <bound method"):
+        OwnTask(Trains().train, ())
+
+
+class Trains:
+    def train(self, point: Any, run: Any) -> None:
+        """Train, as a method."""
 
 
 @functools.cache

@@ -47,15 +47,18 @@ class Run(Protocol):
 
     @property
     def folder(self) -> Path:
-        """A folder of this trial's own, which exists; later attempts on this machine find it as it
-        was left."""
+        """A folder of this trial's own: empty in its first attempt, and found by later ones on this
+        machine as it was left."""
         ...
 
     @property
     def checkpoint(self) -> Path | None:
-        """A folder with what the last report's checkpoint held, to go on from; None to begin.
+        """What the newest checkpoint of a report held, to go on from: a folder, or a file where the
+        report gave a file; None to begin.
 
-        It is read only: nothing that is written there is kept.
+        Nothing that is written there is kept. It may be older than what is on record: units that
+        are trained and reported again are not recorded twice, and neither are those of a function
+        that begins from unit 1 whatever its checkpoint.
         """
         ...
 
@@ -75,18 +78,30 @@ class Run(Protocol):
         """Report the metrics after ``unit`` units of the budget.
 
         Every process of the trial calls it; the metrics and the checkpoint of rank 0 count, and
-        all processes go on or end with one another.
+        all processes go on or end with one another. The last report is of unit ``budget``.
+
+        Early stopping decides at reports of certain units, and pauses trials there: a trial that
+        waits for others ends and is called again later, with its checkpoint.
+
+        Processes that the function starts cannot report, and end with the trial.
 
         Args:
-            unit: units done in all, more than at the report before.
-            checkpoint: a folder, under ``folder`` or elsewhere, from which training can go on. Its
-                files are copied before the call returns, so it may be changed or removed then.
+            unit: units done in all, more than at the report before. Of a budget in seconds these
+                are seconds of training over all attempts, by the function's own clock (a
+                checkpoint should hold it): each multiple of ``report_every`` is reported when it
+                has passed, and the budget at last.
+            checkpoint: a folder, under ``folder`` or elsewhere, or a file, from which training can
+                go on. It is copied if so much work would be lost without (``checkpoint_seconds``
+                of the sweep), or if the trial ends here; either before the call returns, so it may
+                be changed or removed then.
             metrics: the sweep's metric, and any others; None is a metric that is missing here, and
-                one that is not finite a trial that has diverged.
+                one that is not finite a trial that has diverged. The first report may say
+                ``num_params``.
 
         Raises:
             StopTrial: the trial ends here, and so does each report after this one.
-            UserError: a unit that does not go forward, a metric that is no number, or a checkpoint
-                that is no folder.
+            UserError: a unit that does not go forward or leaves out one at which early stopping
+                decides, a metric that is no number, or a checkpoint that is not there. The trial
+                has failed then, even if the error is caught.
         """
         ...

@@ -1,13 +1,17 @@
 """What is kept of a trial of one's own training: its reports, its clock, its checkpoints."""
 
 import math
+import operator
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import torch
 
+from hsweep.design.budget import BudgetUnit
+from hsweep.design.sweep import RESERVED_AXES
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import UserError, shown
 from hsweep.training.checkpoints import CheckpointStore, StorageError, packed
@@ -16,7 +20,10 @@ from hsweep.training.trial_state import report_row
 NUM_PARAMS: Final = "num_params"
 """A metric by which a report may say how many parameters the model has."""
 
-_FORBIDDEN: Final = frozenset({"unit", "step", "time", "key", "seed", "status", "wall_seconds"})
+_FORBIDDEN: Final = (RESERVED_AXES | {"time"}) - {NUM_PARAMS, *get_args(BudgetUnit)}
+_NAME: Final = re.compile(r"[\w.\- :]+(/[\w.\- :]+)*")
+"""What MLflow takes, too."""
+_LONGEST_NAME: Final = 200
 
 
 class OwnState:
@@ -45,20 +52,31 @@ class OwnState:
             raise StorageError(str(error)) from error
         self.history: list[Report] = []
         self.files: dict[str, torch.Tensor] | None = None
+        self._is_one_file = False
         self._base = 0
+        self._has_reported = False
+        self._note = ""
         self._seconds_before = 0.0
+        self._seconds_saved = 0.0
+        self._unsaved: Path | None = None
         self._started = time.perf_counter()
 
     def restore(self) -> None:
         """Take up the newest checkpoint, if there is one."""
-        saved = self._store.search(torch.device("cpu"), _is_usable).state
+        found = self._store.search(torch.device("cpu"), _is_usable)
+        saved, recorded = found.state, self._assignment.recorded_through
         if saved is not None:
             amount = self._trial.budget.amount
             self.history = [
                 Report(**row, is_last=row["unit"] == amount) for row in saved["history"]
             ]
-            self.files = saved["files"]
-            self._seconds_before = self.history[-1].wall_seconds
+            self.files, self._is_one_file = saved["files"], saved["is_one_file"]
+            self._seconds_before = self._seconds_saved = self.history[-1].wall_seconds
+        elif recorded:
+            self._note = f"no checkpoint is left, with unit {recorded} on record"
+        if found.damaged:
+            units = " and ".join(map(str, found.damaged))
+            self._note = f"the checkpoint of unit {units} is damaged: trained again from before"
         self._started = time.perf_counter()
 
     def take_up(self, unit: int, seconds: float) -> None:
@@ -91,18 +109,28 @@ class OwnState:
         """Training time so far, over all attempts."""
         return self._seconds_before + max(0.0, time.perf_counter() - self._started)
 
-    def add(self, unit: int, metrics: Mapping[str, Any], checkpoint: Path | None) -> Report:
-        """Return the report of a unit, having kept its checkpoint.
+    def add(
+        self, unit: Any, metrics: Mapping[str, Any], checkpoint: Path | None, note: str = ""
+    ) -> Report:
+        """Return the report of a unit, having kept its checkpoint if enough work is at risk.
+
+        Work is at risk until the next report, which is taken to be as far away as the one before:
+        no more than ``checkpoint_seconds`` is lost, or one report if those take longer.
 
         Raises:
-            UserError: a unit or a metric that cannot be.
+            UserError: a unit, a metric or a checkpoint that cannot be.
             StorageError: the checkpoint cannot be written.
         """
         budget = self._trial.budget
-        self._check_unit(unit)
+        unit = self._checked_unit(unit)
         numbers = self._numbers(metrics)
+        if checkpoint is not None and not checkpoint.exists():
+            raise UserError(
+                f"a report's checkpoint is a folder or a file that is there; {checkpoint} is not"
+            )
         is_finite = all(value is None or math.isfinite(value) for value in numbers.values())
         seconds = self.seconds()
+        until_next = seconds - (self.history[-1].wall_seconds if self.history else 0.0)
         report = Report(
             unit=unit,
             step=unit,
@@ -114,28 +142,62 @@ class OwnState:
             is_last=unit == budget.amount,
             diverged_at=None if is_finite else unit,
             train_seconds=seconds,
+            note="; ".join(filter(None, [self._take_note(unit), note])),
         )
         self.history.append(report)
-        if checkpoint is not None and not self.is_over:
-            self._save(checkpoint)
+        self._has_reported = True
+        self._unsaved = None if self.is_over else checkpoint
+        at_risk = seconds - self._seconds_saved
+        if at_risk + until_next > self._assignment.checkpoint_seconds:
+            self.keep()
         return report
 
-    def follow(self, unit: int) -> None:
+    def follow(self, unit: Any) -> None:
         """Note that rank 0 of several processes reports a unit.
 
         Raises:
             UserError: a unit that cannot be.
         """
-        self._check_unit(unit)
+        unit = self._checked_unit(unit)
         is_last = unit == self._trial.budget.amount
         self.history.append(Report(unit, unit, {}, self.seconds(), is_last=is_last))
+        self._has_reported = True
 
-    def _check_unit(self, unit: int) -> None:
+    def keep(self) -> None:
+        """Write the last report's checkpoint, if it came with one and that is not written yet.
+
+        Raises:
+            StorageError: it cannot be.
+        """
+        if self._unsaved is None:
+            return
+        content = {
+            "history": [report_row(report) for report in self.history],
+            "files": _files(self._unsaved),
+            "is_one_file": self._unsaved.is_file(),
+        }
+        self._store.save(self.unit, packed(content))
+        self._seconds_saved, self._unsaved = self.history[-1].wall_seconds, None
+
+    def _take_note(self, unit: int) -> str:
+        """Return what the first report that is new to the record has to tell of the restart."""
+        if unit <= self._assignment.recorded_through:
+            return ""
+        note, self._note = self._note, ""
+        return note
+
+    def _checked_unit(self, given: Any) -> int:
         budget = self._trial.budget
-        if isinstance(unit, bool) or not isinstance(unit, int):
+        try:
+            if isinstance(given, bool):
+                raise TypeError
+            unit = operator.index(given)
+        except TypeError:
             raise UserError(
-                f"a report's unit is a whole number of {budget.unit}, not {shown(unit)}"
-            )
+                f"a report's unit is a whole number of {budget.unit}, not {shown(given)}"
+            ) from None
+        if not self._has_reported and 1 <= unit <= self.unit and self.history:
+            self._go_back(unit)
         if self.is_over:
             raise UserError(
                 f"a report of unit {unit} after that of unit {self.unit}, with which the trial was "
@@ -146,13 +208,24 @@ class OwnState:
                 f"reports go forward, up to the budget of {budget.amount} {budget.unit}: unit "
                 f"{unit} cannot follow unit {self.unit}"
             )
-        skipped = [each for each in self._assignment.waits_at if self.unit < each < unit]
+        done = max(self.unit, self._assignment.recorded_through)
+        skipped = [each for each in self._assignment.waits_at if done < each < unit]
         if skipped:
             raise UserError(
-                f"unit {unit} is reported after unit {self.unit}, and early stopping decides at "
+                f"unit {unit} is reported after unit {done}, and early stopping decides at "
                 f"unit {min(skipped)} between them; report each unit of the budget, or say how "
                 f"often it is reported, as in {budget.unit}({budget.amount}, report_every=...)"
             )
+        return unit
+
+    def _go_back(self, unit: int) -> None:
+        """Forget the reports from a unit on: the training began there, whatever its checkpoint."""
+        last = self.history[-1]
+        self._note = f"trained again from unit {unit}, with a checkpoint of unit {last.unit}"
+        self.history = [each for each in self.history if each.unit < unit]
+        seconds = self.history[-1].wall_seconds if self.history else 0.0
+        self._seconds_before += seconds - last.wall_seconds
+        self._seconds_saved = seconds
 
     def _numbers(self, metrics: Mapping[str, Any]) -> dict[str, float | None]:
         trial = self._trial
@@ -166,37 +239,43 @@ class OwnState:
             )
         for name in numbers:
             if name in trial.point or name in _FORBIDDEN:
-                what = "an axis" if name in trial.point else "a column of every table"
-                raise UserError(f"metric {name!r} has the name of {what}; call it otherwise")
+                what = "is an axis" if name in trial.point else "has a meaning of its own in tables"
+                raise UserError(f"metric {name!r} of a report: the name {what}; call it otherwise")
+            if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+                raise UserError(
+                    f"a metric's name is made of at most {_LONGEST_NAME} letters, digits, spaces "
+                    f"and any of _ . - :, in parts with a / between them; not {shown(name)}"
+                )
         return numbers
 
-    def _save(self, checkpoint: Path) -> None:
-        if not checkpoint.is_dir():
-            raise UserError(f"a report's checkpoint is a folder, and {checkpoint} is none")
-        files = {
-            str(file.relative_to(checkpoint)): _content(file)
-            for file in sorted(checkpoint.rglob("*"))
-            if file.is_file()
-        }
-        history = [report_row(report) for report in self.history]
-        self._store.save(self.unit, packed({"history": history, "files": files}))
-
     def write_files(self, folder: Path) -> Path:
-        """Write what the newest checkpoint holds into a folder of that name, and return it."""
+        """Write what the newest checkpoint holds into a folder; return that, or the one file in it
+        where a file was given."""
         assert self.files is not None
         for name, content in self.files.items():
             file = folder / name
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content.numpy().tobytes())
-        return folder
+            file.write_bytes(content.numpy().data)
+        return folder / next(iter(self.files)) if self._is_one_file else folder
 
 
 def _is_usable(saved: Mapping[str, Any]) -> bool:
     try:
         units = [row["unit"] for row in saved["history"]]
-        return bool(units) and isinstance(saved["files"], dict)
+        return bool(units) and isinstance(saved["files"], dict) and "is_one_file" in saved
     except (KeyError, TypeError):
         return False
+
+
+def _files(checkpoint: Path) -> dict[str, torch.Tensor]:
+    """Return the content of a file, or of all files below a folder, by path."""
+    if checkpoint.is_file():
+        return {checkpoint.name: _content(checkpoint)}
+    return {
+        str(file.relative_to(checkpoint)): _content(file)
+        for file in sorted(checkpoint.rglob("*"))
+        if file.is_file()
+    }
 
 
 def _content(file: Path) -> torch.Tensor:
