@@ -115,7 +115,7 @@ def test_two_processes_train_a_trial_and_a_death_of_either_costs_no_number(
     traces = tmp_path / "traces"
     traces.mkdir()
     fates = ["destroys", "calm", "kill 1 once", "kill 0 once", "raise 1 once"]
-    sweep = sweep_of(Training(str(traces)), fates, max_failures=1)
+    sweep = sweep_of(Training(str(traces)), fates, max_failures=1, checkpoint_seconds=0.0)
     runner = RayRunner(scratch=str(tmp_path / "ray"))
     with coordinating(sweep, tmp_path / "study") as coordinator:
         runner.check({trial.key: trial.resources for trial in coordinator.planned_trials()})
