@@ -283,13 +283,13 @@ class FunctionSession:
             return None
         if self._run is None:
             try:
-                if not self._all_begin():
-                    self._is_over = True
-                    return None
+                self._run = self._begun()
             except OSError as error:
                 self._is_over = True
                 return StorageFailure(f"the trial's folder cannot be used: {error}")
-            assert self._run is not None
+            if self._run is None:
+                self._is_over = True
+                return None
             self._leftovers = Leftovers()
             self._is_waiting = True
             self._thread = threading.Thread(target=self._run.call, name=_THREAD_NAME, daemon=True)
@@ -310,9 +310,11 @@ class FunctionSession:
             return None
         return self._failure_of(event.error)
 
-    def _all_begin(self) -> bool:
-        """Return whether rank 0 begins, once every rank has read the checkpoint, and rank 0 has
-        made the folder ready: only then may a newer checkpoint be written.
+    def _begun(self) -> FunctionRun | None:
+        """Return what the function is given, None where rank 0 does not begin.
+
+        Ranks wait here until every one has read the checkpoint and rank 0 has made the folder
+        ready: only then may a newer checkpoint be written.
 
         Raises:
             OSError: the folder cannot be written to.
@@ -322,8 +324,8 @@ class FunctionSession:
         if self._world.rank:
             units = self._world.gather(self._state.unit)
             if units[0] == _ENDED:
-                return False
-        self._run = FunctionRun(self.assignment, self._state, self._process, self._world)
+                return None
+        run = FunctionRun(self.assignment, self._state, self._process, self._world)
         if not self._world.rank:
             self._is_awaited = False
             units = self._world.gather(self._state.unit)
@@ -332,7 +334,7 @@ class FunctionSession:
                 f"the processes of a trial found checkpoints of different units ({units}, by "
                 "rank); its storage must be a folder or URI that every node reaches"
             )
-        return True
+        return run
 
     def drop(self, key: str) -> None:
         """End the trial, which is the only one."""
