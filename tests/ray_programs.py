@@ -26,10 +26,12 @@ from ray.cluster_utils import Cluster  # noqa: E402
 from tiny import TinyData, TinyTask, tiny_sweep  # noqa: E402
 from tiny_runs import coordinating  # noqa: E402
 
-from hsweep import Recipe, Sweep, epochs, grid  # noqa: E402
+from hsweep import Point, Recipe, Sweep, epochs, grid  # noqa: E402
 from hsweep.design.trial import Resources  # noqa: E402
+from hsweep.errors import UserError  # noqa: E402
 from hsweep.ray_tune.runner import RayRunner  # noqa: E402
 from hsweep.record.journal import Journal  # noqa: E402
+from hsweep.training.own.run import Run  # noqa: E402
 
 TESTS = Path(__file__).resolve().parent
 
@@ -82,10 +84,54 @@ def two_nodes(folder: Path) -> dict[str, Any]:
         go.join()
         statuses = [row.status for row in coordinator.journal.trials()]
         reason = coordinator.stop_reason
+    refusal = ""
+    try:
+        runner.check({"t1": Resources(processes=2)})
+    except UserError as error:
+        refusal = str(error)
+    spread = spread_sweep(folder)
+    with coordinating(spread, folder / "spread") as coordinator:
+        runner.check({trial.key: trial.resources for trial in coordinator.planned_trials()})
+        runner.run(coordinator)
+        [row] = coordinator.journal.trials()
     runner.close()
     cluster.shutdown()
     nodes = sorted({trace.name.partition("-")[2] for trace in traces.glob("[0-9]*-*")})
-    return {"slots": slots, "statuses": statuses, "nodes": nodes, "reason": reason}
+    ranks = sorted(trace.name.split("-")[1:] for trace in folder.glob("rank-*"))
+    return {
+        **{"slots": slots, "statuses": statuses, "nodes": nodes, "reason": reason},
+        **{"refusal": refusal, "spread": [row.status, row.value], "ranks": ranks},
+    }
+
+
+@dataclass(frozen=True)
+class CountingRanks:
+    """Leaves a file for each rank that names its node, and reports how many there are."""
+
+    folder: str
+
+    def __call__(self, point: Point, run: Run) -> None:
+        import torch
+
+        node = ray.get_runtime_context().get_node_id()
+        (Path(self.folder) / f"rank-{run.rank}-{node}").touch()
+        number = torch.ones(())
+        torch.distributed.all_reduce(number)
+        run.report(1, ranks=float(number))
+
+
+def spread_sweep(folder: Path) -> Sweep:
+    """Return a sweep of one trial, whose processes may run on several nodes."""
+    return Sweep(
+        name="spread",
+        description="a trial on two nodes",
+        space=grid(width=[1]),
+        train=CountingRanks(str(folder)),
+        metric="ranks",
+        goal="max",
+        budget=epochs(1),
+        resources=Resources(processes=2, spread=True),
+    )
 
 
 def memory(folder: Path) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def plan(
 
 
 def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
-    from hsweep.design.labels import point_label, varying_axes
+    from hsweep.design.labels import point_label, processes_line, varying_axes
     from hsweep.design.trial import cost_columns
     from hsweep.planning.answerable import analysable
     from hsweep.planning.weights import planned_weights
@@ -119,6 +119,8 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
         f"{totals['trials']} trials ({totals['points']} points) of {budget.amount} {budget.unit}; "
         f"{totals['skipped']} points skipped, {totals['merged']} doubles merged"
     )
+    if line := processes_line(trial.resources.processes for trial in plan.trials):
+        console.print(line)
     weights = planned_weights(plan.sweep, plan.trials)
     if weights is not None:
         size = "not known" if weights["bytes"] is None else quantity(weights["bytes"], "B")

@@ -190,6 +190,11 @@ class OwnTask:
         return "command" if isinstance(self.train, Command) else "training_function"
 
     @property
+    def starts_processes(self) -> bool:
+        """Whether all processes of a trial are started by what trains it, as a command does."""
+        return isinstance(self.train, Command)
+
+    @property
     def name(self) -> str:
         """The function's name, or the first words of the command."""
         if isinstance(self.train, Command):

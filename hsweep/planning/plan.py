@@ -310,7 +310,7 @@ class Planner:
         counts, memory = None, None
         if sweep.describe is not None:
             counts, memory = described_cost(sweep.describe, point)
-        check_own_resources(resources, memory)
+        check_own_resources(self._own_task, resources, memory)
         return _Asked(self._own_task, None, Recipe(), resources, counts, memory)
 
     def _own_code(self, task: OwnTask, point: Point) -> Code:

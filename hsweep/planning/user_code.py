@@ -6,7 +6,7 @@ from inspect import getattr_static
 from typing import Any, Final, TypeVar, cast
 
 from hsweep.design.labels import listed
-from hsweep.design.own_training import Cost
+from hsweep.design.own_training import Cost, OwnTask
 from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
 from hsweep.design.sweep import RESERVED_AXES, Sweep, resolve
@@ -148,11 +148,12 @@ def check_metrics(task: Learnable, sweep: Sweep) -> None:
             )
 
 
-def check_own_resources(resources: Any, memory: int | None) -> None:
+def check_own_resources(task: OwnTask, resources: Any, memory: int | None) -> None:
     """Refuse resources that one's own training cannot have.
 
     Raises:
-        UserError: no Resources, or an automatic share of a device where memory is not known.
+        UserError: no Resources, an automatic share of a device where memory is not known, or a
+            command on several nodes.
     """
     if not isinstance(resources, Resources):
         raise UserError(
@@ -164,6 +165,11 @@ def check_own_resources(resources: Any, memory: int | None) -> None:
             "gpus='auto' goes by the memory that a trial needs, and that of one's own training is "
             "not known; let describe= return Cost(num_params, train_memory_bytes=...), or give a "
             "number, as in gpus=1 or gpus=0.5"
+        )
+    if task.starts_processes and resources.spread:
+        raise UserError(
+            "a command starts on one node, with all that its processes occupy; spread=True is for "
+            "a training function, or the training of a task"
         )
 
 

@@ -41,6 +41,12 @@ def test_a_sweep_on_two_nodes_uses_both(tmp_path: Path) -> None:
     assert found["statuses"] == ["finished"] * 4
     assert len(found["nodes"]) == 2
     assert found["reason"] is None
+    # A trial of two processes has room on neither, and may run on both.
+    assert "on one node, but the largest node has 1 cpus" in found["refusal"]
+    assert "(--set spread=true)" in found["refusal"]
+    assert found["spread"] == ["finished", 2.0]
+    assert [rank for rank, _ in found["ranks"]] == ["0", "1"]
+    assert sorted(node for _, node in found["ranks"]) == found["nodes"]
     # The file that showed that every node sees the storage is gone.
     assert not list((tmp_path / "shared").glob(".seen-by-all-*"))
 

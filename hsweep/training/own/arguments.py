@@ -31,7 +31,7 @@ def fields_of(trial: Trial, folder: Path) -> dict[str, Any]:
         "budget": trial.budget.amount,
         "folder": folder,
         "key": trial.key,
-        "processes": 1,
+        "processes": trial.resources.processes,
     }
 
 

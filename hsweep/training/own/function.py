@@ -10,6 +10,7 @@ means, as far as there are any: see ``FunctionSession.close``.
 import contextlib
 import ctypes
 import errno
+import operator
 import os
 import queue
 import shutil
@@ -18,7 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.design.budget import BudgetUnit
 from hsweep.design.own_training import Command, OwnTask
@@ -34,6 +35,7 @@ from hsweep.training.own.run import StopTrial
 from hsweep.training.own.state import OwnState
 from hsweep.training.process_state import ProcessState
 from hsweep.training.session import TrialEvent
+from hsweep.training.world import ALONE, World
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 ENDING_SECONDS: Final = 30.0
 """How long a function may take to end once a report has raised StopTrial."""
 _FORCED_SECONDS: Final = 5.0
+_ENDED: Final = -1
+"""In place of a unit: the function has returned."""
 _THREAD_NAME: Final = "training"
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
@@ -63,27 +67,29 @@ class FunctionRun:
         OSError: its folder cannot be written to.
     """
 
-    rank = 0
-    world_size = 1
-
-    def __init__(self, assignment: Assignment, state: OwnState, process: ProcessState) -> None:
+    def __init__(
+        self, assignment: Assignment, state: OwnState, process: ProcessState, world: World
+    ) -> None:
         self._assignment, self._state, self._process = assignment, state, process
+        self._world = world
+        self.rank, self.world_size = world.rank, world.size
         self._events: queue.SimpleQueue[Report | _End] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._pid = os.getpid()
         self._num_reports = 0
-        self._is_stopped = self._is_abandoned = False
+        self.is_stopped = self._is_abandoned = False
         self._refused: UserError | OSError | None = None
         trial = assignment.trial
         self.budget: int = trial.budget.amount
         self.budget_unit: BudgetUnit = trial.budget.unit
         self.seeds: Seeds = trial.seeds
         self.folder: Path = trial_folder(assignment.checkpoints, trial.key)
-        if assignment.attempt == 1:
+        if assignment.attempt == 1 and not self.rank:
             # What lies there is of a study that was removed, or of one with the same storage.
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._restored = self.folder.with_name(f"{trial.key}.restored")
+        # Each process reads a copy of its own: those of one node share the folder.
+        self._restored = self.folder.with_name(f"{trial.key}.restored-{self.rank}")
         self.remove_restored()
         self.checkpoint: Path | None = None
         if state.files is not None:
@@ -108,22 +114,29 @@ class FunctionRun:
             )
         if self._is_abandoned:
             threading.Event().wait()
-        if self._is_stopped:
+        if self.is_stopped:
             raise StopTrial
         if self._refused is not None:
             raise self._refused
         try:
             folder = None if checkpoint is None else Path(checkpoint)
-            report = self._state.add(unit, metrics, folder, self._changes_note(unit))
+            check_ranks(self._world, unit, self._state.unit)
+            if self.rank:
+                self._state.follow(unit)
+            else:
+                report = self._state.add(unit, metrics, folder, self._changes_note(unit))
         except (UserError, OSError) as error:
             # Though the function may catch it: it is how the trial ends.
             self._refused = error
             raise
         self._num_reports += 1
         self._state.pause()
-        self._events.put(report)
-        self._is_stopped = not self._answers.get()
-        if self._is_stopped:
+        goes_on = True
+        if not self.rank:
+            self._events.put(report)
+            goes_on = self._answers.get()
+        self.is_stopped = not self._world.agree(goes_on)
+        if self.is_stopped:
             self._keep_last()
             raise StopTrial
         self._state.go_on()
@@ -153,7 +166,14 @@ class FunctionRun:
             error = raised
         if os.getpid() != self._pid:
             os._exit(0)  # a fork of the function's own has come to the function's end
-        self._events.put(_End(self._refused or error))
+        error = self._refused or error
+        if error is None and not self.is_stopped:
+            # Another rank may be waiting at a report; one that raised is told of by its process.
+            try:
+                check_ranks(self._world, _ENDED, self._state.unit)
+            except UserError as other:
+                error = other
+        self._events.put(_End(error))
 
     def next_event(self) -> Report | _End:
         """Wait for what comes next."""
@@ -171,19 +191,55 @@ class FunctionRun:
         shutil.rmtree(self._restored, ignore_errors=True)
 
 
+def check_ranks(world: World, unit: Any, before: int) -> None:
+    """Refuse processes of one trial that are at different units.
+
+    Args:
+        world: the processes; all of them call this.
+        unit: that this one reports; ``_ENDED`` where its function has returned.
+        before: the unit that it reported before.
+
+    Raises:
+        UserError: they differ.
+    """
+    if world.size == 1:
+        return
+    try:
+        number = operator.index(unit)
+    except TypeError:
+        number = before  # the state refuses it, in the rank that gave it
+    units = world.gather(number)
+    if len(set(units)) > 1:
+        named = ", ".join(
+            f"rank {rank} {'has returned' if each == _ENDED else f'reports unit {each}'}"
+            for rank, each in enumerate(units)
+        )
+        raise UserError(
+            "every process of a trial reports the same units, one after another, and after unit "
+            f"{before} they differ: {named}"
+        )
+
+
 class FunctionSession:
     """A trial of a function in training: ask for its next report, or close it.
 
+    In a rank above 0 there is nothing to tell a driver but how it ended: its first events are asked
+    for once, and it goes on at each report as rank 0 does.
+
     Args:
         assignment: the trial, and where its checkpoints lie.
+        world: this process among those of the trial.
     """
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, world: World = ALONE) -> None:
         import torch
 
         # Workers are reused between trials, so whatever a trial sets it sets for itself.
         torch.set_num_threads(assignment.resources.num_threads)
         self.assignment = assignment
+        self._world = world
+        # Other ranks wait to hear that this one begins.
+        self._is_awaited = world.rank == 0
         self._device = torch.device("cuda" if assignment.resources.gpus else "cpu")
         self._process = ProcessState()
         self._unsent: deque[Report] = deque()
@@ -200,7 +256,8 @@ class FunctionSession:
         except StorageError as error:
             self._failure = StorageFailure(str(error))
             return
-        self._unsent.extend(self._state.unrecorded())
+        if world.rank == 0:
+            self._unsent.extend(self._state.unrecorded())
 
     @property
     def current(self) -> Assignment | None:
@@ -226,10 +283,13 @@ class FunctionSession:
             return None
         if self._run is None:
             try:
-                self._run = FunctionRun(self.assignment, self._state, self._process)
+                self._run = self._begun()
             except OSError as error:
                 self._is_over = True
                 return StorageFailure(f"the trial's folder cannot be used: {error}")
+            if self._run is None:
+                self._is_over = True
+                return None
             self._leftovers = Leftovers()
             self._is_waiting = True
             self._thread = threading.Thread(target=self._run.call, name=_THREAD_NAME, daemon=True)
@@ -246,7 +306,35 @@ class FunctionSession:
             self._last = replace(event, peak_memory_bytes=held_at_most(self._device))
             return self._last
         self._is_over = True
+        if self._world.rank and self._run.is_stopped:
+            return None
         return self._failure_of(event.error)
+
+    def _begun(self) -> FunctionRun | None:
+        """Return what the function is given, None where rank 0 does not begin.
+
+        Ranks wait here until every one has read the checkpoint and rank 0 has made the folder
+        ready: only then may a newer checkpoint be written.
+
+        Raises:
+            OSError: the folder cannot be written to.
+            UserError: the ranks have read different checkpoints.
+        """
+        units: list[int] = []
+        if self._world.rank:
+            units = self._world.gather(self._state.unit)
+            if units[0] == _ENDED:
+                return None
+        run = FunctionRun(self.assignment, self._state, self._process, self._world)
+        if not self._world.rank:
+            self._is_awaited = False
+            units = self._world.gather(self._state.unit)
+        if len(set(units)) > 1:
+            raise UserError(
+                f"the processes of a trial found checkpoints of different units ({units}, by "
+                "rank); its storage must be a folder or URI that every node reaches"
+            )
+        return run
 
     def drop(self, key: str) -> None:
         """End the trial, which is the only one."""
@@ -265,6 +353,9 @@ class FunctionSession:
             FunctionGoesOnError: it has not ended.
         """
         try:
+            if self._is_awaited:
+                self._is_awaited = False
+                self._world.gather(_ENDED)
             self._end_function()
         finally:
             self._end_leftovers()

@@ -156,6 +156,17 @@ class OwnState:
                 self.keep()
         return report
 
+    def follow(self, unit: Any) -> None:
+        """Note that rank 0 of several processes reports a unit.
+
+        Raises:
+            UserError: a unit that cannot be.
+        """
+        unit = self._checked_unit(unit)
+        is_last = unit == self._trial.budget.amount
+        self.history.append(Report(unit, unit, {}, self.seconds(), is_last=is_last))
+        self._has_reported = True
+
     def keep(self) -> None:
         """Write the last report's checkpoint, if it came with one and that is not written yet.
 
