@@ -349,7 +349,7 @@ def test_each_process_is_placed_and_a_commands_processes_with_it(tmp_path: Path)
     assert (each.bundles, each.strategy) == ([{"CPU": 3, "GPU": 1}] * 2, "STRICT_PACK")
     spread = placed(Reporting(), Resources(processes=3, cpus=2, spread=True))
     assert (spread.bundles, spread.strategy) == ([{"CPU": 2}] * 3, "PACK")
-    script = command("torchrun --nproc-per-node {processes} train.py")
+    script = command("python -m torch.distributed.run --nproc-per-node {processes} -m train")
     assert placed(script, Resources(gpus=2, cpus=3)).bundles == [{"CPU": 6, "GPU": 2}]
 
 
@@ -357,6 +357,6 @@ def test_what_several_processes_cannot_train_is_refused_before_the_start() -> No
     plan = make_plan(sweep_of(Reporting()), preset="quick", study_seed=0)
     with pytest.raises(UserError, match=r"trains as 2 processes, and the inline runner has but"):
         connect(InlineRunner(), plan, lambda: None)
-    script = command("torchrun --nproc-per-node {processes} train.py")
+    script = command("python -m torch.distributed.run --nproc-per-node {processes} -m train")
     with pytest.raises(UserError, match="a command starts on one node"):
         planned(sweep_of(script, resources=replace(TWO, spread=True)))

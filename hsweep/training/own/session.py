@@ -3,10 +3,10 @@
 from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.trial import Assignment
 from hsweep.training.session import Session
-from hsweep.training.world import World
+from hsweep.training.world import ALONE, World
 
 
-def open_own_session(assignment: Assignment, world: World) -> Session:
+def open_own_session(assignment: Assignment, world: World = ALONE) -> Session:
     """Begin a trial whose training is the user's own."""
     task = assignment.trial.task
     assert isinstance(task, OwnTask)
