@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from tasks.base import DataError
 from tasks.classification import logits_of, named_scores, score
+from tasks.division import own_rows
 from tasks.sampling import epochs_from, generator, whole_batches
 from tasks.sources.kept import kept
 from tasks.vision.image_arrays import ImageArrays
@@ -217,8 +218,12 @@ class ImageData:
         """Do nothing: classes are about equally frequent."""
 
     def _in_chunks(self, images: LabelledImages) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield this process's rows."""
+        own = own_rows(len(images.labels))
         for pixels, labels in zip(
-            torch.split(images.pixels, _CHUNK), torch.split(images.labels, _CHUNK), strict=True
+            torch.split(images.pixels[own], _CHUNK),
+            torch.split(images.labels[own], _CHUNK),
+            strict=True,
         ):
             yield self._prepared(pixels), labels
 
