@@ -1,6 +1,6 @@
 """Evaluation divided among the processes that train one trial.
 
-A task that evaluates example by example asks ``own_rows`` which of them are this process's, and
+A task that evaluates example by example asks ``own_slices`` which of them are this process's, and
 has ``summed`` add up what all processes found. A process alone has every row. A task that asks
 neither is evaluated whole by every process: the same numbers, only no sooner.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Final
 
 from torch import Tensor
 
@@ -28,6 +29,7 @@ class Share:
     add: Callable[[Tensor], Tensor]
 
 
+_WHOLE: Final = Share(0, 1, lambda sums: sums)
 _share: ContextVar[Share | None] = ContextVar("share", default=None)
 
 
@@ -41,16 +43,18 @@ def divided(share: Share | None) -> Iterator[None]:
         _share.reset(token)
 
 
-def own_rows(count: int) -> slice:
-    """Return which of ``count`` rows this process evaluates: each is one process's, and where
-    there are fewer rows than processes some processes have none."""
-    share = _share.get()
-    if share is None:
-        return slice(0, count)
-    return slice(count * share.rank // share.size, count * (share.rank + 1) // share.size)
+def own_slices(count: int, at_once: int) -> Iterator[slice]:
+    """Yield which of ``count`` rows this process evaluates, in slices of ``at_once`` at most.
+
+    Each row is one process's. Where there are fewer rows than processes some have none, and no
+    slice.
+    """
+    share = _share.get() or _WHOLE
+    end = count * (share.rank + 1) // share.size
+    for start in range(count * share.rank // share.size, end, at_once):
+        yield slice(start, min(start + at_once, end))
 
 
 def summed(sums: Tensor) -> Tensor:
     """Return the sum of ``sums`` over all processes; every process calls this equally often."""
-    share = _share.get()
-    return sums if share is None else share.add(sums)
+    return (_share.get() or _WHOLE).add(sums)

@@ -54,9 +54,7 @@ def _shared_batch_norm(
             input, running_mean, running_var, weight, bias, training, momentum, eps
         )
     normalised: Tensor
-    normalised, mean, variance, count = _Normalised.apply(  # type: ignore[no-untyped-call]
-        input, eps
-    )
+    normalised, mean, variance, count = _Normalised.apply(input, eps)  # type: ignore[no-untyped-call]
     with torch.no_grad():
         if running_mean is not None:
             running_mean.lerp_(mean.to(running_mean.dtype), momentum)
@@ -98,7 +96,7 @@ class _Normalised(torch.autograd.Function):
         return normalised, mean, variance, count
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor, None]:
         normalised, inverse, count = ctx.saved_tensors
         others = [dim for dim in range(gradient.ndim) if dim != 1]

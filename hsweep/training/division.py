@@ -11,6 +11,7 @@ others, and all repeat the batch in smaller parts; a loss may call the model in 
 as it likes; parameters may be left out by one process and not by another.
 """
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
@@ -82,13 +83,14 @@ def own_seed(world: World, *parts: int) -> int:
 
 def evaluation_share(world: World) -> Share | None:
     """Return this process's share of an evaluation; None for a process alone."""
-    if world.size == 1:
+    group = world.agreements
+    if group is None:
         return None
 
     def add(sums: Tensor) -> Tensor:
         # On the CPU: a process without rows has not learned on which device the sums are.
         total = sums.detach().cpu().clone()
-        distributed.all_reduce(total, group=world.agreements)
+        group.allreduce([total]).wait()
         return total
 
     return Share(world.rank, world.size, add)
@@ -100,40 +102,47 @@ def from_rank_0(world: World, make: Callable[[], Result]) -> Result:
     Raises:
         StorageError: rank 0 raised it.
     """
-    if world.size == 1:
+    group = world.agreements
+    if group is None:
         return make()
-    box: list[Any] = [None]
+    found: Any = None
     if world.rank == 0:
         try:
-            box = [make()]
+            found = make()
         except StorageError as error:
-            box = [error]
-    distributed.broadcast_object_list(
-        box, group_src=0, group=world.agreements, device=torch.device("cpu")
-    )
-    if isinstance(box[0], StorageError):
-        raise box[0]
-    found: Result = box[0]
-    return found
+            found = error
+    content = pickle.dumps(found) if world.rank == 0 else b""
+    size = torch.tensor([len(content)])
+    group.broadcast(size, 0).wait()
+    sent = torch.empty(int(size), dtype=torch.uint8)
+    if content:
+        sent.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+    group.broadcast(sent, 0).wait()
+    if world.rank:
+        found = pickle.loads(sent.numpy().tobytes())
+    if isinstance(found, StorageError):
+        raise found
+    result: Result = found
+    return result
 
 
 def seconds_of_rank_0(world: World, seconds: float) -> float:
     """Return rank 0's seconds in every process: a learning rate or an end that depends on the
     clock is then the same in all."""
-    if world.size == 1:
+    if world.agreements is None:
         return seconds
-    found = torch.tensor(seconds, dtype=torch.float64)
-    distributed.broadcast(found, group_src=0, group=world.agreements)
+    found = torch.tensor([seconds], dtype=torch.float64)
+    world.agreements.broadcast(found, 0).wait()
     return found.item()
 
 
 def most(world: World, numbers: Sequence[int]) -> list[int]:
     """Return the largest over all processes of each of some numbers."""
-    if world.size == 1:
+    if world.agreements is None:
         return list(numbers)
-    found = torch.tensor(numbers)
-    distributed.all_reduce(found, distributed.ReduceOp.MAX, group=world.agreements)
-    return found.tolist()
+    found = torch.tensor(numbers, dtype=torch.int64)
+    world.agreements.allreduce(found, distributed.ReduceOp.MAX).wait()
+    return [int(number) for number in found.tolist()]
 
 
 def start_equal(model: nn.Module, world: World) -> None:
@@ -141,8 +150,7 @@ def start_equal(model: nn.Module, world: World) -> None:
     than the seeded generators differs between processes."""
     if world.size > 1:
         for tensor in (*model.parameters(), *model.buffers()):
-            group = world.agreements if tensor.device.type == "cpu" else None
-            distributed.broadcast(tensor.detach(), group_src=0, group=group)
+            distributed.broadcast(tensor.detach(), src=0)
 
 
 def sum_gradients(
@@ -165,7 +173,7 @@ def sum_gradients(
     for bucket in _buckets([*gradients, total]):
         flat = torch.cat([tensor.flatten() for tensor in bucket])
         distributed.all_reduce(flat)
-        pieces = flat.split([tensor.numel() for tensor in bucket])
+        pieces = torch.split(flat, [tensor.numel() for tensor in bucket])
         for tensor, piece in zip(bucket, pieces, strict=True):
             tensor.copy_(piece.view_as(tensor))
     return total

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from hsweep.training.batches import mapped
@@ -27,17 +27,15 @@ def shard(model: nn.Module, device: torch.device, world: World) -> None:
 
 
 def blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the outermost modules that stand in a list or a sequence with others of their kind."""
+    """Yield the modules that are parts of a list or a sequence and have parts themselves, without
+    those that hold others of them."""
+    is_list = isinstance(model, nn.ModuleList | nn.Sequential)
     for child in model.children():
-        members = [*child.children()] if isinstance(child, nn.ModuleList | nn.Sequential) else []
-        if len(members) > 1 and len({type(member) for member in members}) == 1:
-            yield from (member for member in members if any(True for _ in member.parameters()))
-        else:
-            yield from blocks(child)
-
-
-def is_sharded(model: nn.Module) -> bool:
-    return isinstance(model, FSDPModule)
+        inner = list(blocks(child))
+        if inner:
+            yield from inner
+        elif is_list and any(child.children()) and any(True for _ in child.parameters()):
+            yield child
 
 
 def gathered(state: Mapping[str, Any], world: World) -> dict[str, Any]:

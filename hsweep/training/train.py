@@ -165,9 +165,8 @@ class _Loop:
             if unit == units[0] and self._world.size > 1:
                 notes.append(f"trained by {self._world.size} processes from here on")
             note = "; ".join(filter(None, notes))
-            made = replace(report, micro_batch=gradients.at_once, note=note)
-            # Times differ between processes; what follows from a report must not.
-            report = from_rank_0(self._world, lambda made=made: made)
+            report = replace(report, micro_batch=gradients.at_once, note=note)
+            report = self._of_rank_0(report)
             problem = state.add(report)
             try:
                 if self._world.rank == 0:
@@ -187,6 +186,10 @@ class _Loop:
             if not goes_on:
                 return
             state.resume_clock()
+
+    def _of_rank_0(self, report: Report) -> Report:
+        # Times differ between processes; what follows from a report must not.
+        return from_rank_0(self._world, lambda: report)
 
     def _updated_until(self, unit: int) -> list[Tensor]:
         """Update the model until a unit of the budget is done; return the updates' losses."""

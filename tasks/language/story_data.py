@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.division import own_rows, summed
+from tasks.division import summed
 from tasks.language.sequence_data import SequenceData
 from tasks.language.stories_config import StoriesConfig
 from tasks.language.text_data import PARTS, Part
@@ -97,7 +97,7 @@ class StoryData(SequenceData[Tensor]):
     def _evaluated(self, model: nn.Module, part: Part) -> float:
         total = torch.zeros((), dtype=torch.float64, device=self._device)
         for rows in self._evaluated_at_once(part):
-            tokens = self._read(part, rows[own_rows(len(rows))] * self._seq_len)
+            tokens = self._read(part, rows * self._seq_len)
             total += self._cross_entropy(model, tokens, "sum").double()
         return float(summed(total)) / (len(self._to_evaluate(part)) * self._predicted)
 

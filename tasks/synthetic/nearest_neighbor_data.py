@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.division import own_rows, summed
+from tasks.division import own_slices, summed
 from tasks.sampling import generator, whole_batches
 from tasks.sources.kept import kept
 from tasks.synthetic.nearest_neighbor_config import NearestNeighborConfig
@@ -202,10 +202,8 @@ class NearestNeighborData:
         total = torch.zeros((), dtype=torch.float64, device=self._device)
         count = 0
         for x, y in sequences:
-            own = own_rows(len(x))
-            pairs = zip(torch.split(x[own], rows), torch.split(y[own], rows), strict=True)
-            for x_chunk, y_chunk in pairs:
-                total += _squared_errors(model, x_chunk, y_chunk).double().sum()
+            for own in own_slices(len(x), rows):
+                total += _squared_errors(model, x[own], y[own]).double().sum()
             count += len(x) * self._task.seq_len
         return (summed(total) / count).item()
 

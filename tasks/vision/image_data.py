@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from tasks.base import DataError
 from tasks.classification import logits_of, named_scores, score
-from tasks.division import own_rows
+from tasks.division import own_slices
 from tasks.sampling import epochs_from, generator, whole_batches
 from tasks.sources.kept import kept
 from tasks.vision.image_arrays import ImageArrays
@@ -219,13 +219,8 @@ class ImageData:
 
     def _in_chunks(self, images: LabelledImages) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield this process's rows."""
-        own = own_rows(len(images.labels))
-        for pixels, labels in zip(
-            torch.split(images.pixels[own], _CHUNK),
-            torch.split(images.labels[own], _CHUNK),
-            strict=True,
-        ):
-            yield self._prepared(pixels), labels
+        for own in own_slices(len(images.labels), _CHUNK):
+            yield self._prepared(images.pixels[own]), images.labels[own]
 
     def _prepared(self, pixels: Tensor) -> Tensor:
         """Normalise, then extend to the wanted size, so that a zero border is the mean colour."""

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from tasks.base import DataError
 from tasks.classification import logits_of, named_scores, score
-from tasks.division import own_rows
+from tasks.division import own_slices
 from tasks.global_rng import seeded_globals
 from tasks.sampling import epochs_from, generator, stream_seed, whole_batches
 from tasks.sources.cache import cache_folder
@@ -181,7 +181,7 @@ class StreamedData:
         train, validation = (
             score(
                 model,
-                self._loader(examples, _in_order(rows[own_rows(len(rows))])),
+                self._loader(examples, _in_order(rows)),
                 self._task.num_classes,
             )
             for examples, rows in (
@@ -365,7 +365,5 @@ def _subset(count: int, size: int | None) -> list[int]:
 
 
 def _in_order(rows: list[int]) -> list[list[Key]]:
-    return [
-        [(0, row) for row in rows[first : first + _EVAL_BATCH]]
-        for first in range(0, len(rows), _EVAL_BATCH)
-    ]
+    """Return the keys of this process's rows, batch by batch."""
+    return [[(0, row) for row in rows[own]] for own in own_slices(len(rows), _EVAL_BATCH)]
