@@ -23,6 +23,7 @@ SPEED = (
     "plan",
     "stacked",
     "process",
+    "processes",
 )
 
 

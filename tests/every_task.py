@@ -3,6 +3,7 @@
 None has dropout, which draws other masks in every process.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def pair(name: str, folder: Path) -> Pair:
         ranker = Ranker(heads=2, seq_len=4, input_dim=16, embed_dim=8)
         return Pair(_passages(folder), ranker)
     if kind == "nearest":
-        replay = {"replay_batches": 4} if variant else {}
+        replay: dict[str, Any] = {"replay_batches": 4} if variant else {}
         task = NearestNeighbor(seq_len=5, dim=4, steps_per_epoch=3, num_validation=21, **replay)
         return Pair(task, RankEncoder(embed_dim=4, depth=1, heads=2, seq_len=5))
     if kind == "retrieval":
@@ -79,21 +80,28 @@ def pair(name: str, folder: Path) -> Pair:
 def _images(family: str) -> Pair:
     size = {"vit": 8, "davit": 32}.get(family, 16)
     task = Images("digits", image_size=size, max_train=24, max_validation=21)
-    shape = {"image_size": size, "in_chans": 1, "num_classes": 10}
-    models = {
+    shape: dict[str, Any] = {"image_size": size, "in_chans": 1, "num_classes": 10}
+    models: dict[str, Callable[[], Any]] = {
         "vit": lambda: ViT(embed_dim=16, depth=2, heads=2, patch_size=4, **shape),
         "davit": lambda: DaViT(
             embed_dim=(4, 4, 8, 8), depth=(1, 1, 2, 1), heads=2, window_size=3, **shape
         ),
         "volo": lambda: VOLO(
-            **{"embed_dim": (8, 12, 12, 12), "depth": (2, 1, 2, 1), "heads": (2, 3, 4, 2)},
-            **{"patch_size": 4, "stem_hidden_dim": 4},
+            embed_dim=(8, 12, 12, 12),
+            depth=(2, 1, 2, 1),
+            heads=(2, 3, 4, 2),
+            patch_size=4,
+            stem_hidden_dim=4,
             **shape,
         ),
         "xcit": lambda: XCiT(embed_dim=24, depth=2, heads=3, patch_size=8, **shape),
         "tnt": lambda: TNT(
-            **{"embed_dim": 16, "depth": 2, "heads": 2, "patch_size": 8},
-            **{"inner_dim": 6, "inner_heads": 2},
+            embed_dim=16,
+            depth=2,
+            heads=2,
+            patch_size=8,
+            inner_dim=6,
+            inner_heads=2,
             **shape,
         ),
     }
@@ -109,8 +117,14 @@ def _streamed(folder: Path, *, mixed: bool) -> Pair:
             for number in range(count):
                 pixels = random.integers(60 * label, 60 * label + 60, (12, 12, 3), np.uint8)
                 (place / f"{number}.png").write_bytes(png(pixels))
-    mixing = {"mixup": 0.8, "cutmix": 1.0} if mixed else {"mixup": 0.0, "cutmix": 0.0}
-    task = StreamedImages(str(folder), image_size=12, num_classes=3, num_workers=0, **mixing)
+    task = StreamedImages(
+        str(folder),
+        image_size=12,
+        num_classes=3,
+        num_workers=0,
+        mixup=0.8 if mixed else 0.0,
+        cutmix=1.0 if mixed else 0.0,
+    )
     model = ViT(embed_dim=16, depth=2, heads=2, patch_size=4, image_size=12, num_classes=3)
     return Pair(task, model)
 
@@ -119,7 +133,7 @@ def _language(name: str, folder: Path) -> Pair:
     write_table(folder / "texts", "train", {"text": sentences(60)})
     write_table(folder / "texts", "validation", {"text": sentences(20, seed=1)})
     data = str(folder / "texts")
-    shape = {"embed_dim": 16, "depth": 2, "heads": 2, "dropout": 0.0}
+    shape: dict[str, Any] = {"embed_dim": 16, "depth": 2, "heads": 2, "dropout": 0.0}
     if name.startswith("stories"):
         stories = Stories(data, seq_len=8, vocab_size=300, layout=name.partition("-")[2])  # type: ignore[arg-type]
         return Pair(stories, Decoder(seq_len=8, vocab_size=300, **shape))
@@ -141,8 +155,8 @@ def _language(name: str, folder: Path) -> Pair:
 
 
 def _lra(name: str, folder: Path) -> Pair:
-    few = {"max_train_eval": 9, "steps_per_epoch": 3}
-    counts = {"num_train": 24, "num_validation": 9, "num_test": 9}
+    few: dict[str, Any] = {"max_train_eval": 9, "steps_per_epoch": 3}
+    counts: dict[str, Any] = {"num_train": 24, "num_validation": 9, "num_test": 9}
     task: Any
     if name == "listops":
         task = ListOps(seq_len=16, min_length=4, max_length=17, max_depth=3, **counts, **few)
@@ -164,9 +178,14 @@ def _lra(name: str, folder: Path) -> Pair:
         task = DocumentPairs(str(folder), seq_len=16, **few)
     spec = task.spec()
     model = Nystromformer(
-        **{"embed_dim": 8, "depth": 2, "heads": 2, "landmarks": 8, "head_hidden": 8},
+        embed_dim=8,
+        depth=2,
+        heads=2,
+        landmarks=8,
+        head_hidden=8,
+        dropout=0.0,
         # Over the batch it would be another scale for each part of a batch.
-        **{"dropout": 0.0, "inverse_scale": "matrix"},
+        inverse_scale="matrix",
         seq_len=spec.seq_len,
         vocab_size=spec.vocab_size,
         num_classes=spec.num_classes,

@@ -69,8 +69,7 @@ def _world(folder: Path, rank: int) -> Iterator[World]:
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=_PATIENCE
     )
     try:
-        store = distributed.PrefixStore("agreements", distributed.FileStore(f"{folder}/agree", 2))
-        yield World(rank, 2, distributed.ProcessGroupGloo(store, rank, 2, _PATIENCE))
+        yield World(rank, 2, distributed.new_group(backend="gloo", timeout=_PATIENCE))
     finally:
         distributed.destroy_process_group()
 

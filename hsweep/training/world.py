@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup, ProcessGroupGloo
+    from torch.distributed import ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class World:
 
     rank: int = 0
     size: int = 1
-    agreements: "ProcessGroup | ProcessGroupGloo | None" = None
+    agreements: "ProcessGroup | None" = None
 
     def agree(self, goes_on: bool) -> bool:
         """Return what rank 0 gives, in every process: all of them call this at each report.
