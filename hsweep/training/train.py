@@ -162,8 +162,6 @@ class _Loop:
             notes = [state.take_note(unit), gradients.take_note()]
             if unit in (units[0], units[-1]):
                 notes.append(self._changes_note())
-            if unit == units[0] and self._world.size > 1:
-                notes.append(f"trained by {self._world.size} processes from here on")
             note = "; ".join(filter(None, notes))
             report = replace(report, micro_batch=gradients.at_once, note=note)
             report = self._of_rank_0(report)
