@@ -87,7 +87,7 @@ def plan(
 
 
 def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
-    from hsweep.design.labels import point_label, varying_axes
+    from hsweep.design.labels import point_label, processes_line, varying_axes
     from hsweep.design.trial import cost_columns
     from hsweep.planning.answerable import analysable
     from hsweep.running.progress import duration
@@ -118,6 +118,8 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
         f"{totals['trials']} trials ({totals['points']} points) of {budget.amount} {budget.unit}; "
         f"{totals['skipped']} points skipped, {totals['merged']} doubles merged"
     )
+    if line := processes_line(trial.resources.processes for trial in plan.trials):
+        console.print(line)
     if seconds is not None:
         console.print(f"about {duration(seconds)} of training in all, by what was measured here")
     for concern in analysable(plan):

@@ -101,7 +101,8 @@ def _show_study(
     console: "Console", study: "Study", status: Mapping[str, Any], *, every: bool
 ) -> None:
     """Print a study and its trials: the first ones, or of very many the best; ``every`` one."""
-    from hsweep.design.labels import point_label, varying_in
+    from hsweep.design.labels import point_label, processes_line, varying_in
+    from hsweep.design.trial import PROCESSES
     from hsweep.planning.code_changes import acceptance_line
     from hsweep.record.endings import counts_in_words, orphaned_lines, remarks, trial_ends
     from hsweep.record.reading import mixed_versions_lines
@@ -128,6 +129,7 @@ def _show_study(
         lines += mixed_versions_lines(journal, trained)
         reused = Counter(journal.reused_from())
     shown = rows if every else rows[:_MAX_ROWS]
+    lines += filter(None, [processes_line(row.counts.get(PROCESSES, 1) for row in shown)])
     counts = counts_in_words(
         _counted(status),
         reused.elements(),

@@ -9,7 +9,7 @@ handing out work and says why.
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TypeVar
 
@@ -312,7 +312,19 @@ class Coordinator:
                 return False
             if event.micro_batch is not None:
                 self._shares.ran_out(assignment)
-            return self._take_report(row, event)
+            return self._take_report(row, self._with_processes(row, assignment, event))
+
+    def _with_processes(
+        self, row: ScheduledTrial, assignment: Assignment, report: Report
+    ) -> Report:
+        """Return an attempt's first report with how many processes train it: the result is equal
+        up to rounding, not to the bit."""
+        number = assignment.resources.processes
+        if number == 1 or row.noted_attempt == row.attempt:
+            return report
+        row.noted_attempt = row.attempt
+        notes = filter(None, [report.note, f"trained by {number} processes"])
+        return replace(report, note="; ".join(notes))
 
     def _take_report(self, row: ScheduledTrial, report: Report) -> bool:
         trial = row.trial

@@ -18,6 +18,7 @@ class ScheduledTrial:
         unit: budget units of the last report.
         value: of the study's metric in the last report; None if it was not finite.
         attempt: number of the current attempt, 0 before the first.
+        noted_attempt: the attempt whose first report says how many processes train it.
         continues: key of the shorter training that it goes on from.
         is_exclusive: it trains with nothing beside it, because it did not fit beside others.
         needs_new_worker: it is trained in a process that trains nothing else.
@@ -31,6 +32,7 @@ class ScheduledTrial:
     unit: int = 0
     value: float | None = None
     attempt: int = 0
+    noted_attempt: int = 0
     continues: str | None = None
     is_exclusive: bool = False
     needs_new_worker: bool = False

@@ -42,3 +42,11 @@ def varying_in(points: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
             values.setdefault(axis, set()).add(repr(value))
     varying = tuple(axis for axis, found in values.items() if len(found) > 1)
     return varying or tuple(values)
+
+
+def processes_line(numbers: Iterable[int]) -> str:
+    """Return how many processes train each of some trials, in words; empty where it is one."""
+    found = sorted(set(numbers))
+    if found in ([], [1]):
+        return ""
+    return f"each trial is trained by {listed(found, 'or')} processes"

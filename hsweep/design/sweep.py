@@ -309,7 +309,8 @@ class Sweep:
         """
         if name in self.space.axes:
             return replace(self, space=self.space.override(name, values))
-        settable = {"report_every", "replicates", "cpus", "gpus", "stacked", "isolate"}
+        settable = {"report_every", "replicates", "stacked", "isolate"}
+        settable |= {"cpus", "gpus", "processes", "spread"}
         settable.add(self.budget.unit)
         if self.search.method != "grid":
             settable.add("num_points")
@@ -317,6 +318,10 @@ class Sweep:
             raise unknown_name("setting", name, settable | set(self.space.axes))
         if name == "isolate":
             return replace(self, isolate=_as_bool(name, values))
+        if name == "spread":
+            return replace(
+                self, resources=_with_resource(self.resources, name, _as_bool(name, values))
+            )
         if name == "stacked":
             return replace(self, stacked=cast(Stacked, values[0] if len(values) == 1 else values))
         number = values[0] if len(values) == 1 else None
@@ -329,6 +334,10 @@ class Sweep:
             return replace(self, resources=_with_resource(self.resources, name, number))
         if not isinstance(number, int):
             raise UserError(f"{name} takes a whole number, not {number!r}")
+        if name == "processes":
+            if number < 1:
+                raise UserError(f"processes takes a whole number of at least 1, not {number}")
+            return replace(self, resources=_with_resource(self.resources, name, number))
         if name == "replicates":
             return replace(self, replicates=number)
         if name == "num_points":
@@ -369,6 +378,8 @@ def _with_resource(
     resources: PerPoint[Resources], name: str, amount: float | str
 ) -> PerPoint[Resources]:
     change = cast(dict[str, Any], {name: amount})
+    if name == "gpus":
+        change["processes"] = 0  # one for each of the devices that there are now
     if isinstance(resources, Resources):
         return replace(resources, **change)
     per_point = resources

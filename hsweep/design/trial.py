@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 from hsweep.design.budget import Budget
-from hsweep.design.own_training import OwnTask
+from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.question import Goal
 from hsweep.design.recipe import Recipe
 from hsweep.errors import UserError, shown
@@ -45,18 +45,27 @@ AUTO: Final = "auto"
 class Resources:
     """What one trial occupies while it trains.
 
+    A trial of several processes trains with ``torch.distributed``; a command is given all that they
+    occupy, and starts them itself (``{processes}``, as for torchrun).
+
     Attributes:
-        cpus: processor cores; a trial on the CPU computes with this many threads.
-        gpus: the share of a device, from 0 to 1; above 0 the trial trains on CUDA. ``"auto"`` is
-            a whole device or a share of it, by what the trial is expected to need of its memory
+        cpus: processor cores of each process, which computes with as many threads on the CPU.
+        gpus: devices of the whole trial; above 0 it trains on CUDA. A share of a device is for a
+            trial of one process; several processes have one device each. ``"auto"`` is a whole
+            device or a share of it, by what the trial is expected to need of its memory
             (see ``hsweep.coordination.device_shares``).
+        processes: how many train the trial; by default one for each device, and one on the CPU.
+        spread: whether its processes may run on several nodes, where no single one has room.
 
     Raises:
-        UserError: an amount that is negative or not finite, none at all, or more than one device.
+        UserError: an amount that is negative or not finite, none at all, or processes and devices
+            that do not go together.
     """
 
     cpus: float = 1
     gpus: float | Literal["auto"] = 0
+    processes: int = 0
+    spread: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.gpus, str) and self.gpus != AUTO:
@@ -68,10 +77,28 @@ class Resources:
                 "a trial needs cpus or gpus, neither negative nor infinite; "
                 f"got cpus={self.cpus}, gpus={self.gpus}"
             )
-        if gpus > 1:
+        if gpus > 1 and gpus != int(gpus):
             raise UserError(
-                f"a trial trains on one device, so gpus is at most 1, not {gpus:g}: the others "
-                "would be reserved and stand idle. Several trials at once use all devices"
+                "a trial has a share of one device (gpus from 0 to 1) or several whole ones, not "
+                f"{gpus:g}"
+            )
+        self._settle_processes(gpus)
+
+    def _settle_processes(self, gpus: float) -> None:
+        number = self.processes
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise UserError(f"processes is a whole number of at least 1, not {shown(number)}")
+        number = number or max(1, int(gpus))
+        object.__setattr__(self, "processes", number)
+        if gpus > 1 and number != gpus:
+            raise UserError(
+                f"every process of a trial has one device, and gpus={gpus:g} does not go with "
+                f"processes={number}; leave processes out"
+            )
+        if number > 1 and (self.is_auto or 0 < gpus <= 1):
+            raise UserError(
+                f"a trial of {number} processes has as many devices, or none: give gpus={number} "
+                f"or gpus=0, not gpus={self.gpus}"
             )
 
     @property
@@ -81,12 +108,17 @@ class Resources:
 
     @property
     def devices(self) -> float:
-        """The share of a device at most: the whole one of which an automatic share is part."""
+        """Devices of the whole trial at most: one, of which an automatic share is part."""
         return 1.0 if isinstance(self.gpus, str) else self.gpus
 
     @property
+    def all_cpus(self) -> float:
+        """Processor cores of the whole trial."""
+        return self.cpus * self.processes
+
+    @property
     def num_threads(self) -> int:
-        """Threads a trial computes with on the CPU."""
+        """Threads that each process computes with on the CPU."""
         return max(1, int(self.cpus))
 
 
@@ -145,6 +177,12 @@ class Trial:
         return self.task, self.model
 
     @property
+    def num_ranks(self) -> int:
+        """How many processes are started to train it: a command starts those it has itself."""
+        is_command = isinstance(self.task, OwnTask) and isinstance(self.task.train, Command)
+        return 1 if is_command else self.resources.processes
+
+    @property
     def forward_flops(self) -> int:
         """Operations of a forward pass over one example; 0 where they are not known."""
         return self.counts.forward_flops if self.counts is not None else 0
@@ -196,7 +234,7 @@ class Assignment:
     def resources(self) -> Resources:
         """What the trial occupies in this attempt, ``gpus`` being a number."""
         wanted = self.trial.resources
-        if self.is_exclusive and wanted.gpus:
+        if self.is_exclusive and wanted.gpus and wanted.processes == 1:
             return replace(wanted, gpus=1.0)
         if wanted.is_auto:
             return replace(wanted, gpus=wanted.devices if self.share is None else self.share)
@@ -269,6 +307,10 @@ Event = Report | OutOfMemory | StorageFailure
 """What a trial in training tells its driver."""
 
 
+PROCESSES: Final = "processes"
+"""How many processes train a trial, among its costs; one where they do not say."""
+
+
 def cost_columns(trial: Trial) -> dict[str, int]:
     """Return a trial's costs, as far as known, under the names that tables and trackers use."""
     columns: dict[str, int] = {}
@@ -279,4 +321,6 @@ def cost_columns(trial: Trial) -> dict[str, int]:
             columns["train_flops_per_example"] = trial.counts.train_flops
     if trial.train_memory_bytes is not None:
         columns["train_memory_bytes"] = trial.train_memory_bytes
+    if trial.resources.processes > 1:
+        columns[PROCESSES] = trial.resources.processes
     return columns

@@ -99,5 +99,5 @@ def _kind(trial: Trial) -> str:
     recipe, resources = trial.recipe, trial.resources
     return (
         f"{trial.task.name}:{trial.budget.unit}:{recipe.batch_size}:{recipe.precision}:"
-        f"{resources.cpus:g}:{resources.gpus}"
+        f"{resources.cpus:g}:{resources.gpus}:{resources.processes}"
     )

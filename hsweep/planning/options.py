@@ -69,7 +69,8 @@ class SweepOptions:
         type=Setting(),
         multiple=True,
         help="Replace an axis (heads=1,2,4), the budget (epochs=50), report_every, replicates, "
-        "cpus, gpus (a number, or auto: a share of a device by the memory a trial needs) or "
+        "cpus (of each process), gpus (a number, or auto: a share of a device by the memory a "
+        "trial needs), processes (that train each trial), spread (over nodes: true, false) or "
         "stacked (auto, never, always).",
     )
     points: Sequence[Mapping[str, Any]] = option(

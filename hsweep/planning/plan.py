@@ -6,7 +6,7 @@ from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from hsweep.design.early_stopping import PROTECTED
-from hsweep.design.own_training import OwnTask
+from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.question import Lean
 from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
@@ -296,9 +296,10 @@ class Planner:
         """
         sweep = self.sweep
         resources = evaluated("resources", sweep.resources, point)
-        check_own_resources(resources)
         if self._own_task is None:
             self._own_task = sweep.own_task()
+        is_command = isinstance(self._own_task.train, Command)
+        check_own_resources(resources, is_command=is_command)
         counts = None if sweep.describe is None else counted(described(sweep.describe), point)
         return _Asked(self._own_task, None, Recipe(), resources, counts, None)
 

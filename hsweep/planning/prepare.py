@@ -60,7 +60,8 @@ def prepare(
 
 def variant(sweep: Sweep, options: SweepOptions) -> Sweep:
     chosen = sweep.with_preset(options.preset)
-    for name, values in options.settings:
+    # How many processes there can be depends on the devices, in whatever order they were named.
+    for name, values in sorted(options.settings, key=lambda each: each[0] == "processes"):
         chosen = chosen.with_setting(name, values)
     return chosen.with_points(options.points)
 

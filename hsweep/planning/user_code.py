@@ -148,11 +148,11 @@ def check_metrics(task: Task | OwnTask, sweep: Sweep) -> None:
             )
 
 
-def check_own_resources(resources: Any) -> None:
+def check_own_resources(resources: Any, *, is_command: bool) -> None:
     """Refuse resources that one's own training cannot have.
 
     Raises:
-        UserError: no Resources, or an automatic share of a device.
+        UserError: no Resources, an automatic share of a device, or a command on several nodes.
     """
     if not isinstance(resources, Resources):
         raise UserError(
@@ -163,6 +163,11 @@ def check_own_resources(resources: Any) -> None:
         raise UserError(
             "gpus='auto' goes by what a counted model needs, and the memory of one's own training "
             "is not known; give a number, as in gpus=1 or gpus=0.5"
+        )
+    if is_command and resources.spread:
+        raise UserError(
+            "a command starts on one node, with all that its processes occupy; spread=True is for "
+            "a training function, or the training of a task"
         )
 
 

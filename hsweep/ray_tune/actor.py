@@ -2,14 +2,11 @@
 
 import contextlib
 import faulthandler
-import os
-import socket
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-import ray
 from ray import tune
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 
@@ -19,10 +16,11 @@ from hsweep.ray_tune.messages import (
     PLACE,
     START,
     START_SECONDS,
-    Place,
     WorkerStart,
     hang_file,
 )
+from hsweep.ray_tune.peers import Peers, own_place
+from hsweep.training.session import Session
 from hsweep.training.stacked.door import open_session
 from hsweep.training.worker_queue import WorkerQueue
 
@@ -35,13 +33,16 @@ class TrialActor(tune.Trainable):
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
         start: WorkerStart = config[START]
-        resources = start.assignments[0].resources
-        amounts = {"CPU": resources.cpus, "GPU": resources.devices}
-        bundle = {name: n for name, n in amounts.items() if n > 0}
+        trial, resources = start.assignments[0].trial, start.assignments[0].resources
+        # One bundle for each process that is placed here; a command's all run where it does.
+        number = trial.num_ranks
+        amounts = {"CPU": resources.all_cpus / number, "GPU": resources.devices / number}
+        bundles = [{name: n for name, n in amounts.items() if n > 0}] * number
+        strategy = "PACK" if resources.spread else "STRICT_PACK"
         if not start.avoided:
-            return PlacementGroupFactory([bundle])
+            return PlacementGroupFactory(bundles, strategy)
         elsewhere = {_NODE_LABEL: f"!in({','.join(sorted(start.avoided))})"}
-        return PlacementGroupFactory([bundle], bundle_label_selector=[elsewhere])
+        return PlacementGroupFactory(bundles, strategy, bundle_label_selector=[elsewhere] * number)
 
     def setup(self, config: dict[str, Any]) -> None:
         """Get ready for the first trials, which begin when they are asked for.
@@ -49,10 +50,11 @@ class TrialActor(tune.Trainable):
         While a process starts, Tune may give its trials to one that has become free and end this
         one: had they started here, they would be trained twice, over one another's checkpoints.
         """
-        # Without Ray this would start one.
-        node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
-        self._place = Place(node=node, host=socket.gethostname(), pid=os.getpid())
-        self._queue = WorkerQueue(open_session, self._ended_if_it_hangs)
+        self._place = own_place()
+        first = config[START].assignments[0]
+        is_several = first.trial.num_ranks > 1
+        self._peers = Peers(first.resources, open_session) if is_several else None
+        self._queue = WorkerQueue(self._open, self._ended_if_it_hangs)
         self._queue.give(config[START].assignments)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -81,6 +83,11 @@ class TrialActor(tune.Trainable):
     def cleanup(self) -> None:
         """End all trials, writing a checkpoint where work is not yet on disk."""
         self._queue.stop()
+
+    def _open(self, assignments: Sequence[Assignment]) -> Session:
+        if self._peers is None:
+            return open_session(assignments)
+        return self._peers.open(assignments[0], self._queue.interrupt)
 
     @contextlib.contextmanager
     def _ended_if_it_hangs(self, assignment: Assignment, is_turn: bool) -> Iterator[None]:

@@ -61,6 +61,7 @@ def failure_of(
     *,
     place: Place | None,
     has_started: bool,
+    process: str = "process",
     was_silenced: bool = False,
     is_node_alive: bool = True,
     trace: str = "",
@@ -71,6 +72,7 @@ def failure_of(
         assignment: the attempt.
         error: what Ray raised, as far as known.
         place: where its process ran, as far as known.
+        process: what that is called, where a trial has several.
         has_started: whether the process may have come to it.
         was_silenced: the driver ended the process because it was silent for too long.
         is_node_alive: of the node it ran on.
@@ -88,28 +90,28 @@ def failure_of(
         late = f"no report for {timeout:g} s"
         if not has_started:
             late = f"not ready for the trial within {max(timeout, START_SECONDS):g} s"
-        late = f"{late} (report_timeout): the process was ended{where}"
+        late = f"{late} (report_timeout): the {process} was ended{where}"
         return Failure(f"{late}; {_position(trace)}", leaves_node=True)
     is_low = isinstance(error.__cause__, OutOfMemoryError) or _LOW_MEMORY in text
     is_lost = not is_node_alive or error.preempted or _NODE_DIED in text
     text = text if len(text) <= _TEXT_LENGTH else f"{text[:_TEXT_LENGTH]} ..."
     if is_low:
         return Failure(
-            f"out of host memory: Ray's memory monitor ended the process{where}, because its node "
-            "was running low on memory; let fewer trials run at once (--max-concurrent, or more "
-            f"cpus for each: --set cpus=...) or take a smaller batch\n{text}",
+            f"out of host memory: Ray's memory monitor ended the {process}{where}, because its "
+            "node was running low on memory; let fewer trials run at once (--max-concurrent, or "
+            f"more cpus for each: --set cpus=...) or take a smaller batch\n{text}",
             leaves_node=True,
         )
     if is_lost:
         return Failure(f"the node was lost{where}\n{text}", is_own_fault=False)
     if isinstance(error, _PLACE_LOST) or isinstance(error.__cause__, _PLACE_LOST):
-        return Failure(f"the process could not be reached{where}\n{text}", is_own_fault=False)
+        return Failure(f"the {process} could not be reached{where}\n{text}", is_own_fault=False)
     if not has_started:
         return Failure(
-            f"the process died before the trial began{where}\n{text}", is_own_fault=False
+            f"the {process} died before the trial began{where}\n{text}", is_own_fault=False
         )
     return Failure(
-        f"the process died{where}: killed by a signal, by the system for want of memory, or "
+        f"the {process} died{where}: killed by a signal, by the system for want of memory, or "
         f"crashed\n{text}",
         leaves_node=True,
     )

@@ -20,12 +20,25 @@ def alive_nodes() -> list[dict[str, Any]]:
 
 
 def slots_of(available: Mapping[str, float], request: Resources) -> int:
+    """Return how many trials fit what a node has."""
+    return _process_slots(available, request) // request.processes
+
+
+def slots_of_all(nodes: Iterable[Mapping[str, float]], request: Resources) -> int:
+    """Return how many trials fit what several nodes have."""
+    if request.spread:
+        return sum(_process_slots(each, request) for each in nodes) // request.processes
+    return sum(slots_of(each, request) for each in nodes)
+
+
+def _process_slots(available: Mapping[str, float], request: Resources) -> int:
     fits = []
     if request.cpus > 0:
         fits.append(int(available.get("CPU", 0) / request.cpus + 1e-9))
     if request.devices > 0:
         # A share never spans two devices.
-        fits.append(int(available.get("GPU", 0)) * int(1 / request.devices + 1e-9))
+        each = request.devices / request.processes
+        fits.append(int(available.get("GPU", 0)) * int(1 / each + 1e-9))
     return min(fits)
 
 
@@ -33,7 +46,8 @@ def avoidable(failed: Iterable[str], request: Resources) -> frozenset[str]:
     """Return those of the ``failed`` nodes that are there, if another has room for the request."""
     nodes = {node["NodeID"]: node["Resources"] for node in alive_nodes()}
     avoided = nodes.keys() & set(failed)
-    has_room = any(slots_of(nodes[node], request) for node in nodes.keys() - avoided)
+    others = [nodes[node] for node in nodes.keys() - avoided]
+    has_room = slots_of_all(others, request) > 0
     return frozenset(avoided) if has_room else frozenset()
 
 

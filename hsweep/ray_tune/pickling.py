@@ -26,7 +26,8 @@ def send_whole(modules: Iterable[ModuleType]) -> None:
 
 
 def _reduced(cached: Any) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:
-    if cached.__module__ not in _own or cached.__module__ not in sys.modules:
+    # A worker has by value what has no module there, and passes it on in the same way.
+    if cached.__module__ not in _own and cached.__module__ in sys.modules:
         return str(cached.__qualname__)
     return _cached_again, (cached.__wrapped__, cached.cache_parameters())
 

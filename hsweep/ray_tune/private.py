@@ -70,14 +70,18 @@ def _repair(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
 def _wrap_errors(original: Any) -> Any:
     @functools.wraps(original)
     def actor_task_failed(self: Any, tracked_actor_task: Any, exception: BaseException) -> None:
-        is_known = isinstance(exception, (RayActorError, RayTaskError))
-        if isinstance(exception, RayError) and not is_known:
-            wrapped = RayActorError(error_msg=str(exception))
-            wrapped.__cause__ = exception
-            exception = wrapped
-        original(self, tracked_actor_task=tracked_actor_task, exception=exception)
+        original(self, tracked_actor_task=tracked_actor_task, exception=as_actor_error(exception))
 
     return actor_task_failed
+
+
+def as_actor_error(error: BaseException) -> BaseException:
+    """Return an error of Ray that is neither an actor's nor a task's as that of a dead actor."""
+    if not isinstance(error, RayError) or isinstance(error, (RayActorError, RayTaskError)):
+        return error
+    wrapped: BaseException = RayActorError(error_msg=str(error))
+    wrapped.__cause__ = error
+    return wrapped
 
 
 def _keep_error(original: Any) -> Any:

@@ -26,7 +26,7 @@ from hsweep.errors import UserError
 from hsweep.ray_tune.actor import TrialActor
 from hsweep.ray_tune.health import RayHealth
 from hsweep.ray_tune.messages import START
-from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of, smallest_device_bytes
+from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of_all, smallest_device_bytes
 from hsweep.ray_tune.pickling import send_whole
 from hsweep.ray_tune.private import repair_tune
 from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher, StopWhenAsked
@@ -108,16 +108,11 @@ class RayRunner:
             UserError: naming the trial or the node.
         """
         nodes = alive_nodes()
+        amounts = [node["Resources"] for node in nodes]
         for key, request in requests.items():
-            if not any(slots_of(node["Resources"], request) for node in nodes):
-                largest = {
-                    name: max(node["Resources"].get(name, 0) for node in nodes)
-                    for name in ("CPU", "GPU")
-                }
+            if not slots_of_all(amounts, request):
                 raise UserError(
-                    f"trial {key} needs {_amounts(request)}, but the "
-                    f"largest node has {largest['CPU']:g} cpus and {largest['GPU']:g} gpus; lower "
-                    "the sweep's resources (--set cpus=..., --set gpus=...) or join a larger node"
+                    f"trial {key} needs {_amounts(request)}{_lacking(amounts, request)}"
                 )
         if len(nodes) > 1:
             _check_shared(self.scratch, nodes)
@@ -133,7 +128,7 @@ class RayRunner:
         device where it is open."""
         if request.is_auto:
             request = replace(request, gpus=share_of(max(AT_ONCE)))
-        return sum(slots_of(node["Resources"], request) for node in alive_nodes())
+        return slots_of_all((node["Resources"] for node in alive_nodes()), request)
 
     def run(self, coordinator: Coordinator) -> None:
         """Return when the coordinator is exhausted, or when Ray can do no more."""
@@ -233,11 +228,10 @@ def _watch(
 
 
 def _fits_somewhere(waiting: Sequence[Worker], nodes: Iterable[Mapping[str, Any]]) -> bool:
+    alive = {node["NodeID"]: node["Resources"] for node in nodes if node["Alive"]}
     return not waiting or any(
-        slots_of(node["Resources"], worker.resources)
-        for node in nodes
+        slots_of_all([alive[node] for node in alive.keys() - worker.avoided], worker.resources)
         for worker in waiting
-        if node["Alive"] and node["NodeID"] not in worker.avoided
     )
 
 
@@ -250,7 +244,31 @@ def _no_room(waiting: Iterable[Worker]) -> str:
 
 
 def _amounts(request: Resources) -> str:
-    return f"{request.cpus:g} cpus and {request.devices:g} gpus"
+    needs = f"{request.all_cpus:g} cpus and {request.devices:g} gpus"
+    if request.processes > 1:
+        needs += f" for its {request.processes} processes"
+    return needs
+
+
+def _lacking(nodes: Sequence[Mapping[str, float]], request: Resources) -> str:
+    """Return what nodes have that cannot hold a trial, and what to do."""
+    has = {name: [node.get(name, 0) for node in nodes] for name in ("CPU", "GPU")}
+    largest = f"the largest node has {max(has['CPU']):g} cpus and {max(has['GPU']):g} gpus"
+    options = "--set cpus=..., --set gpus=..."
+    if request.processes > 1:
+        options += ", --set processes=..."
+    if request.spread:
+        return (
+            f", but all nodes of the cluster have {sum(has['CPU']):g} cpus and "
+            f"{sum(has['GPU']):g} gpus, and {largest}; lower the sweep's resources ({options}) or "
+            "let more nodes join"
+        )
+    if slots_of_all(nodes, replace(request, spread=True)):
+        return (
+            f" on one node, but {largest}; let its processes run on several nodes "
+            f"(--set spread=true), or lower the sweep's resources ({options})"
+        )
+    return f", but {largest}; lower the sweep's resources ({options}) or join a larger node"
 
 
 def _ending(error: BaseException) -> str:

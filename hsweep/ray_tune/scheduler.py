@@ -6,7 +6,8 @@ says of that.
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import ray
@@ -19,11 +20,17 @@ from ray.tune.search import Searcher
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Report
 from hsweep.ray_tune.failures import failure_of, hang_trace
-from hsweep.ray_tune.messages import MESSAGES, PLACE, START
+from hsweep.ray_tune.messages import MESSAGES, PLACE, START, Place
 from hsweep.ray_tune.nodes import alive_nodes
 from hsweep.ray_tune.private import error_of, working_folder
 from hsweep.ray_tune.workers import Worker, Workers
-from hsweep.training.worker_queue import BrokenWorkerError, Message, Started, TrialError
+from hsweep.training.worker_queue import (
+    BrokenWorkerError,
+    Message,
+    ProcessDied,
+    Started,
+    TrialError,
+)
 
 GRACE_SECONDS: Final = 15.0
 """How much later than a worker's own watch the driver ends it: its watch can say where it was."""
@@ -35,6 +42,33 @@ _HALTING_SECONDS: Final = 60.0
 _EXPLAINING_SECONDS: Final = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A process that ended, and the trials that ended with it.
+
+    Attributes:
+        error: what Ray raised, as far as known.
+        place: where it ran, as far as known.
+        folder: where it left what it was at, if it hung; None for nowhere.
+        rank: above 0 for one beside the worker's own.
+    """
+
+    worker: Worker
+    undone: Sequence[Assignment]
+    error: BaseException | None
+    place: Place | None
+    folder: str | None = None
+    rank: int = 0
+
+    @property
+    def is_peer(self) -> bool:
+        return self.rank > 0
+
+    @property
+    def process(self) -> str:
+        return f"process of rank {self.rank}" if self.is_peer else "process"
+
+
 class CoordinatedScheduler(FIFOScheduler):
     """Asks the coordinator, and so the rungs, what becomes of trials."""
 
@@ -42,6 +76,7 @@ class CoordinatedScheduler(FIFOScheduler):
         super().__init__()
         self.coordinator = coordinator
         self.workers = Workers(coordinator, most_workers)
+        self._unexplained: list[_Ended] = []
         self._explaining: list[threading.Thread] = []
         self._ticked = time.monotonic()
         self._halting_since: float | None = None
@@ -101,6 +136,8 @@ class CoordinatedScheduler(FIFOScheduler):
             # A broken worker ends when it is asked once more; others train what it had not started.
             if actor is not None and not worker.is_broken:
                 more = self.workers.more(worker)
+        while self._unexplained:
+            self._explain(self._unexplained.pop())
         if actor is not None:
             for key in ended:
                 # It may be handed out again, and must not before its checkpoint is there.
@@ -126,6 +163,12 @@ class CoordinatedScheduler(FIFOScheduler):
             worker.is_done_with(message.key)
             worker.is_broken = True
             self.coordinator.failed(assignment, event.text)
+            return False
+        if isinstance(event, ProcessDied):
+            worker.is_done_with(message.key)
+            worker.is_broken = True
+            ended = _Ended(worker, [assignment], event.error, event.place, rank=event.rank)
+            self._unexplained.append(ended)
             return False
         if self.coordinator.report(assignment, event):
             return False
@@ -163,25 +206,30 @@ class CoordinatedScheduler(FIFOScheduler):
             # that ended the error may not have been heard before others came into its process.
             for assignment in reversed(worker.undone.values()):
                 self.coordinator.requeue(assignment)
-        elif isinstance(error, RayActorError):
-            # Asking other machines takes time that other trials shall not wait.
-            arguments = (worker, error, working_folder(trial))
-            thread = threading.Thread(target=self._explain, args=arguments, daemon=True)
-            self._explaining = [each for each in self._explaining if each.is_alive()] + [thread]
-            thread.start()
-            thread.join(_EXPLAINING_SECONDS)
         else:
-            self._explain(worker, error, None)
+            undone = list(worker.undone.values())
+            folder = working_folder(trial) if isinstance(error, RayActorError) else None
+            self._explain(_Ended(worker, undone, error, worker.place, folder))
 
-    def _explain(self, worker: Worker, error: BaseException | None, folder: str | None) -> None:
-        place, undone = worker.place, list(worker.undone.values())
+    def _explain(self, ended: "_Ended") -> None:
+        if not isinstance(ended.error, RayActorError):
+            self._pass_on(ended)
+            return
+        # Asking other machines takes time that other trials shall not wait.
+        thread = threading.Thread(target=self._pass_on, args=(ended,), daemon=True)
+        self._explaining = [each for each in self._explaining if each.is_alive()] + [thread]
+        thread.start()
+        thread.join(_EXPLAINING_SECONDS)
+
+    def _pass_on(self, ended: "_Ended") -> None:
+        worker, undone, place = ended.worker, ended.undone, ended.place
         traces: dict[str, str] = {}
         is_alive = True
         try:
             is_alive = place is None or place.node in {node["NodeID"] for node in alive_nodes()}
-            if folder and is_alive:
+            if ended.folder and is_alive:
                 traces = {
-                    each.trial.key: hang_trace(folder, each, place)
+                    each.trial.key: hang_trace(ended.folder, each, place)
                     for each in undone
                     if each.report_timeout is not None
                 }
@@ -193,9 +241,10 @@ class CoordinatedScheduler(FIFOScheduler):
             trace = traces.get(key, "")
             failure = failure_of(
                 assignment,
-                error,
+                ended.error,
                 place=place,
-                has_started=worker.may_have_started(key),
+                has_started=ended.is_peer or worker.may_have_started(key),
+                process=ended.process,
                 was_silenced=worker.was_silenced,
                 is_node_alive=is_alive,
                 trace=trace,

@@ -126,6 +126,13 @@ def connect(
                 "isolate gives every trial a process of its own, and the inline runner has but "
                 "this one; leave out --runner inline, or set isolate=false"
             )
+        several = next((each for each in plan.trials if each.num_ranks > 1), None)
+        if several is not None:
+            raise UserError(
+                f"trial {several.key} trains as {several.resources.processes} processes, and the "
+                "inline runner has but this one; leave out --runner inline, or set processes=1 "
+                "(or gpus=1)"
+            )
         import_ahead()
         return
     # No daemon: an interpreter that ends waits for it, rather than ending it within an import.

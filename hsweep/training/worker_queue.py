@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from hsweep.design.trial import Assignment, Event, Report
 from hsweep.errors import failure_text
@@ -41,12 +41,27 @@ class TrialError:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessDied:
+    """One of a trial's processes died, other than the worker that tells this.
+
+    Attributes:
+        rank: of that process.
+        place: where it ran, as the runner describes that; None where it is not known.
+        error: what the runner noticed.
+    """
+
+    rank: int
+    place: Any
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """What happened to one trial of a worker, in one of its attempts."""
 
     key: str
     attempt: int
-    event: Event | TrialError | Started
+    event: Event | TrialError | ProcessDied | Started
 
 
 class BrokenWorkerError(RuntimeError):
@@ -133,6 +148,23 @@ class WorkerQueue:
             self._changed.wait_for(lambda: not self._training)
             self._messages.clear()
 
+    def interrupt(
+        self, assignment: Assignment, event: Event | TrialError | ProcessDied | None
+    ) -> None:
+        """Give the trials up that are in training, from any thread, with what happened to one.
+
+        Training itself may hang, waiting for a process that is gone: it is not waited for, and what
+        it still comes to is not told. The worker is broken then.
+        """
+        with self._changed:
+            if self._is_broken or assignment.trial.key not in self._training:
+                return
+            if event is not None:
+                self._messages.append(_message(assignment, event))
+            self._training, self._waits_for_driver = {}, False
+            self._is_broken = True
+            self._changed.notify_all()
+
     @property
     def _is_urgent(self) -> bool:
         """Whether a trial waits for its driver, or the last one there is has started, which the
@@ -156,7 +188,7 @@ class WorkerQueue:
                 self._changed.notify_all()
             error = self._train(group)
             with self._changed:
-                if error is not None:
+                if error is not None and not self._is_broken:
                     self._messages.append(error)
                     self._is_broken = True
                 self._to_drop.clear()
@@ -189,6 +221,8 @@ class WorkerQueue:
         if not events:
             return False
         with self._changed:
+            if self._is_broken:
+                return False
             for assignment, event in events:
                 self._messages.append(_message(assignment, event))
                 if isinstance(event, Report) and event.unit in assignment.waits_at:
@@ -199,12 +233,13 @@ class WorkerQueue:
                 self._changed.wait_for(
                     lambda: (
                         self._to_drop
+                        or self._is_broken
                         or not (self._waits_for_driver or len(self._messages) >= _MAX_UNSENT)
                     )
                 )
                 dropped = set(self._to_drop)
-                if not dropped:
-                    return True
+                if not dropped or self._is_broken:
+                    return not self._is_broken
                 if dropped >= self._training.keys():
                     return False
                 with self._watch(first, True):
@@ -216,5 +251,5 @@ class WorkerQueue:
                 self._changed.notify_all()
 
 
-def _message(assignment: Assignment, event: Event | TrialError | Started) -> Message:
+def _message(assignment: Assignment, event: Event | TrialError | ProcessDied | Started) -> Message:
     return Message(assignment.trial.key, assignment.attempt, event)

@@ -165,7 +165,7 @@ def fields_of(assignment: Assignment, folder: Path) -> dict[str, Any]:
         "budget": trial.budget.amount,
         "folder": folder,
         "key": trial.key,
-        "processes": 1,
+        "processes": assignment.resources.processes,
     }
 
 

@@ -3,9 +3,10 @@
 from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.trial import Assignment
 from hsweep.training.session import Session
+from hsweep.training.world import World
 
 
-def open_own_session(assignment: Assignment) -> Session:
+def open_own_session(assignment: Assignment, world: World) -> Session:
     """Begin a trial whose training is the user's own."""
     task = assignment.trial.task
     assert isinstance(task, OwnTask)
@@ -15,4 +16,4 @@ def open_own_session(assignment: Assignment) -> Session:
         return ScriptSession(assignment, task, task.train)
     from hsweep.training.own.function import FunctionSession
 
-    return FunctionSession(assignment)
+    return FunctionSession(assignment, world)

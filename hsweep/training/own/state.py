@@ -120,6 +120,16 @@ class OwnState:
             self._save(checkpoint)
         return report
 
+    def follow(self, unit: int) -> None:
+        """Note that rank 0 of several processes reports a unit.
+
+        Raises:
+            UserError: a unit that cannot be.
+        """
+        self._check_unit(unit)
+        is_last = unit == self._trial.budget.amount
+        self.history.append(Report(unit, unit, {}, self.seconds(), is_last=is_last))
+
     def _check_unit(self, unit: int) -> None:
         budget = self._trial.budget
         if isinstance(unit, bool) or not isinstance(unit, int):

@@ -5,15 +5,21 @@ from collections.abc import Sequence
 from hsweep.design.own_training import OwnTask
 from hsweep.design.trial import Assignment
 from hsweep.training.session import Session
+from hsweep.training.world import ALONE, World
 
 
-def open_session(assignments: Sequence[Assignment]) -> Session:
-    """Begin one trial, or several of one kind; torch is imported here at the earliest."""
+def open_session(assignments: Sequence[Assignment], world: World = ALONE) -> Session:
+    """Begin one trial, or several of one kind; torch is imported here at the earliest.
+
+    Args:
+        assignments: the trials; several are of one process.
+        world: this process among those of the trial.
+    """
     if len(assignments) == 1:
         if isinstance(assignments[0].trial.task, OwnTask):
             from hsweep.training.own.session import open_own_session
 
-            return open_own_session(assignments[0])
+            return open_own_session(assignments[0], world)
         from hsweep.training.train import TrialSession
 
         return TrialSession(assignments[0])

@@ -1,0 +1,235 @@
+"""The processes of a trial beside its worker, which is rank 0: ranks 1 and above, one actor each.
+
+They are placed with their worker (Tune's placement group has a bundle for each), live as long as it
+does, and train their part of one trial after another. Ray ends them with the worker, which owns
+them, within a second however it ends; when one of them ends, the worker notices and gives the trial
+up, because the others may wait for it in a collective for ever.
+"""
+
+import contextlib
+import itertools
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from hsweep.design.trial import Assignment, OutOfMemory, Resources, StorageFailure
+from hsweep.errors import failure_text
+from hsweep.ray_tune.messages import Place
+from hsweep.ray_tune.pickling import send_whole
+from hsweep.ray_tune.private import as_actor_error
+from hsweep.redaction import redact
+from hsweep.training.processes import find_store, joined, open_store
+from hsweep.training.session import Session, TrialEvent
+from hsweep.training.worker_queue import ProcessDied, TrialError
+from hsweep.training.world import World
+
+_CAUSE_SECONDS: Final = 3.0
+"""How long an error in rank 0 waits for the end of another process, which may have caused it."""
+_ENDING_SECONDS: Final = 60.0
+"""How long other processes may take to end a trial after rank 0 has ended it."""
+
+Failure = TrialError | OutOfMemory | StorageFailure | ProcessDied
+"""Why a process cannot train its part of a trial."""
+
+OpenTrials = Callable[[Sequence[Assignment], World], Session]
+"""Begins trials in one of their processes."""
+
+Interrupt = Callable[[Assignment, Failure | None], None]
+"""Gives a trial up that is in training."""
+
+
+def own_place() -> Place:
+    """Return where this process runs."""
+    # Without Ray this would start one.
+    node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
+    return Place(node=node, host=socket.gethostname(), pid=os.getpid())
+
+
+class _CannotGoOnError(Exception):
+    """Ends a rank's part of a trial with what its session has told."""
+
+    def __init__(self, event: OutOfMemory | StorageFailure) -> None:
+        super().__init__(event.message)
+        self.event = event
+
+
+class Peer:
+    """A process of a rank above 0."""
+
+    def __init__(self, rank: int, size: int, open_trials: OpenTrials) -> None:
+        import torch  # noqa: F401 - while rank 0 does the same
+
+        self._rank, self._size, self._open = rank, size, open_trials
+
+    def place(self) -> Place:
+        return own_place()
+
+    def train(
+        self, assignment: Assignment, host: str, port: int, name: str
+    ) -> TrialError | OutOfMemory | StorageFailure | None:
+        """Train this rank's part of a trial; return why that cannot be, None at its end."""
+        try:
+            store = find_store(host, port)
+            uses_cuda = assignment.resources.gpus != 0
+            with joined(self._rank, self._size, store, name, uses_cuda=uses_cuda) as world:
+                session = self._open([assignment], world)
+                while events := session.next_events():
+                    for _, event in events:
+                        if isinstance(event, OutOfMemory | StorageFailure):
+                            raise _CannotGoOnError(event)
+                session.close()
+        except _CannotGoOnError as ending:
+            return ending.event
+        except BaseException as error:
+            what, _, rest = redact(failure_text(error)).partition("\n")
+            return TrialError(f"{what} (in rank {self._rank} of {self._size})\n{rest}")
+        return None
+
+
+class Peers:
+    """The other processes of a worker's trials, seen from it."""
+
+    def __init__(self, resources: Resources, open_trials: OpenTrials) -> None:
+        self._open = open_trials
+        # What came here by value goes on in the same way.
+        send_whole(())
+        self.size = resources.processes
+        group = ray.util.get_current_placement_group()
+        amounts = {"num_cpus": resources.cpus, "num_gpus": resources.devices / self.size}
+        self._actors = [
+            ray.remote(**amounts)(Peer)
+            .options(scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank))
+            .remote(rank, self.size, open_trials)
+            for rank in range(1, self.size)
+        ]
+        self._places = [actor.place.remote() for actor in self._actors]
+        self._host = ray.util.get_node_ip_address()
+        self._store = open_store(self._host)
+        self._numbers = itertools.count()
+
+    def open(self, assignment: Assignment, interrupt: Interrupt) -> Session:
+        """Begin a trial in all processes, of which this is rank 0."""
+        name = f"{assignment.trial.key}-{assignment.attempt}-{next(self._numbers)}"
+        parts = [
+            actor.train.remote(assignment, self._host, self._store.port, name)
+            for actor in self._actors
+        ]
+        watch = _Watch(assignment, parts, self, interrupt)
+        watch.start()
+        uses_cuda = assignment.resources.gpus != 0
+        with contextlib.ExitStack() as stack, watch.is_asked_first():
+            group = joined(0, self.size, self._store, name, uses_cuda=uses_cuda)
+            world = stack.enter_context(group)
+            session = self._open([assignment], world)
+            return JointSession(session, watch, stack.pop_all())
+
+    def place(self, rank: int) -> Place | None:
+        """Return where the process of a rank ran; None where that is not known."""
+        reference = self._places[rank - 1]
+        ready, _ = ray.wait([reference], timeout=0)
+        with contextlib.suppress(RayError):
+            return ray.get(reference) if ready else None
+        return None
+
+    def kill(self) -> None:
+        for actor in self._actors:
+            ray.kill(actor)
+
+
+class _Watch(threading.Thread):
+    """Notices how the other processes' parts of a trial end, whatever this process is at."""
+
+    def __init__(
+        self, assignment: Assignment, parts: Sequence[Any], peers: Peers, interrupt: Interrupt
+    ) -> None:
+        super().__init__(name="peers", daemon=True)
+        self._assignment, self._peers, self._interrupt = assignment, peers, interrupt
+        self._is_known = False
+        self._rank_of = {part: rank for rank, part in enumerate(parts, start=1)}
+
+    def run(self) -> None:
+        waiting = list(self._rank_of)
+        while waiting:
+            [part], waiting = ray.wait(waiting, num_returns=1)
+            if failure := self._failure_of(part):
+                self.give_up(failure)
+                return
+
+    def _failure_of(self, part: Any) -> Failure | None:
+        try:
+            failure: Failure | None = ray.get(part)
+        except Exception as error:
+            rank = self._rank_of[part]
+            return ProcessDied(rank, self._peers.place(rank), as_actor_error(error))
+        return failure
+
+    def give_up(self, failure: Failure | None) -> None:
+        """End the other processes; no trial is trained here any more."""
+        if not self._is_known:
+            self._interrupt(self._assignment, failure)
+        self._peers.kill()
+
+    def leave(self) -> None:
+        """End the other processes because this one has failed, which it tells itself."""
+        self._is_known = True
+        self._peers.kill()
+
+    @contextlib.contextmanager
+    def is_asked_first(self) -> Iterator[None]:
+        """Let an error here wait for one of another process: where that has ended, its collectives
+        fail here."""
+        try:
+            yield
+        except BaseException:
+            self.join(_CAUSE_SECONDS)
+            self.leave()
+            raise
+
+    def wait(self, seconds: float) -> None:
+        """Return when the others have ended the trial; end them if they do not within so long."""
+        self.join(seconds)
+        if self.is_alive():
+            self.give_up(None)
+
+
+class JointSession:
+    """Rank 0 of a trial that several processes train."""
+
+    def __init__(self, session: Session, watch: _Watch, group: contextlib.ExitStack) -> None:
+        self._session, self._watch, self._group = session, watch, group
+        self._is_sound = True
+        self._patience = _ENDING_SECONDS
+
+    @property
+    def current(self) -> Assignment | None:
+        return self._session.current
+
+    def next_events(self) -> Sequence[TrialEvent]:
+        try:
+            with self._watch.is_asked_first():
+                events = self._session.next_events()
+        except BaseException:
+            self._is_sound = False
+            raise
+        if any(isinstance(event, OutOfMemory | StorageFailure) for _, event in events):
+            # The others may not know, and wait for this process.
+            self._patience = _CAUSE_SECONDS
+        return events
+
+    def drop(self, key: str) -> None:
+        self._session.drop(key)
+
+    def close(self) -> None:
+        """End the trial in all processes."""
+        try:
+            self._session.close()
+        finally:
+            if self._is_sound:
+                self._watch.wait(self._patience)
+                self._group.close()
