@@ -90,7 +90,7 @@ def _join(folder: str, rank: int, size: int) -> None:
 
     from hsweep.training.world import ALONE, World
 
-    global _world  # noqa: PLW0603  a worker of a pool is given it once
+    global _world
     if size == 1:
         _world = ALONE
         return
@@ -139,12 +139,12 @@ def trial_of(model: str, updates: int) -> "Trial":
             in_chans=1,
             num_classes=10,
         )
-        learned = {"task": Images("digits", image_size=32), "model": lambda point: vit}
+        learned = {"task": Images("digits", image_size=32), "model": lambda point: vit}  # noqa: ARG005
     else:
         task = Stories(seq_len=64, vocab_size=1024, max_validation=64)
         # Without dropout, which draws other masks in every process.
         gpt2 = gpt2_tiny_stories(depth=2, heads=4, seq_len=64, vocab_size=1024, dropout=0.0)
-        learned = {"task": task, "model": lambda point: gpt2}
+        learned = {"task": task, "model": lambda point: gpt2}  # noqa: ARG005
     sweep = Sweep(
         name="processes",
         space=grid(heads=[4]),

@@ -15,7 +15,7 @@ WORDS = [f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
 def write_encoder(folder: Path) -> str:
     """Write a BERT of width 8 with a vocabulary of whole words."""
     make_torchvision_importable()
-    from transformers import BertConfig, BertModel, BertTokenizerFast
+    from transformers import BertConfig, BertModel, BertTokenizerFast  # type: ignore[attr-defined]
 
     folder.mkdir()
     vocabulary = folder / "vocab.txt"
