@@ -67,8 +67,8 @@ def pair(name: str, folder: Path) -> Pair:
         return Pair(_passages(folder), ranker)
     if kind == "nearest":
         replay: dict[str, Any] = {"replay_batches": 4} if variant else {}
-        task = NearestNeighbor(seq_len=5, dim=4, steps_per_epoch=3, num_validation=21, **replay)
-        return Pair(task, RankEncoder(embed_dim=4, depth=1, heads=2, seq_len=5))
+        points = NearestNeighbor(seq_len=5, dim=4, steps_per_epoch=3, num_validation=21, **replay)
+        return Pair(points, RankEncoder(embed_dim=4, depth=1, heads=2, seq_len=5))
     if kind == "retrieval":
         task = Retrieval(seq_len=6, num_train=30, num_validation=21)
         return Pair(task, RetrievalTransformer(heads=2, head_dim=4, seq_len=6, input_dim=4))

@@ -1,5 +1,4 @@
 from dataclasses import dataclass, replace
-
 from typing import Any
 
 import pytest
