@@ -146,8 +146,9 @@ class StreamedData:
             raise ValueError(f"start_step must be at least 0, not {start_step}")
         own = part_rows(self._batch_size, rank, size, paired=self._mix is not None)
         share = len(own) / self._batch_size
-        # All processes ask the model for something, that without an image for the first ones.
-        own = own or part_rows(self._batch_size, 0, size, paired=self._mix is not None)
+        # All processes ask the model for something: one without an image for the last one's, which
+        # always has some.
+        own = own or part_rows(self._batch_size, size - 1, size, paired=self._mix is not None)
         return self._parts(start_step, own, share)
 
     def _parts(
