@@ -9,6 +9,7 @@ from torch import nn
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Assignment, Trial
 from hsweep.errors import UserError
+from hsweep.training.batch_norm import has_batch_statistics
 from hsweep.training.division import start_equal
 from hsweep.training.memory import fitting
 from hsweep.training.micro_batches import Autocast
@@ -30,7 +31,8 @@ def open_trial(
     Raises:
         DoesNotFitError: memory does not suffice for the data or the model.
         StorageError: checkpoints cannot be looked for.
-        UserError: sharded weights, and a task that fine-tunes copies of the model.
+        UserError: several processes, and a compiled model with batch norm; or sharded weights, and
+            a task that fine-tunes copies of the model.
     """
     trial, recipe = assignment.trial, assignment.trial.recipe
     with fitting("the data"):
@@ -50,6 +52,11 @@ def _placed(
     """Return the model on the device: the whole of it, or this process's share."""
     if world.size == 1:
         return model.to(device)
+    if recipe.compile != "off" and has_batch_statistics(model):
+        raise UserError(
+            f"batch norm takes its statistics over all {world.size} processes, which a compiled "
+            f"model does not: leave out compile={recipe.compile!r}, or train with one process"
+        )
     if recipe.sharding == "none":
         model = model.to(device)
         start_equal(model, world)

@@ -209,6 +209,24 @@ def test_batch_norm_asks_for_examples_in_every_process(
         other.answer()
 
 
+@pytest.mark.parametrize(
+    ("name", "changed", "advice"),
+    [
+        ("images-xcit", {"compile": "on"}, "leave out compile='on'"),
+        ("glue", {"sharding": "full"}, 'leave out sharding="full"'),
+    ],
+)
+def test_what_several_processes_cannot_train_is_refused_with_what_to_do(
+    name: str, changed: dict[str, Any], advice: str, other: SecondProcess, tmp_path: Path
+) -> None:
+    made = pair(name, tmp_path / "data")
+    trial = trial_of(made.task, made.model, replace(SGD, **changed))
+    with pytest.raises(UserError, match=advice):
+        list(other.train(assignment_of(trial, tmp_path)))
+    with pytest.raises(AssertionError, match=advice):
+        other.answer()
+
+
 def test_a_budget_of_seconds_ends_in_all_at_the_same_update(
     other: SecondProcess, tmp_path: Path
 ) -> None:
