@@ -80,7 +80,7 @@ def assert_close(one: list[Report], two: list[Report]) -> None:
             like.is_last,
             like.diverged_at,
         )
-        assert like.metrics == pytest.approx(each.metrics, rel=1e-4, abs=1e-5)
+        assert like.metrics == pytest.approx(each.metrics, rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
