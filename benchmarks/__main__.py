@@ -23,7 +23,6 @@ SPEED = (
     "plan",
     "stacked",
     "process",
-    "processes",
 )
 
 
