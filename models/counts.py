@@ -246,8 +246,16 @@ def total(*, outputs: int, **groups: Cost) -> Counts:
     )
 
 
-def train_memory_bytes(counts: Counts, *, batch_size: int, optimizer: str, precision: str) -> int:
-    """Return an estimate of a training step's peak memory, in bytes.
+def train_memory_bytes(
+    counts: Counts,
+    *,
+    batch_size: int,
+    optimizer: str,
+    precision: str,
+    processes: int = 1,
+    is_sharded: bool = False,
+) -> int:
+    """Return an estimate of a training step's peak memory in each process, in bytes.
 
     Alive at the end of a forward pass: float32 weights, the gradients of the step before, the
     optimizer's state (two moments for ``adamw``, one momentum for ``sgd``), the batch's
@@ -258,16 +266,30 @@ def train_memory_bytes(counts: Counts, *, batch_size: int, optimizer: str, preci
     the loss makes a float32 copy of the outputs before their log-probabilities.
     Left out: workspaces and an allocator's slack.
 
+    Each of several processes has its part of the batch, and its part of weights, gradients and
+    moments where those are sharded (Rajbhandari et al. 2020, arXiv 1910.02054, section 5.3); left out are
+    then the weights of the block that is at work, gathered, and buckets of messages.
+
+    Args:
+        counts: of the model.
+        batch_size: examples in the batch of all processes.
+        optimizer: ``adamw`` or ``sgd``.
+        precision: ``float32`` or ``bfloat16``.
+        processes: that train the trial.
+        is_sharded: whether weights are spread over them.
+
     Raises:
-        ValueError: a batch size below 1, an unknown optimizer or precision.
+        ValueError: a batch size or a number of processes below 1, an unknown optimizer or
+            precision.
     """
-    batch_size = whole_number("batch_size", batch_size)
+    processes = whole_number("processes", processes)
+    batch_size = -(-whole_number("batch_size", batch_size) // processes)
     if optimizer not in _OPTIMIZER_STATES:
         raise ValueError(f"optimizer must be one of {sorted(_OPTIMIZER_STATES)}, not {optimizer!r}")
     if precision not in _ACTIVATION_BYTES:
         raise ValueError(f"precision must be one of {sorted(_ACTIVATION_BYTES)}, not {precision!r}")
     activation_bytes = _ACTIVATION_BYTES[precision]
-    params = counts.num_params
+    params = -(-counts.num_params // processes) if is_sharded else counts.num_params
     always = params * (1 + _OPTIMIZER_STATES[optimizer]) * _FLOAT32_BYTES
     if precision == "bfloat16":
         always += params * activation_bytes

@@ -212,6 +212,28 @@ class Divisible(Protocol):
 
 
 @runtime_checkable
+class ReadsParts(Protocol):
+    """Task data of which each process of a trial reads its part of a batch alone.
+
+    Without it every process makes the whole batch and takes its part of that (see ``Divisible``),
+    which is right wherever making a batch costs little.
+    """
+
+    def batches_of(self, start_step: int, *, rank: int, size: int) -> Iterator[tuple[Batch, float]]:
+        """Yield this process's part of each batch of ``batches``, and its share of the loss.
+
+        The sum over processes of the parts' losses, each times its share, must be the batch's loss.
+        A process for which a batch has no examples is given some of share 0.
+
+        Args:
+            start_step: step of the first batch.
+            rank: this process, from 0.
+            size: how many processes there are.
+        """
+        ...
+
+
+@runtime_checkable
 class Stackable(Protocol):
     """Task data whose loss can be asked for of several models of one shape at once.
 

@@ -131,6 +131,9 @@ def score(
 ) -> Scores:
     """Score ``model`` on (images, labels) pairs; sums stay on the device until the end.
 
+    Of an evaluation that is divided each process gives its own batches, and all get the scores of
+    all of them.
+
     Args:
         model: maps (batch, channels, height, width) to (batch, num_classes).
         batches: images and int64 labels of shape (batch,); at least one example in all.
@@ -138,6 +141,8 @@ def score(
     """
     import torch
     from torch.nn import functional
+
+    from tasks.division import summed
 
     guesses = 5 if num_classes >= _LEAST_CLASSES_FOR_TOP5 else 1
     total = torch.zeros(3, dtype=torch.float64)
@@ -150,5 +155,6 @@ def score(
             (hit[:, 0].sum().double(), hit.sum().double(), loss)
         )
         examples += len(labels)
-    top1, top5, mean_loss = (total / examples).tolist()
+    *sums, count = summed(torch.cat((total, total.new_tensor([examples])))).tolist()
+    top1, top5, mean_loss = (each / count for each in sums)
     return Scores(top1, top5 if guesses == 5 else None, mean_loss)

@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "benchmarks": ("benchmarks", "sweeps", "hsweep", "tasks", "models", "analysis"),
     "sweeps": ("sweeps", "hsweep", "tasks", "models"),
     "hsweep": (
-        *("hsweep", "tasks.base", "tasks.sources.digest"),
+        *("hsweep", "tasks.base", "tasks.division", "tasks.sources.digest"),
         *(
             "models.attention_probe",
             "models.base",
@@ -68,6 +68,8 @@ TORCH_AT_THE_TOP = (
     *("hsweep/training/micro_batches.py", "hsweep/training/evaluation.py"),
     *("hsweep/training/stacked/stack.py", "hsweep/training/stacked/session.py"),
     *("hsweep/training/stacked/replicate.py", "hsweep/training/own/state.py"),
+    *("hsweep/training/division.py", "hsweep/training/batch_norm.py"),
+    "hsweep/training/sharding.py",
     *("hsweep/training/batches.py", "hsweep/training/opening.py"),
     *("hsweep/training/compiled.py", "hsweep/training/process_state.py"),
     *("hsweep/training/optimizers.py", "hsweep/training/rehearsal.py"),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hsweep.errors import UserError, check_choice
+from tasks.base import not_in_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,13 @@ class Recipe:
             steps replayed as CUDA graphs, which spares small models the time between kernels (on
             the CPU it is the same as ``on``). Weights differ by rounding, and dropout draws other
             masks, so this is part of what makes two trials the same, like ``precision``.
+        sharding: ``full`` spreads weights, gradients and moments over the processes of a trial
+            (FSDP2), for models that do not fit one device; ``none`` has all of them in each. One
+            process trains the plain model. Weights differ by rounding alone, so this is no part of
+            what makes two trials the same.
 
     Raises:
-        UserError: a value outside its range.
+        UserError: a value outside its range, or sharded weights in a compiled model.
     """
 
     lr: float = 1e-3
@@ -44,6 +49,7 @@ class Recipe:
     clip_norm: float | None = None
     precision: Literal["float32", "bfloat16"] = "float32"
     compile: Literal["off", "on", "graphs"] = "off"
+    sharding: Literal["none", "full"] = not_in_key("none")
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.lr) and self.lr > 0):
@@ -65,8 +71,14 @@ class Recipe:
             ("schedule", ("cosine", "linear", "constant")),
             ("precision", ("float32", "bfloat16")),
             ("compile", ("off", "on", "graphs")),
+            ("sharding", ("none", "full")),
         ):
             check_choice(name, getattr(self, name), choices)
+        if self.sharding != "none" and self.compile != "off":
+            raise UserError(
+                f"sharding={self.sharding!r} gathers weights block by block, and a compiled step "
+                f"has no blocks: leave one of it and compile={self.compile!r} out"
+            )
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise UserError(f"clip_norm must be positive or None, not {self.clip_norm!r}")
 

@@ -294,6 +294,8 @@ class Planner:
             batch_size=recipe.batch_size,
             optimizer=recipe.optimizer,
             precision=recipe.precision,
+            processes=resources.processes,
+            is_sharded=recipe.sharding == "full",
         )
         return _Asked(task, model, recipe, resources, counts, memory)
 

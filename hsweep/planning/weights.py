@@ -23,7 +23,7 @@ def check_can_be_kept(model: Any, sweep_module: str) -> None:
     Raises:
         UserError: with what is in the way.
     """
-    from hsweep.training.weights import model_tensors
+    from hsweep.training.weights import plain_tensors
 
     content = encoded(model)
     try:
@@ -37,7 +37,7 @@ def check_can_be_kept(model: Any, sweep_module: str) -> None:
             f"cannot be made again from its fields ({problem}): it must be a dataclass at the top "
             'level of its module, whose fields say all. Change it, or leave keep="none"'
         )
-    model_tensors(build_on_meta(model))
+    plain_tensors(build_on_meta(model).state_dict())
 
 
 def planned_weights(sweep: Sweep, trials: Iterable[Trial]) -> dict[str, Any] | None:

@@ -13,10 +13,12 @@ from torch import nn
 
 from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.errors import shown
+from hsweep.training.division import evaluation_share
 from hsweep.training.memory import held_at_most, is_out_of_memory, with_room
 from hsweep.training.micro_batches import Autocast
 from hsweep.training.trial_state import Opened
 from tasks.base import Batch, FurtherEvaluated, TaskData
+from tasks.division import divided
 
 _LATENCY_PASSES: Final = 6
 
@@ -88,7 +90,10 @@ class Reporter:
         self._trial = trial
         self._probe = probe
         self._probed = probe.due(trial.budget.report_units()) if probe else frozenset()
-        self._data, self._model, self._state, self._autocast, self._device = opened
+        self._data, self._model, self._state = opened.data, opened.model, opened.state
+        self._autocast, self._device = opened.autocast, opened.device
+        # A sharded model is asked by all processes at the same time, so for the same batches.
+        self._share = None if opened.state.is_sharded else evaluation_share(opened.world)
 
     def report(
         self,
@@ -104,7 +109,7 @@ class Reporter:
             unit: budget units done.
             step: updates done.
             losses: of the updates since the last report, of which there may be none.
-            batch: the last one, to measure a latency on.
+            batch: this process's part of the last one, to measure a latency on.
             make_room: called where memory does not suffice, before the evaluation is repeated.
 
         Raises:
@@ -140,11 +145,13 @@ class Reporter:
         is_last = unit == trial.budget.amount
         model.eval()
         watching: Any = contextlib.nullcontext()
+        share = self._share
         if self._probe is not None and unit in self._probed:
             from models.attention_probe import watching as watching_attention
 
             watching = watching_attention(model, self._probe.examples)
-        with torch.no_grad(), autocast, watching as watch:
+            share = None  # it watches the first examples of the whole evaluation
+        with torch.no_grad(), autocast, divided(share), watching as watch:
             returned = data.evaluate(model)
         metrics = checked_metrics(trial, returned, may_lack=isinstance(data, FurtherEvaluated))
         diverged_at = _first_bad_step(losses, metrics, step)

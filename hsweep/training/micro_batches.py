@@ -12,17 +12,24 @@ example alone:
   wherever memory gives out at the same update.
 * **Batch norm** takes mean and variance of each part, and counts every part in its running
   statistics, that of an attempt that failed too. The note of the report says so.
+
+Of several processes that train one trial each computes its part of the batch in that way, and where
+memory does not suffice in one, all cut theirs. A model whose passes all processes make at the same
+time (one with batch norm or with sharded weights) is not cut: the trial then ends as one that does
+not fit.
 """
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hsweep.seeding import derived_seed
-from hsweep.training.batches import Parts, parts_of
+from hsweep.errors import UserError
+from hsweep.training.batch_norm import SharedStatistics, has_batch_statistics
+from hsweep.training.batches import Parts
+from hsweep.training.division import Division, most, own_seed, sum_gradients
 from hsweep.training.memory import DoesNotFitError, fitting, release
-from tasks.base import Batch, TaskData
 
 Autocast = AbstractContextManager[object, bool | None]
 """What losses and evaluations are computed under; it can be entered again and again."""
@@ -32,61 +39,73 @@ class Gradients:
     """Computes the gradients of one trial, and remembers how much fits at once.
 
     Args:
-        data: cuts batches, if it says how, and has the loss.
+        division: cuts batches, and has the data and their loss.
         model: on the device, in training mode when asked for gradients.
         autocast: under which the loss is computed.
-        batch_size: examples in a batch at most.
         seed: of the random numbers of updates that are repeated in smaller parts.
+        at_once: examples that are computed at once from the start; None for whole batches.
+        is_sharded: whether the model's weights are spread over the processes.
 
     Attributes:
-        at_once: examples that are computed at once; None for whole batches.
+        at_once: examples that a process computes at once; None for all that it has of a batch.
     """
 
     def __init__(
         self,
-        data: TaskData,
+        division: Division,
         model: nn.Module,
         autocast: Autocast,
         *,
-        batch_size: int,
         seed: int,
         at_once: int | None = None,
+        is_sharded: bool = False,
     ) -> None:
         self.at_once = at_once
-        self._data = data
+        self._division = division
         self._model = model
         self._parameters = list(model.parameters())
         self._autocast = autocast
-        self._batch_size = batch_size
         self._seed = seed
         self._note = ""
+        self._world = division.world
+        self._is_sharded = is_sharded
+        self._has_statistics = has_batch_statistics(model)
+        self._shares_statistics = self._has_statistics and self._world.size > 1
 
-    def of(self, batch: Batch, step: int) -> Tensor:
+    def of(self, batch: Any, step: int) -> Tensor:
         """Leave the gradient of an update's batch in the parameters, and return the batch's loss.
+
+        Args:
+            batch: as the division yields it.
+            step: updates before this one.
 
         Raises:
             DoesNotFitError: not even one example at once fits, or the batch cannot be cut.
+            UserError: the model has batch norm, and a process has no example.
         """
-        parts: Parts = [(batch, 1.0)]
-        if self.at_once is not None:
-            parts = parts_of(self._data, batch, self.at_once)
+        parts = self._parts(batch)
         while True:
             self.clear()
-            try:
-                with fitting("a batch"):
-                    return self._accumulated(parts)
-            except DoesNotFitError as error:
-                asked = error.asked_bytes
+            loss, asked = self._tried(parts)
+            if loss is not None and self._world.size == 1:
+                return loss
+            # A process that lacks memory, or has no gradient for a parameter, may be the only one.
+            has_gradient = [p.grad is not None for p in self._parameters]
+            lacks, *is_used = most(self._world, [loss is None, *has_gradient])
+            if loss is not None and not lacks:
+                if self._is_sharded:  # the gradients are summed already
+                    return sum_gradients((), (), loss)
+                return sum_gradients(self._parameters, is_used, loss)
             # Here and not above, where the error's traceback still holds every activation.
             self.clear()
             parts, self.at_once = self._more_parts(batch, parts, asked)
             release(self._parameters[0].device)
-            torch.manual_seed(derived_seed(self._seed, step, self.at_once))
+            torch.manual_seed(own_seed(self._world, self._seed, step, self.at_once))
             self._note = (
                 f"out of memory at update {step + 1}: from there on {self.at_once} of "
-                f"{self._batch_size} examples at once, gradients accumulated"
+                f"{self._division.batch_size} examples at once, gradients accumulated"
             )
-            if has_batch_statistics(self._model):
+            if self._has_statistics:
                 self._note += f"; batch norm takes its statistics over those {self.at_once}"
 
     def clear(self) -> None:
@@ -98,31 +117,57 @@ class Gradients:
         note, self._note = self._note, ""
         return note
 
+    def _parts(self, batch: Any) -> Parts:
+        """Return this process's parts: as many as the others have, where passes of the model are
+        made by all at the same time."""
+        parts = self._division.parts(batch, self.at_once)
+        if self._is_sharded or self._shares_statistics:
+            count, is_short = most(self._world, [len(parts), parts[-1][1] == 0])
+            short_of = count - len(parts)
+            if self._shares_statistics and (is_short or any(most(self._world, [short_of]))):
+                raise UserError(
+                    f"a batch of {self._division.batch_size} examples does not give each of "
+                    f"{self._world.size} processes as many parts, which batch norm needs for its "
+                    "statistics; make batch_size a multiple of the number of processes"
+                )
+            parts = [*parts, *[(parts[0][0], 0.0)] * short_of]
+        return parts
+
+    def _tried(self, parts: Parts) -> tuple[Tensor | None, int | None]:
+        """Return the loss, None where memory does not suffice, and what was asked for in vain."""
+        try:
+            with fitting("a batch"):
+                return self._accumulated(parts), None
+        except DoesNotFitError as error:
+            if self._is_sharded or self._shares_statistics:
+                # The other processes wait within their passes, and cannot be told.
+                raise
+            return None, error.asked_bytes
+
     def _accumulated(self, parts: Parts) -> Tensor:
         total: Tensor | None = None
+        statistics = SharedStatistics() if self._shares_statistics else nullcontext()
         for part, share in parts:
-            with self._autocast:
-                loss = self._data.loss(self._model, part)
-            if len(parts) > 1:
+            with self._autocast, statistics:
+                loss = self._division.data.loss(self._model, part)
+            if share != 1:
                 loss = loss * share
-            loss.backward()  # type: ignore[no-untyped-call]
+            # Of sharded weights gradients are averaged over the processes.
+            whole = loss * self._world.size if self._is_sharded else loss
+            whole.backward()  # type: ignore[no-untyped-call]
             total = loss.detach() if total is None else total + loss.detach()
         assert total is not None, "a batch has at least one part"
         return total
 
-    def _more_parts(self, batch: Batch, parts: Parts, asked: int | None) -> tuple[Parts, int]:
-        at_once = self.at_once or self._batch_size
+    def _more_parts(self, batch: Any, parts: Parts, asked: int | None) -> tuple[Parts, int]:
+        batch_size = self._division.batch_size
+        at_once = self.at_once or batch_size
         while at_once > 1:
             at_once = (at_once + 1) // 2
-            smaller = parts_of(self._data, batch, at_once)
+            smaller = self._division.parts(batch, at_once)
             # A training set smaller than a batch is one batch, of fewer examples than that.
-            if len(smaller) > len(parts):
+            if any(most(self._world, [len(smaller) > len(parts)])):
                 return smaller, at_once
-        if len(parts) > 1 or self._batch_size == 1:
+        if len(parts) > 1 or batch_size == 1:
             raise DoesNotFitError("one example at once", asked)
         raise DoesNotFitError("a whole batch, which its task does not cut,", asked)
-
-
-def has_batch_statistics(model: nn.Module) -> bool:
-    """Whether the model normalises by the statistics of a batch, and keeps running ones."""
-    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())

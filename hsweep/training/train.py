@@ -8,30 +8,36 @@ import torch
 from torch import Tensor, nn
 
 from hsweep.design.trial import Assignment, Event, OutOfMemory, Report, StorageFailure
-from hsweep.seeding import derived_seed
+from hsweep.training.batch_norm import has_batch_statistics
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.compiled import compiled, is_graphed
+from hsweep.training.division import Division, from_rank_0, own_seed, seconds_of_rank_0
 from hsweep.training.evaluation import Reporter
 from hsweep.training.memory import DoesNotFitError, fitting, measure_peak, release, shown
-from hsweep.training.micro_batches import Gradients, has_batch_statistics
+from hsweep.training.micro_batches import Gradients
 from hsweep.training.opening import open_trial
 from hsweep.training.optimizers import step_at
 from hsweep.training.process_state import ProcessState, seed_all
 from hsweep.training.session import TrialEvent
 from hsweep.training.trial_state import Opened
+from hsweep.training.world import ALONE, World
 from tasks.base import Batch
 
 
 class TrialSession:
-    """A trial in training. To close it before its last report writes a checkpoint."""
+    """A trial in training. To close it before its last report writes a checkpoint.
 
-    def __init__(self, assignment: Assignment) -> None:
+    Of several processes that train it each has a session, and rank 0's alone returns reports: the
+    others return nothing until the trial is over, or ended by rank 0, or does not fit.
+    """
+
+    def __init__(self, assignment: Assignment, world: World = ALONE) -> None:
         resources = assignment.resources
         # Workers are reused between trials, so whatever a trial sets it sets for itself.
         torch.set_num_threads(resources.num_threads)
         self.assignment = assignment
         self._device = torch.device("cuda" if resources.gpus else "cpu")
-        self._reports = train(assignment, self._device)
+        self._reports = train(assignment, self._device, world)
 
     @property
     def current(self) -> Assignment | None:
@@ -52,7 +58,9 @@ class TrialSession:
             release(self._device)
 
 
-def train(assignment: Assignment, device: torch.device) -> Generator[Event, None, None]:
+def train(
+    assignment: Assignment, device: torch.device, world: World = ALONE
+) -> Generator[Event, None, None]:
     """Train a trial and yield its reports.
 
     Starts from the newest valid checkpoint if there is one; reports the checkpoint remembers and
@@ -60,6 +68,10 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Event, None
     report or after one that says the trial diverged. Closing it before writes a checkpoint. Where
     memory does not suffice for a single example, or checkpoints cannot be written, it ends by
     saying so instead of a report.
+
+    Where several processes train the trial, all of them call this. Rank 0 yields the reports and
+    keeps the checkpoints; the others agree with it at each report on whether the trial goes on.
+    One process or several give the same numbers up to rounding, but for what dropout draws.
 
     On the CPU the reports depend on the trial alone, to the bit, however often it was interrupted:
     the batch of a step and the state of the random generator at a report are functions of the
@@ -70,10 +82,10 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Event, None
     measure_peak(device)
     process = ProcessState()
     try:
-        opened = open_trial(assignment, device, _now)
+        opened = open_trial(assignment, device, _now, world)
         try:
-            yield from opened.state.unrecorded()
-            if not opened.state.is_over:
+            goes_on = yield from _sent_again(opened)
+            if goes_on and not opened.state.is_over:
                 yield from _Loop(assignment, device, opened, process).reports()
         finally:
             # The next attempt finds all that was kept.
@@ -90,6 +102,20 @@ def train(assignment: Assignment, device: torch.device) -> Generator[Event, None
     yield ending
 
 
+def _sent_again(opened: Opened) -> Generator[Report, None, bool]:
+    """Yield what the record lacks, and return whether the trial goes on."""
+    for report in opened.state.unrecorded():
+        try:
+            if opened.world.rank == 0:
+                yield report
+        except GeneratorExit:
+            opened.world.agree(False)
+            raise
+        if not opened.world.agree(True):
+            return False
+    return True
+
+
 class _Loop:
     """Updates of one trial from where its state is, and its reports."""
 
@@ -101,20 +127,22 @@ class _Loop:
         self._trial, recipe = assignment.trial, assignment.trial.recipe
         self._reporter = Reporter(assignment, opened)
         last = self._state.history[-1] if self._state.history else None
+        self._world = opened.world
+        self._division = Division(self._data, recipe.batch_size, self._world)
         self._gradients = Gradients(
-            self._data,
+            self._division,
             compiled(self._model, recipe, device),
             opened.autocast,
-            batch_size=recipe.batch_size,
             seed=self._trial.seeds.sampling,
             at_once=last.micro_batch if last is not None else None,
+            is_sharded=self._state.is_sharded,
         )
         self._parameters = list(self._model.parameters())
         self._is_graphed = is_graphed(recipe, device)
         by_epochs = self._trial.budget.unit == "epochs"
         self._steps_per_unit = self._data.steps_per_epoch if by_epochs else 1
         self._step = last.step if last is not None else 0
-        self._batches = self._data.batches(self._step)
+        self._batches = self._division.batches(self._step)
         self._batch: Batch | None = None
         self._is_untouched = True
 
@@ -129,28 +157,41 @@ class _Loop:
         units = [unit for unit in self._trial.budget.report_units() if unit > state.unit]
         for unit in units:
             losses = self._updated_until(unit)
-            report = self._reporter.report(unit, self._step, losses, self._batch, gradients.clear)
+            own = None if self._batch is None else self._division.parts(self._batch)[0][0]
+            report = self._reporter.report(unit, self._step, losses, own, gradients.clear)
             notes = [state.take_note(unit), gradients.take_note()]
             if unit in (units[0], units[-1]):
                 notes.append(self._changes_note())
             note = "; ".join(filter(None, notes))
             report = replace(report, micro_batch=gradients.at_once, note=note)
+            report = self._of_rank_0(report)
             problem = state.add(report)
             try:
-                yield report
+                if self._world.rank == 0:
+                    yield report
             except GeneratorExit:
+                self._world.agree(False)
                 state.save_if_possible()
                 raise
+            problem = None if state.is_over else problem or state.problem()
+            goes_on = self._world.agree(problem is None)
+            if not goes_on and self._world.size > 1:
+                state.save_if_possible()
             if state.is_over:
                 return
-            problem = problem or state.problem()
             if problem is not None:
                 raise problem
+            if not goes_on:
+                return
             state.resume_clock()
+
+    def _of_rank_0(self, report: Report) -> Report:
+        # Times differ between processes; what follows from a report must not.
+        return from_rank_0(self._world, lambda: report)
 
     def _updated_until(self, unit: int) -> list[Tensor]:
         """Update the model until a unit of the budget is done; return the updates' losses."""
-        seed_all(derived_seed(self._trial.seeds.sampling, self._step))
+        seed_all(own_seed(self._world, self._trial.seeds.sampling, self._step))
         self._model.train()
         losses: list[Tensor] = []
         self._is_untouched = not has_batch_statistics(self._model)
@@ -159,7 +200,7 @@ class _Loop:
                 while not self._has_done(unit):
                     losses.append(self._updated())
         except DoesNotFitError:
-            if self._is_untouched:
+            if self._is_untouched and not self._state.is_sharded:
                 self._state.save_if_possible()
             raise
         return losses
@@ -180,6 +221,8 @@ class _Loop:
         step_at(state.optimizer, lr)
         self._step += 1
         state.train_seconds += _now() - started
+        if self._trial.budget.unit == "seconds":
+            state.train_seconds = seconds_of_rank_0(self._world, state.train_seconds)
         return loss
 
     def _has_done(self, unit: int) -> bool:

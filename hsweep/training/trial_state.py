@@ -17,8 +17,10 @@ from hsweep.training.checkpoints import (
     StorageError,
     report_row,
 )
+from hsweep.training.division import from_rank_0
 from hsweep.training.micro_batches import Autocast
-from hsweep.training.weights import keep_weights, model_tensors
+from hsweep.training.weights import keep_weights, plain_tensors
+from hsweep.training.world import ALONE, World
 from tasks.base import TaskData
 
 _BEYOND_A_REPORT: Final = 0.1
@@ -33,8 +35,12 @@ class TrialState:
     Checkpoints are written beside training where that keeps what a kill may cost within the limit;
     ``close`` waits for the last.
 
+    Of several processes rank 0 reads and writes them. Where weights are sharded, every process has
+    to do its part of that, so all call ``add`` and ``save_if_possible`` at the same points.
+
     Attributes:
         history: every report so far.
+        is_sharded: whether each process holds a share of the weights.
         train_seconds: time spent on updates and their data, over all attempts.
         data_seconds: the part of it spent waiting for data.
 
@@ -48,12 +54,15 @@ class TrialState:
         optimizer: torch.optim.Optimizer,
         assignment: Assignment,
         clock: Callable[[], float],
+        world: World = ALONE,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
         self.history: list[Report] = []
         self._assignment = assignment
         self._clock = clock
+        self._world = world
+        self.is_sharded = world.size > 1 and assignment.trial.recipe.sharding == "full"
         self._trial = assignment.trial
         self._store = _store(assignment.checkpoints, assignment.trial.key, assignment.attempt)
         self._writer = BackgroundWriter(self._store)
@@ -150,7 +159,6 @@ class TrialState:
     def _bound_risk(self, until_next: float) -> None:
         """Write a checkpoint, or wait for one, if a kill before the next report would cost more
         than it may."""
-        self._writer.check()
         limit, writing = self._assignment.checkpoint_seconds, self._writer.seconds
         # What takes longer cannot be had in time by beginning early.
         ahead = writing if 2 * writing <= limit else 0.0
@@ -158,9 +166,11 @@ class TrialState:
         # One report that took long says nothing of the next.
         usual, self._until_last = min(until_next, self._until_last), until_next
         allowed = max(limit, usual * (1 + _BEYOND_A_REPORT))
-        if at_risk >= limit or at_risk + until_next + ahead > limit:
+        if self._agreed(at_risk >= limit or at_risk + until_next + ahead > limit):
             self._save(beside=limit > 0 and at_risk + writing <= allowed)
-        elif (
+            return
+        self._writer.check()
+        if (
             self._writer.is_writing
             and self._seconds_before - self._seconds_whole + until_next > allowed
         ):
@@ -168,25 +178,43 @@ class TrialState:
 
     def _keep_weights(self) -> None:
         last = self.history[-1]
-        if self._assignment.weights and last.is_last and last.diverged_at is None:
+        if not self._assignment.weights or not last.is_last or last.diverged_at is not None:
+            return
+        state = self._whole(self.model.state_dict())
+        if self._world.rank == 0:
             model = {"model": encoded(self._trial.model)}
-            keep_weights(self._assignment, last, model_tensors(self.model), model)
+            keep_weights(self._assignment, last, plain_tensors(state), model)
 
     def _save_now(self) -> None:
         self._tried(self._writer.wait)
-        if self._saved_unit != self.unit:
+        if self._agreed(self._saved_unit != self.unit):
             self._save(beside=False)
 
+    def _agreed(self, is_due: bool) -> bool:
+        """Return whether a checkpoint is due, by rank 0's clock where all have a part in it."""
+        return self._world.agree(is_due) if self.is_sharded else is_due
+
     def _save(self, *, beside: bool) -> None:
-        self._writer.wait()
         state = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "history": [report_row(report) for report in self.history],
         }
+        state = self._whole(state)
+        if self._world.rank:
+            return
+        self._writer.wait()
         self._seconds_whole = self._seconds_saved
         self._writer.save(self.unit, state, beside=beside)
         self._saved_unit, self._seconds_saved = self.unit, self._seconds_before
+
+    def _whole(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return a state with whole tensors, in rank 0."""
+        if not self.is_sharded:
+            return state
+        from hsweep.training.sharding import gathered
+
+        return gathered(state, self._world)
 
     def restore(self, device: torch.device) -> None:
         """Continue from the newest valid checkpoint, if there is one.
@@ -194,17 +222,11 @@ class TrialState:
         Raises:
             StorageError: it cannot be looked for, or final weights that it holds not be written.
         """
-        found = self._store.search(device, self._is_usable)
-        damaged = found.damaged
-        other = self._assignment.continues
-        if found.state is None and other is not None:
-            shorter = _store(self._assignment.checkpoints, other, LAST_ATTEMPT)
-            found = shorter.search(device, self._is_usable)
-            damaged += found.damaged
-        saved = found.state
+        # Loaded on the CPU where it is passed on, and put on each device from there.
+        place = device if self._world.size == 1 else torch.device("cpu")
+        saved, damaged = from_rank_0(self._world, lambda: self._found(place))
         if saved is not None:
-            self.model.load_state_dict(saved["model"])
-            self.optimizer.load_state_dict(saved["optimizer"])
+            self._load(saved)
             self.history = [self._report(row) for row in saved["history"]]
             self._seconds_before = self._seconds_saved = self.history[-1].wall_seconds
             self._saved_unit = self.unit
@@ -214,6 +236,26 @@ class TrialState:
             self._keep_weights()
         self._note = self._restart_note(damaged)
         self.resume_clock()
+
+    def _found(self, device: torch.device) -> tuple[dict[str, Any] | None, tuple[int, ...]]:
+        """Return the newest checkpoint, and the units of those that are damaged."""
+        found = self._store.search(device, self._is_usable)
+        damaged = found.damaged
+        other = self._assignment.continues
+        if found.state is None and other is not None:
+            shorter = _store(self._assignment.checkpoints, other, LAST_ATTEMPT)
+            found = shorter.search(device, self._is_usable)
+            damaged += found.damaged
+        return found.state, damaged
+
+    def _load(self, saved: Mapping[str, Any]) -> None:
+        if self.is_sharded:
+            from hsweep.training.sharding import load
+
+            load(self.model, self.optimizer, saved)
+        else:
+            self.model.load_state_dict(saved["model"])
+            self.optimizer.load_state_dict(saved["optimizer"])
 
     def _is_usable(self, saved: Mapping[str, Any]) -> bool:
         """Whether a checkpoint is one of this model, at a report of this budget."""
@@ -255,13 +297,15 @@ class TrialState:
 
 
 class Opened(NamedTuple):
-    """A trial ready to train on a device, and what its losses are computed under."""
+    """A trial ready to train on a device, what its losses are computed under, and the processes
+    that train it."""
 
     data: TaskData
     model: nn.Module
     state: TrialState
     autocast: Autocast
     device: torch.device
+    world: World = ALONE
 
 
 def _store(root: str, key: str, attempt: int) -> CheckpointStore:

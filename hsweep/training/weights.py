@@ -20,7 +20,7 @@ from hsweep.training.checkpoints import part_alone
 from hsweep.training.storage import StorageError, file_system, saying_why, write_whole
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 
 def keep_weights(
@@ -46,8 +46,8 @@ def keep_weights(
     write_weights(assignment.weights, trial.key, assignment.attempt, tensors, header)
 
 
-def model_tensors(model: "nn.Module") -> dict[str, "Tensor"]:
-    """Return the parameters and buffers of a model, those that share their numbers once.
+def plain_tensors(state: Mapping[str, Any]) -> dict[str, "Tensor"]:
+    """Return the tensors of a model's state, those that share their numbers once.
 
     Raises:
         UserError: the model's state holds something that is no tensor.
@@ -56,7 +56,7 @@ def model_tensors(model: "nn.Module") -> dict[str, "Tensor"]:
 
     found: dict[str, Tensor] = {}
     known = set()
-    for name, value in mapped(model.state_dict(), part_alone).items():
+    for name, value in mapped(dict(state), part_alone).items():
         if not isinstance(value, Tensor):
             raise UserError(
                 f"the state of a model whose weights are kept is made of tensors; {name!r} is "

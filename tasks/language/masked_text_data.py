@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasks.division import own_slices, summed
 from tasks.language.masked_text_config import MaskedTextConfig
 from tasks.language.sequence_data import SequenceData
 from tasks.language.text_data import PARTS, Part
@@ -131,13 +132,18 @@ class MaskedTextData(SequenceData[MaskedBatch]):
     def _evaluated(self, model: nn.Module, part: Part) -> tuple[float, float]:
         total = torch.zeros(2, dtype=torch.float64, device=self._device)
         random = generator(_EVALUATED[part])
-        for rows in self._evaluated_at_once(part):
-            batch = self._hidden(part, rows, random)
-            logits, targets = self._logits(model, batch).flatten(0, 1).float(), batch[2].flatten()
-            loss = functional.cross_entropy(logits, targets, reduction="sum")
-            right = (logits.argmax(1) == targets).sum()
-            total += torch.stack((loss.double(), right.double()))
-        loss_sum, hits = total.tolist()
+        rows = self._to_evaluate(part)
+        for start in range(0, len(rows), self._at_once):
+            # Masks are drawn for all rows, so that they do not depend on whose rows these are.
+            hidden = self._hidden(part, rows[start : start + self._at_once], random)
+            for own in own_slices(len(hidden[0]), self._at_once):
+                batch = hidden[0][own], hidden[1][own], hidden[2][own]
+                logits = self._logits(model, batch).flatten(0, 1).float()
+                targets = batch[2].flatten()
+                loss = functional.cross_entropy(logits, targets, reduction="sum")
+                right = (logits.argmax(1) == targets).sum()
+                total += torch.stack((loss.double(), right.double()))
+        loss_sum, hits = summed(total).tolist()
         predictions = len(self._to_evaluate(part)) * self._predicted
         return loss_sum / predictions, hits / predictions
 

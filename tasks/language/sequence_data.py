@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasks.base import DataError
+from tasks.division import own_slices
 from tasks.language.text_data import Part
 from tasks.language.text_task import TextTask
 from tasks.language.token_files import Tokens, evenly_spaced
@@ -162,7 +163,8 @@ class SequenceData(ABC, Generic[BatchT]):
         return evenly_spaced(self._sequences[part], most)
 
     def _evaluated_at_once(self, part: Part) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of ``_to_evaluate``, as many at a time as memory allows."""
+        """Yield this process's of the numbers of ``_to_evaluate``, as many at a time as memory
+        allows."""
         rows = self._to_evaluate(part)
-        for start in range(0, len(rows), self._at_once):
-            yield rows[start : start + self._at_once]
+        for own in own_slices(len(rows), self._at_once):
+            yield rows[own]

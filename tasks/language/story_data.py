@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasks.division import summed
 from tasks.language.sequence_data import SequenceData
 from tasks.language.stories_config import StoriesConfig
 from tasks.language.text_data import PARTS, Part
@@ -98,7 +99,7 @@ class StoryData(SequenceData[Tensor]):
         for rows in self._evaluated_at_once(part):
             tokens = self._read(part, rows * self._seq_len)
             total += self._cross_entropy(model, tokens, "sum").double()
-        return float(total) / (len(self._to_evaluate(part)) * self._predicted)
+        return float(summed(total)) / (len(self._to_evaluate(part)) * self._predicted)
 
     def _cross_entropy(
         self, model: nn.Module, tokens: Tensor, reduction: Literal["mean", "sum"]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasks.division import own_slices, summed
 from tasks.lra.spec import PADDING, TokenSpec
 from tasks.lra.texts import Examples, Texts, check_share
 from tasks.sampling import epochs_from, generator, whole_batches
@@ -229,12 +230,11 @@ class TokenData:
         spec = self._tensors.spec
         rows = max(1, _EVAL_TOKENS // (spec.num_texts * spec.seq_len))
         total = torch.zeros(2, dtype=torch.float64, device=examples.labels.device)
-        for texts, labels in zip(
-            torch.split(examples.texts, rows), torch.split(examples.labels, rows), strict=True
-        ):
-            logits = self._logits(model, self._tensors.tokens(texts))
+        for own in own_slices(len(examples.labels), rows):
+            labels = examples.labels[own]
+            logits = self._logits(model, self._tensors.tokens(examples.texts[own]))
             right = (logits.argmax(1) == labels).sum().double()
             loss = functional.cross_entropy(logits, labels, reduction="none").double().sum()
             total += torch.stack((right, loss))
-        accuracy, mean_loss = (total / len(examples.labels)).tolist()
+        accuracy, mean_loss = (summed(total) / len(examples.labels)).tolist()
         return accuracy, mean_loss

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasks.division import own_slices, summed
 from tasks.ranking.passage_pool import candidates
 from tasks.ranking.passages_config import PassagesConfig
 from tasks.sampling import epochs_from, generator, whole_batches
@@ -151,17 +152,19 @@ class PassageData:
         total = torch.zeros(3, dtype=torch.float64)
         for number, chunk in enumerate(torch.split(rows, _CHUNK)):
             # A fixed order other than the positive first: a model with positions cannot use it.
-            x, y = self._gathered(chunk, generator(number, _ORDER))
-            scores = scores_of(model, x).float()
-            own = scores.gather(1, y[:, None])
-            # Ties count against the model: a constant score is no ranking.
-            rank = 1 + ((scores >= own).sum(1) - 1)
-            loss = functional.cross_entropy(scores, y, reduction="none").double()
-            reciprocal = torch.where(rank <= _RANK_CUTOFF, 1.0 / rank.double(), 0.0)
-            total = total.to(x.device) + torch.stack(
-                ((rank == 1).sum().double(), reciprocal.sum(), loss.sum())
-            )
-        top1, mrr, loss = (total / len(rows)).tolist()
+            gathered = self._gathered(chunk, generator(number, _ORDER))
+            for here in own_slices(len(chunk), len(chunk)):
+                x, y = gathered[0][here], gathered[1][here]
+                scores = scores_of(model, x).float()
+                own = scores.gather(1, y[:, None])
+                # Ties count against the model: a constant score is no ranking.
+                rank = 1 + ((scores >= own).sum(1) - 1)
+                loss = functional.cross_entropy(scores, y, reduction="none").double()
+                reciprocal = torch.where(rank <= _RANK_CUTOFF, 1.0 / rank.double(), 0.0)
+                total = total.to(x.device) + torch.stack(
+                    ((rank == 1).sum().double(), reciprocal.sum(), loss.sum())
+                )
+        top1, mrr, loss = (summed(total) / len(rows)).tolist()
         return top1, mrr, loss
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasks.division import own_slices, summed
 from tasks.sampling import generator, whole_batches
 from tasks.sources.kept import kept
 from tasks.synthetic.nearest_neighbor_config import NearestNeighborConfig
@@ -201,10 +202,10 @@ class NearestNeighborData:
         total = torch.zeros((), dtype=torch.float64, device=self._device)
         count = 0
         for x, y in sequences:
-            for x_chunk, y_chunk in zip(torch.split(x, rows), torch.split(y, rows), strict=True):
-                total += _squared_errors(model, x_chunk, y_chunk).double().sum()
+            for own in own_slices(len(x), rows):
+                total += _squared_errors(model, x[own], y[own]).double().sum()
             count += len(x) * self._task.seq_len
-        return (total / count).item()
+        return (summed(total) / count).item()
 
 
 def made_ahead(make: Callable[[int], Sequences], start_step: int) -> Iterator[Sequences]:

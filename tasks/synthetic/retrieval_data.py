@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasks.division import own_slices, summed
 from tasks.sampling import epochs_from, generator, whole_batches
 from tasks.sources.kept import kept
 from tasks.synthetic.retrieval_config import Outer, RetrievalConfig
@@ -229,7 +230,7 @@ def _nmse(model: nn.Module, sequences: Sequences) -> float:
     x, y = sequences
     rows = max(1, _EVALUATED_NUMBERS // x[0].numel())
     squared_error = torch.zeros((), dtype=torch.float64, device=y.device)
-    for x_chunk, y_chunk in zip(torch.split(x, rows), torch.split(y, rows), strict=True):
-        squared_error += (_predict(model, x_chunk).double() - y_chunk.double()).square().sum()
+    for own in own_slices(len(y), rows):
+        squared_error += (_predict(model, x[own]).double() - y[own].double()).square().sum()
     variance = y.double().var(correction=0)
-    return (squared_error / len(y) / variance).item()
+    return (summed(squared_error) / len(y) / variance).item()

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from tasks.base import DataError
 from tasks.classification import logits_of, named_scores, score
+from tasks.division import own_slices
 from tasks.sampling import epochs_from, generator, whole_batches
 from tasks.sources.kept import kept
 from tasks.vision.image_arrays import ImageArrays
@@ -217,10 +218,9 @@ class ImageData:
         """Do nothing: classes are about equally frequent."""
 
     def _in_chunks(self, images: LabelledImages) -> Iterator[tuple[Tensor, Tensor]]:
-        for pixels, labels in zip(
-            torch.split(images.pixels, _CHUNK), torch.split(images.labels, _CHUNK), strict=True
-        ):
-            yield self._prepared(pixels), labels
+        """Yield this process's rows."""
+        for own in own_slices(len(images.labels), _CHUNK):
+            yield self._prepared(images.pixels[own]), images.labels[own]
 
     def _prepared(self, pixels: Tensor) -> Tensor:
         """Normalise, then extend to the wanted size, so that a zero border is the mean colour."""

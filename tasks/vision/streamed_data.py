@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from tasks.base import DataError
 from tasks.classification import logits_of, named_scores, score
+from tasks.division import own_slices
 from tasks.global_rng import seeded_globals
 from tasks.sampling import epochs_from, generator, stream_seed, whole_batches
 from tasks.sources.cache import cache_folder
@@ -129,16 +130,38 @@ class StreamedData:
             ValueError: a start step below 0.
             DataError: an image cannot be read.
         """
+        return (part for part, _ in self.batches_of(start_step, rank=0, size=1))
+
+    def batches_of(
+        self, start_step: int, *, rank: int, size: int
+    ) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
+        """Yield this process's part of each batch, and its share of the batch's loss; no other
+        image is decoded.
+
+        Raises:
+            ValueError: a start step below 0.
+            DataError: an image cannot be read.
+        """
         if start_step < 0:
             raise ValueError(f"start_step must be at least 0, not {start_step}")
-        loader = self._loader(self._train, self._training_keys(start_step))
+        own = part_rows(self._batch_size, rank, size, paired=self._mix is not None)
+        share = len(own) / self._batch_size
+        # All processes ask the model for something: one without an image for the last one's, which
+        # always has some.
+        own = own or part_rows(self._batch_size, size - 1, size, paired=self._mix is not None)
+        return self._parts(start_step, own, share)
+
+    def _parts(
+        self, start_step: int, own: list[int], share: float
+    ) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
+        loader = self._loader(self._train, self._training_keys(start_step, own))
         for step, (images, labels) in enumerate(loader, start=start_step):
             if self._mix is None:
-                yield images, labels
+                yield (images, labels), share
             else:
                 with seeded_globals(stream_seed(self._sampling_seed, step, _MIXING)):
                     mixed = self._mix(images, labels)
-                yield mixed
+                yield mixed, share
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         """Return the mean cross-entropy of the batch, in nats, with label smoothing.
@@ -157,7 +180,11 @@ class StreamedData:
             DataError: an image cannot be read.
         """
         train, validation = (
-            score(model, self._loader(examples, _in_order(rows)), self._task.num_classes)
+            score(
+                model,
+                self._loader(examples, _in_order(rows)),
+                self._task.num_classes,
+            )
             for examples, rows in (
                 (self._train_eval, self._train_eval_rows),
                 (self._validation, self._validation_rows),
@@ -168,12 +195,12 @@ class StreamedData:
     def warm_start(self, model: nn.Module) -> None:
         """Do nothing: classes are about equally frequent."""
 
-    def _training_keys(self, start_step: int) -> Iterator[list[Key]]:
+    def _training_keys(self, start_step: int, own: list[int]) -> Iterator[list[Key]]:
         for part in epochs_from(
             start_step, len(self._train), self._batch_size, self._sampling_seed
         ):
             for rows in torch.split(part.order, self._batch_size)[part.first_batch :]:
-                yield [(part.epoch, row) for row in rows.tolist()]
+                yield [(part.epoch, row) for row in rows[own].tolist()]
 
     def _loader(
         self, examples: "_Examples", keys: Iterable[list[Key]]
@@ -316,6 +343,21 @@ def _hub_readers(task: StreamedImagesConfig, folder: Path | None) -> Readers:
     return Readers(*found)
 
 
+def part_rows(count: int, rank: int, size: int, *, paired: bool) -> list[int]:
+    """Return which of a batch's ``count`` examples are one process's.
+
+    Args:
+        count: examples in the batch; even where they are paired.
+        rank: the process, from 0.
+        size: how many processes there are.
+        paired: whether example i is mixed with example count - 1 - i, as timm's Mixup does it: both
+            are then one process's, at such places that they are mixed again.
+    """
+    units = count // 2 if paired else count
+    own = list(range(units * rank // size, units * (rank + 1) // size))
+    return own + [count - 1 - row for row in reversed(own)] if paired else own
+
+
 def _subset(count: int, size: int | None) -> list[int]:
     if size is None or size >= count:
         return list(range(count))
@@ -324,7 +366,5 @@ def _subset(count: int, size: int | None) -> list[int]:
 
 
 def _in_order(rows: list[int]) -> list[list[Key]]:
-    return [
-        [(0, row) for row in rows[first : first + _EVAL_BATCH]]
-        for first in range(0, len(rows), _EVAL_BATCH)
-    ]
+    """Return the keys of this process's rows, batch by batch."""
+    return [[(0, row) for row in rows[own]] for own in own_slices(len(rows), _EVAL_BATCH)]

@@ -1,4 +1,5 @@
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -128,6 +129,18 @@ def test_the_outputs_take_memory_in_the_loss(precision: str, params: int, expect
 
     weights_and_moments = params * (3 * 4 + (2 if precision == "bfloat16" else 0))
     assert memory(7) == weights_and_moments + expected
+
+
+def test_several_processes_divide_the_batch_and_sharded_weights_too() -> None:
+    def memory(**settings: Any) -> int:
+        return train_memory_bytes(COUNTS, optimizer="adamw", precision="float32", **settings)
+
+    whole = 4 * 4 * 1000
+    assert memory(batch_size=5, processes=2) == whole + 3 * 50 * 4
+    assert memory(batch_size=5, processes=2, is_sharded=True) == whole // 2 + 3 * 50 * 4
+    assert memory(batch_size=5, is_sharded=True) == memory(batch_size=5)
+    with pytest.raises(ValueError, match="processes must be a whole number of at least 1, not 0"):
+        memory(batch_size=5, processes=0)
 
 
 def test_unknown_settings_of_training_memory_are_refused_with_the_choices() -> None:

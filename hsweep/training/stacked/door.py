@@ -21,7 +21,7 @@ def open_session(assignments: Sequence[Assignment], world: World = ALONE) -> Ses
             return open_own_session(assignments[0], world)
         from hsweep.training.train import TrialSession
 
-        return TrialSession(assignments[0])
+        return TrialSession(assignments[0], world)
     from hsweep.training.stacked.session import StackedSession
 
     return StackedSession(assignments, always=assignments[0].always_stacked)

@@ -61,7 +61,8 @@ class Replicate:
         # Of the trials' time in common no more is at risk than of one trial's.
         share = replace(assignment, checkpoint_seconds=assignment.checkpoint_seconds / count)
         opened = open_trial(share, device, self.clock)
-        self.data, self.model, self.state, self.autocast, _ = opened
+        self.data, self.model, self.state = opened.data, opened.model, opened.state
+        self.autocast = opened.autocast
         self.sent_through = assignment.recorded_through
         self.unsent = self.state.unrecorded()
         self.problem: StorageError | None = None

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from hsweep.design.trial import Assignment, StorageFailure
+from hsweep.training.batch_norm import has_batch_statistics
 from hsweep.training.memory import DoesNotFitError, is_out_of_memory, measure_peak, release
-from hsweep.training.micro_batches import has_batch_statistics
 from hsweep.training.process_state import ProcessState
 from hsweep.training.session import TrialEvent
 from hsweep.training.stacked.replicate import Replicate

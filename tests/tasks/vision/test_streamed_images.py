@@ -13,6 +13,7 @@ from torch import nn
 from models.torchvision_compat import make_torchvision_importable
 from tasks.base import DataError, Task, TaskData
 from tasks.global_rng import seeded_globals
+from tasks.sampling import generator
 from tasks.vision.streamed_images import StreamedImages
 
 
@@ -71,6 +72,41 @@ def test_batches_do_not_depend_on_the_number_of_workers(task: StreamedImages) ->
     for _ in range(7):  # past the end of the first epoch of six batches
         assert same(next(alone), next(helped))
     assert replace(task, num_workers=2).fingerprint() == task.fingerprint()
+
+
+@pytest.mark.parametrize("mixed", [True, False])
+def test_processes_read_the_parts_of_each_batch(task: StreamedImages, mixed: bool) -> None:
+    task = task if mixed else replace(task, mixup=0, cutmix=0)
+    whole = opened(task, batch_size=6).batches(1)
+    parts = [opened(task, batch_size=6).batches_of(1, rank=rank, size=4) for rank in range(4)]  # type: ignore[attr-defined]
+    for _ in range(5):
+        images, labels = next(whole)
+        divided = [next(part) for part in parts]
+        shares = [share for _, share in divided]
+        # Of three pairs one process has none, and is given another's at no share.
+        assert sum(shares) == pytest.approx(1)
+        assert (min(shares) == 0) == mixed
+        rows = [
+            (image, label)
+            for (some, labelled), share in divided
+            if share
+            for image, label in zip(some, labelled, strict=True)
+        ]
+        assert len(rows) == 6
+        for image, label in zip(images, labels, strict=True):
+            assert any(same((image, label), row) for row in rows)
+
+
+def test_a_process_decodes_no_images_but_its_own(task: StreamedImages, digit_folder: Path) -> None:
+    task = replace(task, mixup=0, cutmix=0)
+    keys = torch.randperm(24, generator=generator(2, 0))[:4].tolist()
+    files = sorted((digit_folder / "train").rglob("*.png"))
+    files[keys[3]].write_bytes(b"no image")
+    mine, others = (opened(task).batches_of(0, rank=rank, size=2) for rank in (0, 1))  # type: ignore[attr-defined]
+    (images, _), share = next(mine)
+    assert (len(images), share) == (2, 0.5)
+    with pytest.raises(DataError, match=files[keys[3]].name):
+        next(others)
 
 
 def test_an_image_is_augmented_differently_in_every_epoch(task: StreamedImages) -> None:

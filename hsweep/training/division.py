@@ -1,0 +1,192 @@
+"""One trial divided among processes: whose examples are whose, and what is summed over them.
+
+The batch of a step is the same set of examples whatever the number of processes. Each computes the
+gradient of its part, weighted by the part's share of the batch's loss, and the sum over processes
+is the batch's gradient up to rounding. Dropout draws other masks in each process, as independent
+and as likely as those of one process.
+
+The gradients are summed when all parts are done and not, as ``DistributedDataParallel`` does it,
+while the backward pass is under way: a process whose memory does not suffice can then tell the
+others, and all repeat the batch in smaller parts; a loss may call the model in any way and as often
+as it likes; parameters may be left out by one process and not by another.
+"""
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+
+from hsweep.seeding import derived_seed
+from hsweep.training.batches import Parts, num_examples, parts_of
+from hsweep.training.checkpoints import StorageError
+from hsweep.training.world import World
+from tasks.base import ReadsParts, TaskData
+from tasks.division import Share
+
+_BUCKET_BYTES: Final = 1 << 26
+"""Gradients summed in one message: as many as make the message's start cheap, few enough that
+their copy takes little memory."""
+
+Result = TypeVar("Result")
+
+
+class Division:
+    """Which part of each batch is this process's.
+
+    Args:
+        data: makes the batches.
+        batch_size: examples in a batch at most.
+        world: the processes that train the trial.
+    """
+
+    def __init__(self, data: TaskData, batch_size: int, world: World) -> None:
+        self.data = data
+        self.batch_size = batch_size
+        self.world = world
+
+    def batches(self, start_step: int) -> Iterator[Any]:
+        """Yield what ``parts`` takes, for each batch without end."""
+        if self.world.size > 1 and isinstance(self.data, ReadsParts):
+            rank, size = self.world.rank, self.world.size
+            return self.data.batches_of(start_step, rank=rank, size=size)
+        return self.data.batches(start_step)
+
+    def parts(self, batch: Any, at_once: int | None = None) -> Parts:
+        """Return this process's parts of a batch, with their shares of the batch's loss.
+
+        There is at least one, of share 0 where the batch has fewer parts than there are processes:
+        so all processes ask the model for something.
+
+        Args:
+            batch: as ``batches`` yields it.
+            at_once: examples of a part at most; None for as many as a process has.
+        """
+        data, world = self.data, self.world
+        if world.size == 1:
+            return [(batch, 1.0)] if at_once is None else parts_of(data, batch, at_once)
+        if isinstance(data, ReadsParts):
+            own, share = batch
+            cut = [(own, 1.0)] if at_once is None else parts_of(data, own, at_once)
+            return [(part, share * of) for part, of in cut]
+        largest = -(-(num_examples(batch) or self.batch_size) // world.size)
+        parts = parts_of(data, batch, min(at_once or largest, largest))
+        return parts[world.rank :: world.size] or [(parts[0][0], 0.0)]
+
+
+def own_seed(world: World, *parts: int) -> int:
+    """Return a seed that depends on every part and, above rank 0, on the rank."""
+    seed = derived_seed(*parts)
+    return derived_seed(seed, world.rank) if world.rank else seed
+
+
+def evaluation_share(world: World) -> Share | None:
+    """Return this process's share of an evaluation; None for a process alone."""
+    group = world.agreements
+    if group is None:
+        return None
+
+    def add(sums: Tensor) -> Tensor:
+        # On the CPU: a process without rows has not learned on which device the sums are.
+        total = sums.detach().cpu().clone()
+        group.allreduce([total]).wait()
+        return total
+
+    return Share(world.rank, world.size, add)
+
+
+def from_rank_0(world: World, make: Callable[[], Result]) -> Result:
+    """Return what ``make`` returns in rank 0, in every process; the others do not call it.
+
+    Raises:
+        StorageError: rank 0 raised it.
+    """
+    group = world.agreements
+    if group is None:
+        return make()
+    found: Any = None
+    if world.rank == 0:
+        try:
+            found = make()
+        except StorageError as error:
+            found = error
+    content = pickle.dumps(found) if world.rank == 0 else b""
+    size = torch.tensor([len(content)])
+    group.broadcast(size, 0).wait()
+    sent = torch.empty(int(size), dtype=torch.uint8)
+    if content:
+        sent.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+    group.broadcast(sent, 0).wait()
+    if world.rank:
+        found = pickle.loads(sent.numpy().tobytes())
+    if isinstance(found, StorageError):
+        raise found
+    result: Result = found
+    return result
+
+
+def seconds_of_rank_0(world: World, seconds: float) -> float:
+    """Return rank 0's seconds in every process: a learning rate or an end that depends on the
+    clock is then the same in all."""
+    if world.agreements is None:
+        return seconds
+    found = torch.tensor([seconds], dtype=torch.float64)
+    world.agreements.broadcast(found, 0).wait()
+    return found.item()
+
+
+def most(world: World, numbers: Sequence[int]) -> list[int]:
+    """Return the largest over all processes of each of some numbers."""
+    if world.agreements is None:
+        return list(numbers)
+    found = torch.tensor(numbers, dtype=torch.int64)
+    world.agreements.allreduce(found, distributed.ReduceOp.MAX).wait()
+    return [int(number) for number in found.tolist()]
+
+
+def start_equal(model: nn.Module, world: World) -> None:
+    """Give the model in every process the weights of rank 0's: one that draws them from elsewhere
+    than the seeded generators differs between processes."""
+    if world.size > 1:
+        for tensor in (*model.parameters(), *model.buffers()):
+            distributed.broadcast(tensor.detach(), src=0)
+
+
+def sum_gradients(
+    parameters: Sequence[nn.Parameter], is_used: Sequence[int], loss: Tensor
+) -> Tensor:
+    """Sum the gradients over all processes in place, and return the sum of their losses.
+
+    Args:
+        parameters: some have gradients.
+        is_used: whether any process has one for it, parameter by parameter.
+        loss: this process's share of the batch's.
+    """
+    gradients = []
+    for parameter, used in zip(parameters, is_used, strict=True):
+        if used:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            gradients.append(parameter.grad)
+    total = loss.detach().clone()
+    for bucket in _buckets([*gradients, total]):
+        flat = torch.cat([tensor.flatten() for tensor in bucket])
+        distributed.all_reduce(flat)
+        pieces = torch.split(flat, [tensor.numel() for tensor in bucket])
+        for tensor, piece in zip(bucket, pieces, strict=True):
+            tensor.copy_(piece.view_as(tensor))
+    return total
+
+
+def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    bucket: list[Tensor] = []
+    size = 0
+    for tensor in tensors:
+        is_full = size + tensor.nbytes > _BUCKET_BYTES
+        if bucket and (is_full or tensor.dtype is not bucket[0].dtype):
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(tensor)
+        size += tensor.nbytes
+    yield bucket

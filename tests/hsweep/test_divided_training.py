@@ -1,0 +1,236 @@
+"""One process or several that train a trial give the same numbers up to rounding."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from every_task import NAMES, pair
+from second_process import SecondProcess, second_process
+from tiny import TinyData, TinyModel, TinyTask
+from tiny_runs import assignment_of, planned
+from torch import distributed
+from torch.distributed.tensor import DTensor
+
+from hsweep import Recipe, Sweep, epochs, grid, seconds
+from hsweep.design.budget import Budget
+from hsweep.design.trial import OutOfMemory, Report, Trial
+from hsweep.errors import UserError
+from hsweep.training.sharding import blocks, shard
+from hsweep.training.train import train
+from tasks.vision.images import Images
+
+CPU = torch.device("cpu")
+EPOCHS = epochs(3)
+SGD = Recipe(lr=0.05, batch_size=9, optimizer="sgd", clip_norm=1.0)
+EVEN = {"streamed-mixed": 6, "images-xcit": 8, "images-volo": 8}
+"""Batch sizes where not every number is possible; others leave one process an example more."""
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("HSWEEP_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def other(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecondProcess]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with second_process(tmp_path_factory.mktemp("processes")) as process:
+        yield process
+    torch.set_num_threads(threads)
+
+
+def trial_of(task: Any, model: Any, recipe: Recipe = SGD, budget: Budget = EPOCHS) -> Trial:
+    sweep = Sweep(
+        name="several",
+        space=grid(heads=[2]),
+        task=lambda point: task,
+        model=lambda point: model,
+        metric=task.metrics[0].name,
+        goal=task.metrics[0].goal,
+        budget=budget,
+        recipe=recipe,
+    )
+    return planned(sweep)[0]
+
+
+def taken(events: Iterator[Any], count: int) -> list[Report]:
+    """The first reports; the trial is ended at the last of them."""
+    found = []
+    for event in events:
+        assert isinstance(event, Report), event
+        found.append(event)
+        if len(found) == count:
+            break
+    events.close()  # type: ignore[attr-defined]
+    return found
+
+
+def assert_close(one: list[Report], two: list[Report]) -> None:
+    assert [r.unit for r in one] == [r.unit for r in two]
+    for each, like in zip(one, two, strict=True):
+        assert (each.step, each.is_last, each.diverged_at) == (
+            like.step,
+            like.is_last,
+            like.diverged_at,
+        )
+        assert like.metrics == pytest.approx(each.metrics, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_task_and_family_gives_the_numbers_of_one_process_however_it_is_resumed(
+    name: str, other: SecondProcess, tmp_path: Path
+) -> None:
+    made = pair(name, tmp_path / "data")
+    recipe = replace(SGD, batch_size=EVEN.get(name, SGD.batch_size))
+    trial = trial_of(made.task, made.model, recipe)
+    alone = list(train(assignment_of(trial, tmp_path / "one", checkpoint_seconds=0.0), CPU))
+    here = tmp_path / "two"
+    parts = taken(other.train(assignment_of(trial, here)), 1)
+    other.answer()
+    more: dict[str, Any] = {"attempt": 2, "recorded_through": 1}
+    parts += taken(train(assignment_of(trial, here, **more), CPU), 1)
+    more = {"attempt": 3, "recorded_through": 2, "checkpoint_seconds": 0.0}
+    parts += list(other.train(assignment_of(trial, here, **more)))  # type: ignore[arg-type]
+    assert other.events == []
+    assert_close(alone, parts)  # type: ignore[arg-type]
+
+
+SHARDED = ("images-vit", "images-xcit", "stories-packed", "retrieval")
+"""Blocks in a sequence, batch norm and blocks of two kinds, a table of tokens, and warm-started
+weights that stand in no block."""
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module .* returned a view tensor")
+@pytest.mark.parametrize("name", SHARDED)
+def test_sharded_weights_give_the_numbers_of_one_process_however_it_is_resumed(
+    name: str, other: SecondProcess, tmp_path: Path
+) -> None:
+    made = pair(name, tmp_path / "data")
+    recipe = replace(SGD, batch_size=8, optimizer="adamw", lr=1e-3, sharding="full")
+    trial = trial_of(made.task, made.model, recipe)
+    alone = list(train(assignment_of(trial, tmp_path / "one", checkpoint_seconds=0.0), CPU))
+    here = tmp_path / "two"
+    parts = taken(other.train(assignment_of(trial, here, checkpoint_seconds=0.0)), 1)
+    other.answer()
+    more: dict[str, Any] = {"attempt": 2, "recorded_through": 1}
+    parts += taken(train(assignment_of(trial, here, **more), CPU), 1)
+    more = {"attempt": 3, "recorded_through": 2}
+    parts += list(other.train(assignment_of(trial, here, **more)))  # type: ignore[arg-type]
+    assert_close(alone, parts)  # type: ignore[arg-type]
+
+
+def test_blocks_are_sharded_one_by_one_and_a_share_is_held_of_each_weight(
+    other: SecondProcess,
+) -> None:
+    """Rank 0's half alone: to shard a model takes no message."""
+    model = pair("images-vit", Path()).model.build()
+    names = {name for name, _ in model.named_modules() if name.startswith("blocks.")}
+    assert {f"blocks.{number}" for number in (0, 1)} <= names
+    assert list(blocks(model)) == [model.blocks[0], model.blocks[1]]
+    whole = {name: parameter.shape for name, parameter in model.named_parameters()}
+    shard(model, CPU, other.world)
+    for name, parameter in model.named_parameters():
+        assert isinstance(parameter, DTensor)
+        assert parameter.shape == whole[name]
+        assert parameter.to_local().numel() <= -(-whole[name][0] // 2) * whole[name][1:].numel()
+
+
+@dataclass(frozen=True)
+class Scarce(TinyTask):
+    """Learns a linear map where a process of one rank has memory for few examples."""
+
+    rank: int = 1
+    fits: int | None = 2
+
+    def open(self, **settings: Any) -> TinyData:
+        fits = self.fits if distributed.get_rank() == self.rank else None
+        return replace(TinyTask(), fits=fits).open(**settings)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_where_memory_does_not_suffice_in_one_all_compute_smaller_parts(
+    rank: int, other: SecondProcess, tmp_path: Path
+) -> None:
+    recipe = replace(SGD, batch_size=8)
+    alone = list(train(assignment_of(trial_of(TinyTask(), TinyModel(2), recipe), tmp_path), CPU))
+    scarce = trial_of(Scarce(rank=rank), TinyModel(2), recipe)
+    reports = list(other.train(assignment_of(scarce, tmp_path)))
+    assert_close(alone, reports)  # type: ignore[arg-type]
+    assert [report.micro_batch for report in reports] == [2, 2, 2]  # type: ignore[union-attr]
+    assert "out of memory at update 1" in reports[0].note  # type: ignore[union-attr]
+
+
+def test_where_not_even_one_example_fits_one_process_all_say_so(
+    other: SecondProcess, tmp_path: Path
+) -> None:
+    trial = trial_of(Scarce(fits=0), TinyModel(2), replace(SGD, batch_size=8))
+    events = list(other.train(assignment_of(trial, tmp_path)))
+    for event in (*events, *other.events):
+        assert isinstance(event, OutOfMemory)
+        assert "one example at once does not fit" in event.message
+    assert (len(events), len(other.events)) == (1, 1)
+
+
+def test_a_divergence_is_seen_in_all_at_the_same_update(
+    other: SecondProcess, tmp_path: Path
+) -> None:
+    trial = trial_of(TinyTask(diverges_at=6), TinyModel(2), replace(SGD, batch_size=8))
+    reports = list(other.train(assignment_of(trial, tmp_path)))
+    assert [report.diverged_at for report in reports] == [None, 6]  # type: ignore[union-attr]
+    assert other.events == []
+
+
+def test_a_batch_smaller_than_the_processes_is_trained_and_evaluated(
+    other: SecondProcess, tmp_path: Path
+) -> None:
+    task = Images("digits", image_size=8, max_train=3, max_validation=1)
+    model = pair("images-vit", tmp_path).model
+    trial = trial_of(task, model, replace(SGD, batch_size=1))
+    alone = list(train(assignment_of(trial, tmp_path / "one"), CPU))
+    reports = list(other.train(assignment_of(trial, tmp_path / "two")))
+    assert_close(alone, reports)  # type: ignore[arg-type]
+
+
+def test_batch_norm_asks_for_examples_in_every_process(
+    other: SecondProcess, tmp_path: Path
+) -> None:
+    made = pair("images-xcit", tmp_path)
+    trial = trial_of(made.task, made.model, replace(SGD, batch_size=1))
+    with pytest.raises(UserError, match="make batch_size a multiple of the number of processes"):
+        list(other.train(assignment_of(trial, tmp_path)))
+    with pytest.raises(AssertionError, match="make batch_size a multiple"):
+        other.answer()
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "advice"),
+    [
+        ("images-xcit", {"compile": "on"}, "leave out compile='on'"),
+        ("glue", {"sharding": "full"}, 'leave out sharding="full"'),
+    ],
+)
+def test_what_several_processes_cannot_train_is_refused_with_what_to_do(
+    name: str, changed: dict[str, Any], advice: str, other: SecondProcess, tmp_path: Path
+) -> None:
+    made = pair(name, tmp_path / "data")
+    trial = trial_of(made.task, made.model, replace(SGD, **changed))
+    with pytest.raises(UserError, match=advice):
+        list(other.train(assignment_of(trial, tmp_path)))
+    with pytest.raises(AssertionError, match=advice):
+        other.answer()
+
+
+def test_a_budget_of_seconds_ends_in_all_at_the_same_update(
+    other: SecondProcess, tmp_path: Path
+) -> None:
+    trial = trial_of(TinyTask(), TinyModel(2), replace(SGD, batch_size=8), budget=seconds(1))
+    reports = list(other.train(assignment_of(trial, tmp_path)))
+    assert reports[-1].is_last  # type: ignore[union-attr]
+    assert other.events == []
