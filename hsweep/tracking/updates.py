@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hsweep.design.trial import TrialStatus
 from hsweep.record.rows import LogRow, TrialRow
+from hsweep.record.schema import FIGURES
 from hsweep.redaction import redact
 from hsweep.tracking.names import run_params, safe_names
 from hsweep.tracking.store import milliseconds
@@ -93,7 +94,8 @@ def _acceptable(value: str) -> str:
 def _metrics(report: LogRow, prefix: str = "") -> "list[Metric]":
     from hsweep.tracking.mlflow_api import Metric
 
-    values = report.payload["metrics"]
+    figures = {name: report.payload[name] for name in FIGURES if name in report.payload}
+    values = figures | report.payload["metrics"]
     names = safe_names(values)
     return [
         Metric(f"{prefix}{names[name]}", float(value), milliseconds(report.time), report.unit or 0)

@@ -88,7 +88,8 @@ class Reporter:
         self._trial = trial
         self._probe = probe
         self._probed = probe.due(trial.budget.report_units()) if probe else frozenset()
-        self._data, self._model, self._state, self._autocast, self._device = opened
+        self._data, _, self._state, self._autocast, self._device = opened
+        self._model = self._state.evaluated
 
     def report(
         self,

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from hsweep.seeding import derived_seed
-from hsweep.training.batches import Parts, parts_of
+from hsweep.training.batches import Parts, num_examples, parts_of
 from hsweep.training.memory import DoesNotFitError, fitting, release
-from tasks.base import Batch, TaskData
+from tasks.base import Batch, Divisible, TaskData
 
 Autocast = AbstractContextManager[object, bool | None]
 """What losses and evaluations are computed under; it can be entered again and again."""
@@ -31,15 +31,21 @@ Autocast = AbstractContextManager[object, bool | None]
 class Gradients:
     """Computes the gradients of one trial, and remembers how much fits at once.
 
+    Where a recipe asks for parts of batches (``Recipe.accumulate``), they are there from the start.
+
     Args:
         data: cuts batches, if it says how, and has the loss.
         model: on the device, in training mode when asked for gradients.
         autocast: under which the loss is computed.
         batch_size: examples in a batch at most.
         seed: of the random numbers of updates that are repeated in smaller parts.
+        asked: examples that the recipe has computed at once; None for whole batches.
+        fitting: examples at once that were found to fit; None where what was asked for does.
+        scaler: of the loss; gradients are then as many times too large.
 
     Attributes:
         at_once: examples that are computed at once; None for whole batches.
+        reduced: the same where memory did not suffice for what was asked for; None where it does.
     """
 
     def __init__(
@@ -50,15 +56,19 @@ class Gradients:
         *,
         batch_size: int,
         seed: int,
-        at_once: int | None = None,
+        asked: int | None = None,
+        fitting: int | None = None,
+        scaler: torch.amp.GradScaler | None = None,
     ) -> None:
-        self.at_once = at_once
+        self.at_once = fitting or asked
+        self.reduced = fitting
         self._data = data
         self._model = model
         self._parameters = list(model.parameters())
         self._autocast = autocast
         self._batch_size = batch_size
         self._seed = seed
+        self._scaler = scaler
         self._note = ""
 
     def of(self, batch: Batch, step: int) -> Tensor:
@@ -66,9 +76,11 @@ class Gradients:
 
         Raises:
             DoesNotFitError: not even one example at once fits, or the batch cannot be cut.
+            ValueError: the batch cannot be cut, and the recipe asks for its parts.
         """
         parts: Parts = [(batch, 1.0)]
         if self.at_once is not None:
+            check_divisible(self._data, batch)
             parts = parts_of(self._data, batch, self.at_once)
         while True:
             self.clear()
@@ -80,6 +92,7 @@ class Gradients:
             # Here and not above, where the error's traceback still holds every activation.
             self.clear()
             parts, self.at_once = self._more_parts(batch, parts, asked)
+            self.reduced = self.at_once
             release(self._parameters[0].device)
             torch.manual_seed(derived_seed(self._seed, step, self.at_once))
             self._note = (
@@ -105,7 +118,8 @@ class Gradients:
                 loss = self._data.loss(self._model, part)
             if len(parts) > 1:
                 loss = loss * share
-            loss.backward()  # type: ignore[no-untyped-call]
+            scaled = loss if self._scaler is None else self._scaler.scale(loss)
+            scaled.backward()  # type: ignore[no-untyped-call]
             total = loss.detach() if total is None else total + loss.detach()
         assert total is not None, "a batch has at least one part"
         return total
@@ -121,6 +135,19 @@ class Gradients:
         if len(parts) > 1 or self._batch_size == 1:
             raise DoesNotFitError("one example at once", asked)
         raise DoesNotFitError("a whole batch, which its task does not cut,", asked)
+
+
+def check_divisible(data: TaskData, batch: Batch) -> None:
+    """Refuse a batch that stays whole where its parts are asked for.
+
+    Raises:
+        ValueError: with what the task must do.
+    """
+    if not isinstance(data, Divisible) and num_examples(batch) is None:
+        raise ValueError(
+            "accumulate asks for parts of a batch, and it is not clear what an example of this "
+            "one is; let the task's data cut it (tasks.base.Divisible), or set accumulate=1"
+        )
 
 
 def has_batch_statistics(model: nn.Module) -> bool:

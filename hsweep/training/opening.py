@@ -1,15 +1,15 @@
 """A trial made ready to train: its data, its model, and what a checkpoint remembers."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 
 import torch
 
-from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Assignment, Trial
+from hsweep.training.averaging import average_of
 from hsweep.training.memory import fitting
-from hsweep.training.micro_batches import Autocast
+from hsweep.training.memory_format import with_channels_last
 from hsweep.training.optimizers import build_optimizer
+from hsweep.training.precision import autocast_of, scaler_of
 from hsweep.training.process_state import seed_all
 from hsweep.training.trial_state import Opened, TrialState
 from tasks.base import TaskData
@@ -29,7 +29,16 @@ def open_trial(assignment: Assignment, device: torch.device, clock: Callable[[],
         seed_all(trial.seeds.init)
         model = trial.built[1].build().to(device)
         data.warm_start(model)
-        state = TrialState(model, build_optimizer(model, recipe), assignment, clock)
+        if recipe.channels_last:
+            with_channels_last(model)
+        state = TrialState(
+            model,
+            build_optimizer(model, recipe),
+            assignment,
+            clock,
+            average=average_of(model, recipe),
+            scaler=scaler_of(recipe, device),
+        )
         state.restore(device)
     return Opened(data, model, state, autocast_of(recipe, device), device)
 
@@ -41,11 +50,3 @@ def data_of(trial: Trial, device: torch.device) -> TaskData:
         batch_size=trial.recipe.batch_size,
         device=device,
     )
-
-
-def autocast_of(recipe: Recipe, device: torch.device) -> Autocast:
-    """Return what losses and evaluations of a recipe are computed under."""
-    if recipe.precision == "bfloat16":
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    # Autocast that is switched off takes its time all the same.
-    return nullcontext()

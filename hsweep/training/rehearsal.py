@@ -26,7 +26,8 @@ from hsweep.errors import defined_at, shown, told, user_frame
 from hsweep.training.batches import leaves, moved, num_examples, parts_of, rows_of
 from hsweep.training.evaluation import MetricsError, checked_metrics
 from hsweep.training.memory import is_out_of_memory
-from hsweep.training.opening import autocast_of, data_of
+from hsweep.training.opening import data_of
+from hsweep.training.precision import autocast_of
 from hsweep.training.process_state import ProcessState, seed_all
 from models.counts import train_memory_bytes
 from tasks.base import Batch, DataError, FurtherEvaluated, TaskData

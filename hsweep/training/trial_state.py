@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import UserError
@@ -32,6 +33,8 @@ class TrialState:
     ``close`` waits for the last.
 
     Attributes:
+        average: of the weights, where the recipe has one; None for none.
+        scaler: of the loss, where the recipe has one; None for none.
         history: every report so far.
         train_seconds: time spent on updates and their data, over all attempts.
         data_seconds: the part of it spent waiting for data.
@@ -46,9 +49,18 @@ class TrialState:
         optimizer: torch.optim.Optimizer,
         assignment: Assignment,
         clock: Callable[[], float],
+        *,
+        average: AveragedModel | None = None,
+        scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
+        self.average = average
+        self.scaler = scaler
+        parts = {"model": model, "optimizer": optimizer, "average": average, "scaler": scaler}
+        self._parts: dict[str, Any] = {
+            name: each for name, each in parts.items() if each is not None
+        }
         self.history: list[Report] = []
         self._assignment = assignment
         self._clock = clock
@@ -68,6 +80,11 @@ class TrialState:
     @property
     def unit(self) -> int:
         return self.history[-1].unit if self.history else 0
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The model that reports are about: the average of the weights where there is one."""
+        return self.model if self.average is None else self.average.module
 
     @property
     def is_over(self) -> bool:
@@ -166,8 +183,7 @@ class TrialState:
     def _save(self, *, beside: bool) -> None:
         self._writer.wait()
         state = {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            **{name: each.state_dict() for name, each in self._parts.items()},
             "history": [report_row(report) for report in self.history],
         }
         self._seconds_whole = self._seconds_saved
@@ -189,8 +205,8 @@ class TrialState:
             damaged += found.damaged
         saved = found.state
         if saved is not None:
-            self.model.load_state_dict(saved["model"])
-            self.optimizer.load_state_dict(saved["optimizer"])
+            for name, each in self._parts.items():
+                each.load_state_dict(saved[name])
             self.history = [self._report(row) for row in saved["history"]]
             self._seconds_before = self._seconds_saved = self.history[-1].wall_seconds
             self._saved_unit = self.unit
@@ -209,6 +225,7 @@ class TrialState:
             return False
         return (
             bool(units)
+            and self._parts.keys() <= saved.keys()
             and units == self._trial.budget.report_units()[: len(units)]
             and weights == _shapes(self.model.state_dict())
             and groups == [len(group["params"]) for group in self.optimizer.param_groups]

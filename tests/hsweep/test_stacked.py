@@ -16,8 +16,8 @@ from torch import nn
 from hsweep import Recipe, epochs, grid, steps
 from hsweep.design.trial import Assignment, Report, StorageFailure, Trial
 from hsweep.training.checkpoints import CheckpointStore, StorageError
-from hsweep.training.opening import autocast_of
 from hsweep.training.optimizers import build_optimizer
+from hsweep.training.precision import autocast_of
 from hsweep.training.stacked import replicate as stacked_replicate
 from hsweep.training.stacked import session as stacked_session
 from hsweep.training.stacked.session import StackedSession

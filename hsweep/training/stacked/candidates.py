@@ -17,11 +17,11 @@ MOST_STACKED: Final = 64
 def kind_of(trial: Trial) -> Hashable | None:
     """Return what replicates have in common that may be stacked, None for a trial that cannot be.
 
-    How many updates a budget of seconds holds is each trial's own, and a compiled model is trained
-    by itself. Trials of one kind meet the same rungs. Models, tasks and data are told apart by the
-    parts of the trials' keys.
+    How many updates a budget of seconds holds is each trial's own, and some recipes have to be
+    trained separately (``Recipe.is_stackable``). Trials of one kind meet the same rungs. Models,
+    tasks and data are told apart by the parts of the trials' keys.
     """
-    if not trial.parts or trial.budget.unit == "seconds" or trial.recipe.compile != "off":
+    if not trial.parts or trial.budget.unit == "seconds" or not trial.recipe.is_stackable:
         return None
     return (
         *(trial.parts[part] for part in ("model", "task", "data")),
