@@ -98,6 +98,6 @@ def _kind(trial: Trial) -> str:
     """Trials of one kind differ in their model alone, as far as speed is concerned."""
     recipe, resources = trial.recipe, trial.resources
     return (
-        f"{trial.task.name}:{trial.budget.unit}:{recipe.batch_size}:{recipe.precision}:"
-        f"{resources.cpus:g}:{resources.gpus}"
+        f"{trial.task.name}:{trial.budget.unit}:{recipe.batch_size}:{recipe.accumulate}:"
+        f"{recipe.precision}:{resources.cpus:g}:{resources.gpus}"
     )

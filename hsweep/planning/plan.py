@@ -17,6 +17,7 @@ from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.content import content_hash, describe
 from hsweep.planning.identity import Accepted, key_of, own_parts_of, parts_of
 from hsweep.planning.options import Limits
+from hsweep.planning.recipes import RecipeChecks, settled
 from hsweep.planning.user_code import (
     ImpossiblePointError,
     called,
@@ -156,6 +157,7 @@ class Planner:
     _fingerprints: dict[str, str] = field(default_factory=dict)
     _with_checked_metrics: set[str] = field(default_factory=set)
     _described: dict[tuple[int, bool], tuple[Any, str]] = field(default_factory=dict)
+    _recipes: RecipeChecks = field(default_factory=RecipeChecks)
     _own_task: OwnTask | None = None
     _num_planned: int = 0
 
@@ -277,14 +279,17 @@ class Planner:
         recipe = evaluated("recipe", sweep.recipe, point)
         resources = evaluated("resources", sweep.resources, point)
         check_kinds(task, model, recipe, resources)
+        task, recipe = counted(lambda of: settled(of, recipe), task)
+        called("recipe", lambda: self._recipes.check(recipe, model, resources))
         counts = self._counts_of(model)
         if too_few := called("task", lambda: too_few_tokens(task, model)):
             raise ImpossiblePointError(too_few)
         memory = train_memory_bytes(
             counts,
-            batch_size=recipe.batch_size,
+            batch_size=recipe.at_once or recipe.batch_size,
             optimizer=recipe.optimizer,
             precision=recipe.precision,
+            averaged=recipe.ema is not None,
         )
         return _Asked(task, model, recipe, resources, counts, memory)
 
