@@ -24,6 +24,7 @@ MAY_IMPORT = {
             "models.conditioning",
             "models.counts",
             "models.layer_conditioning",
+            "models.meta_build",
             "models.torchvision_compat",
         ),
     ),
@@ -70,6 +71,9 @@ TORCH_AT_THE_TOP = (
     *("hsweep/training/batches.py", "hsweep/training/opening.py"),
     *("hsweep/training/compiled.py", "hsweep/training/process_state.py"),
     *("hsweep/training/optimizers.py", "hsweep/training/rehearsal.py"),
+    *("hsweep/training/averaging.py", "hsweep/training/layers.py"),
+    *("hsweep/training/memory_format.py", "hsweep/training/optimizer_check.py"),
+    *("hsweep/training/precision.py", "hsweep/training/prefetch.py", "hsweep/training/updates.py"),
     "hsweep/integrations/*.py",
 )
 ROOMS = (

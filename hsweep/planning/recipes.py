@@ -28,7 +28,7 @@ def settled(task: Task, recipe: Recipe) -> tuple[Task, Recipe]:
     given = {name: value for name, value in given.items() if value is not None}
     if not given:
         return task, recipe
-    has = {field.name for field in fields(task)} if is_dataclass(task) else set()
+    has = [field.name for field in fields(task)] if is_dataclass(task) else []
     for name, value in given.items():
         if name not in has:
             raise UserError(
@@ -37,7 +37,7 @@ def settled(task: Task, recipe: Recipe) -> tuple[Task, Recipe]:
                 "by"
             )
     changed: Any = replace(task, **given)  # type: ignore[type-var]
-    return changed, replace(recipe, **dict.fromkeys(given))
+    return changed, replace(recipe, label_smoothing=None, mixup=None, cutmix=None)
 
 
 class RecipeChecks:
@@ -58,7 +58,7 @@ class RecipeChecks:
                 "where it would be float32: set gpus=1, or precision='float32'"
             )
         if recipe.optimizer not in _OWN or recipe.optimizer_args:
-            asked = (recipe.optimizer, content_hash(recipe.optimizer_args))
+            asked: tuple[str, ...] = (recipe.optimizer, content_hash(recipe.optimizer_args))
             if asked not in self._passed:
                 from hsweep.training.optimizer_check import check_optimizer
 
@@ -74,9 +74,10 @@ class RecipeChecks:
 def _check_structure(recipe: Recipe, model: AnyModelConfig) -> None:
     from hsweep.training.layers import layers_of
     from hsweep.training.memory_format import has_images
-    from models.meta_build import build_on_meta
+    from models.meta_build import without_numbers
 
-    built = build_on_meta(model)
+    with without_numbers():
+        built = model.build()
     if recipe.layer_decay is not None:
         layers_of(built)
     if recipe.channels_last and not has_images(built):

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 from torch import nn
 
@@ -19,12 +20,16 @@ def layers_of(model: nn.Module) -> dict[str, int]:
     Raises:
         UserError: it has no blocks.
     """
-    if hasattr(model, "group_matcher"):
-        # timm itself made the model, so it is imported.
-        from timm.models import group_parameters
+    matcher: Any = getattr(model, "group_matcher", None)
+    if matcher is not None:
+        # timm imports torchvision, which does not import beside every build of torch.
+        from models.torchvision_compat import make_torchvision_importable
 
-        found: dict[str, int] = group_parameters(
-            model, model.group_matcher(coarse=False), reverse=True
+        make_torchvision_importable()
+        import timm.models
+
+        found: dict[str, int] = timm.models.group_parameters(
+            model, matcher(coarse=False), reverse=True
         )
         numbers = {number: rank for rank, number in enumerate(sorted(set(found.values())))}
         return {name: numbers[number] for name, number in found.items()}

@@ -7,7 +7,7 @@ optimizer is compiled. So the same methods are called without what surrounds the
 
 import functools
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -59,7 +59,7 @@ def check_arguments(recipe: Recipe) -> None:
         UserError: with the names there are.
     """
     if recipe.optimizer == "adamw":
-        known: Collection[str] | None = _arguments(torch.optim.AdamW)
+        known: frozenset[str] | None = _arguments(torch.optim.AdamW)
     elif recipe.optimizer == "sgd":
         known = _arguments(torch.optim.SGD)
     else:
@@ -98,7 +98,7 @@ class _Library(NamedTuple):
     """What makes an optimizer, and the arguments that it takes; None where it takes any."""
 
     make: Callable[..., torch.optim.Optimizer]
-    arguments: Collection[str] | None
+    arguments: frozenset[str] | None
 
 
 @functools.cache
@@ -111,17 +111,18 @@ def _library_of(name: str) -> _Library:
     from models.torchvision_compat import make_torchvision_importable
 
     make_torchvision_importable()
-    from timm.optim import create_optimizer_v2, get_optimizer_class, list_optimizers
+    import timm.optim
 
-    if name not in (of_timm := list_optimizers()):
-        raise unknown_name("optimizer", name, {*of_torch, *of_timm})
+    of_timm: Any = timm.optim
+    if name not in (names := of_timm.list_optimizers()):
+        raise unknown_name("optimizer", name, {*of_torch, *names})
     try:
-        kind = get_optimizer_class(name, bind_defaults=False)
+        kind = of_timm.get_optimizer_class(name, bind_defaults=False)
     except (AssertionError, ImportError) as error:
         raise UserError(
             f"the optimizer {name!r} cannot be used here ({error}); choose another"
         ) from error
-    return _Library(functools.partial(create_optimizer_v2, opt=name), _arguments(kind))
+    return _Library(functools.partial(of_timm.create_optimizer_v2, opt=name), _arguments(kind))
 
 
 def _of_torch() -> dict[str, Any]:
@@ -130,7 +131,7 @@ def _of_torch() -> dict[str, Any]:
     return {name: each for name, each in kinds.items() if each is not torch.optim.Optimizer}
 
 
-def _arguments(kind: Any) -> Collection[str] | None:
+def _arguments(kind: Any) -> frozenset[str] | None:
     found = inspect.signature(kind).parameters.values()
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in found):
         return None

@@ -90,6 +90,9 @@ def assert_same_trials(
         states = [saved(folder, trial) for _, folder in (here, there)]
         for part in ("model", "optimizer"):
             assert_close(states[0][part], states[1][part], rtol)
+        figures = [[(each.learning_rate, each.grad_norm) for each in said] for said in (one, other)]
+        assert_close(*figures, max(rtol, 1e-5))
+        assert all(each.examples_per_second for each in one)
 
 
 def assert_as_separately(trials: Sequence[Trial], tmp_path: Path, rtol: float) -> None:

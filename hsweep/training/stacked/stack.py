@@ -108,7 +108,8 @@ class Stack:
     def norms(self) -> Tensor:
         """Return the norm of each model's gradient, (K,)."""
         parts = [each.reshape(len(self._members), -1).norm(dim=1) for each in self._gradients()]
-        return torch.stack(parts).norm(dim=0)
+        found: Tensor = torch.stack(parts).norm(dim=0)
+        return found
 
     def clip(self, most: float) -> Tensor:
         """Scale the gradient of every model whose norm is above ``most`` down to that norm; return
