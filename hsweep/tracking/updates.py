@@ -94,7 +94,8 @@ def _acceptable(value: str) -> str:
 def _metrics(report: LogRow, prefix: str = "") -> "list[Metric]":
     from hsweep.tracking.mlflow_api import Metric
 
-    figures = {name: report.payload[name] for name in FIGURES if name in report.payload}
+    # What is final is a result; a rate or a speed is none.
+    figures = {} if prefix else {name: report.payload.get(name) for name in FIGURES}
     values = figures | report.payload["metrics"]
     names = safe_names(values)
     return [

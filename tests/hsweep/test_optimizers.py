@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from timm.optim import create_optimizer_v2
 from tiny import TinyModel, TinyTask, tiny_sweep
 from tiny_runs import assignment_of, planned
 from torch import nn
@@ -19,6 +18,7 @@ from hsweep import Recipe, epochs, grid
 from hsweep.seeding import derived_seed
 from hsweep.training.train import train
 from models.retrieval import RetrievalTransformer
+from models.torchvision_compat import make_torchvision_importable
 from models.vit import ViT
 from tasks.synthetic.retrieval import Retrieval
 from tasks.vision.images import Images
@@ -120,7 +120,11 @@ def plain_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         return torch.optim.NAdam(groups, lr, weight_decay=decay, **more)
     if recipe.optimizer != "adamw" or recipe.layer_decay is not None:
         given: Any = {"fused": True} if recipe.optimizer == "adamw" else more
-        found: torch.optim.Optimizer = create_optimizer_v2(
+        make_torchvision_importable()
+        import timm.optim
+
+        create: Any = timm.optim.create_optimizer_v2  # type: ignore[attr-defined]
+        found: torch.optim.Optimizer = create(
             model, recipe.optimizer, lr, decay, layer_decay=recipe.layer_decay, **given
         )
         return found

@@ -2,13 +2,13 @@
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tiny import tiny_sweep
+from tiny import TinyData, TinyTask, tiny_sweep
 from tiny_runs import (
     assert_equal_to_the_bit,
     assignment_of,
@@ -17,11 +17,11 @@ from tiny_runs import (
     saved,
     trained_with_stops,
 )
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
-from hsweep import Recipe, Resources, UserError, epochs, grid
-from hsweep.design.trial import Trial
+from hsweep import Recipe, Resources, UserError, epochs, grid, steps
+from hsweep.design.trial import Report, Trial
 from hsweep.training.layers import layers_of
 from hsweep.training.precision import products_in
 from hsweep.training.prefetch import Prefetched
@@ -140,13 +140,51 @@ def test_a_trial_ends_the_same_to_the_bit_wherever_it_stopped(
     assert {"average", "scaler"} <= one.keys() or name == "mixed"
 
 
+class Overflows(torch.autograd.Function):
+    """Passes its input on; its gradient is too large once it is scaled."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0] * 1e36
+
+
+class SteepData(TinyData):
+    def loss(self, model: nn.Module, batch: tuple[int, Tensor, Tensor]) -> Tensor:
+        loss = super().loss(model, batch)
+        steep: Tensor = Overflows.apply(loss)  # type: ignore[no-untyped-call]
+        return steep if batch[0] == 3 else loss
+
+
+@dataclass(frozen=True)
+class SteepTask(TinyTask):
+    """The gradient of the third update is not finite in float16."""
+
+    def open(self, **where: Any) -> SteepData:
+        return SteepData(self, *where.values())
+
+
 def test_an_update_whose_gradient_is_not_finite_is_left_out_in_float16(tmp_path: Path) -> None:
-    """The first scale is far too large for this loss, so first updates are left out and weights
-    stay; the trial goes on and is not diverged."""
-    trial = one_trial(Recipe(lr=0.02, batch_size=8, precision="float16"))
-    reports = list(train(assignment_of(trial, tmp_path, checkpoint_seconds=0), CPU))
-    assert [each.diverged_at for each in reports] == [None] * 6
-    assert saved(tmp_path, trial)["scaler"]["scale"] <= 2.0**16
+    recipe = Recipe(lr=0.02, batch_size=8, precision="float16")
+    trial = one_trial(recipe, task=SteepTask(), budget=steps(4, report_every=1))
+    weights, scales = [], []
+    generator = train(assignment_of(trial, tmp_path, checkpoint_seconds=0), CPU)
+    norms = []
+    for report in generator:
+        assert isinstance(report, Report)
+        assert report.diverged_at is None
+        norms.append(report.grad_norm)
+        if report.is_last:
+            generator.close()
+        state = saved(tmp_path, trial)
+        weights.append(state["model"]["0.weight"])
+        scales.append(state["scaler"]["scale"])
+    assert [norm is None for norm in norms] == [False, False, True, False]
+    assert [torch.equal(*pair) for pair in itertools.pairwise(weights)] == [False, True, False]
+    assert scales == [2.0**16, 2.0**16, 2.0**15, 2.0**15]
 
 
 @pytest.mark.parametrize("clip_norm", [None, 1e-3])
