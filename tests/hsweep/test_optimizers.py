@@ -118,14 +118,17 @@ def plain_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         return torch.optim.SGD(groups, lr, momentum=recipe.betas[0], weight_decay=decay, **more)
     if recipe.optimizer == "nadam":
         return torch.optim.NAdam(groups, lr, weight_decay=decay, **more)
-    if recipe.optimizer != "adamw" or recipe.layer_decay is not None:
-        given: Any = {"fused": True} if recipe.optimizer == "adamw" else more
-        make_torchvision_importable()
-        import timm.optim
+    make_torchvision_importable()
+    import timm.optim
 
-        create: Any = timm.optim.create_optimizer_v2  # type: ignore[attr-defined]
-        found: torch.optim.Optimizer = create(
-            model, recipe.optimizer, lr, decay, layer_decay=recipe.layer_decay, **given
+    timms: Any = timm.optim
+    if recipe.layer_decay is not None:
+        groups = timms.param_groups_layer_decay(model, decay, layer_decay=recipe.layer_decay)
+    elif recipe.optimizer != "adamw":
+        for group in groups:
+            group.setdefault("weight_decay", decay)
+        found: torch.optim.Optimizer = timms.create_optimizer_v2(
+            groups, recipe.optimizer, lr, **more
         )
         return found
     return torch.optim.AdamW(groups, lr, betas=recipe.betas, weight_decay=decay, fused=True)
