@@ -142,7 +142,7 @@ class Recipe:
         fields = dict(_FIELD_OF)
         if name in _BETAS_ARE:
             fields[_BETAS_ARE[name]] = "betas"
-        elif self.betas != _BETAS:
+        elif tuple(self.betas) != _BETAS:
             raise UserError(
                 f"betas belong to {' and '.join(_BETAS_ARE)}; give the optimizer {name!r} what it "
                 f"calls them, as in optimizer_args={{'betas': {self.betas!r}}}"
