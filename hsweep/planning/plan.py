@@ -279,7 +279,7 @@ class Planner:
         recipe = evaluated("recipe", sweep.recipe, point)
         resources = evaluated("resources", sweep.resources, point)
         check_kinds(task, model, recipe, resources)
-        task, recipe = counted(lambda of: settled(of, recipe), task)
+        task, recipe = called("recipe", lambda: settled(task, recipe))
         called("recipe", lambda: self._recipes.check(recipe, model, resources))
         counts = self._counts_of(model)
         if too_few := called("task", lambda: too_few_tokens(task, model)):

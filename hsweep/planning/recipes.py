@@ -28,7 +28,7 @@ def settled(task: Task, recipe: Recipe) -> tuple[Task, Recipe]:
     given = {name: value for name, value in given.items() if value is not None}
     if not given:
         return task, recipe
-    has = [field.name for field in fields(task)] if is_dataclass(task) else []
+    has: list[str] = [field.name for field in fields(task)] if is_dataclass(task) else []
     for name, value in given.items():
         if name not in has:
             raise UserError(
