@@ -270,6 +270,11 @@ class Report:
         micro_batch: examples computed at once, where memory did not suffice for a whole batch and
             gradients were accumulated over it; None for whole batches.
         note: what a reader of the record should know of this report; empty for nothing.
+        learning_rate: of the last update before the report; where a layer decay lowers it with
+            depth, the highest. None, as are the next two, where no update was done since the last
+            report, or one's own training reports.
+        grad_norm: of that update's gradient before it was clipped; None also where not finite.
+        examples_per_second: that were trained on since the last report, waiting for them included.
         peak_memory_bytes: the most that the process has held on its device since the trial began
             there, beside CUDA's own; None on the CPU.
     """
@@ -285,6 +290,9 @@ class Report:
     latency_seconds: float | None = None
     micro_batch: int | None = None
     note: str = ""
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    examples_per_second: float | None = None
     peak_memory_bytes: int | None = None
 
 

@@ -238,6 +238,11 @@ def packed(state: Mapping[str, Any]) -> memoryview:
     return buffer.getbuffer()
 
 
+def from_packed(content: bytes | memoryview, device: torch.device | None = None) -> Any:
+    """Return what was packed; loading never runs code."""
+    return torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+
+
 def part_alone(value: Any) -> Any:
     """Return a copy of a tensor that is a part of a larger one, anything else as it is."""
     if not isinstance(value, Tensor) or value.layout is not torch.strided:
@@ -257,7 +262,7 @@ def _loaded(content: bytes, digest: str, device: torch.device) -> dict[str, Any]
     if _digest(content) != digest:
         return None
     try:
-        state = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+        state = from_packed(content, device)
     except (UnpicklingError, EOFError, ValueError, KeyError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise

@@ -74,6 +74,13 @@ class Division:
         parts = parts_of(data, batch, min(at_once or largest, largest))
         return parts[world.rank :: world.size] or [(parts[0][0], 0.0)]
 
+    def num_examples(self, batch: Any) -> int:
+        """Return how many examples a batch has, in all processes."""
+        reads_parts = self.world.size > 1 and isinstance(self.data, ReadsParts)
+        own, share = batch if reads_parts else (batch, 1.0)
+        count = num_examples(own)
+        return round(count / share) if count and share else self.batch_size
+
 
 def own_seed(world: World, *parts: int) -> int:
     """Return a seed that depends on every part and, above rank 0, on the rank."""
