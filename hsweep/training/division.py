@@ -20,7 +20,7 @@ from torch import Tensor, distributed, nn
 
 from hsweep.seeding import derived_seed
 from hsweep.training.batches import Parts, num_examples, parts_of
-from hsweep.training.checkpoints import StorageError
+from hsweep.training.storage import StorageError
 from hsweep.training.world import World
 from tasks.base import ReadsParts, TaskData
 from tasks.division import Share

@@ -15,7 +15,7 @@ from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.errors import shown
 from hsweep.training.division import evaluation_share
 from hsweep.training.memory import held_at_most, is_out_of_memory, with_room
-from hsweep.training.micro_batches import Autocast
+from hsweep.training.precision import Autocast
 from hsweep.training.trial_state import Opened
 from tasks.base import Batch, FurtherEvaluated, TaskData
 from tasks.division import divided

@@ -19,7 +19,7 @@ time (one with batch norm or with sharded weights) is not cut: the trial then en
 not fit.
 """
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -30,10 +30,8 @@ from hsweep.training.batch_norm import SharedStatistics, has_batch_statistics
 from hsweep.training.batches import Parts, num_examples
 from hsweep.training.division import Division, most, own_seed, sum_gradients
 from hsweep.training.memory import DoesNotFitError, fitting, release
+from hsweep.training.precision import Autocast
 from tasks.base import Batch, Divisible, TaskData
-
-Autocast = AbstractContextManager[object, bool | None]
-"""What losses and evaluations are computed under; it can be entered again and again."""
 
 
 class Gradients:

@@ -7,7 +7,9 @@ from typing import Final
 import torch
 
 from hsweep.design.recipe import Recipe
-from hsweep.training.micro_batches import Autocast
+
+Autocast = contextlib.AbstractContextManager[object, bool | None]
+"""What losses and evaluations are computed under; it can be entered again and again."""
 
 _NARROW: Final = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -16,11 +16,10 @@ from hsweep.training.checkpoints import (
     BackgroundWriter,
     CheckpointStore,
     StorageError,
-    report_row,
 )
 from hsweep.training.division import from_rank_0
-from hsweep.training.micro_batches import Autocast
-from hsweep.training.weights import keep_weights, plain_tensors
+from hsweep.training.precision import Autocast
+from hsweep.training.weights import plain_tensors, write_weights
 from hsweep.training.world import ALONE, World
 from tasks.base import TaskData
 
@@ -199,8 +198,9 @@ class TrialState:
             return
         state = self._whole(self.evaluated.state_dict())
         if self._world.rank == 0:
-            model = {"model": encoded(self._trial.model)}
-            keep_weights(self._assignment, last, plain_tensors(state), model)
+            header = self._trial.result_at(last) | {"model": encoded(self._trial.model)}
+            root, key, attempt = self._assignment.weights, self._trial.key, self._assignment.attempt
+            write_weights(root, key, attempt, plain_tensors(state), header)
 
     def _save_now(self) -> None:
         self._tried(self._writer.wait)
@@ -214,7 +214,7 @@ class TrialState:
     def _save(self, *, beside: bool) -> None:
         state = {
             **{name: each.state_dict() for name, each in self._parts.items()},
-            "history": [report_row(report) for report in self.history],
+            "history": [report.remembered() for report in self.history],
         }
         state = self._whole(state)
         if self._world.rank:

@@ -18,8 +18,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hsweep.training.batches import leaves, with_tensors
 from hsweep.training.memory import is_out_of_memory
-from hsweep.training.micro_batches import Autocast
 from hsweep.training.optimizers import step_at
+from hsweep.training.precision import Autocast
 from tasks.base import Batch, TaskData
 
 _LEAST_NORM: Final = 1e-6
