@@ -10,6 +10,9 @@ from typing import Final
 
 from hsweep.errors import UserError
 
+WEIGHTS_HEADER: Final = "hsweep"
+"""Name of the entry in the header of a file of weights that says what they are, as JSON."""
+
 _STUDY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 _FLOAT32_BYTES: Final = 4
-_ACTIVATION_BYTES: Final = {"float32": 4, "bfloat16": 2}
+_ACTIVATION_BYTES: Final = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 _OPTIMIZER_STATES: Final = {"adamw": 2, "sgd": 1}
+_OTHER_STATES: Final = 2
+"""Of most other optimizers; some have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,52 +254,54 @@ def train_memory_bytes(
     batch_size: int,
     optimizer: str,
     precision: str,
+    averaged: bool = False,
     processes: int = 1,
     is_sharded: bool = False,
 ) -> int:
     """Return an estimate of a training step's peak memory in each process, in bytes.
 
     Alive at the end of a forward pass: float32 weights, the gradients of the step before, the
-    optimizer's state (two moments for ``adamw``, one momentum for ``sgd``), the batch's
-    activations, and a cross entropy's log-probabilities beside the outputs they come from. When
-    the backward pass begins the gradients are gone, and two gradients of the outputs' size are
-    there, or later the largest block's passing gradients. Under ``bfloat16`` autocast a bfloat16
-    copy of the weights is alive too, activations take two bytes, those of normalisations four, and
-    the loss makes a float32 copy of the outputs before their log-probabilities.
+    optimizer's state (one momentum for ``sgd``, two numbers a weight for any other), an average of
+    the weights if they are ``averaged``, the activations of ``batch_size`` examples at once, and a
+    cross entropy's log-probabilities beside the outputs they come from. When the backward pass
+    begins the gradients are gone, and two gradients of the outputs' size are there, or later the
+    largest block's passing gradients. Under autocast to two bytes a copy of the weights in that is
+    alive too, activations take two bytes, those of normalisations four, and the loss makes a
+    float32 copy of the outputs before their log-probabilities.
     Left out: workspaces and an allocator's slack.
 
     Each of several processes has its part of the batch, and its part of weights, gradients and
-    moments where those are sharded (Rajbhandari et al. 2020, arXiv 1910.02054, section 5.3); left out are
-    then the weights of the block that is at work, gathered, and buckets of messages.
+    moments where those are sharded (Rajbhandari et al. 2020, arXiv 1910.02054, section 5.3); left
+    out are then the weights of the block that is at work, gathered, and buckets of messages.
 
     Args:
         counts: of the model.
-        batch_size: examples in the batch of all processes.
-        optimizer: ``adamw`` or ``sgd``.
-        precision: ``float32`` or ``bfloat16``.
+        batch_size: examples that all processes compute at once.
+        optimizer: by the name that a recipe has for it.
+        precision: ``float32``, ``tf32``, ``bfloat16`` or ``float16``.
+        averaged: whether an average of the weights is kept.
         processes: that train the trial.
         is_sharded: whether weights are spread over them.
 
     Raises:
-        ValueError: a batch size or a number of processes below 1, an unknown optimizer or
-            precision.
+        ValueError: a batch size or a number of processes below 1, or an unknown precision.
     """
     processes = whole_number("processes", processes)
     batch_size = -(-whole_number("batch_size", batch_size) // processes)
-    if optimizer not in _OPTIMIZER_STATES:
-        raise ValueError(f"optimizer must be one of {sorted(_OPTIMIZER_STATES)}, not {optimizer!r}")
     if precision not in _ACTIVATION_BYTES:
         raise ValueError(f"precision must be one of {sorted(_ACTIVATION_BYTES)}, not {precision!r}")
     activation_bytes = _ACTIVATION_BYTES[precision]
     params = -(-counts.num_params // processes) if is_sharded else counts.num_params
-    always = params * (1 + _OPTIMIZER_STATES[optimizer]) * _FLOAT32_BYTES
-    if precision == "bfloat16":
+    states = _OPTIMIZER_STATES.get(optimizer, _OTHER_STATES)
+    always = params * (1 + states + averaged) * _FLOAT32_BYTES
+    is_narrow = activation_bytes < _FLOAT32_BYTES
+    if is_narrow:
         always += params * activation_bytes
     narrow = counts.activation_elements - counts.float32_activation_elements
     always += batch_size * narrow * activation_bytes
     always += batch_size * counts.float32_activation_elements * _FLOAT32_BYTES
     outputs = batch_size * counts.output_elements
-    widened = 0 if precision == "float32" else _FLOAT32_BYTES
+    widened = _FLOAT32_BYTES if is_narrow else 0
     loss = outputs * (activation_bytes + widened + _FLOAT32_BYTES)
     forward_ends = params * _FLOAT32_BYTES + loss
     backward_begins = 3 * outputs * _FLOAT32_BYTES

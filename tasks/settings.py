@@ -36,6 +36,17 @@ def share(name: str, value: Any) -> float:
     return float(value)
 
 
+def alpha(name: str, value: Any) -> float:
+    """Return ``value`` as a float of at least 0: the parameter of a distribution, 0 for none.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if not (isinstance(value, int | float) and 0 <= value < math.inf):
+        raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}")
+    return float(value)
+
+
 def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
     """Return ``value``.
 

@@ -73,7 +73,10 @@ TORCH_AT_THE_TOP = (
     *("hsweep/training/batches.py", "hsweep/training/opening.py"),
     *("hsweep/training/compiled.py", "hsweep/training/process_state.py"),
     *("hsweep/training/optimizers.py", "hsweep/training/rehearsal.py"),
-    *("hsweep/integrations/*.py", "hsweep/training/own/state.py"),
+    *("hsweep/training/averaging.py", "hsweep/training/layers.py"),
+    *("hsweep/training/memory_format.py", "hsweep/training/optimizer_check.py"),
+    *("hsweep/training/precision.py", "hsweep/training/prefetch.py", "hsweep/training/updates.py"),
+    "hsweep/integrations/*.py",
 )
 ROOMS = (
     *("design", "training", "integrations", "record", "planning", "coordination", "tracking"),

@@ -28,7 +28,7 @@ MARGIN: Final = 1.3
 _RAYS_UNITS: Final = 10_000
 """Ray counts parts of a device in so many, rounded: six sixths would be more than one."""
 
-Shape = tuple[str, str, int, str, str]
+Shape = tuple[str, str, int, str, str, bool]
 
 
 def share_of(at_once: int) -> float:
@@ -83,7 +83,8 @@ def _shape(trial: Trial) -> Shape:
     return (
         parts.get("model", trial.key),
         parts.get("task", ""),
-        recipe.batch_size,
+        recipe.at_once or recipe.batch_size,
         recipe.optimizer,
         recipe.precision,
+        recipe.ema is not None,
     )

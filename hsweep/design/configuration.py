@@ -14,9 +14,6 @@ from hsweep.own_packages import SWEEP_FILE_PREFIX
 SWEEP: Final = "sweep"
 """Stands for the sweep file, which is imported under a name that depends on where it lies."""
 
-HEADER: Final = "hsweep"
-"""Name of the entry in the header of a file of weights that says what they are, as JSON."""
-
 _PLAIN: Final = (bool, int, float, str, type(None))
 _COLLECTIONS: Final = (tuple, set, frozenset, dict)
 

@@ -1,11 +1,22 @@
 """How a trial is optimised: a frozen value, and its learning-rate schedule."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, get_args
 
-from hsweep.errors import UserError, check_choice
+from hsweep.errors import UserError, check_choice, shown
 from tasks.base import not_in_key
+
+Schedule = Literal["cosine", "linear", "constant"]
+Precision = Literal["float32", "tf32", "bfloat16", "float16"]
+Compile = Literal["off", "on", "graphs"]
+
+_BETAS: Final = (0.9, 0.999)
+_FIELD_OF: Final = {"params": "", "lr": "lr", "weight_decay": "weight_decay"}
+"""Arguments that every optimizer is given by the recipe, and the field that each one is."""
+_BETAS_ARE: Final = {"adamw": "betas", "sgd": "momentum"}
+"""The argument that ``betas`` become."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,72 +26,179 @@ class Recipe:
     Attributes:
         lr: peak learning rate.
         batch_size: examples an optimizer step (the effective batch).
-        optimizer: ``adamw`` or ``sgd``.
-        betas: Adam's moment decay rates; for ``sgd`` the first is the momentum.
-        weight_decay: decoupled weight decay; vectors and scalars (norms, biases) are exempt.
+        optimizer: ``adamw``, ``sgd``, any other of ``torch.optim`` by the name of its class in
+            small letters, or one of timm's (``timm.optim.list_optimizers()``). Where both have
+            one, torch's is meant, but for ``muon``, of which torch's takes matrices alone.
+        optimizer_args: further arguments of that optimizer, by their names there.
+        betas: Adam's moment decay rates; for ``sgd`` the first is the momentum. Other optimizers
+            have theirs in ``optimizer_args``.
+        weight_decay: as the optimizer defines it (decoupled for ``adamw``); vectors and scalars
+            (norms, biases) are exempt.
+        layer_decay: the learning rate of each block over that of the next deeper one, in (0, 1];
+            what comes after the last block has the whole rate (Bao et al. 2022, arXiv 2106.08254,
+            appendix). None for one rate.
         warmup_fraction: share of all steps over which the rate rises linearly.
         warmup_lr: the rate that the warm-up starts from.
         schedule: ``cosine`` (to ``min_lr``), ``linear`` (to ``min_lr``) or ``constant``.
         min_lr: the rate that the schedule would reach one step after the last.
         clip_norm: largest gradient norm, or None for no clipping.
-        precision: ``float32``, or ``bfloat16`` for autocast.
+        accumulate: parts that each batch is computed in, one after another, their gradients added
+            up: the same update up to rounding in the memory of one part. Divides ``batch_size``.
+            Dropout draws other masks, and batch norm takes its statistics of each part. Several
+            processes compute each part together.
+        ema: decay of an exponential moving average of the weights, in (0, 1): after each update
+            the average moves by 1 - ``ema`` of the way to the weights. Every metric and the
+            latency are then of the averaged weights; batch norm's statistics, averages already,
+            are those of the model. None for no average.
+        precision: ``float32``; ``tf32`` for matrix products of float32 in TensorFloat-32, on CUDA
+            alone; ``bfloat16`` or ``float16`` for autocast, the latter with a scaled loss
+            (``torch.amp.GradScaler``): updates whose gradients are not finite are left out.
+        channels_last: whether images and the weights of convolutions lie in memory with their
+            channels last, which some devices compute faster.
         compile: ``on`` compiles the model for training (``torch.compile``), ``graphs`` also has its
             steps replayed as CUDA graphs, which spares small models the time between kernels (on
             the CPU it is the same as ``on``). Weights differ by rounding, and dropout draws other
             masks, so this is part of what makes two trials the same, like ``precision``.
+        label_smoothing: share of the target spread evenly over the classes, in [0, 1).
+        mixup: alpha of mixup (Zhang et al. 2018, arXiv 1710.09412), 0 for none.
+        cutmix: alpha of CutMix (Yun et al. 2019, arXiv 1905.04899), 0 for none; with both, each
+            batch takes either at random. These three are settings of the task, which must have
+            them: given here, they replace the task's own, and None leaves those as they are.
         sharding: ``full`` spreads weights, gradients and moments over the processes of a trial
             (FSDP2), for models that do not fit one device; ``none`` has all of them in each. One
             process trains the plain model. Weights differ by rounding alone, so this is no part of
             what makes two trials the same.
 
     Raises:
-        UserError: a value outside its range, or sharded weights in a compiled model.
+        UserError: a value outside its range, or sharded weights with what needs whole ones.
     """
 
     lr: float = 1e-3
     batch_size: int = 256
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-    betas: tuple[float, float] = (0.9, 0.999)
+    optimizer: str = "adamw"
+    optimizer_args: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    betas: tuple[float, float] = _BETAS
     weight_decay: float = 0.0
+    layer_decay: float | None = None
     warmup_fraction: float = 0.0
     warmup_lr: float = 0.0
-    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    schedule: Schedule = "cosine"
     min_lr: float = 0.0
     clip_norm: float | None = None
-    precision: Literal["float32", "bfloat16"] = "float32"
-    compile: Literal["off", "on", "graphs"] = "off"
+    accumulate: int = 1
+    ema: float | None = None
+    precision: Precision = "float32"
+    channels_last: bool = False
+    compile: Compile = "off"
+    label_smoothing: float | None = None
+    mixup: float | None = None
+    cutmix: float | None = None
     sharding: Literal["none", "full"] = not_in_key("none")
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise UserError(f"lr must be a positive number, not {self.lr!r}")
-        if not isinstance(self.batch_size, int) or self.batch_size < 1:
+        for name in ("batch_size", "accumulate"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise UserError(f"{name} must be a whole number of at least 1, not {value!r}")
+        if self.batch_size % self.accumulate:
             raise UserError(
-                f"batch_size must be a whole number of at least 1, not {self.batch_size!r}"
+                f"accumulate must divide batch_size into equal parts; {self.batch_size} examples "
+                f"do not come in {self.accumulate} of them"
             )
         if not all(0 <= beta < 1 for beta in self.betas):
             raise UserError(f"betas must lie in [0, 1), not {self.betas!r}")
-        for name in ("weight_decay", "warmup_lr", "min_lr"):
+        for name in ("weight_decay", "warmup_lr", "min_lr", "mixup", "cutmix"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
+            if value is not None and not (math.isfinite(value) and value >= 0):
                 raise UserError(f"{name} must be a number of at least 0, not {value!r}")
-        if not 0 <= self.warmup_fraction < 1:
-            raise UserError(f"warmup_fraction must lie in [0, 1), not {self.warmup_fraction!r}")
+        for name in ("warmup_fraction", "label_smoothing"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise UserError(f"{name} must lie in [0, 1), not {value!r}")
         for name, choices in (
-            ("optimizer", ("adamw", "sgd")),
-            ("schedule", ("cosine", "linear", "constant")),
-            ("precision", ("float32", "bfloat16")),
-            ("compile", ("off", "on", "graphs")),
+            ("schedule", get_args(Schedule)),
+            ("precision", get_args(Precision)),
+            ("compile", get_args(Compile)),
             ("sharding", ("none", "full")),
         ):
             check_choice(name, getattr(self, name), choices)
-        if self.sharding != "none" and self.compile != "off":
-            raise UserError(
-                f"sharding={self.sharding!r} gathers weights block by block, and a compiled step "
-                f"has no blocks: leave one of it and compile={self.compile!r} out"
-            )
+        if not isinstance(self.channels_last, bool):
+            raise UserError(f"channels_last must be True or False, not {self.channels_last!r}")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise UserError(f"clip_norm must be positive or None, not {self.clip_norm!r}")
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise UserError(f"ema must lie between 0 and 1, or be None, not {self.ema!r}")
+        if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
+            raise UserError(f"layer_decay must lie in (0, 1], or be None, not {self.layer_decay!r}")
+        self._settle_optimizer()
+        if self.sharding == "full":
+            self._check_can_be_sharded()
+
+    def _check_can_be_sharded(self) -> None:
+        for is_asked, setting, why in (
+            (self.compile != "off", f"compile={self.compile!r}", "a compiled step has no blocks"),
+            (self.ema is not None, f"ema={self.ema!r}", "an average has no share of a weight"),
+            (self.channels_last, "channels_last=True", "gathered weights lie as they are counted"),
+            (
+                self.optimizer not in _BETAS_ARE,
+                f"optimizer={self.optimizer!r}",
+                f"only {' and '.join(_BETAS_ARE)} surely update a share as part of the whole",
+            ),
+        ):
+            if is_asked:
+                raise UserError(
+                    f"sharding='full' gathers weights block by block, and {why}: leave one of it "
+                    f"and {setting} out"
+                )
+
+    def _settle_optimizer(self) -> None:
+        """Check what can be checked of the optimizer without the libraries that have it."""
+        name, given = self.optimizer, self.optimizer_args
+        if not isinstance(name, str) or not name:
+            raise UserError(f"optimizer must be the name of one, not {shown(name)}")
+        if not isinstance(given, Mapping) or not all(isinstance(each, str) for each in given):
+            raise UserError(
+                f"optimizer_args must be arguments by their names, such as {{'eps': 1e-6}}, not "
+                f"{shown(given)}"
+            )
+        name = name.lower()
+        object.__setattr__(self, "optimizer", name)
+        object.__setattr__(self, "optimizer_args", dict(given))
+        fields = dict(_FIELD_OF)
+        if name in _BETAS_ARE:
+            fields[_BETAS_ARE[name]] = "betas"
+        elif tuple(self.betas) != _BETAS:
+            raise UserError(
+                f"betas belong to {' and '.join(_BETAS_ARE)}; give the optimizer {name!r} what it "
+                f"calls them, as in optimizer_args={{'betas': {self.betas!r}}}"
+            )
+        for argument in given:
+            if argument in fields:
+                advice = f"set {fields[argument]}" if fields[argument] else "leave it out"
+                raise UserError(
+                    f"optimizer_args must not hold {argument!r}, which is given by the recipe: "
+                    f"{advice}"
+                )
+
+    @property
+    def at_once(self) -> int | None:
+        """Examples that are to be computed at once; None for whole batches."""
+        return None if self.accumulate == 1 else self.batch_size // self.accumulate
+
+    @property
+    def is_stackable(self) -> bool:
+        """Whether replicates can be trained as one program: their optimizer must work number by
+        number, and nothing but weights and its state be kept of an update."""
+        return (
+            self.optimizer in _BETAS_ARE
+            and self.precision in ("float32", "bfloat16")
+            and self.compile == "off"
+            and self.accumulate == 1
+            and self.ema is None
+            and not self.channels_last
+        )
 
     @property
     def length_dependence(self) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Literal, cast
 
@@ -14,6 +14,9 @@ from hsweep.seeding import Seeds
 from models.base import AnyModelConfig, Counts
 from models.conditioning import Conditioning
 from tasks.base import Learnable, Task
+
+_NOT_REMEMBERED: Final = ("is_last", "peak_memory_bytes")
+"""Of reports, by checkpoints."""
 
 
 class TrialStatus(StrEnum):
@@ -179,6 +182,19 @@ class Trial:
         """How many processes are started to train it: a command starts those it has itself."""
         return 1 if getattr(self.task, "starts_processes", False) else self.resources.processes
 
+    def result_at(self, report: "Report") -> dict[str, Any]:
+        """Return what a file of final weights says of them."""
+        return {
+            "trial": self.key,
+            "point": dict(self.point),
+            "seeds": asdict(self.seeds),
+            "unit": report.unit,
+            "metric": self.metric,
+            "value": report.metrics.get(self.metric),
+            "metrics": dict(report.metrics),
+            "model_code": self.parts.get("model_code", ""),
+        }
+
     @property
     def forward_flops(self) -> int:
         """Operations of a forward pass over one example; 0 where they are not known."""
@@ -270,6 +286,11 @@ class Report:
         micro_batch: examples computed at once, where memory did not suffice for a whole batch and
             gradients were accumulated over it; None for whole batches.
         note: what a reader of the record should know of this report; empty for nothing.
+        learning_rate: of the last update before the report; where a layer decay lowers it with
+            depth, the highest. None, as are the next two, where no update was done since the last
+            report, or one's own training reports.
+        grad_norm: of that update's gradient before it was clipped; None also where not finite.
+        examples_per_second: that were trained on since the last report, waiting for them included.
         peak_memory_bytes: the most that the process has held on its device since the trial began
             there, beside CUDA's own; None on the CPU.
     """
@@ -285,7 +306,14 @@ class Report:
     latency_seconds: float | None = None
     micro_batch: int | None = None
     note: str = ""
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    examples_per_second: float | None = None
     peak_memory_bytes: int | None = None
+
+    def remembered(self) -> dict[str, Any]:
+        """Return what a checkpoint remembers of it."""
+        return {name: each for name, each in asdict(self).items() if name not in _NOT_REMEMBERED}
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,5 +102,6 @@ def _kind(trial: Trial) -> str:
     own = [trial.parts[part] for part in TRAINING_PARTS.values() if part in trial.parts]
     return (
         f"{''.join(own) or trial.task.name}:{trial.budget.unit}:{recipe.batch_size}:"
-        f"{recipe.precision}:{resources.cpus:g}:{resources.gpus}:{resources.processes}"
+        f"{recipe.accumulate}:{recipe.precision}:{resources.cpus:g}:{resources.gpus}:"
+        f"{resources.processes}"
     )

@@ -20,6 +20,7 @@ from hsweep.planning.commands import check_commands
 from hsweep.planning.content import content_hash, describe
 from hsweep.planning.identity import Accepted, key_of, own_parts_of, parts_of
 from hsweep.planning.options import Limits
+from hsweep.planning.recipes import RecipeChecks, settled
 from hsweep.planning.user_code import (
     ImpossiblePointError,
     called,
@@ -166,6 +167,7 @@ class Planner:
     _with_checked_metrics: set[str] = field(default_factory=set)
     _with_loadable_weights: set[type] = field(default_factory=set)
     _described: dict[tuple[int, bool], tuple[Any, str]] = field(default_factory=dict)
+    _recipes: RecipeChecks = field(default_factory=RecipeChecks)
     _own_task: OwnTask | None = None
     _scripts: dict[tuple[str, ...], Code] = field(default_factory=dict)
     _num_planned: int = 0
@@ -283,6 +285,8 @@ class Planner:
         recipe = evaluated("recipe", sweep.recipe, point)
         resources = evaluated("resources", sweep.resources, point)
         check_kinds(task, model, recipe, resources)
+        task, recipe = called("recipe", lambda: settled(task, recipe))
+        called("recipe", lambda: self._recipes.check(recipe, model, resources))
         counts = self._counts_of(model)
         if sweep.keep != "none" and type(model) not in self._with_loadable_weights:
             counted(partial(check_can_be_kept, sweep_module=self.sweep_module), model)
@@ -291,9 +295,10 @@ class Planner:
             raise ImpossiblePointError(too_few)
         memory = train_memory_bytes(
             counts,
-            batch_size=recipe.batch_size,
+            batch_size=recipe.at_once or recipe.batch_size,
             optimizer=recipe.optimizer,
             precision=recipe.precision,
+            averaged=recipe.ema is not None,
             processes=resources.processes,
             is_sharded=recipe.sharding == "full",
         )

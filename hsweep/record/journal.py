@@ -20,7 +20,7 @@ from hsweep.record.index import DAMAGED_META, Index
 from hsweep.record.journal_reader import ORIGIN_META, TRAINED_WITH, JournalReader
 from hsweep.record.log import Entry, Log
 from hsweep.record.rows import LogRow, TrialRow
-from hsweep.record.schema import apply
+from hsweep.record.schema import FIGURES, apply
 from hsweep.terminal import note
 
 __all__ = ["Journal", "LogRow", "TrialRow"]
@@ -29,7 +29,7 @@ _ALWAYS_TOLD: Final = (
     *("step", "metrics", "wall_seconds"),
     *("train_seconds", "data_seconds", "latency_seconds"),
 )
-_TOLD_IF_ANY: Final = ("micro_batch", "note", "peak_memory_bytes")
+_TOLD_IF_ANY: Final = ("micro_batch", "note", "peak_memory_bytes", *FIGURES)
 
 
 class Journal(JournalReader):

@@ -37,6 +37,10 @@ JSON_COLUMNS: Final = ("point", "counts", "parts")
 SAID_OF_COUNTS: Final = ("num_params",)
 """Costs that a report of one's own training may name where the plan does not know them."""
 
+FIGURES: Final = ("learning_rate", "grad_norm", "examples_per_second")
+"""Of the updates before a report: what every table of reports and every tracker has besides
+metrics, unless a metric has that name."""
+
 RawReport = tuple[str, float, int, int, str]
 """A report as it is stored: key, time, attempt, unit, payload (JSON)."""
 RawTrial = tuple[Any, ...]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError
 from hsweep.files import replacing
-from hsweep.record.schema import SAID_OF_COUNTS, RawReport, RawTrial, trial_columns
+from hsweep.record.schema import FIGURES, SAID_OF_COUNTS, RawReport, RawTrial, trial_columns
 from models import layer_conditioning
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _TOLD: Final = (
     ("step", "int64"), ("wall_seconds", "float64"), ("micro_batch", "int64"), ("note", "string"),
+    *((name, "float64") for name in FIGURES),
 )  # fmt: skip
 """What a report says besides its metrics, as far as the table of reports has it."""
 _LAST_TIMES: Final = ("train_seconds", "data_seconds", "latency_seconds")
@@ -110,6 +111,7 @@ def reports_schema(metrics: Sequence[str]) -> "pa.Schema":
             ("wall_seconds", pa.float64()),
             ("micro_batch", pa.int64()),
             ("note", pa.string()),
+            *((name, pa.float64()) for name in FIGURES if name not in metrics),
             *((metric, pa.float64()) for metric in metrics),
         ]
     )
@@ -220,7 +222,7 @@ def _reports_part(
     wanted = [each for each in reports_schema(metrics) if only is None or each.name in only]
     names = {each.name for each in wanted}
     keys, times, attempts, units, payloads = zip(*entries, strict=True)
-    told = {name: kind for name, kind in _TOLD if name in names}
+    told = {name: kind for name, kind in _TOLD if name in names and name not in metrics}
     columns: dict[str, Any] = {
         "key": keys, "unit": units, "attempt": attempts, "time": times,
         **_payloads(payloads, [metric for metric in metrics if metric in names], told),

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from hsweep.design.configuration import HEADER
-from hsweep.paths import weights_file
+from hsweep.paths import WEIGHTS_HEADER, weights_file
 from hsweep.training.storage import file_system, saying_why
 
 _NAME: Final = re.compile(r"(t[0-9a-f]{20})-(\d{5})\.safetensors")
@@ -91,5 +90,5 @@ def header_of(file: Path) -> dict[str, Any]:
     from safetensors import safe_open
 
     with safe_open(file, "pt") as content:
-        found: dict[str, Any] = json.loads(content.metadata()[HEADER])
+        found: dict[str, Any] = json.loads(content.metadata()[WEIGHTS_HEADER])
     return found

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hsweep.design.trial import TrialStatus
 from hsweep.record.rows import LogRow, TrialRow
+from hsweep.record.schema import FIGURES
 from hsweep.tracking.names import acceptable, run_params, safe_names
 from hsweep.tracking.store import milliseconds
 
@@ -83,7 +84,9 @@ def by_trial(rows: Iterable[LogRow]) -> dict[str, RunRows]:
 def _metrics(report: LogRow, prefix: str = "") -> "list[Metric]":
     from hsweep.tracking.mlflow_api import Metric
 
-    values = report.payload["metrics"]
+    # What is final is a result; a rate or a speed is none.
+    figures = {} if prefix else {name: report.payload.get(name) for name in FIGURES}
+    values = figures | report.payload["metrics"]
     names = safe_names(values)
     return [
         Metric(f"{prefix}{names[name]}", float(value), milliseconds(report.time), report.unit or 0)

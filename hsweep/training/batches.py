@@ -90,3 +90,12 @@ def parts_of(data: TaskData, batch: Batch, at_once: int) -> Parts:
         (rows_of(batch, slice(start, start + at_once)), min(at_once, size - start) / size)
         for start in range(0, size, at_once)
     ]
+
+
+def part_alone(value: Any) -> Any:
+    """Return a copy of a tensor that is a part of a larger one, anything else as it is."""
+    if not isinstance(value, Tensor) or value.layout is not torch.strided:
+        return value
+    if value.untyped_storage().nbytes() <= value.nbytes:
+        return value
+    return value.detach().to("cpu", copy=True)

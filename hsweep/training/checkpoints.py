@@ -15,15 +15,13 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pickle import UnpicklingError
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch import Tensor
 
-from hsweep.design.trial import Report
-from hsweep.training.batches import mapped
+from hsweep.training.batches import mapped, part_alone
 from hsweep.training.memory import is_out_of_memory
 from hsweep.training.storage import StorageError, file_system, saying_why, write_whole
 
@@ -36,15 +34,11 @@ __all__ = [
     "THREAD_NAME",
     "file_system",
     "packed",
-    "part_alone",
-    "report_row",
 ]
 
 _NAME: Final = re.compile(r"(\d{9})-(\d{5})-([0-9a-f]{16})\.pt")
 _TEMPORARY: Final = re.compile(r"\.\d{9}-(\d{5})-[0-9a-f]{16}\.pt\.tmp")
 _KEPT: Final = 2
-_NOT_KEPT: Final = ("is_last", "peak_memory_bytes")
-"""Of reports."""
 
 THREAD_NAME: Final = "checkpoint"
 """Of the thread that writes checkpoints beside training."""
@@ -238,13 +232,9 @@ def packed(state: Mapping[str, Any]) -> memoryview:
     return buffer.getbuffer()
 
 
-def part_alone(value: Any) -> Any:
-    """Return a copy of a tensor that is a part of a larger one, anything else as it is."""
-    if not isinstance(value, Tensor) or value.layout is not torch.strided:
-        return value
-    if value.untyped_storage().nbytes() <= value.nbytes:
-        return value
-    return value.detach().to("cpu", copy=True)
+def from_packed(content: bytes | memoryview, device: torch.device | None = None) -> Any:
+    """Return what was packed; loading never runs code."""
+    return torch.load(io.BytesIO(content), map_location=device, weights_only=True)
 
 
 def _entries(names: list[str]) -> list[_Entry]:
@@ -257,7 +247,7 @@ def _loaded(content: bytes, digest: str, device: torch.device) -> dict[str, Any]
     if _digest(content) != digest:
         return None
     try:
-        state = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+        state = from_packed(content, device)
     except (UnpicklingError, EOFError, ValueError, KeyError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise
@@ -267,8 +257,3 @@ def _loaded(content: bytes, digest: str, device: torch.device) -> dict[str, Any]
 
 def _digest(content: bytes | memoryview) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def report_row(report: Report) -> dict[str, Any]:
-    """Return what a checkpoint remembers of a report."""
-    return {name: value for name, value in asdict(report).items() if name not in _NOT_KEPT}

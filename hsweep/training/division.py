@@ -20,7 +20,7 @@ from torch import Tensor, distributed, nn
 
 from hsweep.seeding import derived_seed
 from hsweep.training.batches import Parts, num_examples, parts_of
-from hsweep.training.checkpoints import StorageError
+from hsweep.training.storage import StorageError
 from hsweep.training.world import World
 from tasks.base import ReadsParts, TaskData
 from tasks.division import Share
@@ -73,6 +73,13 @@ class Division:
         largest = -(-(num_examples(batch) or self.batch_size) // world.size)
         parts = parts_of(data, batch, min(at_once or largest, largest))
         return parts[world.rank :: world.size] or [(parts[0][0], 0.0)]
+
+    def num_examples(self, batch: Any) -> int:
+        """Return how many examples a batch has, in all processes."""
+        reads_parts = self.world.size > 1 and isinstance(self.data, ReadsParts)
+        own, share = batch if reads_parts else (batch, 1.0)
+        count = num_examples(own)
+        return round(count / share) if count and share else self.batch_size
 
 
 def own_seed(world: World, *parts: int) -> int:

@@ -15,7 +15,7 @@ from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.errors import shown
 from hsweep.training.division import evaluation_share
 from hsweep.training.memory import held_at_most, is_out_of_memory, with_room
-from hsweep.training.micro_batches import Autocast
+from hsweep.training.precision import Autocast
 from hsweep.training.trial_state import Opened
 from tasks.base import Batch, FurtherEvaluated, TaskData
 from tasks.division import divided
@@ -90,7 +90,7 @@ class Reporter:
         self._trial = trial
         self._probe = probe
         self._probed = probe.due(trial.budget.report_units()) if probe else frozenset()
-        self._data, self._model, self._state = opened.data, opened.model, opened.state
+        self._data, self._model, self._state = opened.data, opened.state.evaluated, opened.state
         self._autocast, self._device = opened.autocast, opened.device
         # A sharded model is asked by all processes at the same time, so for the same batches.
         self._share = None if opened.state.is_sharded else evaluation_share(opened.world)

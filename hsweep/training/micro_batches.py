@@ -19,7 +19,7 @@ time (one with batch norm or with sharded weights) is not cut: the trial then en
 not fit.
 """
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -27,27 +27,33 @@ from torch import Tensor, nn
 
 from hsweep.errors import UserError
 from hsweep.training.batch_norm import SharedStatistics, has_batch_statistics
-from hsweep.training.batches import Parts
+from hsweep.training.batches import Parts, num_examples
 from hsweep.training.division import Division, most, own_seed, sum_gradients
 from hsweep.training.memory import DoesNotFitError, fitting, release
-
-Autocast = AbstractContextManager[object, bool | None]
-"""What losses and evaluations are computed under; it can be entered again and again."""
+from hsweep.training.precision import Autocast
+from tasks.base import Batch, Divisible, TaskData
 
 
 class Gradients:
     """Computes the gradients of one trial, and remembers how much fits at once.
+
+    Where a recipe asks for parts of batches (``Recipe.accumulate``), they are there from the start.
 
     Args:
         division: cuts batches, and has the data and their loss.
         model: on the device, in training mode when asked for gradients.
         autocast: under which the loss is computed.
         seed: of the random numbers of updates that are repeated in smaller parts.
-        at_once: examples that are computed at once from the start; None for whole batches.
+        asked: examples of all processes that the recipe has computed at once; None for whole
+            batches.
+        fitting: examples at once of a process that were found to fit; None where what was asked
+            for does.
+        scaler: of the loss; gradients are then as many times too large.
         is_sharded: whether the model's weights are spread over the processes.
 
     Attributes:
         at_once: examples that a process computes at once; None for all that it has of a batch.
+        reduced: the same where memory did not suffice for what was asked for; None where it does.
     """
 
     def __init__(
@@ -57,15 +63,20 @@ class Gradients:
         autocast: Autocast,
         *,
         seed: int,
-        at_once: int | None = None,
+        asked: int | None = None,
+        fitting: int | None = None,
+        scaler: torch.amp.GradScaler | None = None,
         is_sharded: bool = False,
     ) -> None:
-        self.at_once = at_once
+        own = None if asked is None else -(-asked // division.world.size)
+        self.at_once = fitting or own
+        self.reduced = fitting
         self._division = division
         self._model = model
         self._parameters = list(model.parameters())
         self._autocast = autocast
         self._seed = seed
+        self._scaler = scaler
         self._note = ""
         self._world = division.world
         self._is_sharded = is_sharded
@@ -81,8 +92,11 @@ class Gradients:
 
         Raises:
             DoesNotFitError: not even one example at once fits, or the batch cannot be cut.
+            ValueError: the batch cannot be cut, and the recipe asks for its parts.
             UserError: the model has batch norm, and a process has no example.
         """
+        if self.at_once is not None:
+            check_divisible(self._division.data, batch)
         parts = self._parts(batch)
         while True:
             self.clear()
@@ -99,6 +113,7 @@ class Gradients:
             # Here and not above, where the error's traceback still holds every activation.
             self.clear()
             parts, self.at_once = self._more_parts(batch, parts, asked)
+            self.reduced = self.at_once
             release(self._parameters[0].device)
             torch.manual_seed(own_seed(self._world, self._seed, step, self.at_once))
             self._note = (
@@ -154,6 +169,8 @@ class Gradients:
                 loss = loss * share
             # Of sharded weights gradients are averaged over the processes.
             whole = loss * self._world.size if self._is_sharded else loss
+            if self._scaler is not None:
+                whole = self._scaler.scale(whole)
             whole.backward()  # type: ignore[no-untyped-call]
             total = loss.detach() if total is None else total + loss.detach()
         assert total is not None, "a batch has at least one part"
@@ -171,3 +188,16 @@ class Gradients:
         if len(parts) > 1 or batch_size == 1:
             raise DoesNotFitError("one example at once", asked)
         raise DoesNotFitError("a whole batch, which its task does not cut,", asked)
+
+
+def check_divisible(data: TaskData, batch: Batch) -> None:
+    """Refuse a batch that stays whole where its parts are asked for.
+
+    Raises:
+        ValueError: with what the task must do.
+    """
+    if not isinstance(data, Divisible) and num_examples(batch) is None:
+        raise ValueError(
+            "accumulate asks for parts of a batch, and it is not clear what an example of this "
+            "one is; let the task's data cut it (tasks.base.Divisible), or set accumulate=1"
+        )

@@ -1,7 +1,6 @@
 """A trial made ready to train: its data, its model, and what a checkpoint remembers."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 
 import torch
 from torch import nn
@@ -9,11 +8,13 @@ from torch import nn
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Assignment, Trial
 from hsweep.errors import UserError
+from hsweep.training.averaging import average_of
 from hsweep.training.batch_norm import has_batch_statistics
 from hsweep.training.division import start_equal
 from hsweep.training.memory import fitting
-from hsweep.training.micro_batches import Autocast
+from hsweep.training.memory_format import with_channels_last
 from hsweep.training.optimizers import build_optimizer
+from hsweep.training.precision import autocast_of, scaler_of
 from hsweep.training.process_state import seed_all
 from hsweep.training.trial_state import Opened, TrialState
 from hsweep.training.world import ALONE, World
@@ -41,7 +42,17 @@ def open_trial(
         seed_all(trial.seeds.init)
         model = _placed(trial.built[1].build(), data, recipe, device, world)
         data.warm_start(model)
-        state = TrialState(model, build_optimizer(model, recipe), assignment, clock, world)
+        if recipe.channels_last:
+            with_channels_last(model)
+        state = TrialState(
+            model,
+            build_optimizer(model, recipe),
+            assignment,
+            clock,
+            world,
+            average=average_of(model, recipe),
+            scaler=scaler_of(recipe, device),
+        )
         state.restore(device)
     return Opened(data, model, state, autocast_of(recipe, device), device, world)
 
@@ -81,11 +92,3 @@ def data_of(trial: Trial, device: torch.device) -> TaskData:
         batch_size=trial.recipe.batch_size,
         device=device,
     )
-
-
-def autocast_of(recipe: Recipe, device: torch.device) -> Autocast:
-    """Return what losses and evaluations of a recipe are computed under."""
-    if recipe.precision == "bfloat16":
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    # Autocast that is switched off takes its time all the same.
-    return nullcontext()

@@ -5,31 +5,137 @@ not to be compiled. That import takes nearly as long as torch's own, in every wo
 optimizer is compiled. So the same methods are called without what surrounds them.
 """
 
+import functools
 import inspect
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
 
 from hsweep.design.recipe import Recipe
+from hsweep.errors import UserError, unknown_name
+from hsweep.training.layers import layers_of
+
+_MATRICES_ALONE: Final = frozenset({"muon"})
+"""Those of torch.optim that take no other weights; timm's of that name do."""
+_GIVEN: Final = frozenset({"self", "params", "lr", "weight_decay"})
 
 
 def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """Return the recipe's optimizer; vectors and scalars are exempt from weight decay."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": recipe.weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
+    """Return the recipe's optimizer; vectors and scalars are exempt from weight decay.
+
+    Where the recipe has a layer decay, each group of weights says in ``lr_scale`` what it has of
+    the learning rate.
+
+    Raises:
+        UserError: there is no such optimizer, it has no such argument, or the model has no blocks
+            that a layer decay would go by.
+    """
+    groups = _groups(model, recipe)
     if recipe.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.betas[0])
-    return AdamW(groups, lr=recipe.lr, betas=recipe.betas, fused=True)
+        given = {"momentum": recipe.betas[0], **recipe.optimizer_args}
+        return torch.optim.SGD(groups, lr=recipe.lr, **given)
+    if recipe.optimizer == "adamw":
+        given = {"betas": recipe.betas, "fused": True, **recipe.optimizer_args}
+        return AdamW(groups, lr=recipe.lr, **given)
+    return _library_of(recipe.optimizer).make(groups, lr=recipe.lr, **recipe.optimizer_args)
 
 
 def step_at(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = lr
+    set_rate(optimizer, lr)
     optimizer.step()
+
+
+def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group["lr_scale"] if "lr_scale" in group else lr
+
+
+def check_arguments(recipe: Recipe) -> None:
+    """Refuse an optimizer that neither library has, and arguments that it does not take.
+
+    Raises:
+        UserError: with the names there are.
+    """
+    if recipe.optimizer == "adamw":
+        known: frozenset[str] | None = _arguments(torch.optim.AdamW)
+    elif recipe.optimizer == "sgd":
+        known = _arguments(torch.optim.SGD)
+    else:
+        known = _library_of(recipe.optimizer).arguments
+    for name in recipe.optimizer_args:
+        if known is not None and name not in known:
+            what = f"argument of the optimizer {recipe.optimizer!r}"
+            raise unknown_name(what, name, known - _GIVEN)
+    if recipe.weight_decay and known is not None and "weight_decay" not in known:
+        raise UserError(
+            f"the optimizer {recipe.optimizer!r} has no weight decay; leave weight_decay="
+            f"{recipe.weight_decay:g} out, or choose another"
+        )
+
+
+def _groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
+    layers = {} if recipe.layer_decay is None else layers_of(model)
+    deepest = max(layers.values(), default=0)
+    found: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            layer = layers.get(name, deepest)
+            found.setdefault((layer, parameter.ndim > 1), []).append(parameter)
+    groups: list[dict[str, Any]] = []
+    # Matrices first: the order in which a checkpoint has them.
+    for layer, is_decayed in sorted(found, key=lambda key: (key[0], not key[1])):
+        decay = recipe.weight_decay if is_decayed else 0.0
+        group = {"params": found[layer, is_decayed], "weight_decay": decay}
+        if recipe.layer_decay is not None:
+            group["lr_scale"] = recipe.layer_decay ** (deepest - layer)
+        groups.append(group)
+    return groups
+
+
+class _Library(NamedTuple):
+    """What makes an optimizer, and the arguments that it takes; None where it takes any."""
+
+    make: Callable[..., torch.optim.Optimizer]
+    arguments: frozenset[str] | None
+
+
+@functools.cache
+def _library_of(name: str) -> _Library:
+    of_torch = _of_torch()
+    if name in of_torch and name not in _MATRICES_ALONE:
+        kind = of_torch[name]
+        return _Library(kind, _arguments(kind))
+    # timm imports torchvision, which does not import beside every build of torch.
+    from models.torchvision_compat import make_torchvision_importable
+
+    make_torchvision_importable()
+    import timm.optim
+
+    of_timm: Any = timm.optim
+    if name not in (names := of_timm.list_optimizers()):
+        raise unknown_name("optimizer", name, {*of_torch, *names})
+    try:
+        kind = of_timm.get_optimizer_class(name, bind_defaults=False)
+    except (AssertionError, ImportError) as error:
+        raise UserError(
+            f"the optimizer {name!r} cannot be used here ({error}); choose another"
+        ) from error
+    return _Library(functools.partial(of_timm.create_optimizer_v2, opt=name), _arguments(kind))
+
+
+def _of_torch() -> dict[str, Any]:
+    named = vars(torch.optim).items()
+    kinds = {name.lower(): each for name, each in named if isinstance(each, type)}
+    return {name: each for name, each in kinds.items() if each is not torch.optim.Optimizer}
+
+
+def _arguments(kind: Any) -> frozenset[str] | None:
+    found = inspect.signature(kind).parameters.values()
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in found):
+        return None
+    return frozenset(each.name for each in found)
 
 
 class AdamW(torch.optim.AdamW):

@@ -23,10 +23,14 @@ from torch import Tensor, nn
 
 from hsweep.design.trial import Trial
 from hsweep.errors import defined_at, shown, told, user_frame
+from hsweep.training.averaging import average_of
 from hsweep.training.batches import leaves, moved, num_examples, parts_of, rows_of
 from hsweep.training.evaluation import MetricsError, checked_metrics
 from hsweep.training.memory import is_out_of_memory
-from hsweep.training.opening import autocast_of, data_of
+from hsweep.training.memory_format import with_channels_last
+from hsweep.training.micro_batches import check_divisible
+from hsweep.training.opening import data_of
+from hsweep.training.precision import autocast_of
 from hsweep.training.process_state import ProcessState, seed_all
 from models.counts import train_memory_bytes
 from tasks.base import Batch, DataError, FurtherEvaluated, TaskData
@@ -122,6 +126,9 @@ class _Rehearsal:
                 "batches(0) ended before its first batch; it must go on without end",
                 defined_at(data.batches),
             )
+        if trial.recipe.at_once is not None:
+            with _accusing("dividing the batches of"):
+                check_divisible(data, batch)
         short, examples = self._shortened(batch)
         if not _is_affordable(trial, examples):
             return self._without_memory(short)
@@ -145,6 +152,10 @@ class _Rehearsal:
             model = self._trial.built[1].build().to(_CPU)
         with _accusing("warm_start of"):
             self._data.warm_start(model)
+        if self._trial.recipe.channels_last:
+            with_channels_last(model)
+        with _accusing("copying the model, to average the weights, of"):
+            average_of(model, self._trial.recipe)
         return model
 
     def _train(self, model: nn.Module, batch: Batch, short: Batch) -> None:
@@ -339,6 +350,7 @@ def _is_affordable(trial: Trial, examples: int) -> bool:
         batch_size=examples,
         optimizer=trial.recipe.optimizer,
         precision=trial.recipe.precision,
+        averaged=trial.recipe.ema is not None,
     )
     return counts.train_flops * examples <= MAX_FLOPS and memory <= MAX_BYTES
 

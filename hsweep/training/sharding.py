@@ -52,10 +52,12 @@ def gathered(state: Mapping[str, Any], world: World) -> dict[str, Any]:
     return found
 
 
-def load(model: nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
-    """Give each process its shares of a whole state of model and optimizer."""
+def shares_of(
+    model: nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return this process's shares of whole states of model and optimizer."""
     now = model.state_dict()
-    model.load_state_dict({name: _like(t, now[name]) for name, t in saved["model"].items()})
+    weights = {name: _like(value, now[name]) for name, value in saved["model"].items()}
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     moments = {
         number: {
@@ -64,7 +66,7 @@ def load(model: nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str,
         }
         for number, each in saved["optimizer"]["state"].items()
     }
-    optimizer.load_state_dict({**saved["optimizer"], "state": moments})
+    return {"model": weights, "optimizer": {**saved["optimizer"], "state": moments}}
 
 
 def _like(value: Any, other: Tensor) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hsweep.design.trial import Assignment, Event, OutOfMemory, Report, StorageFailure
 from hsweep.training.batch_norm import has_batch_statistics
@@ -16,10 +16,12 @@ from hsweep.training.evaluation import Reporter
 from hsweep.training.memory import DoesNotFitError, fitting, measure_peak, release, shown
 from hsweep.training.micro_batches import Gradients
 from hsweep.training.opening import open_trial
-from hsweep.training.optimizers import step_at
+from hsweep.training.precision import products_in
+from hsweep.training.prefetch import prefetched
 from hsweep.training.process_state import ProcessState, seed_all
 from hsweep.training.session import TrialEvent
 from hsweep.training.trial_state import Opened
+from hsweep.training.updates import Updates
 from hsweep.training.world import ALONE, World
 from tasks.base import Batch
 
@@ -86,7 +88,8 @@ def train(
         try:
             goes_on = yield from _sent_again(opened)
             if goes_on and not opened.state.is_over:
-                yield from _Loop(assignment, device, opened, process).reports()
+                with products_in(assignment.trial.recipe):
+                    yield from _Loop(assignment, device, opened, process).reports()
         finally:
             # The next attempt finds all that was kept.
             opened.state.close()
@@ -134,15 +137,17 @@ class _Loop:
             compiled(self._model, recipe, device),
             opened.autocast,
             seed=self._trial.seeds.sampling,
-            at_once=last.micro_batch if last is not None else None,
+            asked=recipe.at_once,
+            fitting=last.micro_batch if last is not None else None,
+            scaler=self._state.scaler,
             is_sharded=self._state.is_sharded,
         )
-        self._parameters = list(self._model.parameters())
+        self._updates = Updates(self._state, recipe)
         self._is_graphed = is_graphed(recipe, device)
         by_epochs = self._trial.budget.unit == "epochs"
         self._steps_per_unit = self._data.steps_per_epoch if by_epochs else 1
         self._step = last.step if last is not None else 0
-        self._batches = self._division.batches(self._step)
+        self._batches = prefetched(self._division.batches(self._step), device)
         self._batch: Batch | None = None
         self._is_untouched = True
 
@@ -156,14 +161,19 @@ class _Loop:
         state, gradients = self._state, self._gradients
         units = [unit for unit in self._trial.budget.report_units() if unit > state.unit]
         for unit in units:
+            started = _now()
             losses = self._updated_until(unit)
-            own = None if self._batch is None else self._division.parts(self._batch)[0][0]
+            own, examples = None, 0
+            if self._batch is not None:
+                own = self._division.parts(self._batch)[0][0]
+                examples = self._division.num_examples(self._batch)
+            figures = self._updates.figures(len(losses), examples, started, _now)
             report = self._reporter.report(unit, self._step, losses, own, gradients.clear)
             notes = [state.take_note(unit), gradients.take_note()]
             if unit in (units[0], units[-1]):
                 notes.append(self._changes_note())
             note = "; ".join(filter(None, notes))
-            report = replace(report, micro_batch=gradients.at_once, note=note)
+            report = replace(report, micro_batch=gradients.reduced, note=note, **figures)
             report = self._of_rank_0(report)
             problem = state.add(report)
             try:
@@ -206,7 +216,7 @@ class _Loop:
         return losses
 
     def _updated(self) -> Tensor:
-        state, recipe, started = self._state, self._trial.recipe, _now()
+        state, started = self._state, _now()
         lr = self._learning_rate()
         self._batch = next(self._batches)
         state.data_seconds += _now() - started
@@ -215,10 +225,8 @@ class _Loop:
         loss = self._gradients.of(self._batch, self._step)
         if self._is_graphed:
             loss = loss.clone()  # the next replay of the graph writes over it
-        if recipe.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self._parameters, recipe.clip_norm)
         self._is_untouched = False
-        step_at(state.optimizer, lr)
+        self._updates.apply(lr)
         self._step += 1
         state.train_seconds += _now() - started
         if self._trial.budget.unit == "seconds":
@@ -257,7 +265,8 @@ def _out_of_memory(
         needed = max(trial.train_memory_bytes or 0, asked or 0)
     if assignment.is_exclusive:
         where = "the device even alone"
-        precision = "" if trial.recipe.precision == "bfloat16" else ", train in bfloat16"
+        is_narrow = trial.recipe.precision in ("bfloat16", "float16")
+        precision = "" if is_narrow else ", train in bfloat16"
         advice = f"make the shape smaller{precision} or take a device with more memory"
     else:
         where, advice = "the device beside what else is on it", "it may fit alone"

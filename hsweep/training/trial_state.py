@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 from hsweep.design.configuration import encoded
 from hsweep.design.trial import Assignment, Report
@@ -15,11 +16,10 @@ from hsweep.training.checkpoints import (
     BackgroundWriter,
     CheckpointStore,
     StorageError,
-    report_row,
 )
 from hsweep.training.division import from_rank_0
-from hsweep.training.micro_batches import Autocast
-from hsweep.training.weights import keep_weights, plain_tensors
+from hsweep.training.precision import Autocast
+from hsweep.training.weights import plain_tensors, write_weights
 from hsweep.training.world import ALONE, World
 from tasks.base import TaskData
 
@@ -39,6 +39,8 @@ class TrialState:
     to do its part of that, so all call ``add`` and ``save_if_possible`` at the same points.
 
     Attributes:
+        average: of the weights, where the recipe has one; None for none.
+        scaler: of the loss, where the recipe has one; None for none.
         history: every report so far.
         is_sharded: whether each process holds a share of the weights.
         train_seconds: time spent on updates and their data, over all attempts.
@@ -55,9 +57,18 @@ class TrialState:
         assignment: Assignment,
         clock: Callable[[], float],
         world: World = ALONE,
+        *,
+        average: AveragedModel | None = None,
+        scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
+        self.average = average
+        self.scaler = scaler
+        parts = {"model": model, "optimizer": optimizer, "average": average, "scaler": scaler}
+        self._parts: dict[str, Any] = {
+            name: each for name, each in parts.items() if each is not None
+        }
         self.history: list[Report] = []
         self._assignment = assignment
         self._clock = clock
@@ -79,6 +90,11 @@ class TrialState:
     @property
     def unit(self) -> int:
         return self.history[-1].unit if self.history else 0
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The model that reports are about: the average of the weights where there is one."""
+        return self.model if self.average is None else self.average.module
 
     @property
     def is_over(self) -> bool:
@@ -180,10 +196,11 @@ class TrialState:
         last = self.history[-1]
         if not self._assignment.weights or not last.is_last or last.diverged_at is not None:
             return
-        state = self._whole(self.model.state_dict())
+        state = self._whole(self.evaluated.state_dict())
         if self._world.rank == 0:
-            model = {"model": encoded(self._trial.model)}
-            keep_weights(self._assignment, last, plain_tensors(state), model)
+            header = self._trial.result_at(last) | {"model": encoded(self._trial.model)}
+            root, key, attempt = self._assignment.weights, self._trial.key, self._assignment.attempt
+            write_weights(root, key, attempt, plain_tensors(state), header)
 
     def _save_now(self) -> None:
         self._tried(self._writer.wait)
@@ -196,9 +213,8 @@ class TrialState:
 
     def _save(self, *, beside: bool) -> None:
         state = {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "history": [report_row(report) for report in self.history],
+            **{name: each.state_dict() for name, each in self._parts.items()},
+            "history": [report.remembered() for report in self.history],
         }
         state = self._whole(state)
         if self._world.rank:
@@ -250,12 +266,11 @@ class TrialState:
 
     def _load(self, saved: Mapping[str, Any]) -> None:
         if self.is_sharded:
-            from hsweep.training.sharding import load
+            from hsweep.training.sharding import shares_of
 
-            load(self.model, self.optimizer, saved)
-        else:
-            self.model.load_state_dict(saved["model"])
-            self.optimizer.load_state_dict(saved["optimizer"])
+            saved = {**saved, **shares_of(self.model, self.optimizer, saved)}
+        for name, each in self._parts.items():
+            each.load_state_dict(saved[name])
 
     def _is_usable(self, saved: Mapping[str, Any]) -> bool:
         """Whether a checkpoint is one of this model, at a report of this budget."""
@@ -267,6 +282,7 @@ class TrialState:
             return False
         return (
             bool(units)
+            and self._parts.keys() <= saved.keys()
             and units == self._trial.budget.report_units()[: len(units)]
             and weights == _shapes(self.model.state_dict())
             and groups == [len(group["params"]) for group in self.optimizer.param_groups]

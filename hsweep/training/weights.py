@@ -8,42 +8,15 @@ between the two.
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from hsweep.design.configuration import HEADER
-from hsweep.design.trial import Assignment, Report
 from hsweep.errors import UserError, shown
-from hsweep.paths import weights_file
-from hsweep.training.batches import mapped
-from hsweep.training.checkpoints import part_alone
+from hsweep.paths import WEIGHTS_HEADER, weights_file
+from hsweep.training.batches import mapped, part_alone
 from hsweep.training.storage import StorageError, file_system, saying_why, write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-def keep_weights(
-    assignment: Assignment, report: Report, tensors: Mapping[str, "Tensor"], more: Mapping[str, Any]
-) -> None:
-    """Write what a trial's last report leaves, with what it is and ``more`` of that.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
-    trial = assignment.trial
-    header = {
-        "trial": trial.key,
-        "point": dict(trial.point),
-        "seeds": asdict(trial.seeds),
-        "unit": report.unit,
-        "metric": trial.metric,
-        "value": report.metrics.get(trial.metric),
-        "metrics": dict(report.metrics),
-        "model_code": trial.parts.get("model_code", ""),
-        **more,
-    }
-    write_weights(assignment.weights, trial.key, assignment.attempt, tensors, header)
 
 
 def plain_tensors(state: Mapping[str, Any]) -> dict[str, "Tensor"]:
@@ -72,14 +45,15 @@ def plain_tensors(state: Mapping[str, Any]) -> dict[str, "Tensor"]:
 def write_weights(
     root: str, key: str, attempt: int, tensors: Mapping[str, "Tensor"], header: Mapping[str, Any]
 ) -> None:
-    """Write the weights that an attempt of a trial came to, below a folder or URI.
+    """Write the weights that an attempt of a trial came to, below a folder or URI, with what the
+    header says of them.
 
     Raises:
         StorageError: they cannot be written.
     """
     from safetensors.torch import save
 
-    content = save(dict(tensors), {"format": "pt", HEADER: json.dumps(header, default=str)})
+    content = save(dict(tensors), {"format": "pt", WEIGHTS_HEADER: json.dumps(header, default=str)})
     try:
         files, folder = file_system(root)
     except UserError as error:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tasks.base import not_in_key
-from tasks.lra.spec import TokenSpec, bytes_kept, keep_whole_numbers
+from tasks.lra.spec import TokenSpec, bytes_kept, settle
 from tasks.lra.token_config import BytesConfig
 from tasks.settings import share
 from tasks.sources.hub import resolved
@@ -51,7 +51,7 @@ class ByteTextConfig(BytesConfig):
         if not self.data:
             raise ValueError("data must be a folder or a hub name, not empty")
         object.__setattr__(self, "data", resolved(self.data))
-        keep_whole_numbers(self, seq_len=1, max_bytes=1, num_classes=2)
+        settle(self, seq_len=1, max_bytes=1, num_classes=2)
         bytes_kept(self.seq_len, self.max_bytes)
         if not isinstance(self.validation, str) and not share("validation", self.validation):
             raise ValueError("validation must be a split or a share in (0, 1), not 0")

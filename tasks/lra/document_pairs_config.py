@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tasks.base import not_in_key
 from tasks.lra.byte_text_config import BYTE_VOCABULARY
-from tasks.lra.spec import TokenSpec, bytes_kept, keep_whole_numbers
+from tasks.lra.spec import TokenSpec, bytes_kept, settle
 from tasks.lra.token_config import BytesConfig
 from tasks.sources.hub import resolved
 
@@ -38,7 +38,7 @@ class DocumentPairsConfig(BytesConfig):
         if not self.data:
             raise ValueError("data must be the folder with the files of pairs, not empty")
         object.__setattr__(self, "data", resolved(self.data))
-        keep_whole_numbers(self, seq_len=1, max_bytes=1)
+        settle(self, seq_len=1, max_bytes=1)
         bytes_kept(self.seq_len, self.max_bytes)
 
     def spec(self) -> TokenSpec:

@@ -46,5 +46,9 @@ class ListOps(ListOpsConfig):
         from tasks.lra.token_data import TokenData
 
         return TokenData(
-            load(self, data_seed, device), sampling_seed, batch_size, self.steps_per_epoch
+            load(self, data_seed, device),
+            sampling_seed,
+            batch_size,
+            self.steps_per_epoch,
+            self.label_smoothing,
         )

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from tasks.lra.spec import TokenSpec, keep_whole_numbers
+from tasks.lra.spec import TokenSpec, settle
 from tasks.lra.token_config import TokenConfig
 from tasks.sources.digest import definition_digest
 
 VERSION = "2"
-_NOT_DATA = ("seq_len", "max_train_eval", "steps_per_epoch")
+_NOT_DATA = ("seq_len", "max_train_eval", "steps_per_epoch", "label_smoothing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ListOpsConfig(TokenConfig):
     max_args: int = 10
 
     def __post_init__(self) -> None:
-        keep_whole_numbers(
+        settle(
             self,
             **{"seq_len": 1, "num_train": 1, "num_validation": 1, "num_test": 1},
             **{"min_length": 0, "max_length": 2, "max_depth": 1, "max_args": 2},

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tasks.lra.pixels_config import PIXEL_VOCABULARY
-from tasks.lra.spec import TokenSpec, keep_whole_numbers
+from tasks.lra.spec import TokenSpec, settle
 from tasks.lra.token_config import TokenConfig
 from tasks.sources.digest import definition_digest
 
@@ -52,7 +52,7 @@ class PathfinderConfig(TokenConfig):
     num_test: int = 20_000
 
     def __post_init__(self) -> None:
-        keep_whole_numbers(
+        settle(
             self,
             **{"contour_length": 2, "distractor_length": 1, "num_distractors": 0, "num_train": 1},
             **{"num_validation": 1, "num_test": 1},
@@ -93,4 +93,6 @@ class PathfinderConfig(TokenConfig):
 
     def set_digest(self) -> str:
         """Return a hash of what decides the images, leaving out how they are used."""
-        return definition_digest(self, VERSION, leave_out=["max_train_eval", "steps_per_epoch"])
+        return definition_digest(
+            self, VERSION, leave_out=["max_train_eval", "steps_per_epoch", "label_smoothing"]
+        )

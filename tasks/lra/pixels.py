@@ -56,4 +56,6 @@ class Pixels(PixelsConfig):
         from tasks.lra.token_data import TokenData
 
         tensors = load(self, self.fingerprint(), data_seed, device)
-        return TokenData(tensors, sampling_seed, batch_size, self.steps_per_epoch)
+        return TokenData(
+            tensors, sampling_seed, batch_size, self.steps_per_epoch, self.label_smoothing
+        )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tasks.base import not_in_key
-from tasks.lra.spec import TokenSpec, keep_whole_numbers
+from tasks.lra.spec import TokenSpec, settle
 from tasks.lra.token_config import ReadConfig
 from tasks.settings import share
 from tasks.sources.hub import resolved
@@ -56,7 +56,7 @@ class PixelsConfig(ReadConfig):
             raise ValueError("data must be 'digits', a folder or a hub name, not empty")
         if self.data != "digits":
             object.__setattr__(self, "data", resolved(self.data))
-        keep_whole_numbers(self, image_size=1, num_classes=2)
+        settle(self, image_size=1, num_classes=2)
         for field in ("validation", "test"):
             value = getattr(self, field)
             if isinstance(value, int | float) and not share(field, value):

@@ -6,7 +6,7 @@ from typing import Final
 
 from tasks.base import Metric
 from tasks.classification import constant_scores
-from tasks.settings import whole_number
+from tasks.settings import share, whole_number
 
 PADDING: Final = 0
 """The token after the last one of a text. A black pixel is 0 as well, and published models take it
@@ -62,22 +62,25 @@ class TokenSpec:
 _COUNTS: Final = ("max_train", "max_validation", "max_test", "max_train_eval", "steps_per_epoch")
 
 
-def keep_whole_numbers(task: object, **least: int) -> None:
+def settle(task: object, **least: int) -> None:
     """Put the named fields of a frozen task, and those that count what is used of its data, into
-    whole numbers; None stays as it is.
+    whole numbers, and its label smoothing into a share; None stays as it is.
 
     Args:
         task: its fields are replaced.
         least: the least value of each field; 1 for those that count what is used.
 
     Raises:
-        ValueError: a field that is not a whole number of at least its least value.
+        ValueError: a field that is not a whole number of at least its least value, or a label
+            smoothing outside [0, 1).
     """
     used = {field: 1 for field in _COUNTS if hasattr(task, field)}
     for field, minimum in {**least, **used}.items():
         value = getattr(task, field)
         if value is not None:
             object.__setattr__(task, field, whole_number(field, value, minimum=minimum))
+    smoothing = share("label_smoothing", getattr(task, "label_smoothing", 0.0))
+    object.__setattr__(task, "label_smoothing", smoothing)
 
 
 def bytes_kept(seq_len: int, max_bytes: int | None) -> int:

@@ -13,10 +13,12 @@ class TokenConfig:
         max_train_eval: compute the training metrics on this many training examples only.
         steps_per_epoch: batches that count as an epoch; None for one pass over the training set.
             Published recipes are counted in batches, differently for every task.
+        label_smoothing: share of the target spread evenly over the classes, in training.
     """
 
     max_train_eval: int | None = 2_000
     steps_per_epoch: int | None = None
+    label_smoothing: float = 0.0
 
     @property
     def vocab_size(self) -> int:

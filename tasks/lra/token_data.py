@@ -162,8 +162,10 @@ class TokenData:
         sampling_seed: int,
         batch_size: int,
         steps_per_epoch: int | None = None,
+        label_smoothing: float = 0.0,
     ) -> None:
         self._tensors = tensors
+        self._label_smoothing = label_smoothing
         self._sampling_seed = sampling_seed
         self._batch_size, one_pass = whole_batches(len(tensors.train.labels), batch_size)
         self._steps_per_epoch = steps_per_epoch or one_pass
@@ -193,9 +195,10 @@ class TokenData:
                 yield self._tensors.tokens(train.texts[rows]), train.labels[rows]
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        """Return the mean cross-entropy of the batch, in nats."""
+        """Return the mean cross-entropy of the batch, in nats, with label smoothing."""
         tokens, labels = batch
-        return functional.cross_entropy(self._logits(model, tokens), labels)
+        logits = self._logits(model, tokens)
+        return functional.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """Return accuracies on all splits, and losses on training and validation examples."""

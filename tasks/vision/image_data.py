@@ -17,6 +17,7 @@ from tasks.sampling import epochs_from, generator, whole_batches
 from tasks.sources.kept import kept
 from tasks.vision.image_arrays import ImageArrays
 from tasks.vision.images_config import ImagesConfig
+from tasks.vision.mixing import mixing_of
 
 _CHUNK = 512
 """Images handled at once outside training."""
@@ -171,6 +172,7 @@ class ImageData:
         self._tensors = tensors
         self._sampling_seed = sampling_seed
         self._batch_size, self._num_batches = whole_batches(len(tensors.train.labels), batch_size)
+        self._mix = mixing_of(task, tensors.num_classes, sampling_seed, self._batch_size)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -183,7 +185,8 @@ class ImageData:
         return len(self._tensors.validation.labels)
 
     def batches(self, start_step: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (x, y) without end: x (B, C, H, W), y (B,), beginning with ``start_step``.
+        """Yield (x, y) without end, beginning with ``start_step``: x (B, C, H, W), y (B,), or (B,
+        num_classes) where images are mixed.
 
         Raises:
             ValueError: a start step below 0.
@@ -197,14 +200,19 @@ class ImageData:
                 if self._task.crop_padding or self._task.flip:
                     random = generator(self._sampling_seed, step, _AUGMENTATION)
                     chosen = augmented(chosen, self._task.crop_padding, self._task.flip, random)
-                yield self._prepared(chosen), labels.index_select(0, rows)
+                images, targets = self._prepared(chosen), labels.index_select(0, rows)
+                yield (images, targets) if self._mix is None else self._mix(images, targets, step)
                 step += 1
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        """Return the mean cross-entropy of the batch, in nats, with label smoothing."""
-        images, labels = batch
+        """Return the mean cross-entropy of the batch, in nats, with label smoothing.
+
+        Mixed targets are smoothed already.
+        """
+        images, targets = batch
         logits = logits_of(model, images, self._tensors.num_classes)
-        return functional.cross_entropy(logits, labels, label_smoothing=self._task.label_smoothing)
+        smoothing = 0.0 if self._mix else self._task.label_smoothing
+        return functional.cross_entropy(logits, targets, label_smoothing=smoothing)
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """Return accuracies and losses on validation and on unaugmented training images."""

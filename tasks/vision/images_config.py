@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tasks.base import DataError, not_in_key
 from tasks.classification import ImageSpec
-from tasks.settings import one_of, share, whole_number
+from tasks.settings import alpha, one_of, share, whole_number
 from tasks.sources.hub import resolved
 from tasks.vision.image_arrays import Columns, ImageSource, digits, hub_source
 
@@ -42,6 +42,8 @@ class ImagesConfig:
             random, in training; 0 for none.
         flip: mirror training images left to right at random.
         label_smoothing: share of the target spread evenly over the classes, in training.
+        mixup: alpha of mixup, 0 for none; targets are then of shape (batch, num_classes), float32.
+        cutmix: alpha of CutMix, 0 for none; with both, each batch takes either at random.
         validation: the split to validate on, None for ``validation`` and, without one, ``test``;
             or the share, in (0, 1), of each class held out from the training split (digits have
             no splits: 0.2 of each class is held out by default).
@@ -62,6 +64,8 @@ class ImagesConfig:
     crop_padding: int = 0
     flip: bool = False
     label_smoothing: float = 0.0
+    mixup: float = 0.0
+    cutmix: float = 0.0
     validation: str | float | None = None
     max_train: int | None = None
     max_validation: int | None = None
@@ -82,6 +86,8 @@ class ImagesConfig:
         object.__setattr__(self, "crop_padding", padding)
         smoothing = share("label_smoothing", self.label_smoothing)
         object.__setattr__(self, "label_smoothing", smoothing)
+        for field in ("mixup", "cutmix"):
+            object.__setattr__(self, field, alpha(field, getattr(self, field)))
         one_of("fit", self.fit, ("resize", "border", "edge"))
         if isinstance(self.validation, int | float) and not share("validation", self.validation):
             raise ValueError("validation must be a split or a share in (0, 1), not 0")

@@ -22,14 +22,15 @@ from tasks.sampling import epochs_from, generator, stream_seed, whole_batches
 from tasks.sources.cache import cache_folder
 from tasks.sources.hub import local_folder, outline_digest, progress_bars_off
 from tasks.vision.image_arrays import checked_labels, existing_column
+from tasks.vision.mixing import mixing_of, timm_data
 from tasks.vision.streamed_images_config import StreamedImagesConfig
 
 _EVAL_BATCH = 256
 _TRAIN_FOLDERS = ("train", "training")
 _VALIDATION_FOLDERS = ("val", "valid", "validation", "eval", "evaluation")
 
-_AUGMENTATION, _MIXING, _SUBSET = 1, 2, 3
-"""Keep the seeds of different purposes apart."""
+_AUGMENTATION, _SUBSET = 1, 3
+"""Keep the seeds of different purposes apart, and apart from that of mixing."""
 
 Key = tuple[int, int]
 """Epoch and index: which example, augmented for which pass."""
@@ -93,10 +94,7 @@ class StreamedData:
         device: torch.device,
     ) -> None:
         self._batch_size, self._num_batches = whole_batches(len(sources.train), batch_size)
-        if task.mixing and self._batch_size % 2:
-            raise ValueError(
-                f"mixup and cutmix pair images up, so a batch must be even, not {self._batch_size}"
-            )
+        self._mix = mixing_of(task, task.num_classes, sampling_seed, self._batch_size)
         self._task = task
         self._train = _Examples(sources.train, _transform(task, training=True), sampling_seed)
         eval_transform = _transform(task, training=False)
@@ -106,8 +104,7 @@ class StreamedData:
         self._validation_rows = _subset(len(sources.validation), task.max_validation)
         self._sampling_seed = sampling_seed
         self._device = device
-        self._mix = _mixup(task) if task.mixing else None
-        data = _timm_data()
+        data = timm_data()
         self._mean, self._std = (
             255 * torch.tensor(values, device=device)[:, None, None]
             for values in (data.IMAGENET_DEFAULT_MEAN, data.IMAGENET_DEFAULT_STD)
@@ -156,12 +153,8 @@ class StreamedData:
     ) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
         loader = self._loader(self._train, self._training_keys(start_step, own))
         for step, (images, labels) in enumerate(loader, start=start_step):
-            if self._mix is None:
-                yield (images, labels), share
-            else:
-                with seeded_globals(stream_seed(self._sampling_seed, step, _MIXING)):
-                    mixed = self._mix(images, labels)
-                yield mixed, share
+            mixed = (images, labels) if self._mix is None else self._mix(images, labels, step)
+            yield mixed, share
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         """Return the mean cross-entropy of the batch, in nats, with label smoothing.
@@ -252,20 +245,10 @@ def _usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _timm_data() -> Any:
-    # timm imports torchvision, which does not import beside every build of torch.
-    from models.torchvision_compat import make_torchvision_importable
-
-    make_torchvision_importable()
-    import timm.data
-
-    return timm.data
-
-
 def _transform(task: StreamedImagesConfig, *, training: bool) -> Callable[[Any], Tensor]:
     """Return timm's transform of a PIL image to (3, S, S), uint8: a quarter of the bytes that
     workers would hand over as float32; normalising is left to the device."""
-    transform: Callable[[Any], Tensor] = _timm_data().create_transform(
+    transform: Callable[[Any], Tensor] = timm_data().create_transform(
         input_size=task.image_size,
         is_training=training,
         auto_augment=task.auto_augment or None,
@@ -279,16 +262,6 @@ def _transform(task: StreamedImagesConfig, *, training: bool) -> Callable[[Any],
     return transform
 
 
-def _mixup(task: StreamedImagesConfig) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    mix: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = _timm_data().Mixup(
-        mixup_alpha=task.mixup,
-        cutmix_alpha=task.cutmix,
-        label_smoothing=task.label_smoothing,
-        num_classes=task.num_classes,
-    )
-    return mix
-
-
 def _folder_reader(folder: Path, names: tuple[str, ...]) -> Any:
     split = next((folder / name for name in names if (folder / name).is_dir()), None)
     if split is None:
@@ -297,7 +270,7 @@ def _folder_reader(folder: Path, names: tuple[str, ...]) -> Any:
             "images a class"
         )
     try:
-        return _timm_data().create_dataset("", root=str(split), search_split=False).reader
+        return timm_data().create_dataset("", root=str(split), search_split=False).reader
     except (RuntimeError, OSError) as error:
         raise DataError(f"{split} cannot be used: {error}") from error
 
@@ -313,7 +286,7 @@ def _hub_readers(task: StreamedImagesConfig, folder: Path | None) -> Readers:
         try:
             with progress_bars_off():
                 reader = (
-                    _timm_data()
+                    timm_data()
                     .create_dataset(
                         task.data,
                         root=cache,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tasks.base import not_in_key
 from tasks.classification import ImageSpec
-from tasks.settings import one_of, share, whole_number
+from tasks.settings import alpha, one_of, share, whole_number
 from tasks.sources.hub import resolved
 
 if TYPE_CHECKING:
@@ -89,10 +89,7 @@ class StreamedImagesConfig:
                 value = whole_number(field, getattr(self, field), minimum=minimum)
                 object.__setattr__(self, field, value)
         for field in ("mixup", "cutmix"):
-            value = getattr(self, field)
-            if not (isinstance(value, int | float) and 0 <= value < float("inf")):
-                raise ValueError(f"{field} must be a finite number of at least 0, not {value!r}")
-            object.__setattr__(self, field, float(value))
+            object.__setattr__(self, field, alpha(field, getattr(self, field)))
         smoothing = share("label_smoothing", self.label_smoothing)
         object.__setattr__(self, "label_smoothing", smoothing)
         if not 0 < self.crop_pct <= 1:

@@ -3,23 +3,27 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 from every_task import NAMES, pair
+from safetensors.torch import load_file
 from second_process import SecondProcess, second_process
 from tiny import TinyData, TinyModel, TinyTask
 from tiny_runs import assignment_of, planned
-from torch import distributed
+from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor
 
-from hsweep import Recipe, Sweep, epochs, grid, seconds
+from hsweep import Recipe, Sweep, epochs, grid, seconds, steps
 from hsweep.design.budget import Budget
 from hsweep.design.trial import OutOfMemory, Report, Trial
 from hsweep.errors import UserError
+from hsweep.paths import weights_file
+from hsweep.training.opening import data_of
 from hsweep.training.sharding import blocks, shard
 from hsweep.training.train import train
+from models.base import PARAM_GROUPS, Counts
 from tasks.vision.images import Images
 
 CPU = torch.device("cpu")
@@ -81,6 +85,8 @@ def assert_close(one: list[Report], two: list[Report]) -> None:
             like.diverged_at,
         )
         assert like.metrics == pytest.approx(each.metrics, rel=1e-5, abs=1e-6)
+        assert like.learning_rate == each.learning_rate
+        assert like.grad_norm == pytest.approx(each.grad_norm, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -113,7 +119,11 @@ def test_sharded_weights_give_the_numbers_of_one_process_however_it_is_resumed(
     name: str, other: SecondProcess, tmp_path: Path
 ) -> None:
     made = pair(name, tmp_path / "data")
-    recipe = replace(SGD, batch_size=8, optimizer="adamw", lr=1e-3, sharding="full")
+    recipe = replace(
+        SGD,
+        **{"batch_size": 8, "optimizer": "adamw", "lr": 1e-3, "layer_decay": 0.8},
+        **{"accumulate": 2, "sharding": "full"},
+    )
     trial = trial_of(made.task, made.model, recipe)
     alone = list(train(assignment_of(trial, tmp_path / "one", checkpoint_seconds=0.0), CPU))
     here = tmp_path / "two"
@@ -124,6 +134,84 @@ def test_sharded_weights_give_the_numbers_of_one_process_however_it_is_resumed(
     more = {"attempt": 3, "recorded_through": 2}
     parts += list(other.train(assignment_of(trial, here, **more)))  # type: ignore[arg-type]
     assert_close(alone, parts)  # type: ignore[arg-type]
+
+
+def test_an_average_of_accumulated_and_clipped_updates_is_that_of_one_process_and_is_kept(
+    other: SecondProcess, tmp_path: Path
+) -> None:
+    made = pair("images-vit", tmp_path / "data")
+    recipe = replace(SGD, batch_size=8, accumulate=2, clip_norm=0.1, ema=0.9)
+    trial = trial_of(made.task, made.model, recipe)
+    one, two = (
+        replace(assignment_of(trial, folder), weights=str(folder))
+        for folder in (tmp_path / "one", tmp_path / "two")
+    )
+    alone, reports = list(train(one, CPU)), list(other.train(two))
+    assert_close(alone, reports)  # type: ignore[arg-type]
+    assert isinstance(last := reports[-1], Report)
+    assert last.micro_batch is None, "no fewer at once than the recipe asks for"
+    kept = [load_file(f"{each.weights}/{weights_file(trial.key, 1)}") for each in (one, two)]
+    torch.testing.assert_close(*kept)
+    model = made.model.build().eval()
+    model.load_state_dict(kept[1])
+    with torch.no_grad():
+        evaluated = data_of(trial, CPU).evaluate(model)
+    assert evaluated == pytest.approx(last.metrics, rel=1e-5)
+
+
+@dataclass(frozen=True)
+class Matrix(TinyModel):
+    """One matrix, the rows of which are the outputs."""
+
+    def build(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(self.dim, self.dim, bias=False))
+
+    def counts(self) -> Counts:
+        return replace(
+            super().counts(), params=dict.fromkeys(PARAM_GROUPS, 0) | {"head": self.dim**2}
+        )
+
+
+@dataclass(frozen=True)
+class Steep(TinyTask):
+    """The gradient of the third update is not finite in float16: of one output, in one process."""
+
+    rank: int = 1
+
+    def open(self, **settings: Any) -> "SteepData":
+        return SteepData(self, *settings.values())
+
+
+class SteepData(TinyData):
+    def loss(self, model: nn.Module, batch: tuple[int, Tensor, Tensor]) -> Tensor:
+        def steep(inputs: Tensor) -> Tensor:
+            outputs: Tensor = model(inputs).float()
+            if batch[0] == 3 and distributed.get_rank() == self._task.rank:
+                outputs.register_hook(lambda each: each * each.new_tensor([1, 1, 1e36]))
+            return outputs
+
+        # A part of the loss, so that no other gradient is too large.
+        return super().loss(steep, batch) / 16  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sharding", ["none", "full"])
+def test_an_update_that_is_not_finite_in_one_process_is_left_out_in_all(
+    sharding: Literal["none", "full"], other: SecondProcess, tmp_path: Path
+) -> None:
+    recipe = replace(SGD, batch_size=8, clip_norm=None, precision="float16", sharding=sharding)
+    by_step = steps(4, report_every=1)
+    alone = trial_of(Steep(rank=0), Matrix(1), recipe, by_step)
+    reports = list(train(assignment_of(alone, tmp_path / "one"), CPU))
+    trial = trial_of(Steep(rank=1), Matrix(1), recipe, by_step)
+    here = tmp_path / "two"
+    found = taken(other.train(assignment_of(trial, here, checkpoint_seconds=0.0)), 3)
+    other.answer()
+    found += list(other.train(assignment_of(trial, here, attempt=2, recorded_through=3)))  # type: ignore[arg-type]
+    assert [each.grad_norm is None for each in found] == [False, False, True, False]
+    assert found[1].metrics == found[2].metrics
+    for one, two in zip(reports, found, strict=True):
+        assert isinstance(one, Report)
+        assert two.metrics == pytest.approx(one.metrics, rel=1e-2)
 
 
 def test_blocks_are_sharded_one_by_one_and_a_share_is_held_of_each_weight(

@@ -142,6 +142,14 @@ CHANGED_RECIPES: dict[str, object] = {
     "clip_norm": 1.0,
     "precision": "bfloat16",
     "compile": "on",
+    "optimizer_args": {"eps": 1e-6},
+    "layer_decay": 0.7,
+    "accumulate": 2,
+    "ema": 0.9,
+    "channels_last": True,
+    "label_smoothing": 0.1,
+    "mixup": 0.8,
+    "cutmix": 1.0,
 }
 
 

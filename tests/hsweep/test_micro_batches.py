@@ -28,6 +28,7 @@ from hsweep.record.journal import Journal
 from hsweep.training.batches import leaves, parts_of
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.memory import asked_bytes, is_out_of_memory, shown
+from hsweep.training.micro_batches import check_divisible
 from hsweep.training.optimizers import AdamW
 from hsweep.training.train import train
 
@@ -261,6 +262,32 @@ def test_a_trial_that_does_not_fit_goes_on_in_parts_to_the_same_result(
     assert {report.micro_batch for report in reports} == {at_once}
     assert {report.micro_batch for report in expected} == {None}
     assert [report.note for report in expected] == [""] * 6
+
+
+@pytest.mark.parametrize(
+    ("fits", "reduced"),
+    [
+        pytest.param(4, None, id="as asked for"),
+        pytest.param(3, 2, id="what was asked for does not fit"),
+    ],
+)
+def test_parts_that_are_asked_for_are_taken_from_the_start(
+    tmp_path: Path, fits: int, reduced: int | None
+) -> None:
+    whole = Recipe(lr=0.03, batch_size=8, clip_norm=1.0)
+    reports, weights = trained(crowded(replace(whole, accumulate=2), fits=fits), tmp_path / "parts")
+    expected, same = trained(crowded(whole), tmp_path / "whole")
+    for name, weight in same.items():
+        assert torch.allclose(weights[name], weight, rtol=1e-3, atol=1e-5)
+    assert reports[-1].metrics["nmse"] == pytest.approx(expected[-1].metrics["nmse"], rel=1e-4)
+    assert {report.micro_batch for report in reports} == {reduced}
+    assert ("out of memory" in reports[0].note) is (reduced is not None)
+
+
+def test_parts_of_what_cannot_be_cut_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"tasks\.base\.Divisible"):
+        check_divisible(PLAIN, (rows(4), rows(3)))
+    check_divisible(TokensThatSayTheirShares(TinyTask(), 1, 2, 8, CPU), (rows(4), rows(3)))
 
 
 @pytest.mark.parametrize("how", ["backward", "host", "library"])

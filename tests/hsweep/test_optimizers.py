@@ -12,11 +12,13 @@ import torch
 from tiny import TinyModel, TinyTask, tiny_sweep
 from tiny_runs import assignment_of, planned
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from hsweep import Recipe, epochs, grid
 from hsweep.seeding import derived_seed
 from hsweep.training.train import train
 from models.retrieval import RetrievalTransformer
+from models.torchvision_compat import make_torchvision_importable
 from models.vit import ViT
 from tasks.synthetic.retrieval import Retrieval
 from tasks.vision.images import Images
@@ -32,6 +34,24 @@ RECIPES = {
     ),
     "bfloat16": Recipe(lr=0.01, batch_size=16, precision="bfloat16", clip_norm=1.0),
 }
+OF_LIBRARIES = {
+    "torch's": Recipe(
+        lr=0.01, batch_size=16, optimizer="NAdam", weight_decay=0.1,
+        optimizer_args={"betas": (0.8, 0.9), "decoupled_weight_decay": True},
+    ),
+    "timm's": Recipe(
+        lr=0.01, batch_size=16, optimizer="lamb", weight_decay=0.1, optimizer_args={"eps": 1e-5}
+    ),
+    "timm's where torch's takes matrices alone": Recipe(lr=0.01, batch_size=16, optimizer="muon"),
+    "arguments": Recipe(
+        lr=0.01, batch_size=16, optimizer="sgd", optimizer_args={"nesterov": True}
+    ),
+    "by layer": Recipe(lr=0.01, batch_size=16, weight_decay=0.1, layer_decay=0.6, clip_norm=0.1),
+    "averaged": Recipe(lr=0.01, batch_size=16, ema=0.7),
+    "scaled": Recipe(lr=0.01, batch_size=16, precision="float16", clip_norm=0.1),
+    "channels last": Recipe(lr=0.01, batch_size=16, channels_last=True),
+}  # fmt: skip
+"""Recipes, each trained as with the libraries' own parts."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +83,26 @@ LEARNED = {
 def test_a_trial_is_that_of_the_loop_that_everybody_writes(
     tmp_path: Path, name: str, recipe: str
 ) -> None:
-    learned = LEARNED[name]
+    assert_as_everybodys_loop(LEARNED[name], RECIPES[recipe], tmp_path)
+
+
+@pytest.mark.parametrize("recipe", OF_LIBRARIES)
+def test_what_libraries_have_is_used_as_they_have_it(tmp_path: Path, recipe: str) -> None:
+    assert_as_everybodys_loop(LEARNED["digits"], OF_LIBRARIES[recipe], tmp_path)
+
+
+def assert_as_everybodys_loop(learned: Learned, recipe: Recipe, folder: Path) -> None:
     sweep = tiny_sweep(
         space=grid(width=[4]),
         task=learned.task,
         model=lambda _: learned.model,
         metric=learned.task.metrics[0].name,
         goal=learned.task.metrics[0].goal,
-        recipe=RECIPES[recipe],
+        recipe=recipe,
         budget=epochs(3),
     )
     (trial,) = planned(sweep)
-    reports = list(train(assignment_of(trial, tmp_path), CPU))
+    reports = list(train(assignment_of(trial, folder), CPU))
     assert [dict(report.metrics) for report in reports] == plain_loop(trial)
 
 
@@ -85,9 +113,24 @@ def plain_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    lr, decay = recipe.lr, recipe.weight_decay
+    lr, decay, more = recipe.lr, recipe.weight_decay, dict(recipe.optimizer_args)
     if recipe.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr, momentum=recipe.betas[0], weight_decay=decay)
+        return torch.optim.SGD(groups, lr, momentum=recipe.betas[0], weight_decay=decay, **more)
+    if recipe.optimizer == "nadam":
+        return torch.optim.NAdam(groups, lr, weight_decay=decay, **more)
+    make_torchvision_importable()
+    import timm.optim
+
+    timms: Any = timm.optim
+    if recipe.layer_decay is not None:
+        groups = timms.param_groups_layer_decay(model, decay, layer_decay=recipe.layer_decay)
+    elif recipe.optimizer != "adamw":
+        for group in groups:
+            group.setdefault("weight_decay", decay)
+        found: torch.optim.Optimizer = timms.create_optimizer_v2(
+            groups, recipe.optimizer, lr, **more
+        )
+        return found
     return torch.optim.AdamW(groups, lr, betas=recipe.betas, weight_decay=decay, fused=True)
 
 
@@ -103,9 +146,18 @@ def plain_loop(trial: Any) -> list[dict[str, float]]:
     torch.manual_seed(trial.seeds.init)
     model = trial.model.build()
     data.warm_start(model)
+    images: Any = {}
+    if recipe.channels_last:
+        images = {"memory_format": torch.channels_last}
+        model.to(**images)
     optimizer = plain_optimizer(model, recipe)
-    enabled = recipe.precision == "bfloat16"
-    autocast = torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled)
+    enabled = recipe.precision != "float32"
+    narrow = torch.float16 if recipe.precision == "float16" else torch.bfloat16
+    autocast = torch.autocast("cpu", dtype=narrow, enabled=enabled)
+    scaler = torch.amp.GradScaler("cpu", enabled=recipe.precision == "float16")
+    average = None
+    if recipe.ema is not None:
+        average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema))
     num_steps = trial.budget.amount * data.steps_per_epoch
     batches, step, found = data.batches(0), 0, []
     for _ in range(trial.budget.amount):
@@ -114,18 +166,25 @@ def plain_loop(trial: Any) -> list[dict[str, float]]:
         for batch in islice(batches, data.steps_per_epoch):
             lr = recipe.lr_at(step, num_steps)
             optimizer.zero_grad()
+            if images:
+                batch = batch[0].to(**images), batch[1]
             with autocast:
                 loss = data.loss(model, batch)
-            loss.backward()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
             if recipe.clip_norm is not None:
                 nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
             for group in optimizer.param_groups:
-                group["lr"] = lr
-            optimizer.step()
+                group["lr"] = lr * group.get("lr_scale", 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            if average is not None:
+                average.update_parameters(model)
             step += 1
-        model.eval()
+        evaluated = model if average is None else average.module
+        evaluated.eval()
         with torch.no_grad(), autocast:
-            found.append(dict(data.evaluate(model)))
+            found.append(dict(data.evaluate(evaluated)))
     return found
 
 

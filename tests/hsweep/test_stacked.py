@@ -16,8 +16,8 @@ from torch import nn
 from hsweep import Recipe, epochs, grid, steps
 from hsweep.design.trial import Assignment, Report, StorageFailure, Trial
 from hsweep.training.checkpoints import CheckpointStore, StorageError
-from hsweep.training.opening import autocast_of
 from hsweep.training.optimizers import build_optimizer
+from hsweep.training.precision import autocast_of
 from hsweep.training.stacked import replicate as stacked_replicate
 from hsweep.training.stacked import session as stacked_session
 from hsweep.training.stacked.session import StackedSession
@@ -90,6 +90,9 @@ def assert_same_trials(
         states = [saved(folder, trial) for _, folder in (here, there)]
         for part in ("model", "optimizer"):
             assert_close(states[0][part], states[1][part], rtol)
+        figures = [[(each.learning_rate, each.grad_norm) for each in said] for said in (one, other)]
+        assert_close(*figures, max(rtol, 1e-5))
+        assert all(each.examples_per_second for each in one)
 
 
 def assert_as_separately(trials: Sequence[Trial], tmp_path: Path, rtol: float) -> None:

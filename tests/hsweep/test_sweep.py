@@ -32,6 +32,7 @@ from hsweep.design.sweep import RESERVED_AXES, resolve
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import make_plan
 from hsweep.planning.prepare import variant
+from hsweep.record.schema import FIGURES
 from hsweep.record.tables import reports_schema, trials_schema
 
 
@@ -71,7 +72,7 @@ class TestWhatItRefuses:
 
     def test_every_fixed_column_of_the_tables_is_reserved(self) -> None:
         tables: tuple[pa.Schema, ...] = (trials_schema({}, ()), reports_schema(()))
-        columns = {name for schema in tables for name in schema.names} - {"time"}
+        columns = {name for schema in tables for name in schema.names} - {"time", *FIGURES}
         assert columns <= RESERVED_AXES
 
     def test_every_setting_of_the_command_line_is_reserved(self) -> None:

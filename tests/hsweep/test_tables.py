@@ -132,6 +132,23 @@ class TestStudyTables:
             if row["key"] == "t2"
         ] == [(3, None, None), (9, 2, "parts from step 20 on")]
 
+    def test_reports_say_rate_norm_and_speed_unless_a_metric_has_the_name(
+        self, journal: Journal
+    ) -> None:
+        journal.add_trials([TrialRow("t2", 2, {"width": 3}, 0, "s", 9, COUNTS)])
+        attempt = journal.begin_attempt("t2")
+        metrics = {"nmse": 0.5, "grad_norm": 7.0}
+        said = Report(3, 12, metrics, 1.5, False, learning_rate=0.1, grad_norm=2.0)
+        journal.record("t2", attempt, said, 0.5)
+
+        def row(*metrics: str) -> dict[str, Any]:
+            _, reports = tables_of(journal, list(metrics))
+            return next(row for row in reports.to_pylist() if row["key"] == "t2")
+
+        names = ("learning_rate", "grad_norm", "examples_per_second")
+        assert [row("nmse")[name] for name in names] == [0.1, 2.0, None]
+        assert [row("nmse", "grad_norm")[name] for name in names] == [0.1, 7.0, None]
+
 
 def read(path: Path, schema: pa.Schema) -> pa.Table:
     if path.suffix == ".parquet":

@@ -63,6 +63,21 @@ class TestWhatIsDelivered:
         assert parent.info.run_name == "heads-1"
         assert parent.data.tags["hsweep.metric"] == "nmse"
 
+    def test_rate_norm_and_speed_of_updates_are_metrics_but_no_results(
+        self, tracked: Tracked
+    ) -> None:
+        tracked.plan("a")
+        attempt = tracked.journal.begin_attempt("a")
+        last = Report(
+            1, 4, {"nmse": 0.5}, 1.0, True,
+            learning_rate=0.25, grad_norm=None, examples_per_second=128.0,
+        )  # fmt: skip
+        tracked.journal.record("a", attempt, last, 0.5, FINISHED)
+        tracked.sync()
+        assert tracked.runs["a"].data.metrics == {
+            "nmse": 0.5, "learning_rate": 0.25, "examples_per_second": 128.0, "final/nmse": 0.5,
+        }  # fmt: skip
+
     @pytest.mark.parametrize(
         ("status", "shown"),
         [

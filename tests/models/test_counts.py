@@ -100,6 +100,8 @@ def test_a_total_has_every_group_and_the_sum_of_the_rest() -> None:
         ("sgd", "float32", 3 * 4 * 1000 + 2 * 50 * 4),
         # the weights' bfloat16 copy, 40 activations of 2 bytes and 10 of 4
         ("adamw", "bfloat16", (4 * 4 + 2) * 1000 + 2 * (40 * 2 + 10 * 4)),
+        ("adamw", "float16", (4 * 4 + 2) * 1000 + 2 * (40 * 2 + 10 * 4)),
+        ("lamb", "tf32", 4 * 4 * 1000 + 2 * 50 * 4),
     ],
 )
 def test_training_memory_is_weights_gradients_optimizer_state_and_activations(
@@ -143,11 +145,19 @@ def test_several_processes_divide_the_batch_and_sharded_weights_too() -> None:
         memory(batch_size=5, processes=0)
 
 
+def test_an_average_of_the_weights_takes_as_much_as_the_weights() -> None:
+    one, other = (
+        train_memory_bytes(
+            COUNTS, batch_size=2, optimizer="sgd", precision="float32", averaged=averaged
+        )
+        for averaged in (False, True)
+    )
+    assert other - one == 4 * COUNTS.num_params
+
+
 def test_unknown_settings_of_training_memory_are_refused_with_the_choices() -> None:
-    with pytest.raises(ValueError, match=r"optimizer must be one of .*adamw.*sgd.*, not 'lion'"):
-        train_memory_bytes(COUNTS, batch_size=2, optimizer="lion", precision="float32")
-    with pytest.raises(ValueError, match=r"precision must be one of .*, not 'float16'"):
-        train_memory_bytes(COUNTS, batch_size=2, optimizer="sgd", precision="float16")
+    with pytest.raises(ValueError, match=r"precision must be one of .*, not 'float8'"):
+        train_memory_bytes(COUNTS, batch_size=2, optimizer="sgd", precision="float8")
     with pytest.raises(ValueError, match="batch_size must be a whole number of at least 1, not 0"):
         train_memory_bytes(COUNTS, batch_size=0, optimizer="sgd", precision="float32")
 

@@ -13,8 +13,8 @@ from hsweep.design.budget import BudgetUnit
 from hsweep.design.sweep import RESERVED_AXES
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import UserError, shown
-from hsweep.training.checkpoints import CheckpointStore, StorageError, packed, report_row
-from hsweep.training.weights import keep_weights
+from hsweep.training.checkpoints import CheckpointStore, StorageError, packed
+from hsweep.training.weights import write_weights
 
 NUM_PARAMS: Final = "num_params"
 """A metric by which a report may say how many parameters the model has."""
@@ -148,7 +148,9 @@ class OwnState:
         self._unsaved = None if self.is_over else checkpoint
         if checkpoint is not None and self.is_over:
             if report.diverged_at is None and self._assignment.weights:
-                keep_weights(self._assignment, report, _files(checkpoint), {})
+                root, key = self._assignment.weights, self._trial.key
+                header, tensors = self._trial.result_at(report), _files(checkpoint)
+                write_weights(root, key, self._assignment.attempt, tensors, header)
         elif checkpoint is not None:
             at_risk, until_next = seconds - self._seconds_saved, seconds - self._seconds_offered
             self._seconds_offered = seconds
@@ -176,7 +178,7 @@ class OwnState:
         if self._unsaved is None:
             return
         content = {
-            "history": [report_row(report) for report in self.history],
+            "history": [report.remembered() for report in self.history],
             "files": _files(self._unsaved),
             "is_one_file": self._unsaved.is_file(),
         }

@@ -17,14 +17,15 @@ MOST_STACKED: Final = 64
 def kind_of(trial: Trial) -> Hashable | None:
     """Return what replicates have in common that may be stacked, None for a trial that cannot be.
 
-    How many updates a budget of seconds holds is each trial's own. A compiled model is trained by
-    itself, and so is one that several processes train. Trials of one kind meet the same rungs.
-    Models, tasks and data are told apart by the parts of the trials' keys.
+    How many updates a budget of seconds holds is each trial's own, and some recipes have to be
+    trained separately (``Recipe.is_stackable``), as is a trial that several processes train. Trials
+    of one kind meet the same rungs. Models, tasks and data are told apart by the parts of the
+    trials' keys.
     """
     is_single = trial.resources.processes == 1
     if not is_single or not trial.parts or trial.budget.unit == "seconds":
         return None
-    if trial.recipe.compile != "off":
+    if not trial.recipe.is_stackable:
         return None
     return (
         *(trial.parts[part] for part in ("model", "task", "data")),

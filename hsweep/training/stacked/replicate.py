@@ -4,16 +4,19 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hsweep.design.trial import Assignment, Report
 from hsweep.seeding import derived_seed
+from hsweep.training.batches import num_examples
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.evaluation import Reporter
 from hsweep.training.opening import open_trial
 from hsweep.training.process_state import seed_all
+from hsweep.training.updates import figures_of
 from tasks.base import Batch
 
 
@@ -78,14 +81,20 @@ class Replicate:
         return self.batch
 
     def report(
-        self, unit: int, step: int, losses: Sequence[Tensor], make_room: Callable[[], None]
+        self,
+        unit: int,
+        step: int,
+        losses: Sequence[Tensor],
+        grad_norm: float,
+        make_room: Callable[[], None],
     ) -> Report:
         # The state of the random generator at a report is a function of the position.
         seed_all(derived_seed(self.trial.seeds.sampling, self.step))
         with self.clock.running():
             report = self._reporter.report(unit, step, losses, self.batch, make_room)
         notes = (self.state.take_note(unit), self._company(unit))
-        report = replace(report, note="; ".join(filter(None, notes)))
+        figures = self._figures(unit, step, grad_norm)
+        report = replace(report, note="; ".join(filter(None, notes)), **figures)
         if self._others:
             # What all hold is no measure of one: data and workspaces are common.
             report = replace(report, peak_memory_bytes=None)
@@ -93,6 +102,13 @@ class Replicate:
         self.sent_through, self.step = unit, step
         self.state.resume_clock()
         return report
+
+    def _figures(self, unit: int, step: int, grad_norm: float) -> dict[str, Any]:
+        recipe, history = self.trial.recipe, self.state.history
+        seconds = self.state.train_seconds - (history[-1].train_seconds if history else 0.0)
+        num_steps = self.trial.budget.amount * (step // unit)
+        examples = (step - self.step) * (num_examples(self.batch) or recipe.batch_size)
+        return figures_of(recipe.lr_at(step - 1, num_steps), grad_norm, examples, seconds)
 
     def _company(self, unit: int) -> str:
         """Return what the first report that is new to the record says of the other trials."""

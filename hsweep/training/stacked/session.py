@@ -188,7 +188,7 @@ class StackedSession:
                 members = [Member(each.model, each.state.optimizer) for each in group]
                 self._stack = Stack(members, group[0].data, group[0].autocast)
             stack = self._stack
-            losses = self._updated(stack, group, end)
+            losses, norms = self._updated(stack, group, end)
         except Exception as error:
             for each in list(self._replicates):
                 is_as_reported = self._is_untouched or each not in self._in_stack
@@ -198,14 +198,19 @@ class StackedSession:
         for number, each in enumerate(group):
             own = [row[number] for row in losses]
             try:
-                events.append((each.assignment, each.report(unit, end, own, stack.clear)))
+                report = each.report(unit, end, own, norms[number], stack.clear)
+                events.append((each.assignment, report))
             except Exception as error:
                 self._leave(each, _why(error), keep=False)
         return events
 
-    def _updated(self, stack: Stack, group: Sequence[Replicate], end: int) -> list[Tensor]:
-        """Update trials until so many updates are done, and return the losses of each, (K,)."""
+    def _updated(
+        self, stack: Stack, group: Sequence[Replicate], end: int
+    ) -> tuple[list[Tensor], list[float]]:
+        """Update trials until so many updates are done; return the losses of each, (K,), and the
+        norms of each trial's last gradient."""
         losses: list[Tensor] = []
+        norms: Tensor | None = None
         num_steps = self._budget.amount * self._steps_per_unit
         for each in group:
             each.model.train()
@@ -218,7 +223,7 @@ class StackedSession:
             started = time.perf_counter()
             losses.append(stack.gradients(batches))
             if self._recipe.clip_norm is not None:
-                stack.clip(self._recipe.clip_norm)
+                norms = stack.clip(self._recipe.clip_norm)
             self._is_untouched = False
             stack.update(self._recipe.lr_at(step, num_steps))
             taken = waited + time.perf_counter() - started
@@ -227,7 +232,7 @@ class StackedSession:
                 each.state.train_seconds += taken / len(group)
                 each.state.data_seconds += waited / len(group)
         stack.share_state()
-        return losses
+        return losses, (stack.norms() if norms is None else norms).tolist()
 
     def _verify(self, stack: Stack, group: Sequence[Replicate], batches: Sequence[Batch]) -> None:
         """Check, once, that trials are as they are separately, and that stacked is quicker.

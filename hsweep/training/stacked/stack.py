@@ -18,8 +18,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hsweep.training.batches import leaves, with_tensors
 from hsweep.training.memory import is_out_of_memory
-from hsweep.training.micro_batches import Autocast
 from hsweep.training.optimizers import step_at
+from hsweep.training.precision import Autocast
 from tasks.base import Batch, TaskData
 
 _LEAST_NORM: Final = 1e-6
@@ -105,13 +105,20 @@ class Stack:
         losses.sum().backward()  # type: ignore[no-untyped-call]
         return losses.detach()
 
-    def clip(self, most: float) -> None:
-        """Scale the gradient of every model whose norm is above ``most`` down to that norm."""
-        found = [rows.grad for rows in self._trained.values() if rows.grad is not None]
-        norms = [gradient.reshape(len(self._members), -1).norm(dim=1) for gradient in found]
-        factors = (most / (torch.stack(norms).norm(dim=0) + _LEAST_NORM)).clamp(max=1.0)
-        for gradient in found:
+    def norms(self) -> Tensor:
+        """Return the norm of each model's gradient, (K,)."""
+        parts = [each.reshape(len(self._members), -1).norm(dim=1) for each in self._gradients()]
+        found: Tensor = torch.stack(parts).norm(dim=0)
+        return found
+
+    def clip(self, most: float) -> Tensor:
+        """Scale the gradient of every model whose norm is above ``most`` down to that norm; return
+        the norms before, (K,)."""
+        norms = self.norms()
+        factors = (most / (norms + _LEAST_NORM)).clamp(max=1.0)
+        for gradient in self._gradients():
             gradient.mul_(factors.view(-1, *[1] * (gradient.ndim - 1)))
+        return norms
 
     def update(self, lr: float) -> None:
         step_at(self._optimizer, lr)
@@ -124,6 +131,9 @@ class Stack:
         """Return the gradient of one model by parameter, without those that take no part."""
         pairs = ((name, rows.grad) for name, rows in self._trained.items())
         return {name: gradient[number] for name, gradient in pairs if gradient is not None}
+
+    def _gradients(self) -> list[Tensor]:
+        return [rows.grad for rows in self._trained.values() if rows.grad is not None]
 
     def share_state(self) -> None:
         """Let the members' optimizers remember what they would after separate updates."""

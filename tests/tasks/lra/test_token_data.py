@@ -91,6 +91,17 @@ def test_accuracy_and_loss_are_those_of_the_answers() -> None:
     assert "test_accuracy" not in scores
 
 
+def test_label_smoothing_changes_the_loss_and_not_the_metrics() -> None:
+    model = MeanOfTokens(16, 2)
+    plain, smooth = TokenData(tensors(), 0, 2), TokenData(tensors(), 0, 2, label_smoothing=0.3)
+    tokens, labels = batch = next(iter(plain.batches(0)))
+    expected = nn.functional.cross_entropy(model(tokens), labels, label_smoothing=0.3)
+    assert smooth.loss(model, batch).item() == pytest.approx(expected.item())
+    assert plain.loss(model, batch).item() != pytest.approx(expected.item())
+    with torch.no_grad():
+        assert plain.evaluate(model) == smooth.evaluate(model)
+
+
 def test_an_epoch_may_be_a_number_of_batches() -> None:
     usual, own = TokenData(tensors(), 0, 2), TokenData(tensors(), 0, 2, steps_per_epoch=7)
     assert (usual.steps_per_epoch, own.steps_per_epoch) == (3, 7)

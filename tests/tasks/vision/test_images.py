@@ -1,3 +1,4 @@
+import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,11 @@ from task_contract import CPU, TaskContract, same
 from torch import Tensor, nn
 
 from tasks.base import DataError, Task
-from tasks.sampling import generator
+from tasks.global_rng import seeded_globals
+from tasks.sampling import generator, stream_seed
 from tasks.vision.image_data import ImageData, augmented, channel_statistics, held_out_rows, load
 from tasks.vision.images import Images
+from tasks.vision.mixing import timm_data
 
 
 def linear(task: Images) -> nn.Module:
@@ -224,6 +227,33 @@ class TestAugmentation:
         assert plain.loss(model, batch).item() != smooth.loss(model, batch).item()
         with torch.no_grad():
             assert plain.evaluate(model) == smooth.evaluate(model)
+
+
+class TestMixing:
+    def test_it_is_timms_drawn_anew_at_each_step_and_never_in_evaluation(self) -> None:
+        settings = {"max_train": 16, "max_validation": 8}
+        plain = Images(**settings)
+        mixing = {"mixup": 0.8, "cutmix": 1.0, "label_smoothing": 0.1}
+        mixed = opened(Images(**settings, **mixing), batch_size=4)
+        batches = list(itertools.islice(mixed.batches(0), 5))
+        assert same(list(itertools.islice(mixed.batches(3), 2)), batches[3:])
+        mix = timm_data().Mixup(0.8, 1.0, label_smoothing=0.1, num_classes=10)
+        for step, (images, labels) in enumerate(
+            itertools.islice(opened(plain, batch_size=4).batches(0), 5)
+        ):
+            with seeded_globals(stream_seed(2, step, 2)):
+                assert same(batches[step], mix(images, labels))
+        model = linear(plain).eval()
+        images, targets = batches[0]
+        assert targets.shape == (4, 10)
+        expected = nn.functional.cross_entropy(model(images), targets)
+        assert torch.equal(mixed.loss(model, batches[0]), expected)
+        with torch.no_grad():
+            assert mixed.evaluate(model) == opened(plain, batch_size=4).evaluate(model)
+
+    def test_it_needs_pairs(self) -> None:
+        with pytest.raises(ValueError, match="a batch must be even, not 3"):
+            opened(Images(max_train=16, mixup=0.8), batch_size=3)
 
 
 class TestMetrics:

@@ -1,0 +1,87 @@
+"""What a recipe asks for that a task, a model, a device or a library does not have."""
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final
+
+from hsweep.design.recipe import Recipe
+from hsweep.design.trial import Resources
+from hsweep.errors import UserError
+from hsweep.planning.content import content_hash
+from models.base import AnyModelConfig
+from tasks.base import Task
+
+_OF_TASKS: Final = ("label_smoothing", "mixup", "cutmix")
+"""Fields of a recipe that are settings of the task."""
+_OWN: Final = ("adamw", "sgd")
+
+
+def settled(task: Task, recipe: Recipe) -> tuple[Task, Recipe]:
+    """Return the task with the settings that the recipe has for it, and the recipe without them.
+
+    So it does not matter which of the two says them: it is the same trial.
+
+    Raises:
+        UserError: the task has no such setting.
+        ValueError: the task refuses the value.
+    """
+    given = {name: getattr(recipe, name) for name in _OF_TASKS}
+    given = {name: value for name, value in given.items() if value is not None}
+    if not given:
+        return task, recipe
+    has: list[str] = [field.name for field in fields(task)] if is_dataclass(task) else []
+    for name, value in given.items():
+        if name not in has:
+            raise UserError(
+                f"the recipe says {name}={value:g}, and the task {task.name!r} has no such "
+                f"setting; leave it out, or give the task's class a field {name!r} that it trains "
+                "by"
+            )
+    changed: Any = replace(task, **given)  # type: ignore[type-var]
+    return changed, replace(recipe, label_smoothing=None, mixup=None, cutmix=None)
+
+
+class RecipeChecks:
+    """Checks recipes, what is the same of two of them once."""
+
+    def __init__(self) -> None:
+        self._passed: set[tuple[str, ...]] = set()
+
+    def check(self, recipe: Recipe, model: AnyModelConfig, resources: Resources) -> None:
+        """Refuse a recipe that cannot be followed; torch is imported where that has to be tried.
+
+        Raises:
+            UserError: with what is missing.
+        """
+        if recipe.precision == "tf32" and not resources.gpus:
+            raise UserError(
+                "precision='tf32' is how CUDA devices multiply, and the trial trains on the CPU, "
+                "where it would be float32: set gpus=1, or precision='float32'"
+            )
+        if recipe.optimizer not in _OWN or recipe.optimizer_args:
+            asked: tuple[str, ...] = (recipe.optimizer, content_hash(recipe.optimizer_args))
+            if asked not in self._passed:
+                from hsweep.training.optimizer_check import check_optimizer
+
+                check_optimizer(recipe)
+                self._passed.add(asked)
+        if recipe.layer_decay is not None or recipe.channels_last:
+            asked = (content_hash(model), str(recipe.channels_last), str(recipe.layer_decay))
+            if asked not in self._passed:
+                _check_structure(recipe, model)
+                self._passed.add(asked)
+
+
+def _check_structure(recipe: Recipe, model: AnyModelConfig) -> None:
+    from hsweep.training.layers import layers_of
+    from hsweep.training.memory_format import has_images
+    from models.meta_build import without_numbers
+
+    with without_numbers():
+        built = model.build()
+    if recipe.layer_decay is not None:
+        layers_of(built)
+    if recipe.channels_last and not has_images(built):
+        raise UserError(
+            "channels_last is for models of images, and "
+            f"{type(model).__name__} has no convolution over two dimensions; leave it out"
+        )
