@@ -120,11 +120,8 @@ def test_sharded_weights_give_the_numbers_of_one_process_however_it_is_resumed(
     name: str, other: SecondProcess, tmp_path: Path
 ) -> None:
     made = pair(name, tmp_path / "data")
-    recipe = replace(
-        SGD,
-        **{"batch_size": 8, "optimizer": "adamw", "lr": 1e-3, "layer_decay": 0.8},
-        **{"accumulate": 2, "sharding": "full"},
-    )
+    recipe = replace(SGD, batch_size=8, optimizer="adamw", lr=1e-3, sharding="full")
+    recipe = replace(recipe, layer_decay=0.8, accumulate=2)
     trial = trial_of(made.task, made.model, recipe)
     alone = list(train(assignment_of(trial, tmp_path / "one", checkpoint_seconds=0.0), CPU))
     here = tmp_path / "two"
@@ -187,8 +184,10 @@ class SteepData(TinyData):
     def loss(self, model: nn.Module, batch: tuple[int, Tensor, Tensor]) -> Tensor:
         def steep(inputs: Tensor) -> Tensor:
             outputs: Tensor = model(inputs).float()
-            if batch[0] == 3 and distributed.get_rank() == self._task.rank:
-                outputs.register_hook(lambda each: each * each.new_tensor([1, 1, 1e36]))
+            rank = self._task.rank  # type: ignore[attr-defined]
+            if batch[0] == 3 and distributed.get_rank() == rank:
+                factors = outputs.new_tensor([1, 1, 1e36])
+                outputs.register_hook(lambda each: each * factors)  # type: ignore[no-untyped-call]
             return outputs
 
         # A part of the loss, so that no other gradient is too large.

@@ -305,7 +305,7 @@ class TestWhatPointsShare:
                 "training_code": training_code().digest,
             }
             data = trial.task.fingerprint()
-            parts = {name: content_hash(value) for name, value in identity.items()}
+            parts = {name: content_hash(value, for_key=True) for name, value in identity.items()}
             assert trial.parts == {**parts, "data": data, **code}
             assert trial.key == key_of(trial.parts)
             assert trial.counts == trial.model.counts()  # type: ignore[union-attr]
@@ -340,7 +340,9 @@ class TestWhatPointsShare:
         )
         trials = plan(sweep).trials
         assert len({trial.parts["recipe"] for trial in trials}) == 1000
-        assert all(trial.parts["recipe"] == content_hash(trial.recipe) for trial in trials)
+        assert all(
+            trial.parts["recipe"] == content_hash(trial.recipe, for_key=True) for trial in trials
+        )
 
 
 def fails(point: Point) -> Any:
