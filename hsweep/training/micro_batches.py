@@ -54,6 +54,9 @@ class Gradients:
     Attributes:
         at_once: examples that a process computes at once; None for all that it has of a batch.
         reduced: the same where memory did not suffice for what was asked for; None where it does.
+
+    Raises:
+        UserError: the model has batch norm, and what is asked for cannot be divided equally.
     """
 
     def __init__(
@@ -82,6 +85,12 @@ class Gradients:
         self._is_sharded = is_sharded
         self._has_statistics = has_batch_statistics(model)
         self._shares_statistics = self._has_statistics and self._world.size > 1
+        if self._shares_statistics and asked is not None and asked % self._world.size:
+            raise UserError(
+                f"the {asked} examples at once that accumulate asks for are not equally many in "
+                f"each of {self._world.size} processes, which batch norm needs for its statistics; "
+                "make batch_size / accumulate a multiple of the number of processes"
+            )
 
     def of(self, batch: Any, step: int) -> Tensor:
         """Leave the gradient of an update's batch in the parameters, and return the batch's loss.
@@ -93,7 +102,7 @@ class Gradients:
         Raises:
             DoesNotFitError: not even one example at once fits, or the batch cannot be cut.
             ValueError: the batch cannot be cut, and the recipe asks for its parts.
-            UserError: the model has batch norm, and a process has no example.
+            UserError: the model has batch norm, and a process has fewer parts than others.
         """
         if self.at_once is not None:
             check_divisible(self._division.data, batch)

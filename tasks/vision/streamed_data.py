@@ -143,9 +143,9 @@ class StreamedData:
             raise ValueError(f"start_step must be at least 0, not {start_step}")
         own = part_rows(self._batch_size, rank, size, paired=self._mix is not None)
         share = len(own) / self._batch_size
-        # All processes ask the model for something: one without an image for the last one's, which
-        # always has some.
-        own = own or part_rows(self._batch_size, size - 1, size, paired=self._mix is not None)
+        # All processes ask the model for something: one without an image for the first one's,
+        # which always has some.
+        own = own or part_rows(self._batch_size, 0, size, paired=self._mix is not None)
         return self._parts(start_step, own, share)
 
     def _parts(
@@ -317,7 +317,8 @@ def _hub_readers(task: StreamedImagesConfig, folder: Path | None) -> Readers:
 
 
 def part_rows(count: int, rank: int, size: int, *, paired: bool) -> list[int]:
-    """Return which of a batch's ``count`` examples are one process's.
+    """Return which of a batch's ``count`` examples are one process's: one in ``size``, so that
+    where all cut theirs into parts, a part of all of them is what it is for one process.
 
     Args:
         count: examples in the batch; even where they are paired.
@@ -326,8 +327,7 @@ def part_rows(count: int, rank: int, size: int, *, paired: bool) -> list[int]:
         paired: whether example i is mixed with example count - 1 - i, as timm's Mixup does it: both
             are then one process's, at such places that they are mixed again.
     """
-    units = count // 2 if paired else count
-    own = list(range(units * rank // size, units * (rank + 1) // size))
+    own = list(range(rank, count // 2 if paired else count, size))
     return own + [count - 1 - row for row in reversed(own)] if paired else own
 
 
