@@ -63,6 +63,8 @@ def plan(
     if power:
         show_power(prepared.plan, home, study_name, jumps, simulated, as_json)
         return
+    from hsweep.planning.devices import on_devices
+
     seconds = Calibration(home.calibration, hardware()).estimate(prepared.plan.trials)
     checked = None
     if check:
@@ -72,6 +74,7 @@ def plan(
         found: dict[str, Any] = {
             "estimated_seconds": seconds,
             "concerns": concerns_json(prepared.plan),
+            "devices": on_devices(prepared.plan.trials),
         }
         if checked is not None:
             found["checked"] = checked.to_json()
@@ -90,6 +93,7 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     from hsweep.design.labels import point_label, processes_line, varying_axes
     from hsweep.design.trial import cost_columns
     from hsweep.planning.answerable import analysable
+    from hsweep.planning.devices import on_devices
     from hsweep.planning.weights import planned_weights
     from hsweep.running.progress import duration
 
@@ -121,6 +125,16 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     )
     if line := processes_line(trial.resources.processes for trial in plan.trials):
         console.print(line)
+    if large := on_devices(plan.trials):
+        one, several, sharded = large["each"]
+        flops = [quantity(each["flops_per_step"], "FLOPs") for each in (one, several)]
+        console.print(
+            f"the largest trial ({point_label(large['point'], axes)}) needs about "
+            f"{quantity(one['memory_bytes'], 'B')} on one device ({flops[0]} a step), "
+            f"{quantity(several['memory_bytes'], 'B')} on each of {several['devices']} "
+            f"({flops[1]}; --set gpus={several['devices']}), and "
+            f'{quantity(sharded["memory_bytes"], "B")} on each with Recipe(sharding="full")'
+        )
     weights = planned_weights(plan.sweep, plan.trials)
     if weights is not None:
         size = "not known" if weights["bytes"] is None else quantity(weights["bytes"], "B")

@@ -18,6 +18,7 @@ from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.code import Code, code_of, code_of_script, named_code
 from hsweep.planning.commands import check_commands
 from hsweep.planning.content import content_hash, describe
+from hsweep.planning.devices import training_memory
 from hsweep.planning.identity import Accepted, key_of, own_parts_of, parts_of
 from hsweep.planning.options import Limits
 from hsweep.planning.recipes import RecipeChecks, settled
@@ -35,7 +36,7 @@ from hsweep.planning.user_code import (
 from hsweep.planning.weights import check_can_be_kept, planned_weights
 from hsweep.seeding import Seeds, replicate_seeds
 from models.base import AnyModelConfig, Counts, ModelConfig
-from models.counts import checked_build, counts_of, train_memory_bytes
+from models.counts import checked_build, counts_of
 from tasks.base import DataError, Learnable
 
 _UNLIMITED: Final = Limits()
@@ -293,15 +294,8 @@ class Planner:
             self._with_loadable_weights.add(type(model))
         if too_few := called("task", lambda: too_few_tokens(task, model)):
             raise ImpossiblePointError(too_few)
-        memory = train_memory_bytes(
-            counts,
-            batch_size=recipe.at_once or recipe.batch_size,
-            optimizer=recipe.optimizer,
-            precision=recipe.precision,
-            averaged=recipe.ema is not None,
-            processes=resources.processes,
-            is_sharded=recipe.sharding == "full",
-        )
+        is_sharded = recipe.sharding == "full"
+        memory = training_memory(counts, recipe, resources.processes, is_sharded=is_sharded)
         return _Asked(task, model, recipe, resources, counts, memory)
 
     def _asked_of_own(self, point: Point) -> "_Asked":
