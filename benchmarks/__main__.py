@@ -24,6 +24,7 @@ SPEED = (
     "stacked",
     "process",
     "own",
+    "processes",
 )
 
 

@@ -6,8 +6,9 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from hsweep.command_line import command
 from hsweep.errors import UserError, told
 from hsweep.files import replacing
 from hsweep.paths import Home
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from hsweep.record.rows import TrialRow
     from hsweep.record.study import Study as Record
-
-_MOST_NAMED: Final = 5
 
 
 def load(name: str, home: str | Path | None = None) -> "Study":
@@ -53,28 +52,16 @@ class Study:
         """The study's name."""
         return self._record.name
 
-    def trial(self, key: str) -> "Trial":
-        """Return the trial whose key begins with ``key``.
+    def trial(self, name: str) -> "Trial":
+        """Return the trial with this key, or the beginning of one, or called so in tables
+        (``heads=2 #0``).
 
         Raises:
-            UserError: none or several do.
+            UserError: there is none, or there are several.
         """
-        with self._record.journal() as journal:
-            rows = journal.trials(orphaned=True)
-        found = [row for row in rows if key and row.key.startswith(key)]
-        if len(found) == 1:
-            return Trial(self._record, found[0])
-        if found:
-            some = ", ".join(row.key for row in found[:_MOST_NAMED])
-            raise UserError(
-                f"a trial is named by the beginning of its key, and {key!r} begins {len(found)} of "
-                f"them: {some}{', ...' if len(found) > _MOST_NAMED else ''}; give more of it"
-            )
-        raise UserError(
-            f"no trial of {self.name!r} has a key that begins with {key!r}; `hsweep show "
-            f"{self.name} --json` lists the keys of all, `hsweep show {self.name}` those whose "
-            "weights are kept"
-        )
+        from hsweep.record.trial_names import trial_named
+
+        return Trial(self._record, trial_named(self._record, name, orphaned=True))
 
 
 class Trial:
@@ -137,10 +124,12 @@ class Trial:
 
         with self._weights() as (file, header):
             if "model" not in header:
+                home = self._study.paths.home
+                writing = command("model", self._study.name, self.key, "--out", "FOLDER", home=home)
                 raise UserError(
                     f"trial {self.key} was trained by a function of your own, so how its model is "
-                    f"built is not known here; `hsweep model {self._study.name} {self.key} --out "
-                    "FOLDER`, or save_weights(FOLDER), writes the files of its last checkpoint"
+                    f"built is not known here; `{writing}`, or save_weights(FOLDER), writes the "
+                    "files of its last checkpoint"
                 )
             config, changed = self._configuration(header)
             what = f" (changed since: {changed})" if changed else ""

@@ -24,7 +24,7 @@ _SHORT: Final = 9
 
 @click.command()
 @study_argument
-@click.argument("key", metavar="TRIAL")
+@click.argument("trial_name", metavar="TRIAL")
 @click.option(
     "--out",
     metavar="FILE",
@@ -34,15 +34,17 @@ _SHORT: Final = 9
 )
 @click.option("--force", is_flag=True, help="Replace what is there.")
 @home_option
-def model(study_name: str, key: str, out: Path, force: bool, home: Home) -> None:
-    """Write the final weights of TRIAL, the beginning of a key, of STUDY to a file.
+def model(study_name: str, trial_name: str, out: Path, force: bool, home: Home) -> None:
+    """Write the final weights of TRIAL of STUDY to a file.
+
+    TRIAL is the beginning of a key, or the trial as tables name it: "heads=2 #0".
 
     A study keeps them where its sweep says keep="best" or "last", or --set keep=best is given. In
     Python, hsweep.load(STUDY).trial(TRIAL).load_model() returns the model.
     """
     from hsweep.notebook import load
 
-    trial = load(study_name, home.root).trial(key)
+    trial = load(study_name, home.root).trial(trial_name)
     trial.save_weights(out, replace=force)
     click.echo(f"{out}: weights of trial {trial.key} ({dict(trial.point)}, {trial.value})")
 

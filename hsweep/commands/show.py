@@ -12,8 +12,6 @@ from hsweep.commands.options import home_option, json_option, study_argument
 from hsweep.commands.output import console_for, minute, print_json, table_of
 from hsweep.commands.show_trial import (
     folders_line,
-    key_of_trial,
-    labels_of,
     places_of,
     show_trial,
 )
@@ -55,7 +53,9 @@ def show(
     study = Study.open(home, study_name)
     console = console_for(as_json=as_json)
     if trial is not None:
-        key = key_of_trial(study, trial)
+        from hsweep.record.trial_names import trial_named
+
+        key = trial_named(study, trial).key
         (row,) = (each for each in _trials_list(study) if each["key"] == key)
         failures = [each for each in _failed_attempts(study) if each["key"] == key]
         if as_json:
@@ -91,6 +91,8 @@ def _trials_list(study: "Study") -> list[dict[str, Any]]:
 
 def _failed_attempts(study: "Study") -> list[dict[str, Any]]:
     """Return the failed attempts of a study's trials in the order they were recorded."""
+    from hsweep.record.trial_names import labels_of
+
     with study.journal() as journal, journal.snapshot():
         labels = labels_of(journal.trials())
         entries = list(journal.errors())

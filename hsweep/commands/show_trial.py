@@ -6,40 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hsweep.errors import UserError, shown
-
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hsweep.record.rows import TrialRow
     from hsweep.record.study import Study
-
-
-def labels_of(rows: Sequence["TrialRow"]) -> dict[str, str]:
-    """Return trials in words, by key: ``heads=2 #0``."""
-    from hsweep.design.labels import point_label, varying_axes
-
-    varying = varying_axes(rows)
-    return {row.key: f"{point_label(row.point, varying)} #{row.replicate}" for row in rows}
-
-
-def key_of_trial(study: "Study", name: str) -> str:
-    """Return the key of the trial with this key, or the beginning of one, or these words.
-
-    Raises:
-        UserError: there is no such trial, or there are several.
-    """
-    with study.journal() as journal:
-        labels = labels_of(journal.trials())
-    found = [key for key, label in labels.items() if name == label or key.startswith(name)]
-    if len(found) != 1 or not name:
-        number = f"{len(found)} trials of {study.name} are" if found else "no trial is"
-        key, label = next(iter(labels.items()), ("t0123", "heads=2 #0"))
-        raise UserError(
-            f"{number} called {shown(name)}; a trial is named by its key, or as tables name it and "
-            f"its seed: {key!r} or {label!r}"
-        )
-    return found[0]
 
 
 def places_of(study: "Study", key: str) -> dict[str, str]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from hsweep.design.budget import Budget
-from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.planning.content import content_hash
@@ -21,7 +20,7 @@ _GOES_ON = (TrialStatus.FINISHED, TrialStatus.PLANNED, TrialStatus.RUNNING)
 _STAYS = (TrialStatus.DIVERGED, TrialStatus.STOPPED_EARLY)
 
 
-def _obstacle(before: Budget, after: Budget, recipe: Recipe) -> str:
+def _obstacle(before: Budget, after: Budget, trial: Trial) -> str:
     """Return why a trial with the budget ``after`` cannot go on from one with ``before``; empty if
     it can."""
     if before.unit != after.unit:
@@ -30,8 +29,10 @@ def _obstacle(before: Budget, after: Budget, recipe: Recipe) -> str:
         return "a shorter training is not cut out of a longer one, whose last report came later"
     if after.unit == "seconds":
         return "how many updates a second holds depends on the machine"
-    if recipe.length_dependence:
-        return recipe.length_dependence
+    if trial.model is None:
+        return "one's own training knows its budget, and may train otherwise from the start"
+    if trial.recipe.length_dependence:
+        return trial.recipe.length_dependence
     if before.report_every != after.report_every:
         return (
             f"reports every {after.report_every} {after.unit} instead of every "
@@ -109,7 +110,7 @@ class BudgetHistory:
         why = ""
         usable = []
         for budget, row in same:
-            why = _obstacle(budget, trial.budget, trial.recipe)
+            why = _obstacle(budget, trial.budget, trial)
             if not why:
                 usable.append(row)
         if not usable:

@@ -11,7 +11,7 @@ others, and all repeat the batch in smaller parts; a loss may call the model in 
 as it likes; parameters may be left out by one process and not by another.
 """
 
-import pickle
+import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
@@ -106,30 +106,32 @@ def evaluation_share(world: World) -> Share | None:
 def from_rank_0(world: World, make: Callable[[], Result]) -> Result:
     """Return what ``make`` returns in rank 0, in every process; the others do not call it.
 
+    It is made of tensors, numbers, texts and collections of them.
+
     Raises:
         StorageError: rank 0 raised it.
     """
     group = world.agreements
     if group is None:
         return make()
-    found: Any = None
+    content, found = io.BytesIO(), dict[str, Any]()
     if world.rank == 0:
         try:
-            found = make()
+            found = {"made": make()}
         except StorageError as error:
-            found = error
-    content = pickle.dumps(found) if world.rank == 0 else b""
-    size = torch.tensor([len(content)])
+            found = {"error": str(error)}
+        torch.save(found, content)
+    size = torch.tensor([content.tell()])
     group.broadcast(size, 0).wait()
     sent = torch.empty(int(size), dtype=torch.uint8)
-    if content:
-        sent.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+    if world.rank == 0:
+        sent.copy_(torch.frombuffer(content.getbuffer(), dtype=torch.uint8))
     group.broadcast(sent, 0).wait()
     if world.rank:
-        found = pickle.loads(sent.numpy().tobytes())
-    if isinstance(found, StorageError):
-        raise found
-    result: Result = found
+        found = torch.load(io.BytesIO(sent.numpy().tobytes()), weights_only=True)
+    if "error" in found:
+        raise StorageError(found["error"])
+    result: Result = found["made"]
     return result
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import torch
 from torch import Tensor
@@ -197,7 +197,9 @@ class _Loop:
 
     def _of_rank_0(self, report: Report) -> Report:
         # Times differ between processes; what follows from a report must not.
-        return from_rank_0(self._world, lambda: report)
+        if self._world.size == 1:
+            return report
+        return Report(**from_rank_0(self._world, lambda: asdict(report)))
 
     def _updated_until(self, unit: int) -> list[Tensor]:
         """Update the model until a unit of the budget is done; return the updates' losses."""

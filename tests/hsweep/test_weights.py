@@ -412,8 +412,8 @@ class TestCommand:
         new = tmp_path / "other"
         for trial, place, words in (
             (keys[best], out, "exists; give another name, or --force"),
-            ("t", new, "begins 3 of them"),
-            ("x", new, "no trial of 'demo' has a key that begins with 'x'"),
+            ("t", new, "3 trials of demo are ("),
+            ("x", new, "no trial is called 'x'"),
             (keys[3 - best % 2], new, "keep='best', and this trial is not the best"),
         ):
             refused = hsweep("model", "demo", trial, "--out", place, *at)

@@ -1,0 +1,45 @@
+"""What trials are called by people: their key, the beginning of it, or their shape and seed."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from hsweep.design.labels import point_label, varying_axes
+from hsweep.errors import UserError, shown
+from hsweep.record.rows import TrialRow
+
+if TYPE_CHECKING:
+    from hsweep.record.study import Study
+
+_MOST_NAMED: Final = 5
+
+
+def labels_of(rows: Sequence[TrialRow]) -> dict[str, str]:
+    """Return trials in words, by key: ``heads=2 #0``."""
+    varying = varying_axes(rows)
+    return {row.key: f"{point_label(row.point, varying)} #{row.replicate}" for row in rows}
+
+
+def trial_named(study: "Study", name: str, *, orphaned: bool = False) -> TrialRow:
+    """Return the trial with this key, or the beginning of one, or these words; if ``orphaned``,
+    also one that is no longer part of the study.
+
+    Raises:
+        UserError: there is no such trial, or there are several.
+    """
+    with study.journal() as journal:
+        rows = journal.trials(orphaned=orphaned)
+    labels = labels_of(rows)
+    found = [row for row in rows if name == labels[row.key]]
+    found = found or [row for row in rows if name and row.key.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    some = ", ".join(row.key for row in found[:_MOST_NAMED])
+    several = (
+        f"{len(found)} trials of {study.name} are ({some}{', ...' * (len(found) > _MOST_NAMED)})"
+    )
+    key, label = next(iter(labels.items()), ("t0123", "heads=2 #0"))
+    raise UserError(
+        f"{several if found else 'no trial is'} called {shown(name)}; a trial is "
+        f"named by the beginning of its key, or as tables name it and its seed: {key!r} or "
+        f"{label!r}"
+    )
