@@ -39,9 +39,7 @@ class Updates:
 
     def gradient_norm(self) -> float:
         """Return the norm of the last update's gradient, before it was clipped."""
-        norm: Any = norm_of(self._parameters) if self._norm is None else self._norm
-        # Of sharded weights each process has its share of the squares.
-        return float(norm.full_tensor() if self._state.is_sharded else norm)
+        return float(norm_of(self._parameters) if self._norm is None else self._norm)
 
     def figures(
         self, count: int, batch_size: int, started: float, clock: Callable[[], float]

@@ -20,9 +20,12 @@ from hsweep.design.budget import Budget
 from hsweep.design.trial import OutOfMemory, Report, Trial
 from hsweep.errors import UserError
 from hsweep.paths import weights_file
+from hsweep.training.division import Division
+from hsweep.training.layers import layers_of
 from hsweep.training.opening import data_of
 from hsweep.training.sharding import blocks, shard
 from hsweep.training.train import train
+from hsweep.training.world import World
 from models.base import PARAM_GROUPS, Counts
 from tasks.vision.images import Images
 
@@ -228,6 +231,32 @@ def test_blocks_are_sharded_one_by_one_and_a_share_is_held_of_each_weight(
         assert isinstance(parameter, DTensor)
         assert parameter.shape == whole[name]
         assert parameter.to_local().numel() <= -(-whole[name][0] // 2) * whole[name][1:].numel()
+
+
+def test_blocks_whose_weights_are_sharded_are_the_layers_that_they_were(
+    other: SecondProcess,
+) -> None:
+    """Rank 0's half alone."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(Block(), Block()), nn.Linear(4, 2))
+    layers = layers_of(model)
+    assert max(layers.values()) == 3
+    shard(model, CPU, other.world)
+    assert layers_of(model) == layers
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+
+@pytest.mark.parametrize("name", ["streamed", "images-vit"])
+def test_a_batch_has_the_examples_of_all_processes(name: str, cache: Path, tmp_path: Path) -> None:
+    made = pair(name, tmp_path / "data")
+    data = data_of(trial_of(made.task, made.model), CPU)
+    for rank in (0, 1):
+        division = Division(data, SGD.batch_size, World(rank, 2))
+        assert division.num_examples(next(division.batches(0))) == SGD.batch_size
 
 
 @dataclass(frozen=True)
