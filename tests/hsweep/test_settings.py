@@ -120,7 +120,7 @@ class TestWhatARecipeRefuses:
             ("lr", math.nan),
             ("batch_size", 0),
             ("batch_size", 2.5),
-            ("optimizer", "adam"),
+            ("optimizer", 3),
             ("betas", (0.9, 1.0)),
             ("betas", (-0.1, 0.9)),
             ("weight_decay", -0.1),
@@ -130,7 +130,7 @@ class TestWhatARecipeRefuses:
             ("schedule", "step"),
             ("min_lr", -1.0),
             ("clip_norm", 0.0),
-            ("precision", "float16"),
+            ("precision", "float8"),
         ],
     )
     def test_a_value_out_of_range_is_named(self, field: str, value: object) -> None:
