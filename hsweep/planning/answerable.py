@@ -110,10 +110,11 @@ _weak = functools.partial(Concern, "weak")
 def _of_the_metric(plan: Plan) -> Iterator[Concern]:
     sweep, question = plan.sweep, plan.sweep.question
     metric = _deciding_metric(plan)
+    declares = "the task declares" if sweep.train is None else "metrics=, or else the goal, says"
     is_odd = metric is not None and metric.goal != sweep.goal
     if metric is not None and is_odd:
         yield _impossible(
-            f"the sweep's goal is {sweep.goal!r}, and the task declares {metric.goal!r} for "
+            f"the sweep's goal is {sweep.goal!r}, and {declares} {metric.goal!r} for "
             f"{metric.name!r}",
             f"set goal={metric.goal!r}",
         )
@@ -129,8 +130,8 @@ def _of_the_metric(plan: Plan) -> Iterator[Concern]:
         is_odd = True
         fitting = "'error' or 'loss'" if metric.scale == "count" else repr(metric.scale)
         yield _impossible(
-            f"the question's scale is {question.scale!r}, and the task declares "
-            f"{metric.scale!r} for {metric.name!r}",
+            f"the question's scale is {question.scale!r}, and {declares} {metric.scale!r} for "
+            f"{metric.name!r}",
             f"set the question's scale to {fitting}",
         )
     needed = "max" if question.scale == "accuracy" else "min"
