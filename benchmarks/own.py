@@ -1,7 +1,6 @@
 """What a trial of a user's own function costs beside calling the function."""
 
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,9 +17,9 @@ from benchmarks.pairs import (
     measured,
     show,
 )
+from benchmarks.studies import ends_in, log_of, reports_in
 
 SWEEP: Final = Path(__file__).with_name("own_sweep.py")
-STUDY: Final = "own"
 TRIAL_SECONDS: Final = 10.0
 UNITS: Final = 100
 REPORTS: Final = 10_000
@@ -87,26 +86,6 @@ def _rate(runner: str, reports: int) -> float:
 def _ends(runner: str, settings: Sequence[str]) -> tuple[list[float], list[float]]:
     """Run the study in a process of its own, one trial at a time; return when trials ended and when
     reports were recorded, s."""
-    from hsweep.record.journal import Journal
-
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        home = Path(folder) / "home"
-        options = [text for setting in settings for text in ("--set", setting)]
-        if runner == "ray":
-            options += ["--max-concurrent", "1"]
-        in_process(
-            [
-                *("-m", "hsweep", "run", str(SWEEP), "--home", str(home), "--study", STUDY),
-                *("--no-reuse", "--runner", runner, *options),
-            ],
-            variables={"OMP_NUM_THREADS": "1"},
-        )
-        with Journal(home / "studies" / STUDY / "journal.db", read_only=True) as journal:
-            entries = list(journal.log())
-    reported = [entry.time for entry in entries if entry.kind == "report"]
-    finished = [
-        entry.time
-        for entry in entries
-        if entry.kind == "status" and entry.payload["status"] == "finished"
-    ]
-    return finished, reported
+    options = ["--runner", runner, *(["--max-concurrent", "1"] if runner == "ray" else [])]
+    log = log_of(SWEEP, settings, options, {"OMP_NUM_THREADS": "1"})
+    return ends_in(log), [entry.time for entry in reports_in(log)]

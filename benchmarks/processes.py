@@ -4,7 +4,6 @@ Both train the same trials of a study on Ray, with the same batches, evaluations
 cores. The second trial is timed, from the end of the first, when the processes are there and warm.
 """
 
-import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,14 +14,13 @@ from benchmarks.pairs import (
     Quantity,
     conclude,
     environment,
-    in_process,
     in_turn,
     measured,
     show,
 )
+from benchmarks.studies import ends_in, log_of, reports_in
 
 SWEEP: Final = Path(__file__).with_name("processes_sweep.py")
-STUDY: Final = "processes"
 MODELS: Final = ("vit", "gpt2")
 TRIAL_SECONDS: Final = 10.0
 PROBED: Final = 40
@@ -77,27 +75,10 @@ def _compared(model: str, pairs: int, *, quick: bool) -> tuple[Pairing, Quantity
 
 def _trained(model: str, updates: int, processes: int) -> _Trial:
     """Run the study in a process of its own, one trial at a time."""
-    from hsweep.record.journal import Journal
-
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        home = Path(folder) / "home"
-        settings = (
-            *(f"model={model}", f"steps={updates}", f"report_every={max(1, updates // 4)}"),
-            *(f"processes={processes}", f"cpus={2 // processes}"),
-        )
-        in_process(
-            [
-                *("-m", "hsweep", "run", str(SWEEP), "--home", str(home), "--study", STUDY),
-                *("--no-reuse", "--no-check", "--max-concurrent", "1"),
-                *(text for setting in settings for text in ("--set", setting)),
-            ]
-        )
-        with Journal(home / "studies" / STUDY / "journal.db", read_only=True) as journal:
-            entries = list(journal.log())
-    ends = [
-        entry.time
-        for entry in entries
-        if entry.kind == "status" and entry.payload["status"] == "finished"
-    ]
-    reports = [entry.payload for entry in entries if entry.kind == "report"]
-    return _Trial(ends[1] - ends[0], reports[-1]["metrics"]["train_loss"])
+    settings = (
+        *(f"model={model}", f"steps={updates}", f"report_every={max(1, updates // 4)}"),
+        *(f"processes={processes}", f"cpus={2 // processes}"),
+    )
+    log = log_of(SWEEP, settings, ("--no-check", "--max-concurrent", "1"))
+    first, second = ends_in(log)
+    return _Trial(second - first, reports_in(log)[-1].payload["metrics"]["train_loss"])

@@ -98,12 +98,9 @@ def _may_have_weights(study: "Study") -> bool:
 
 
 def _named(rows: "Sequence[TrialRow]", kept: "Kept") -> str:
-    from hsweep.design.labels import point_label, varying_axes
+    from hsweep.record.trial_names import labels_of
 
-    varying = varying_axes([*kept.trials, *kept.missing])
-    named = [
-        f"{row.key[:_SHORT]} ({point_label(row.point, varying)} #{row.replicate})"
-        for row in rows[:_MOST_NAMED]
-    ]
+    labels = labels_of([*kept.trials, *kept.missing])
+    named = [f"{row.key[:_SHORT]} ({labels[row.key]})" for row in rows[:_MOST_NAMED]]
     more = len(rows) - len(named)
     return ", ".join([*named, *([f"and {more} more"] if more else [])])

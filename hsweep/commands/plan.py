@@ -63,14 +63,14 @@ def plan(
     if power:
         show_power(prepared.plan, home, study_name, jumps, simulated, as_json)
         return
-    from hsweep.planning.devices import on_devices
-
     seconds = Calibration(home.calibration, hardware()).estimate(prepared.plan.trials)
     checked = None
     if check:
         refuse_unread_data(prepared.plan)
         checked = check_trials(prepared.plan.trials)
     if as_json:
+        from hsweep.planning.devices import on_devices
+
         found: dict[str, Any] = {
             "estimated_seconds": seconds,
             "concerns": concerns_json(prepared.plan),
