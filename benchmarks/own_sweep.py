@@ -22,7 +22,11 @@ _WIDTH = 192
 
 
 def train(point: Point, run: Run) -> None:
-    """Report every unit; where there is something to compute, each tenth with a checkpoint."""
+    """Report every unit; where there is something to compute, each tenth with a checkpoint.
+
+    The metric ``own_seconds`` is what has passed since the beginning, outside the reports.
+    """
+    own_seconds, goes_on = 0.0, time.perf_counter()
     generator = torch.Generator().manual_seed(run.seeds.init)
     weights = torch.randn(_WIDTH, _WIDTH, generator=generator)
     values = torch.randn(_WIDTH, _WIDTH, generator=generator)
@@ -35,7 +39,10 @@ def train(point: Point, run: Run) -> None:
         if point.updates and unit % CHECKPOINT_EVERY == 0:
             torch.save({"weights": weights, "values": values}, folder / "state.pt")
             checkpoint = folder
-        run.report(unit, checkpoint=checkpoint, loss=float(values[0, 0]) + 2)
+        loss = float(values[0, 0]) + 2
+        own_seconds += time.perf_counter() - goes_on
+        run.report(unit, checkpoint=checkpoint, loss=loss, own_seconds=own_seconds)
+        goes_on = time.perf_counter()
 
 
 SWEEP = Sweep(

@@ -55,14 +55,19 @@ class TrialActor(tune.Trainable):
         is_several = first.trial.num_ranks > 1
         self._peers = Peers(first.resources, open_session) if is_several else None
         self._queue = WorkerQueue(self._open, self._ended_if_it_hangs)
-        self._queue.give(config[START].assignments)
+        self._take(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         # What went wrong with keeping the trials before is no failure of these.
         with contextlib.suppress(Exception):
             self.cleanup()
-        self._queue.give(new_config[START].assignments)
+        self._take(new_config)
         return True
+
+    def _take(self, config: dict[str, Any]) -> None:
+        self._queue.give(config[START].assignments)
+        # Tune adds it to everything this process returns, with each assignment in it.
+        self.config = {}
 
     def step(self) -> dict[str, Any]:
         """Return what happened to the trials since the last time, as soon as there is something,

@@ -15,4 +15,6 @@ def test_every_row_is_measured() -> None:
     found = json.loads(result.stdout.strip().splitlines()[-1])
     assert found["benchmark"] == "own"
     assert [row["ours"].split(",")[0] for row in found["pairings"]] == ["as a trial"]
-    assert [row["name"].split(", ")[-1] for row in found["quantities"]] == ["ray", "inline"]
+    rest, *rates = found["quantities"]
+    assert 0 < rest["value"]
+    assert [row["name"].split(", ")[-1] for row in rates] == ["ray", "inline"]

@@ -86,12 +86,11 @@ def main() -> None:
 
 def _end_all(mark: str, pipe: int, since: int, *, with_helpers: bool) -> None:
     """Kill the processes with the mark or the pipe, until there are none."""
-    marked = f"{MARK_VARIABLE}={mark}".encode()
     link = _link(f"/proc/self/fd/{pipe}")
     found: set[int] = set()
     deadline = time.monotonic() + _ENDING_SECONDS
     while True:
-        before, found = found, _found(marked, link, since, with_helpers=with_helpers)
+        before, found = found, _found(mark, link, since, with_helpers=with_helpers)
         if not found:
             return
         # Seen once it may be a program of the worker's own, about to begin.
@@ -103,9 +102,10 @@ def _end_all(mark: str, pipe: int, since: int, *, with_helpers: bool) -> None:
         time.sleep(_AGAIN_SECONDS)
 
 
-def _found(marked: bytes, link: str, since: int, *, with_helpers: bool) -> set[int]:
+def _found(mark: str, link: str, since: int, *, with_helpers: bool) -> set[int]:
     """Return the processes of the function; ``since`` spares looking into older ones."""
     found = set()
+    marked = f"{MARK_VARIABLE}={mark}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         pid = int(process.name)
         # Another user's, or it has ended meanwhile.
@@ -115,6 +115,8 @@ def _found(marked: bytes, link: str, since: int, *, with_helpers: bool) -> set[i
             is_its = marked in (process / "environ").read_bytes().split(b"\0")
             if is_its or any(_link(str(each)) == link for each in (process / "fd").iterdir()):
                 command = (process / "cmdline").read_bytes()
+                if mark.encode() in command:
+                    continue  # the watcher, whose standard input is the other end of the pipe
                 if with_helpers or not any(name in command for name in _HELPERS):
                     found.add(pid)
     return found
