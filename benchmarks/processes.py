@@ -76,7 +76,7 @@ def _compared(model: str, pairs: int, *, quick: bool) -> tuple[Pairing, Quantity
 def _trained(model: str, updates: int, processes: int) -> _Trial:
     """Run the study in a process of its own, one trial at a time."""
     settings = (
-        *(f"model={model}", f"steps={updates}", f"report_every={max(1, updates // 4)}"),
+        *(f"model={model}", f"steps={updates}", f"report_every={updates}"),
         *(f"processes={processes}", f"cpus={2 // processes}"),
     )
     log = log_of(SWEEP, settings, ("--no-check", "--max-concurrent", "1"))
