@@ -46,7 +46,8 @@ def model(study_name: str, trial_name: str, out: Path, force: bool, home: Home) 
 
     trial = load(study_name, home.root).trial(trial_name)
     trial.save_weights(out, replace=force)
-    click.echo(f"{out}: weights of trial {trial.key} ({dict(trial.point)}, {trial.value})")
+    what = "files of the last checkpoint" if out.is_dir() else "weights"
+    click.echo(f"{out}: {what} of trial {trial.key} ({dict(trial.point)}, {trial.value})")
 
 
 def weights_json(study: "Study", journal: "Journal") -> dict[str, Any]:

@@ -138,9 +138,9 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     weights = planned_weights(plan.sweep, plan.trials)
     if weights is not None:
         size = "not known" if weights["bytes"] is None else quantity(weights["bytes"], "B")
+        trials = f"{weights['trials']} trial{'' if weights['trials'] == 1 else 's'}"
         console.print(
-            f"weights kept: those of {weights['trials']} trials at most, {size} on disk "
-            f"(keep={weights['keep']})"
+            f"weights kept: those of {trials} at most, {size} on disk (keep={weights['keep']})"
         )
     if seconds is not None:
         console.print(f"about {duration(seconds)} of training in all, by what was measured here")

@@ -136,7 +136,10 @@ def remarks(ends: Iterable[TrialEnd]) -> list[Remark]:
     for end in ends:
         for note in dict.fromkeys(end.notes):
             groups.setdefault(f"with the note “{note}”", []).append(end)
-    found += [Remark(what, len(group), _shapes(group)) for what, group in groups.items() if group]
+    for what, group in groups.items():
+        if group:
+            which = "all of them" if len(group) == len(ends) > 1 else _shapes(group)
+            found.append(Remark(what, len(group), which))
     return found
 
 

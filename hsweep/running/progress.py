@@ -69,6 +69,7 @@ class Progress:
         self._seen: set[str] = set()
         self._tried_again: set[str] = set()
         self._micro_batches: dict[str, int | None] = {}
+        self._noted: set[str] = set()
 
     @contextmanager
     def showing(self) -> Iterator[None]:
@@ -105,7 +106,9 @@ class Progress:
             self._micro_batches[trial.key] = report.micro_batch
             if report.micro_batch is not None:
                 self._line(trial, f"computes {report.micro_batch} examples at once: memory")
-        if report.note:
+        # What is noted of many trials is shown once, and counted at the end.
+        if report.note and report.note not in self._noted:
+            self._noted.add(report.note)
             self._line(trial, report.note)
 
     def ended(self, trial: Trial, status: TrialStatus, reason: str) -> None:

@@ -70,6 +70,16 @@ class TestRemarks:
             "1 with the note “the checkpoint was damaged”: width=5",
         ]
 
+    def test_what_is_noted_of_every_trial_names_none(self) -> None:
+        noted = [
+            end
+            for at in (1, 2)
+            for end in ends(f"heads={at}", "finished", "finished", notes=("by 2 processes",))
+        ]
+        assert [each.line for each in remarks(noted)] == [
+            "4 with the note “by 2 processes”: all of them"
+        ]
+
     def test_many_shapes_and_reasons_are_counted_not_listed(self) -> None:
         lost = [
             end

@@ -255,7 +255,9 @@ def test_parts_of_a_batch_and_remarks_are_told_once(tmp_path: Path) -> None:
             trial = planned(SWEEP)[0]
             parts = Report(1, 4, {"nmse": 0.5}, 1.0, is_last=False, micro_batch=2)
             progress.reported(trial, parts)
-            progress.reported(trial, replace(parts, unit=2, note="the checkpoint was damaged"))
+            noted = replace(parts, unit=2, note="the checkpoint was damaged")
+            progress.reported(trial, noted)
+            progress.reported(planned(SWEEP)[1], replace(noted, micro_batch=None))
     assert [line.rstrip() for line in shown.export_text().splitlines()] == [
         "[0/3] width=1 #0  computes 2 examples at once: memory",
         "[0/3] width=1 #0  the checkpoint was damaged",

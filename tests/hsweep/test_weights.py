@@ -454,7 +454,7 @@ class TestPlan:
         # A width has 6 parameters of 4 bytes for each unit.
         kept = "weights kept: those of {} at most, {} B on disk (keep={})"
         assert kept.format("6 trials", 288, "last") in hsweep(*plan, "keep=last").stdout
-        assert kept.format("1 trials", 72, "best") in hsweep(*plan, "keep=best").stdout
+        assert kept.format("1 trial", 72, "best") in hsweep(*plan, "keep=best").stdout
         refused = hsweep(*plan, "keep=first")
         assert refused.exit_code == 2
         assert "keep must be 'none', 'best' or 'last', not 'first'" in refused.output
