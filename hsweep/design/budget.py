@@ -1,5 +1,6 @@
 """How long a trial trains, counted by the tool itself (never by calls to a scheduler)."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
@@ -69,7 +70,7 @@ class Budget:
                 "a ladder counts epochs or steps: how many updates a second holds depends on the "
                 "machine, so budgets in seconds have no beginning in common"
             )
-        if rungs[0] < 1 or any(low >= high for low, high in zip(rungs, rungs[1:], strict=False)):
+        if rungs[0] < 1 or any(low >= high for low, high in itertools.pairwise(rungs)):
             raise UserError(
                 f"a ladder ascends from at least 1 to the budget's {self.amount} {self.unit}; got "
                 f"{', '.join(map(str, self.ladder))}"

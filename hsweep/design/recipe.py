@@ -151,7 +151,9 @@ class Recipe:
     def _check_schedule(self) -> None:
         steps, decay = self.warmup_steps, self.decay_fraction
         if type(steps) is not int or steps < 0:
-            raise UserError(f"warmup_steps must be a whole number of at least 0, not {shown(steps)}")
+            raise UserError(
+                f"warmup_steps must be a whole number of at least 0, not {shown(steps)}"
+            )
         if steps and self.warmup_fraction:
             raise UserError(
                 f"the warm-up takes a number of steps or a share of all, not both; got "
