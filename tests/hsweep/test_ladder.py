@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load_file
 from tiny import TinyTask, tiny_sweep
 from tiny_runs import coordinating, histories, planned
-from tiny_studies import trained
 
 from hsweep import Asha, Recipe, Sweep, epochs, grid, optuna_search, seconds, steps
 from hsweep.coordination.coordinator import Coordinator
@@ -19,8 +18,10 @@ from hsweep.coordination.runner import InlineRunner
 from hsweep.design.budget import Budget
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.errors import UserError
+from hsweep.paths import Home
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import TrialRow
+from hsweep.record.study import Study
 from hsweep.training.checkpoints import CheckpointStore
 
 RECIPE = Recipe(lr=0.05, batch_size=8, schedule="wsd", warmup_steps=3)
@@ -28,10 +29,14 @@ LADDER = epochs(20, ladder=[5, 10])
 """Trunks of 4, 8 and 16 epochs; an epoch has 4 updates."""
 
 SWEEP = '''"""A tiny question."""
-from hsweep import Recipe, epochs
+from hsweep import Recipe, epochs, grid
 from tiny import tiny_sweep
 
-SWEEP = tiny_sweep(recipe=Recipe(lr=0.05, batch_size=8, schedule="wsd"), budget={budget})
+SWEEP = tiny_sweep(
+    space=grid(width=[2]),
+    recipe=Recipe(lr=0.05, batch_size=8, schedule="wsd"),
+    budget=epochs(5),
+)
 '''
 
 
@@ -176,16 +181,16 @@ def test_without_the_shorter_ones_checkpoint_it_trains_from_the_start_and_says_s
     tmp_path: Path,
 ) -> None:
     run(ladder(), tmp_path / "calm")
-    short, longer, _ = planned(ladder())
+    short, *_ = planned(ladder())
     run(ladder(), tmp_path, most=5)
     store = CheckpointStore(str(tmp_path / "checkpoints"), short.key, 9)
-    assert store.units() == [short.trunk] == [4]
+    assert short.trunk == 4 in store.units()
     store.remove()
     run(ladder(), tmp_path)
     assert histories(tmp_path) == histories(tmp_path / "calm")
-    assert remarks(tmp_path) == [
-        (10, "no checkpoint of the shorter training is left: trained from the start")
-    ]
+    # The longest has the report that says so in common with the trial that it is about.
+    what = "no checkpoint of the shorter training is left: trained from the start"
+    assert remarks(tmp_path) == [(10, what), (20, what)]
 
 
 def test_early_stopping_takes_the_ends_of_the_shorter_budgets_for_rungs(tmp_path: Path) -> None:
@@ -263,12 +268,36 @@ def test_a_setting_with_several_numbers_is_a_ladder() -> None:
         ladder(budget=seconds(60)).with_setting("seconds", [5, 10])
 
 
-def test_studies_with_plain_budgets_and_ladders_train_nothing_twice(
-    tmp_path: Path, invoke: Any
+def test_a_finished_study_grows_into_a_ladder_and_others_take_its_rungs(
+    tmp_path: Path, hsweep: Any, home: Home
 ) -> None:
-    home = trained(tmp_path / "home", tmp_path, SWEEP.format(budget="epochs(5)"), study="short")
-    planned_too = invoke("plan", str(tmp_path / "sweep.py"), "--set", "epochs=5,10,20")
+    file = tmp_path / "sweep.py"
+    file.write_text(SWEEP)
+    rungs, quiet = ("--set", "epochs=5,10,20"), ("--runner", "inline", "--no-check")
+    shown = hsweep("plan", file, *rungs)
+    assert shown.exit_code == 0, shown.output
     assert (
         "ladder: the 3 budgets together cost 1.15 times the longest alone (1.75 if each were "
-        "trained from its start)" in planned_too.output
-    )
+        "trained from its start)"
+    ) in " ".join(shown.output.split())
+    for command in (
+        ("run", file, "--study", "grown"),
+        ("resume", "grown", *rungs),
+        ("run", file, "--study", "whole", *rungs, "--no-reuse"),
+        ("run", file, "--study", "taken", "--set", "epochs=10"),
+    ):
+        ran = hsweep(*command, *quiet)
+        assert ran.exit_code == 0, ran.output
+    assert "1 of 1 trials is taken from study" in ran.output
+    grown, whole, taken = (histories(home.study(each).root) for each in ("grown", "whole", "taken"))
+    assert grown == whole
+    assert taken.items() <= whole.items()
+    study = Study.open(home, "whole")
+    # What a longer budget yet can go on from is all that is left.
+    left = {
+        path.parent.name: int(path.name[:9]) for path in Path(study.checkpoints()).rglob("*.pt")
+    }
+    trials, _ = study.tables()
+    assert trials.column("budget").to_pylist() == [5, 10, 20]
+    assert [left[key] for key in trials.column("key").to_pylist()] == [4, 8, 16]
+    assert hsweep("show", "whole", "width=2 #0 at 10").exit_code == 0
