@@ -126,8 +126,8 @@ class Sweep:
             that keep state of their own. The inline runner has but one process and refuses it.
         keep: whose final weights the study keeps: ``none``; ``best``: of the best trial of each
             stratum, and of the best baseline of a lean question, at the longest budget; ``last``:
-            of all trials that finish. Of training by a function it is the checkpoint of the last report. It is no part
-            of a trial's key.
+            of all trials that finish. Of training by a function it is the checkpoint of the last
+            report. It is no part of a trial's key.
         presets: variants by name; the sweep as it stands is the preset ``quick``.
         description: the lab note; the loader fills in the file's docstring.
         folder: where ``depends_on`` and a command start from; the loader fills in the file's.

@@ -315,7 +315,7 @@ class Planner:
         resources = evaluated("resources", sweep.resources, point)
         check_kinds(task, model, recipe, resources)
         task, recipe = called("recipe", lambda: settled(task, recipe))
-        called("recipe", lambda: self._recipes.check(recipe, model, resources))
+        called("recipe", lambda: self._recipes.check(recipe, model, resources, sweep.budget))
         counts = self._counts_of(model)
         if sweep.keep != "none" and type(model) not in self._with_loadable_weights:
             counted(partial(check_can_be_kept, sweep_module=self.sweep_module), model)
