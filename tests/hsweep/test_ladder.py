@@ -19,6 +19,7 @@ from hsweep.design.budget import Budget
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
+from hsweep.planning.extension import Wanted, plan_extension, with_extensions
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import TrialRow
 from hsweep.record.study import Study
@@ -240,6 +241,29 @@ def test_shapes_compete_with_all_their_seeds_and_asked_for_trials_go_on(tmp_path
     assert [row.unit for row in rows] == [5, 0, 0, 5, 0, 20, 5, 10, 20, 5, 10, 20]
     # It goes on from the trunk of the longest there is.
     assert rows[5].continues == rows[3].key
+
+
+def test_a_cell_that_lacks_seeds_is_given_whole_ladders(tmp_path: Path) -> None:
+    sweep = ladder(early_stopping=Asha(reduction_factor=2, min_survivors=1), replicates=2)
+    plan = make_plan(sweep, preset="quick", study_seed=0)
+    rows = run(sweep, tmp_path)
+    assert sorted(row.unit for row in rows) == [0, 0, 5, 5, 10, 20]
+    lost = rows[1].replicate if rows[1].unit == 0 else rows[4].replicate
+    extension = plan_extension(plan, rows, [Wanted({"width": 2}, 2, "too few seeds")])
+    added = [
+        (each.trial.replicate, each.trial.budget.amount, each.is_recorded)
+        for each in extension.additions
+    ]
+    assert added == [
+        (lost, 20, True), (lost, 10, True), (2, 5, False), (2, 10, False), (2, 20, False),
+    ]  # fmt: skip
+    again = with_extensions(plan, [extension.to_json()])
+    assert [trial.key for trial in again.trials] == [trial.key for trial in extension.plan.trials]
+    with coordinating(sweep, tmp_path) as coordinator:
+        coordinator.journal.reopen([row.key for row in rows if not row.unit], "asked for")
+    keys = extension.keys
+    done = run(sweep, tmp_path, trials=extension.plan.trials, only=keys, exempt=keys)
+    assert [row.unit for row in done] == [5, 10, 20] * 3
 
 
 @pytest.mark.parametrize(
