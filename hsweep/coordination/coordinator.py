@@ -171,6 +171,7 @@ class Coordinator:
                     metric=self.sweep.metric,
                     status=status,
                     reason=reason,
+                    continues=source.key,
                 )
             )
             self._table.reach(row, shorter.unit, shorter.value)
@@ -308,9 +309,9 @@ class Coordinator:
         )
 
     def _choose_start(self, row: ScheduledTrial) -> None:
-        """Let a trial go on from the longest training of its ladder that was begun."""
+        """Let a trial go on from the longest one of its ladder that was trained here."""
         shorter = row.shorter
-        while shorter is not None and not shorter.unit:
+        while shorter is not None and not (shorter.attempt and shorter.unit):
             shorter = shorter.shorter
         known = row.shared if row.continues is not None else 0
         shared = 0 if shorter is None else row.trial.shared_with(shorter.trial.budget.amount)

@@ -95,7 +95,11 @@ class BudgetHistory:
     accepted: Accepted
 
     def shorter(self, trial: Trial) -> Shorter | None:
-        """Find what a planned trial can go on from; None if no other budget trained it."""
+        """Find what a planned trial can go on from; None if no other budget trained it, or if the
+        shorter one is part of the same ladder, so that it goes on from there as it is handed out.
+        """
+        if trial.shorter in self.rows:
+            return None
         same = []
         for content in self.budgets:
             asked = (content[name] for name in ("amount", "unit", "report_every", "ladder"))

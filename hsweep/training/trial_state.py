@@ -242,7 +242,7 @@ class TrialState:
         """
         # Loaded on the CPU where it is passed on, and put on each device from there.
         place = device if self._world.size == 1 else torch.device("cpu")
-        saved, damaged = from_rank_0(self._world, lambda: self._found(place))
+        saved, is_own, damaged = from_rank_0(self._world, lambda: self._found(place))
         if saved is not None:
             self._load(saved)
             self.history = [self._report(row) for row in saved["history"]]
@@ -252,19 +252,25 @@ class TrialState:
             self.data_seconds = self.history[-1].data_seconds
             # They are this attempt's only if it has written them.
             self._keep_weights()
+            if not is_own and self.unit == self._trial.trunk:
+                # A longer training yet looks for it here.
+                self._saved_unit = 0
+                self.save_if_possible()
         self._note = self._restart_note(damaged)
         self.resume_clock()
 
-    def _found(self, device: torch.device) -> tuple[dict[str, Any] | None, tuple[int, ...]]:
-        """Return the newest checkpoint, and the units of those that are damaged."""
+    def _found(self, device: torch.device) -> tuple[dict[str, Any] | None, bool, tuple[int, ...]]:
+        """Return the newest checkpoint, whether it is the trial's own, and the units of those that
+        are damaged."""
         found = self._store.search(device, self._is_usable)
         damaged = found.damaged
         other = self._assignment.continues
-        if found.state is None and other is not None:
+        is_own = found.state is not None or other is None
+        if not is_own and other is not None:
             shorter = _store(self._assignment.checkpoints, other, LAST_ATTEMPT)
             found = shorter.search(device, self._is_usable, self._assignment.shared)
             damaged += found.damaged
-        return found.state, damaged
+        return found.state, is_own, damaged
 
     def _load(self, saved: Mapping[str, Any]) -> None:
         if self.is_sharded:

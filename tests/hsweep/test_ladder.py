@@ -123,6 +123,15 @@ def test_each_rung_is_a_plain_run_to_the_bit_and_what_they_share_is_trained_once
     assert updates == {"ladder": 4 * 23, "plain": 4 * 35}
 
 
+def test_trunks_that_end_at_one_report_are_handed_on(tmp_path: Path) -> None:
+    task = CountingTask(folder=str(tmp_path))
+    sweep = ladder(task=task, budget=epochs(20, report_every=4, ladder=[6, 7, 8]))
+    assert [trial.trunk for trial in planned(sweep)] == [4, 4, 4, 16]
+    rows = run(sweep, tmp_path / "study")
+    assert [row.unit for row in rows] == [6, 7, 8, 20]
+    assert task.num_updates() == 4 * (6 + 3 + 4 + 16)
+
+
 def test_what_was_counted_beforehand_is_what_is_trained(tmp_path: Path) -> None:
     sweep = ladder(space=grid(width=[2, 3]), replicates=2)
     plan = make_plan(sweep, preset="quick", study_seed=0)
