@@ -157,9 +157,12 @@ class Coordinator:
         shorter = row.shorter
         if shorter is None or shorter.status not in _SHARED_ENDS:
             return False
-        status, source = shorter.status, shorter.trial
+        status = shorter.status
         if status is TrialStatus.DIVERGED and shorter.unit > row.trial.shared:
             return False
+        while not shorter.attempt and shorter.shorter is not None:
+            shorter = shorter.shorter  # the one that was trained
+        source, through, value = shorter.trial, shorter.unit, shorter.value
         known = self.journal.trials_of([source.key])[source.key]
         reason = f"as with {source.budget}: {known.reason}"
         if status is TrialStatus.DIVERGED:
@@ -167,14 +170,14 @@ class Coordinator:
                 lambda: self.journal.take_over(
                     row.trial.key,
                     source.key,
-                    through=shorter.unit,
+                    through=through,
                     metric=self.sweep.metric,
                     status=status,
                     reason=reason,
                     continues=source.key,
                 )
             )
-            self._table.reach(row, shorter.unit, shorter.value)
+            self._table.reach(row, through, value)
         else:
             self._set_status(row, status, reason)
         self._end(row, status, reason)

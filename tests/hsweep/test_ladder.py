@@ -187,6 +187,13 @@ def test_what_diverged_in_common_has_diverged_for_all(
     assert histories(tmp_path / "ladder") == histories(tmp_path / "plain")
 
 
+def test_what_does_not_fit_is_tried_with_the_shortest_budget_alone(tmp_path: Path) -> None:
+    rows = run(ladder(task=TinyTask(fits=0)), tmp_path)
+    assert ends(rows) == [(budget, "too_large", 0) for budget in (5, 10, 20)]
+    assert [bool(row.attempt) for row in rows] == [True, False, False]
+    assert rows[2].reason.startswith("as with 5 epochs: one example at once does not fit")
+
+
 def test_without_the_shorter_ones_checkpoint_it_trains_from_the_start_and_says_so(
     tmp_path: Path,
 ) -> None:
