@@ -84,7 +84,7 @@ class Sweep:
         space: the points.
         metric: the metric that decides, of the task or of one's own training.
         goal: whether smaller or larger is better.
-        budget: how long a trial trains when nothing stops it; of a ladder each budget has its trial.
+        budget: how long a trial trains when nothing stops it; a ladder has a trial of each length.
         task: what is learned.
         model: how a point becomes a model.
         train: one's own training in place of task, model and recipe: a function ``train(point,
