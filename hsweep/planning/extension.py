@@ -174,7 +174,7 @@ def carried_over(
 
     kept = [[new for old in each["trials"] for new in carried(old)] for each in extensions]
     grown = with_extensions(plan, [{"trials": entries} for entries in kept])
-    keys: dict[tuple[Point, int], dict[int, str]] = {}
+    keys: dict[tuple[Mapping[str, Any], int], dict[int, str]] = {}
     for trial in grown.trials:
         keys.setdefault((trial.point, trial.replicate), {})[trial.budget.amount] = trial.key
 
